@@ -1,6 +1,8 @@
 //! Leader election with fencing tokens on the store you already run.
 
 mod clock;
+#[cfg(target_os = "linux")]
+mod descriptor;
 pub mod memory;
 mod name;
 mod store;

@@ -53,7 +53,7 @@ impl BootTimer {
     fn new() -> std::io::Result<BootTimer> {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let descriptor = timerfd_create(TimerfdClockId::Boottime, flags)?;
-        Ok(BootTimer { descriptor: AsyncFd::register(descriptor)? })
+        Ok(BootTimer { descriptor: crate::descriptor::watch(descriptor)? })
     }
 
     fn arm(&self, moment: Moment) -> std::io::Result<()> {
