@@ -1,13 +1,16 @@
 //! Leader election with fencing tokens on the store you already run.
 
+mod candidate;
 mod clock;
 #[cfg(target_os = "linux")]
 mod descriptor;
+pub mod lease;
 pub mod memory;
 mod name;
 mod store;
 mod timing;
 
+pub use candidate::{Candidate, CandidateError, CandidateId, MAX_VALUE_BYTES};
 #[cfg(feature = "test-util")]
 pub use clock::TestClock;
 pub use clock::{Clock, Moment, SystemClock, Timer, system as system_clock};

@@ -1,0 +1,146 @@
+//! What has passed by now, and what has just happened.
+
+use super::*;
+
+/// Expiry: what has passed by `now`, before anything else is looked at.
+impl Machine {
+    pub(super) fn expire(&mut self, now: Moment, out: &mut Vec<Output>) {
+        if let Some(lease) = self.lease {
+            if lease.remaining(now).is_zero() {
+                self.lose(now, Loss::Expired, out);
+            } else if !self.stopping && lease.until_stop(now).is_zero() {
+                self.stopping = true;
+                out.push(Output::MustStop);
+                if self.is(Mutant::ReleaseBeforeStop) {
+                    self.stage = Stage::Leaving {
+                        farewell: Farewell::Free,
+                        since: now,
+                        had_lease: true,
+                        led: true,
+                        tried: false,
+                    };
+                }
+            }
+        }
+        let late = |flight: &Flight| now.at_most_since(flight.sent) >= self.timing.request();
+        if self.flight.as_ref().is_some_and(late) && !self.is(Mutant::LateAnswerRevives) {
+            self.flight = None;
+            self.stale = true;
+            self.suspend(out);
+        }
+        if let Some((since, span)) = self.pause
+            && now.at_most_since(since) >= span
+        {
+            self.pause = None;
+        }
+    }
+
+    pub(super) fn lose(&mut self, now: Moment, loss: Loss, out: &mut Vec<Output>) {
+        let Some(lease) = self.lease.take() else { return };
+        self.ended_token = lease.token;
+        self.stopping = false;
+        self.suspended = false;
+        // A tenure that lasted was no lapse worth slowing down for.
+        let lasted =
+            self.tenure_began.is_some_and(|began| now.at_least_since(began) >= self.timing.ttl());
+        self.lapses = if lasted { 0 } else { self.lapses.saturating_add(1) };
+        out.push(Output::Lost { token: lease.token, loss });
+    }
+
+    pub(super) fn suspend(&mut self, out: &mut Vec<Output>) {
+        if self.lease.is_some() && !self.suspended {
+            self.suspended = true;
+            out.push(Output::Suspended);
+        }
+    }
+
+    pub(super) fn over(&mut self, outcome: Outcome, out: &mut Vec<Output>) {
+        self.stage = Stage::Over;
+        self.flight = None;
+        out.push(Output::Over(outcome));
+    }
+}
+
+/// Inputs.
+impl Machine {
+    pub(super) fn take(&mut self, now: Moment, input: Input, out: &mut Vec<Output>) {
+        match input {
+            Input::Tick => {}
+            Input::Batch => self.renew_now |= self.may_renew_early(now),
+            Input::Hint => self.stale |= self.flight.is_none(),
+            Input::Notified(notified) => self.notified = notified,
+            Input::HolderGone(version) => self.note_death(now, &version),
+            Input::Read(ask, answer) => {
+                if let Some(flight) = self.landed(ask) {
+                    self.last_read = Some(now);
+                    self.take_read(now, flight.sent, answer, out);
+                } else if self.is(Mutant::TerminalOnEarlyRead) {
+                    self.take_read(now, now, answer, out);
+                }
+            }
+            Input::Wrote(ask, answer) => {
+                if let Some(flight) = self.landed(ask)
+                    && let Request::Write { record, purpose } = flight.request
+                {
+                    self.take_write(now, flight.sent, record, purpose, answer, out);
+                }
+            }
+            Input::WorkEnded => {
+                // While the lease lives its work is not over: a lapse only stands again once lost.
+                if self.lease.is_none() {
+                    self.working = false;
+                    self.stale = true;
+                }
+            }
+            Input::Release(farewell) => self.begin_leaving(now, farewell),
+            Input::Publish(value) => {
+                self.me = Arc::new(Holder { value, ..(*self.me).clone() });
+                self.renew_now = true;
+            }
+            Input::ForceLoss => self.lose(now, Loss::Forced, out),
+        }
+    }
+
+    /// The request this answers, unless it was given up.
+    pub(super) fn landed(&mut self, ask: Ask) -> Option<Flight> {
+        self.flight.take_if(|flight| flight.ask == ask)
+    }
+
+    pub(super) fn note_death(&mut self, now: Moment, version: &Version) {
+        if let Some(view) = &mut self.view
+            && view.found.as_ref().is_some_and(|(seen, _)| seen == version)
+        {
+            view.gone.get_or_insert(now);
+        }
+    }
+
+    pub(super) fn begin_leaving(&mut self, now: Moment, farewell: Farewell) {
+        if !matches!(self.stage, Stage::Standing) {
+            return;
+        }
+        let lease = self.lease;
+        let keep = match farewell {
+            Farewell::Free => self.is(Mutant::LeaseKeptWhileFreeing),
+            Farewell::End => self.is(Mutant::LeaseKeptWhileEnding),
+        };
+        if let Some(lease) = lease.filter(|_| !keep) {
+            // Before a byte leaves: from here on nobody here leads, whatever the store makes of it.
+            self.ended_token = lease.token;
+            self.lease = None;
+        }
+        self.working = false;
+        self.suspended = false;
+        // A renewal or claim still under way is given up; a read will tell what became of it.
+        if self.flight.take().is_some() {
+            self.stale = true;
+        }
+        self.pause = None;
+        self.stage = Stage::Leaving {
+            farewell,
+            since: now,
+            had_lease: lease.is_some(),
+            led: self.tenure_began.is_some(),
+            tried: false,
+        };
+    }
+}

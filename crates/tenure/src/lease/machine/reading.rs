@@ -1,0 +1,178 @@
+//! What a read proves: everything on most stores, nothing on a weak one.
+
+use super::*;
+
+impl Machine {
+    pub(super) fn take_read(
+        &mut self,
+        now: Moment,
+        sent: Moment,
+        answer: Result<Option<Seen>, Fault>,
+        out: &mut Vec<Output>,
+    ) {
+        let found = match answer {
+            Ok(found) => found,
+            Err(fault) => return self.fail(now, fault, out),
+        };
+        self.stale = false;
+        let found = match found {
+            None => None,
+            Some(Seen { version, record: Ok(record) }) => Some((version, record)),
+            Some(Seen { version: _, record: Err(error) }) => {
+                return self.take_garbled(now, error, out);
+            }
+        };
+        let since = if self.is(Mutant::ObservedAtSend) { sent } else { now };
+        match self.reads {
+            Reads::Linearizable => self.take_proof(now, since, found, out),
+            Reads::Weak => {
+                if self.is(Mutant::TerminalOnWeakRead) || self.is(Mutant::GrantOnWeakRead) {
+                    self.take_believed(now, since, found, out);
+                } else {
+                    self.see(since, found);
+                }
+            }
+        }
+    }
+
+    /// A read that shows what is, in full.
+    pub(super) fn take_proof(
+        &mut self,
+        now: Moment,
+        since: Moment,
+        found: Option<(Version, Record)>,
+        out: &mut Vec<Output>,
+    ) {
+        let Some((version, record)) = found else {
+            if self.generation.is_some() {
+                return self.finish(now, Loss::Vanished, Outcome::Vanished, out);
+            }
+            return self.see(since, None);
+        };
+        if record.token < self.highest_token && !self.is(Mutant::RegressionBelieved) {
+            let outcome = Outcome::Regressed { found: record.token, known: self.highest_token };
+            return self.finish(now, Loss::Regressed, outcome, out);
+        }
+        let ended = matches!(record.state, State::Ended { .. });
+        if ended || self.generation.is_some_and(|generation| generation != record.generation) {
+            return self.finish(now, Loss::Ended, Outcome::Ended, out);
+        }
+        self.generation = Some(record.generation);
+        self.highest_token = self.highest_token.max(record.token);
+        if let Some(lease) = self.lease
+            && !(record.is_held_by(&self.me.id) && record.token == lease.token)
+        {
+            self.lose(now, Loss::Deposed, out);
+        }
+        self.see(since, Some((version, record)));
+        self.grant_what_was_found(now, out);
+    }
+
+    /// A weak read taken for a proof: one mutant grants on it, another ends on it.
+    pub(super) fn take_believed(
+        &mut self,
+        now: Moment,
+        since: Moment,
+        found: Option<(Version, Record)>,
+        out: &mut Vec<Output>,
+    ) {
+        let terminal = found.as_ref().is_some_and(|(_, record)| self.is_terminal(record));
+        self.see(since, found);
+        if self.is(Mutant::GrantOnWeakRead) {
+            self.grant_what_was_found(now, out);
+        } else if terminal {
+            self.finish(now, Loss::Ended, Outcome::Ended, out);
+        }
+    }
+
+    pub(super) fn take_garbled(&mut self, now: Moment, error: RecordError, out: &mut Vec<Output>) {
+        out.push(Output::Garbled(error));
+        match self.reads {
+            // What was ours is plainly not ours any more.
+            Reads::Linearizable => self.lose(now, Loss::Vanished, out),
+            Reads::Weak => {}
+        }
+        if matches!(self.stage, Stage::Leaving { .. }) {
+            return self.over(Outcome::AlreadyLost, out);
+        }
+        // Somebody may mend it. Until then there is nothing to compare a claim with.
+        self.view = None;
+        self.stale = true;
+        self.rest(now);
+    }
+
+    /// Adopts what was seen. The timer of a version runs from when it was first seen.
+    pub(super) fn see(&mut self, since: Moment, found: Option<(Version, Record)>) {
+        let same = |view: &&View| {
+            view.found.as_ref().map(|(version, _)| version)
+                == found.as_ref().map(|(version, _)| version)
+        };
+        if let Some(view) = self.view.as_ref().filter(same) {
+            let (since, draw, gone) = (view.since, view.draw, view.gone);
+            self.view = Some(View { found, since, draw, gone });
+            return;
+        }
+        let mut first = since;
+        if self.reads == Reads::Weak
+            && let Some((version, _)) = &found
+        {
+            first = self.remember(version, since);
+        }
+        if self.is(Mutant::TimerSurvivesRenewal)
+            && let Some(view) = &self.view
+        {
+            first = view.since;
+        }
+        let draw = self.draw();
+        self.view = Some(View { found, since: first, draw, gone: None });
+    }
+
+    /// When a weak store first showed this version: it may show an older one in between.
+    pub(super) fn remember(&mut self, version: &Version, now: Moment) -> Moment {
+        if let Some((_, first)) = self.first_seen.iter().find(|(seen, _)| seen == version) {
+            return *first;
+        }
+        if self.first_seen.len() == MOST_SEEN {
+            self.first_seen.pop_front();
+        }
+        self.first_seen.push_back((version.clone(), now));
+        now
+    }
+
+    pub(super) fn grant_what_was_found(&mut self, now: Moment, out: &mut Vec<Output>) {
+        let Some((_, record)) = self.view.as_ref().and_then(|view| view.found.clone()) else {
+            return;
+        };
+        if !record.is_held_by(&self.me.id) || !matches!(self.stage, Stage::Standing) {
+            return;
+        }
+        let Some(sent) = self.sent.iter().find(|sent| sent.op == record.op) else { return };
+        let at = sent.at;
+        // Any other of them was aimed at an earlier version: none can apply any more.
+        self.sent.clear();
+        self.grant(now, &record, at, out);
+    }
+
+    /// Terminal, whatever the cause: nobody of this candidacy leads again.
+    pub(super) fn finish(
+        &mut self,
+        now: Moment,
+        loss: Loss,
+        outcome: Outcome,
+        out: &mut Vec<Output>,
+    ) {
+        self.lose(now, loss, out);
+        let outcome = match &self.stage {
+            // Somebody ended it, or removed it, while we were leaving: there is nothing left to free.
+            Stage::Leaving { farewell, tried, had_lease, .. } => {
+                match (farewell, &outcome, *tried) {
+                    (Farewell::End, Outcome::Ended, true) => Outcome::Released,
+                    _ if *had_lease => Outcome::AlreadyLost,
+                    _ => outcome,
+                }
+            }
+            Stage::Standing | Stage::Over => outcome,
+        };
+        self.over(outcome, out);
+    }
+}

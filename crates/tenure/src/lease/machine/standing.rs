@@ -1,0 +1,257 @@
+//! What a candidate, or a leader, sends next.
+
+use super::*;
+
+impl Machine {
+    pub(super) fn act(&mut self, now: Moment, out: &mut Vec<Output>) {
+        let busy = self.flight.is_some() || self.pause.is_some();
+        match &self.stage {
+            Stage::Over => {}
+            Stage::Leaving { since, had_lease, .. } => {
+                if now.at_least_since(*since) >= self.timing.ttl() {
+                    let outcome = if *had_lease {
+                        Outcome::Unknown { frees_within: Duration::ZERO }
+                    } else {
+                        self.leaving_empty_handed()
+                    };
+                    self.over(outcome, out);
+                } else if !busy {
+                    self.leave(now, out);
+                }
+            }
+            Stage::Standing if busy => {}
+            // Its work is winding down without a lease: nothing is claimed until it has ended.
+            Stage::Standing if self.lease.is_none() && self.working => {}
+            Stage::Standing => self.stand(now, out),
+        }
+    }
+
+    pub(super) fn stand(&mut self, now: Moment, out: &mut Vec<Output>) {
+        if self.stale || self.view.is_none() {
+            return self.send_read(now, out);
+        }
+        let Some(due) = self.until_next_request(now) else { return };
+        if !due.is_zero() {
+            return;
+        }
+        let Some(view) = &self.view else { return };
+        let Some((version, record)) = view.found.clone() else {
+            return self.claim_absent(now, out);
+        };
+        if self.must_confirm(&record) {
+            return self.rewrite(now, version, &record, Purpose::Confirm, out);
+        }
+        if self.lease.is_some() {
+            return self.renew(now, version, &record, out);
+        }
+        match self.until_claim(now) {
+            Some(span) if span.is_zero() => self.claim(now, version, &record, out),
+            Some(_) | None => self.send_read(now, out),
+        }
+    }
+
+    /// How long until the next request, when none is under way and the view is fresh.
+    pub(super) fn until_next_request(&self, now: Moment) -> Option<Duration> {
+        match &self.stage {
+            Stage::Standing if self.lease.is_none() && self.working => return None,
+            Stage::Leaving { .. } | Stage::Over => return None,
+            Stage::Standing => {}
+        }
+        let Some(view) = self.view.as_ref().filter(|_| !self.stale) else {
+            return Some(Duration::ZERO);
+        };
+        if let Some((_, record)) = &view.found
+            && self.must_confirm(record)
+        {
+            return Some(Duration::ZERO);
+        }
+        if let Some(lease) = &self.lease {
+            let due = left(self.timing.heartbeat(), now.at_most_since(lease.from));
+            return Some(if self.renew_now { Duration::ZERO } else { due });
+        }
+        let since_read = self.last_read.map_or(Duration::MAX, |read| now.at_most_since(read));
+        let poll = left(self.timing.poll(self.notified), since_read);
+        let poll = if self.renew_now { Duration::ZERO } else { poll };
+        Some(self.until_claim(now).map_or(poll, |claim| claim.min(poll)))
+    }
+
+    /// A request that is due within an eighth of its interval may leave with a batch of others'.
+    pub(super) fn may_renew_early(&self, now: Moment) -> bool {
+        if self.flight.is_some() || self.pause.is_some() {
+            return false;
+        }
+        let slack = match &self.lease {
+            Some(_) => self.timing.heartbeat() / 8,
+            None => self.timing.poll(self.notified) / 8,
+        };
+        self.until_next_request(now).is_some_and(|due| due <= slack)
+    }
+
+    /// On a weak store, what cannot be acted upon must first be proven by rewriting it.
+    pub(super) fn must_confirm(&self, record: &Record) -> bool {
+        if self.reads == Reads::Linearizable {
+            return false;
+        }
+        let not_mine = self
+            .lease
+            .is_some_and(|lease| !(record.is_held_by(&self.me.id) && record.token == lease.token));
+        not_mine || self.is_terminal(record)
+    }
+
+    /// How long until the view may be claimed; `None` while it may not.
+    pub(super) fn until_claim(&self, now: Moment) -> Option<Duration> {
+        let view = self.view.as_ref()?;
+        let Some((_, record)) = &view.found else {
+            // A weak read that shows nothing where there was something proves nothing: never create.
+            return (self.highest_token == 0).then_some(Duration::ZERO);
+        };
+        let stood = now.at_least_since(view.since);
+        let jitter = portion(record.ttl / 10, view.draw);
+        match &record.state {
+            State::Ended { .. } => None,
+            State::Free { clean } => {
+                let delay = if *clean { Duration::ZERO } else { record.delay };
+                Some(left(delay + jitter / 10, stood))
+            }
+            State::Held(holder) if holder.id == self.me.id => {
+                let doubled = (record.ttl / 10) * (1 << self.lapses.saturating_sub(1).min(8));
+                Some(left(portion(doubled.min(record.ttl), view.draw), stood))
+            }
+            State::Held(_) => {
+                let ttl = if self.is(Mutant::TtlClampedDown) {
+                    record.ttl.min(self.timing.ttl())
+                } else {
+                    record.ttl
+                };
+                let expired = left(ttl + record.delay + jitter, stood);
+                let delay =
+                    if self.is(Mutant::GoneSkipsDelay) { Duration::ZERO } else { record.delay };
+                let died = view.gone.map(|gone| left(delay, now.at_least_since(gone)));
+                #[cfg(feature = "mutants")]
+                if self.is(Mutant::WallClock) && self.wall >= record.expire {
+                    return Some(Duration::ZERO);
+                }
+                Some(died.map_or(expired, |died| died.min(expired)))
+            }
+        }
+    }
+
+    pub(super) fn send_read(&mut self, now: Moment, out: &mut Vec<Output>) {
+        self.renew_now = false;
+        let ask = self.next_ask();
+        self.flight = Some(Flight { ask, sent: now, request: Request::Read });
+        out.push(Output::Read { ask });
+    }
+
+    pub(super) fn claim_absent(&mut self, now: Moment, out: &mut Vec<Output>) {
+        if self.until_claim(now).is_none() {
+            return self.send_read(now, out);
+        }
+        let op = self.next_op();
+        let record = Record {
+            state: State::Held(self.me.clone()),
+            expire: 0,
+            token: 1,
+            ttl: self.timing.ttl(),
+            delay: self.delay.unwrap_or_default(),
+            next_delay: None,
+            generation: 1,
+            revision: 1,
+            op,
+        };
+        self.send_write(now, None, record, Purpose::Claim, out);
+    }
+
+    pub(super) fn claim(
+        &mut self,
+        now: Moment,
+        version: Version,
+        record: &Record,
+        out: &mut Vec<Output>,
+    ) {
+        let reuse = self.is(Mutant::TokenReusedAfterLapse) && record.is_held_by(&self.me.id);
+        let token = if reuse { record.token } else { record.token + 1 };
+        let op = self.next_op();
+        let delay = self.delay.or(record.next_delay).unwrap_or(record.delay);
+        let claimed = Record {
+            state: State::Held(self.me.clone()),
+            token,
+            ttl: self.timing.ttl(),
+            delay,
+            next_delay: None,
+            ..record.following(op)
+        };
+        self.send_write(now, Some(version), claimed, Purpose::Claim, out);
+    }
+
+    pub(super) fn renew(
+        &mut self,
+        now: Moment,
+        version: Version,
+        record: &Record,
+        out: &mut Vec<Output>,
+    ) {
+        let op = self.next_op();
+        let renewed = Record { state: State::Held(self.me.clone()), ..record.following(op) };
+        self.send_write(now, Some(version), renewed, Purpose::Renew, out);
+    }
+
+    pub(super) fn rewrite(
+        &mut self,
+        now: Moment,
+        version: Version,
+        record: &Record,
+        purpose: Purpose,
+        out: &mut Vec<Output>,
+    ) {
+        let op = self.next_op();
+        self.send_write(now, Some(version), record.following(op), purpose, out);
+    }
+
+    pub(super) fn send_write(
+        &mut self,
+        now: Moment,
+        base: Option<Version>,
+        record: Record,
+        purpose: Purpose,
+        out: &mut Vec<Output>,
+    ) {
+        if record.token > MAX_NUMBER || record.revision > MAX_NUMBER {
+            return self.over(Outcome::Exhausted, out);
+        }
+        self.renew_now = false;
+        let ask = self.next_ask();
+        if self.sent.len() == MOST_SENT {
+            self.sent.remove(0);
+        }
+        self.sent.retain(|sent| sent.op != record.op);
+        self.sent.push(Sent { op: record.op.clone(), at: now, base: base.clone() });
+        let request = Request::Write { record: record.clone(), purpose };
+        self.flight = Some(Flight { ask, sent: now, request });
+        let expect = base.map_or(Expect::Absent, Expect::At);
+        let durability = match purpose {
+            Purpose::Renew => Durability::UntilPowerCut,
+            Purpose::Claim | Purpose::Release | Purpose::Confirm | Purpose::Fence => {
+                Durability::Lasting
+            }
+        };
+        out.push(Output::Write { ask, expect, record, durability });
+    }
+
+    pub(super) fn next_ask(&mut self) -> Ask {
+        self.asks += 1;
+        Ask(self.asks)
+    }
+
+    pub(super) fn next_op(&mut self) -> Op {
+        if !self.is(Mutant::OpReused) || self.sent.is_empty() {
+            self.ops += 1;
+        }
+        Op::new(&self.me.id, self.ops)
+    }
+
+    pub(super) fn draw(&mut self) -> u64 {
+        self.draws += 1;
+        mix(self.seed ^ mix(self.draws))
+    }
+}

@@ -1,0 +1,88 @@
+//! Broken twins of the protocol's rules.
+//!
+//! A checker that has never failed proves nothing. Each rule of the lease can be switched off, and the
+//! suite fails unless its simulations notice every one of these. The switch exists only with the
+//! feature `mutants`; without it [`is`] is a constant the compiler removes.
+
+/// A rule of the lease protocol that is broken on purpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Mutant {
+    /// The holder's window is counted from the answer, not from before the request.
+    WindowFromAnswer,
+    /// The observer's timer is dated at the read's sending, not at its answer.
+    ObservedAtSend,
+    /// A retry carries the op of the write it repeats.
+    OpReused,
+    /// An answer that comes after its deadline is taken all the same.
+    LateAnswerRevives,
+    /// The holder's window is the whole ttl, without the margin for clocks that run unevenly.
+    NoDriftMargin,
+    /// A renewal overwrites whatever is there.
+    UnconditionalRenewal,
+    /// The lease is released before its work has ended.
+    ReleaseBeforeStop,
+    /// The holder still leads while its release is on the way.
+    LeaseKeptWhileFreeing,
+    /// The holder still leads while its own end of the election is on the way.
+    LeaseKeptWhileEnding,
+    /// A read of a weak store grants a lease.
+    GrantOnWeakRead,
+    /// A read of a weak store ends a candidacy.
+    TerminalOnWeakRead,
+    /// A read sent before the newest view was taken ends a candidacy.
+    TerminalOnEarlyRead,
+    /// Re-creating an ended election hands it out although its holder was kept.
+    RecreateHandsOut,
+    /// Re-creating an ended election shortens the ttl of the holder that was kept.
+    RecreateShortensTtl,
+    /// A step takes its input first and expires afterwards.
+    InputBeforeExpiry,
+    /// A renewal that comes through takes "must stop" back.
+    MustStopNotLatched,
+    /// A lease is taken when the wall clock says it has expired.
+    WallClock,
+    /// After a lapse the holder goes on under the token it had.
+    TokenReusedAfterLapse,
+    /// A ttl in a record that is longer than one's own is shortened.
+    TtlClampedDown,
+    /// A token that was lost may be granted again.
+    LostTokenReturns,
+    /// A record whose token fell is believed.
+    RegressionBelieved,
+    /// A holder that is only hung counts as gone.
+    HungMeansGone,
+    /// A proven death also cuts the lock delay short.
+    GoneSkipsDelay,
+    /// A candidate claims over a renewed version whose own timer has not run.
+    TimerSurvivesRenewal,
+}
+
+impl Mutant {
+    /// All of them.
+    pub const ALL: [Mutant; 24] = [
+        Mutant::WindowFromAnswer,
+        Mutant::ObservedAtSend,
+        Mutant::OpReused,
+        Mutant::LateAnswerRevives,
+        Mutant::NoDriftMargin,
+        Mutant::UnconditionalRenewal,
+        Mutant::ReleaseBeforeStop,
+        Mutant::LeaseKeptWhileFreeing,
+        Mutant::LeaseKeptWhileEnding,
+        Mutant::GrantOnWeakRead,
+        Mutant::TerminalOnWeakRead,
+        Mutant::TerminalOnEarlyRead,
+        Mutant::RecreateHandsOut,
+        Mutant::RecreateShortensTtl,
+        Mutant::InputBeforeExpiry,
+        Mutant::MustStopNotLatched,
+        Mutant::WallClock,
+        Mutant::TokenReusedAfterLapse,
+        Mutant::TtlClampedDown,
+        Mutant::LostTokenReturns,
+        Mutant::RegressionBelieved,
+        Mutant::HungMeansGone,
+        Mutant::GoneSkipsDelay,
+        Mutant::TimerSurvivesRenewal,
+    ];
+}

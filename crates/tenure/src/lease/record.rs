@@ -1,0 +1,438 @@
+//! The record of an election on a lease store, and its wire format.
+//!
+//! One JSON object, readable with `cat`. What is read is untrusted: its size is capped before it is
+//! parsed, and anything out of range is refused, never shortened or repaired.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::candidate::{CandidateId, MAX_VALUE_BYTES};
+use crate::name::{MAX_SEGMENT_BYTES, check_segment};
+use crate::store::{MAX_DOCUMENT_BYTES, Mark};
+use crate::timing::MAX_TTL;
+
+/// The largest number in a record: the largest that every JSON reader keeps exactly.
+pub const MAX_NUMBER: u64 = (1 << 53) - 1;
+/// The most bytes a mark of presence may take.
+const MAX_MARK_BYTES: usize = 2 * 1024;
+
+/// Names one write, uniquely: whoever finds it in a record knows which request made it.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Op(Arc<str>);
+
+impl Op {
+    /// The `number`th write of a candidate, whose id is random.
+    #[must_use]
+    pub fn new(writer: &CandidateId, number: u64) -> Op {
+        Op(format!("{writer}-{number}").into())
+    }
+
+    /// The op as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+/// Who holds a lease, and what it publishes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// Its candidacy.
+    pub id: CandidateId,
+    /// Its name for people.
+    pub name: Arc<str>,
+    /// What it publishes.
+    pub value: Bytes,
+    /// How its death can be proven, where it can.
+    pub presence: Option<Mark>,
+}
+
+/// What an election is in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Nobody leads.
+    Free {
+        /// Whether the last tenure ended by a release after its work had ended.
+        clean: bool,
+    },
+    /// Somebody leads, or did until it vanished.
+    Held(Arc<Holder>),
+    /// It is over for the candidates of this generation.
+    Ended {
+        /// Who held it when somebody else ended it: its time must pass before a successor's begins.
+        kept: Option<Arc<Holder>>,
+        /// Whether it is hidden from lists. The record stays: nothing else would remember the token.
+        deleted: bool,
+    },
+}
+
+/// The record of an election. Never deleted, only freed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// What the election is in.
+    pub state: State,
+    /// When the lease ends by the holder's wall clock. For people; nothing is decided by it.
+    pub expire: u64,
+    /// The fencing token of the newest tenure; 0 before the first.
+    pub token: u64,
+    /// How long a lease that stands still is respected.
+    pub ttl: Duration,
+    /// How long a successor waits after a tenure that did not end by a clean release.
+    pub delay: Duration,
+    /// The delay that the next claim puts in force.
+    pub next_delay: Option<Duration>,
+    /// How often the election was created.
+    pub generation: u64,
+    /// Rises by one at every write: the order of records, since versions are opaque.
+    pub revision: u64,
+    /// Which write made this.
+    pub op: Op,
+}
+
+impl Record {
+    /// Who holds it, if it is held.
+    #[must_use]
+    pub fn holder(&self) -> Option<&Arc<Holder>> {
+        match &self.state {
+            State::Held(holder) => Some(holder),
+            State::Free { .. } | State::Ended { .. } => None,
+        }
+    }
+
+    /// Whether this candidacy holds it.
+    #[must_use]
+    pub fn is_held_by(&self, id: &CandidateId) -> bool {
+        self.holder().is_some_and(|holder| holder.id == *id)
+    }
+
+    /// The next record in order, otherwise the same.
+    pub(crate) fn following(&self, op: Op) -> Record {
+        Record { revision: self.revision + 1, op, ..self.clone() }
+    }
+
+    /// Writes the record as one line of JSON.
+    #[must_use]
+    pub fn encode(&self) -> Bytes {
+        let (state, holder, clean, deleted) = match &self.state {
+            State::Free { clean } => (WireState::Free, None, *clean, false),
+            State::Held(holder) => (WireState::Held, Some(holder), false, false),
+            State::Ended { kept, deleted } => (WireState::Ended, kept.as_ref(), false, *deleted),
+        };
+        let value = holder.map(|holder| &holder.value).filter(|value| !value.is_empty());
+        let text = value.and_then(|value| std::str::from_utf8(value).ok());
+        let wire = Wire {
+            holder: holder.map(|holder| holder.id.as_str().into()).unwrap_or_default(),
+            name: holder.map(|holder| (*holder.name).into()),
+            expire: self.expire,
+            token: self.token,
+            ttl: millis(self.ttl),
+            delay: millis(self.delay),
+            next_delay: self.next_delay.map(millis),
+            state,
+            clean,
+            deleted,
+            generation: self.generation,
+            revision: self.revision,
+            op: self.op.as_str().into(),
+            value: text.map(Into::into),
+            value_base64: value.filter(|_| text.is_none()).map(|value| BASE64.encode(value)),
+            presence: holder.and_then(|holder| holder.presence.clone()),
+        };
+        let mut line = serde_json::to_vec(&wire).expect("strings, numbers and maps always encode");
+        line.push(b'\n');
+        line.into()
+    }
+
+    /// Reads a record.
+    ///
+    /// # Errors
+    /// [`RecordError`] says what is wrong with it. Never panics, and never takes more memory than a
+    /// few times [`MAX_DOCUMENT_BYTES`].
+    pub fn decode(body: &[u8]) -> Result<Record, RecordError> {
+        if body.len() > MAX_DOCUMENT_BYTES {
+            return Err(RecordError::TooLong { bytes: body.len() });
+        }
+        let wire: Wire = serde_json::from_slice(body).map_err(|error| RecordError::NotARecord {
+            // Only the place and the kind: the text itself is untrusted, and may be a secret.
+            says: error.to_string().chars().filter(|c| !c.is_control()).take(200).collect(),
+        })?;
+        wire.check()
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The record as it is written. Field order is the order people read it in.
+#[derive(Serialize, Deserialize)]
+struct Wire {
+    holder: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    expire: u64,
+    token: u64,
+    ttl: u64,
+    #[serde(default)]
+    delay: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    next_delay: Option<u64>,
+    state: WireState,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    clean: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    deleted: bool,
+    generation: u64,
+    revision: u64,
+    op: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    value: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    value_base64: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    presence: Option<Mark>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum WireState {
+    Free,
+    Held,
+    Ended,
+}
+
+impl Wire {
+    fn check(self) -> Result<Record, RecordError> {
+        for (field, number) in
+            [("token", self.token), ("generation", self.generation), ("revision", self.revision)]
+        {
+            if number > MAX_NUMBER {
+                return Err(RecordError::OutOfRange { field, number, most: MAX_NUMBER });
+            }
+        }
+        let ttl = duration("ttl", self.ttl, 1)?;
+        let delay = duration("delay", self.delay, 0)?;
+        let next_delay =
+            self.next_delay.map(|delay| duration("next_delay", delay, 0)).transpose()?;
+        if self.op.is_empty() || self.op.len() > 2 * MAX_SEGMENT_BYTES {
+            return Err(RecordError::Field { field: "op", says: "empty or too long".into() });
+        }
+        let op = Op(self.op.as_str().into());
+        let (expire, token, generation, revision) =
+            (self.expire, self.token, self.generation, self.revision);
+        let (clean, deleted) = (self.clean, self.deleted);
+        let state = match self.state {
+            WireState::Free => State::Free { clean },
+            WireState::Held => State::Held(
+                self.holder()?
+                    .ok_or(RecordError::Field { field: "holder", says: "held by nobody".into() })?,
+            ),
+            WireState::Ended => State::Ended { kept: self.holder()?, deleted },
+        };
+        if matches!(state, State::Held(_)) && token == 0 {
+            return Err(RecordError::Field { field: "token", says: "held at token 0".into() });
+        }
+        Ok(Record { state, expire, token, ttl, delay, next_delay, generation, revision, op })
+    }
+
+    fn holder(self) -> Result<Option<Arc<Holder>>, RecordError> {
+        if self.holder.is_empty() {
+            return Ok(None);
+        }
+        let refused =
+            |field, error: &dyn fmt::Display| RecordError::Field { field, says: error.to_string() };
+        let id = CandidateId::parse(&self.holder).map_err(|error| refused("holder", &error))?;
+        let name = self.name.unwrap_or(self.holder);
+        check_segment(&name).map_err(|error| refused("name", &error))?;
+        let value = match (self.value, self.value_base64) {
+            (Some(text), None) => text.into_bytes(),
+            (None, Some(encoded)) => {
+                BASE64.decode(encoded).map_err(|error| refused("value_base64", &error))?
+            }
+            (None, None) => Vec::new(),
+            (Some(_), Some(_)) => return Err(refused("value", &"given twice")),
+        };
+        if value.len() > MAX_VALUE_BYTES {
+            return Err(refused("value", &"too long"));
+        }
+        let mark_bytes = serde_json::to_vec(&self.presence).map_or(0, |encoded| encoded.len());
+        if mark_bytes > MAX_MARK_BYTES {
+            return Err(refused("presence", &"too long"));
+        }
+        Ok(Some(Arc::new(Holder {
+            id,
+            name: name.into(),
+            value: value.into(),
+            presence: self.presence,
+        })))
+    }
+}
+
+fn duration(field: &'static str, millis: u64, least: u64) -> Result<Duration, RecordError> {
+    let most = u64::try_from(MAX_TTL.as_millis()).unwrap_or(u64::MAX);
+    if millis < least || millis > most {
+        return Err(RecordError::OutOfRange { field, number: millis, most });
+    }
+    Ok(Duration::from_millis(millis))
+}
+
+/// A document that is not the record of an election.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecordError {
+    /// It is larger than a record can be.
+    #[error("the election's document has {bytes} bytes; a record has at most {MAX_DOCUMENT_BYTES}")]
+    TooLong {
+        /// How large it is.
+        bytes: usize,
+    },
+    /// It is not JSON, or not of the record's shape.
+    #[error("the election's document is not a record: {says}")]
+    NotARecord {
+        /// What the parser said.
+        says: String,
+    },
+    /// A number is out of range.
+    #[error("the election's document has {field} {number}, which is out of range (at most {most})")]
+    OutOfRange {
+        /// Which field.
+        field: &'static str,
+        /// What it says.
+        number: u64,
+        /// What it may say.
+        most: u64,
+    },
+    /// A field does not make sense.
+    #[error("the election's document has a bad {field}: {says}")]
+    Field {
+        /// Which field.
+        field: &'static str,
+        /// What is wrong with it.
+        says: String,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn held() -> Record {
+        let id = CandidateId::from_bits(7);
+        let holder = Holder {
+            id: id.clone(),
+            name: "host-a".into(),
+            value: "10.0.0.7:80".into(),
+            presence: None,
+        };
+        Record {
+            state: State::Held(Arc::new(holder)),
+            expire: 1_515_527_529_288,
+            token: 3,
+            ttl: Duration::from_secs(15),
+            delay: Duration::ZERO,
+            next_delay: None,
+            generation: 1,
+            revision: 12,
+            op: Op::new(&id, 9),
+        }
+    }
+
+    #[test]
+    fn the_format_is_fixed() {
+        let id = "00000000000000000000000000000007";
+        assert_eq!(
+            std::str::from_utf8(&held().encode()).expect("text"),
+            format!(
+                "{{\"holder\":\"{id}\",\"name\":\"host-a\",\"expire\":1515527529288,\"token\":3,\
+                 \"ttl\":15000,\"delay\":0,\"state\":\"held\",\"generation\":1,\"revision\":12,\
+                 \"op\":\"{id}-9\",\"value\":\"10.0.0.7:80\"}}\n"
+            )
+        );
+        let free = Record { state: State::Free { clean: true }, expire: 0, ..held() };
+        assert_eq!(
+            std::str::from_utf8(&free.encode()).expect("text"),
+            format!(
+                "{{\"holder\":\"\",\"expire\":0,\"token\":3,\"ttl\":15000,\"delay\":0,\
+                 \"state\":\"free\",\"clean\":true,\"generation\":1,\"revision\":12,\
+                 \"op\":\"{id}-9\"}}\n"
+            )
+        );
+    }
+
+    #[test]
+    fn every_state_survives_the_wire() {
+        let holder = held().holder().cloned();
+        let binary = Holder {
+            value: Bytes::from_static(&[0, 255, 7]),
+            presence: Some(Mark(serde_json::Map::from_iter([("pid".to_owned(), 7.into())]))),
+            ..(*held().holder().cloned().expect("held")).clone()
+        };
+        for state in [
+            State::Free { clean: true },
+            State::Free { clean: false },
+            State::Held(Arc::new(binary)),
+            State::Ended { kept: None, deleted: true },
+            State::Ended { kept: holder, deleted: false },
+        ] {
+            let record = Record { state, next_delay: Some(Duration::from_secs(1)), ..held() };
+            assert_eq!(Record::decode(&record.encode()), Ok(record));
+        }
+    }
+
+    #[test]
+    fn each_bad_record_says_what_is_wrong() {
+        let with = |field: &str, value: serde_json::Value| {
+            let mut map: serde_json::Map<String, serde_json::Value> =
+                serde_json::from_slice(&held().encode()).expect("an object");
+            map.insert(field.into(), value);
+            serde_json::to_vec(&map).expect("encodes")
+        };
+        let too_long = vec![b' '; MAX_DOCUMENT_BYTES + 1];
+        let twice = String::from_utf8(held().encode().to_vec())
+            .expect("text")
+            .replace("\"token\":3", "\"token\":3,\"token\":4")
+            .into_bytes();
+        let deep = with("presence", serde_json::Value::Null);
+        let deep = String::from_utf8(deep)
+            .expect("text")
+            .replace("null", &format!("{{\"a\":{}{}}}", "[".repeat(9000), "]".repeat(9000)))
+            .into_bytes();
+        for (body, says) in [
+            (Vec::new(), "not a record"),
+            (b"null".to_vec(), "not a record"),
+            (too_long, "65537 bytes"),
+            (twice, "duplicate field"),
+            (deep, "recursion limit"),
+            (with("token", (-1).into()), "not a record"),
+            (with("token", 0.into()), "held at token 0"),
+            (with("token", (1u64 << 53).into()), "token 9007199254740992, which is out of range"),
+            (with("ttl", 0.into()), "ttl 0, which is out of range"),
+            (with("ttl", 86_400_001.into()), "ttl 86400001"),
+            (with("delay", u64::MAX.into()), "delay"),
+            (with("state", "stolen".into()), "not a record"),
+            (with("holder", "".into()), "held by nobody"),
+            (with("holder", "a/b".into()), "bad holder"),
+            (with("name", "\u{1b}[2J".into()), "bad name"),
+            (with("value", 5.into()), "not a record"),
+            (with("value", "x".repeat(4097).into()), "bad value"),
+            (with("value_base64", "AA==".into()), "given twice"),
+            (with("op", "".into()), "bad op"),
+            (with("presence", 5.into()), "not a record"),
+        ] {
+            let error = Record::decode(&body).expect_err(says);
+            assert!(error.to_string().contains(says), "{says}: {error}");
+        }
+    }
+}
