@@ -1,7 +1,19 @@
 //! The tenure program: leader election on the store you already run.
+
+mod args;
+mod commands;
 mod exit;
+mod session;
+mod show;
+mod signals;
 mod supervise;
+
 use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::Arguments;
+use crate::exit::Failure;
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1);
@@ -10,25 +22,24 @@ fn main() -> ExitCode {
         Some(supervise::STAGE) => return supervise::stage(arguments),
         _ => {}
     }
-    let command: Vec<_> = std::env::args_os().skip(1).collect();
-    let rt = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    rt.block_on(async {
-        let mut g = supervise::Guardian::post(&command, &[], None).unwrap();
-        g.start(supervise::Work {
-            environment: vec![("TENURE_TOKEN".into(), "1".into())],
-            until: supervise::BootTime::now().after(std::time::Duration::from_secs(5)),
-            grace: std::time::Duration::from_secs(1),
-            file: None,
-        })
-        .unwrap();
-        loop {
-            let e = g.event().await;
-            eprintln!("{e:?}");
-            if matches!(e, supervise::Event::TreeDead { .. } | supervise::Event::GuardianDied) {
-                break;
-            }
-        }
-        g.dismiss().await;
-    });
-    ExitCode::SUCCESS
+    let arguments = Arguments::parse();
+    show::log_to_stderr(arguments.settings.verbose);
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return report(&error.into()),
+    };
+    let ending = runtime.block_on(commands::execute(arguments));
+    // A thread that waits for a disk which does not answer must not keep us here.
+    runtime.shutdown_background();
+    ending.unwrap_or_else(|failure| report(&failure))
+}
+
+fn report(failure: &Failure) -> ExitCode {
+    if failure.is_closed_output() {
+        // Whoever read our output has seen enough.
+        return ExitCode::SUCCESS;
+    }
+    // What a store says is not ours: it must not drive the terminal.
+    show::say(&show::chain(&failure.error));
+    ExitCode::from(failure.code)
 }

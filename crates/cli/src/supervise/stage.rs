@@ -6,6 +6,7 @@ use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
+use nix::sys::signal::SigSet;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::FdFlags;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
@@ -39,6 +40,8 @@ pub(crate) fn stage(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
 }
 
 fn prepare(socket: &impl AsFd, guardian: Option<i32>) -> io::Result<()> {
+    // The guardian's mask is not CMD's.
+    SigSet::empty().thread_set_mask()?;
     set_parent_process_death_signal(Some(Signal::KILL))?;
     // Had the guardian died before that line, no signal would ever come.
     if getppid().map(|pid| pid.as_raw_nonzero().get()) != guardian {

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::io::Read;
 
 use rustix::io::Errno;
 use rustix::process::{
@@ -91,8 +92,11 @@ fn processes() -> Vec<Process> {
 }
 
 fn read(pid: Pid) -> Option<Process> {
-    let stat = fs::read(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
-    parse(pid, &stat)
+    // One read gives the whole line, and a line is far shorter than this.
+    let mut line = [0; 1024];
+    let mut stat = fs::File::open(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
+    let length = stat.read(&mut line).ok()?;
+    parse(pid, &line[..length])
 }
 
 /// Reads `pid (name) state ppid pgrp … starttime …`; the name may hold anything, `)` included.
