@@ -3,6 +3,8 @@
 mod clock;
 #[cfg(target_os = "linux")]
 mod descriptor;
+#[cfg(all(feature = "file", target_os = "linux"))]
+pub mod file;
 pub mod memory;
 mod name;
 mod store;
@@ -11,6 +13,8 @@ mod timing;
 #[cfg(feature = "test-util")]
 pub use clock::TestClock;
 pub use clock::{Clock, Moment, SystemClock, Timer, system as system_clock};
+#[cfg(all(feature = "file", target_os = "linux"))]
+pub use file::FileStore;
 pub use memory::MemoryStore;
 pub use name::{Key, MAX_KEY_SEGMENTS, MAX_SEGMENT_BYTES, MAX_SEGMENTS, Name, NameError};
 pub use store::{
