@@ -15,14 +15,18 @@
 mod directory;
 mod document;
 mod error;
+mod mark;
 mod notify;
 mod path;
+mod presence;
+mod proof;
 mod recovery;
 mod step;
 mod sweep;
 mod temporary;
 mod tree;
 mod unsettled;
+mod work;
 mod write;
 
 #[cfg(test)]
@@ -41,7 +45,9 @@ use self::directory::Root;
 use self::error::{BACKEND, failed, refused};
 use self::notify::{Bells, Ring};
 use self::path::Place;
+pub use self::presence::FilePresence;
 use self::unsettled::Unsettled;
+pub use self::work::{WorkFile, WorkProbe};
 use self::write::Batch;
 use crate::Key;
 use crate::store::{Document, Fault, Page, Put, Reads, Store, StoreError, Version, Write};
@@ -75,6 +81,7 @@ struct Shared {
     request: Duration,
     unsettled: Unsettled,
     bells: Arc<Bells>,
+    presence: Arc<FilePresence>,
 }
 
 impl fmt::Debug for FileStore {
@@ -106,15 +113,27 @@ impl FileStore {
         sweep::sweep(&root);
         let root = Arc::new(root);
         let bells = Arc::new(Bells::new(Arc::clone(&root)));
-        let unsettled = Unsettled::default();
-        let request = options.request;
-        Ok(FileStore { shared: Arc::new(Shared { root, request, unsettled, bells }) })
+        let presence = FilePresence::new(Arc::clone(&root), Arc::clone(&bells), boot);
+        let shared = Shared {
+            root,
+            request: options.request,
+            unsettled: Unsettled::default(),
+            bells,
+            presence: Arc::new(presence),
+        };
+        Ok(FileStore { shared: Arc::new(shared) })
     }
 
     /// The directory, as an absolute path.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.shared.root.path()
+    }
+
+    /// This process's proof of life here, and the proof of others' death. One for all clones.
+    #[must_use]
+    pub fn presence(&self) -> Arc<FilePresence> {
+        Arc::clone(&self.shared.presence)
     }
 
     /// Does blocking work on a thread for it. `None`: it did not end in time, and may yet.
