@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{
-    Access, AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, Stat, accessat, flock, fstat,
-    fstatfs, fsync, mkdirat, open, openat, stat,
+    Access, AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, ResolveFlags, Stat, accessat,
+    flock, fstat, fstatfs, fsync, mkdirat, open, openat, openat2, stat,
 };
 use rustix::io::Errno;
 
@@ -98,7 +98,8 @@ impl Root {
 
     /// Opens a directory below; `None` when it does not exist.
     pub(super) fn find(&self, directory: &[String]) -> Result<Option<OwnedFd>, Errno> {
-        match self.walk(directory, |_, _| Err(Errno::NOENT)) {
+        let path = if directory.is_empty() { ".".to_owned() } else { directory.join("/") };
+        match open_below(&self.descriptor, &path, OPEN_DIRECTORY) {
             Ok(found) => Ok(Some(found)),
             Err(Errno::NOENT) => Ok(None),
             Err(errno) => Err(errno),
@@ -107,28 +108,11 @@ impl Root {
 
     /// Opens a directory below, and makes what is missing on the way.
     pub(super) fn make(&self, directory: &[String]) -> Result<OwnedFd, Errno> {
-        self.walk(directory, |parent, name| {
-            step()?;
-            match mkdirat(parent, name, DIRECTORY_MODE) {
-                // Somebody else made it just now.
-                Ok(()) | Err(Errno::EXIST) => {}
-                Err(errno) => return Err(errno),
-            }
-            step()?;
-            fsync(parent)
-        })
-    }
-
-    fn walk(
-        &self,
-        directory: &[String],
-        missing: impl Fn(&OwnedFd, &str) -> Result<(), Errno>,
-    ) -> Result<OwnedFd, Errno> {
-        let mut at = openat(&self.descriptor, ".", OPEN_DIRECTORY, Mode::empty())?;
+        let mut at = open_directory(&self.descriptor, ".")?;
         for name in directory {
             at = match open_directory(&at, name) {
                 Err(Errno::NOENT) => {
-                    missing(&at, name)?;
+                    make_one(&at, name)?;
                     open_directory(&at, name)?
                 }
                 other => other?,
@@ -153,6 +137,38 @@ impl Root {
             Some(_) | None => Err(Errno::STALE),
         }
     }
+}
+
+/// Opens what is at a path below a directory. No link on the way is followed, nor at its end.
+pub(super) fn open_below(top: &OwnedFd, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    match openat2(top, path, flags, Mode::empty(), resolve) {
+        // Kernels before 5.6 do not know it, and some containers' filters refuse it.
+        Err(Errno::NOSYS | Errno::PERM) => open_step_by_step(top, path, flags),
+        other => other,
+    }
+}
+
+fn open_step_by_step(top: &OwnedFd, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let Some((directories, name)) = path.rsplit_once('/') else {
+        return openat(top, path, flags, Mode::empty());
+    };
+    let mut at = open_directory(top, ".")?;
+    for directory in directories.split('/') {
+        at = open_directory(&at, directory)?;
+    }
+    openat(&at, name, flags, Mode::empty())
+}
+
+fn make_one(parent: &OwnedFd, name: &str) -> Result<(), Errno> {
+    step()?;
+    match mkdirat(parent, name, DIRECTORY_MODE) {
+        // Somebody else made it just now.
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(errno) => return Err(errno),
+    }
+    step()?;
+    fsync(parent)
 }
 
 /// Opens a directory in another one, never through a link.
@@ -251,6 +267,26 @@ fn check_file_system(magic: u64, force: bool) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn old_kernels_open_the_same_files_step_by_step() {
+        let at = tempfile::tempdir().expect("a directory");
+        std::fs::create_dir_all(at.path().join("a/b")).expect("made");
+        std::fs::write(at.path().join("a/b/c"), "").expect("written");
+        std::os::unix::fs::symlink("a", at.path().join("link")).expect("linked");
+        let top = open(at.path(), OPEN_DIRECTORY, Mode::empty()).expect("opened");
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        for path in ["a/b/c", "a/b", "a", ".", "link/b/c", "link", "a/x", "x/y", "a/b/c/d"] {
+            let identity = |opened: Result<OwnedFd, Errno>| {
+                opened.and_then(fstat).map(|found| Identity::of(&found)).map_err(|errno| {
+                    // A link to a directory is told apart from a file in its place by neither.
+                    if errno == Errno::NOTDIR { Errno::LOOP } else { errno }
+                })
+            };
+            let stepwise = identity(open_step_by_step(&top, path, flags));
+            assert_eq!(identity(open_below(&top, path, flags)), stepwise, "{path}");
+        }
+    }
 
     #[test]
     fn a_network_file_system_is_refused_by_its_name_unless_forced() {

@@ -4,9 +4,10 @@ use std::hash::{BuildHasher, RandomState};
 use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
 
-use rustix::fs::{FileType, Mode, OFlags, fstat, openat};
+use rustix::fs::{FileType, OFlags, fstat};
 use rustix::io::Errno;
 
+use super::directory::open_below;
 use super::error::{failed, refused};
 use crate::store::{Document, Fault, MAX_DOCUMENT_BYTES, StoreError, Version};
 
@@ -14,7 +15,7 @@ use crate::store::{Document, Fault, MAX_DOCUMENT_BYTES, StoreError, Version};
 const OPEN_DOCUMENT: OFlags =
     OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 
-/// Reads a document; `None` when there is none.
+/// Reads a document at a path below a directory; `None` when there is none.
 pub(super) fn read(directory: &OwnedFd, name: &str) -> Result<Option<Document>, StoreError> {
     let doing = || format!("reading the document {name}");
     let body = match read_body(directory, name) {
@@ -41,7 +42,7 @@ enum Content {
 }
 
 fn read_body(directory: &OwnedFd, name: &str) -> Result<Content, Errno> {
-    let file = match openat(directory, name, OPEN_DOCUMENT, Mode::empty()) {
+    let file = match open_below(directory, name, OPEN_DOCUMENT) {
         Err(Errno::NOENT) => return Ok(Content::Missing),
         other => other?,
     };

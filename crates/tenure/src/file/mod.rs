@@ -33,7 +33,6 @@ mod write;
 mod tests;
 
 use std::fmt;
-use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -157,42 +156,24 @@ impl Shared {
 
     fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Document>>, StoreError> {
         self.root.check()?;
-        // Keys of one directory often stand side by side.
-        let mut open: Option<(Vec<String>, Option<OwnedFd>)> = None;
         let mut documents = Vec::with_capacity(keys.len());
         for key in keys {
-            let doing = || format!("reading {key}");
             let place = Place::of(key);
-            let directory = match open.take() {
-                Some((path, directory)) if path == place.directory => directory,
-                Some(_) | None => {
-                    self.root.find(&place.directory).map_err(|errno| failed(doing(), errno))?
-                }
-            };
-            let document = match &directory {
-                Some(directory) => document::read(directory, &place.name)?,
-                None => None,
-            };
-            if let Some(directory) = &directory
-                && self.unsettled.contains(key)
-            {
-                fsync(directory).map_err(|errno| failed(doing(), errno))?;
+            documents.push(document::read(self.root.descriptor(), &place.path())?);
+            if self.unsettled.contains(key) {
+                let synced = self.root.find(&place.directory).and_then(|found| match found {
+                    Some(directory) => fsync(directory),
+                    None => Ok(()),
+                });
+                synced.map_err(|errno| failed(format!("reading {key}"), errno))?;
             }
-            documents.push(document);
-            open = Some((place.directory, directory));
         }
         Ok(documents)
     }
 
-    /// The version of a document that was written a moment ago, or is about to be waited for.
-    fn version(&self, place: &Place) -> Result<Option<Version>, StoreError> {
-        let directory = self.root.find(&place.directory);
-        match directory.map_err(|errno| failed(format!("reading {}", place.name), errno))? {
-            Some(directory) => {
-                Ok(document::read(&directory, &place.name)?.map(|document| document.version))
-            }
-            None => Ok(None),
-        }
+    fn version(&self, path: &str) -> Result<Option<Version>, StoreError> {
+        let read = document::read(self.root.descriptor(), path)?;
+        Ok(read.map(|document| document.version))
     }
 }
 
@@ -255,24 +236,22 @@ impl Store for FileStore {
 
     async fn changed(&self, key: &Key, seen: Option<&Version>) {
         let place = Place::of(key);
+        let path = place.path();
         loop {
             // Listen first, then look, then wait: nothing that happens in between is lost.
             let Some(mut bell) = self.shared.bells.listen(&place.directory, &place.name) else {
                 return std::future::pending().await;
             };
-            let looking = place.clone();
-            let now = self.blocking(move |shared| shared.version(&looking)).await;
-            if !matches!(now, Some(Ok(version)) if version.as_ref() == seen) {
-                return;
-            }
+            // These reads do not wait for the disk: the caller read the document just now, or
+            // somebody wrote it when the bell rang.
             loop {
+                match self.shared.version(&path) {
+                    Ok(version) if version.as_ref() == seen => {}
+                    Ok(_) | Err(_) => return,
+                }
                 match bell.rung().await {
+                    Ring::Rang => {}
                     Ring::Moved => break,
-                    // Written a moment ago, so this read does not wait for the disk.
-                    Ring::Rang => match self.shared.version(&place) {
-                        Ok(version) if version.as_ref() == seen => {}
-                        Ok(_) | Err(_) => return,
-                    },
                 }
             }
         }

@@ -30,6 +30,17 @@ impl Place {
         Place { directory, name: format!("{last}{SUFFIX}") }
     }
 
+    /// The whole path below the store's directory.
+    pub(super) fn path(&self) -> String {
+        let mut path = String::with_capacity(64);
+        for name in &self.directory {
+            path.push_str(name);
+            path.push('/');
+        }
+        path.push_str(&self.name);
+        path
+    }
+
     /// The second name of the document's last lasting content.
     pub(super) fn kept(&self) -> String {
         kept(&self.name)
@@ -160,6 +171,7 @@ mod tests {
     fn a_key_is_a_path_of_directories_and_a_document() {
         let place = Place::of(&Key::parse("elections/a.json/b").expect("a key"));
         assert_eq!(place.directory, ["elections", "a%2Ejson"]);
+        assert_eq!(place.path(), "elections/a%2Ejson/b.json");
         assert_eq!((place.name.as_str(), place.kept().as_str()), ("b.json", ".b.json.kept"));
         assert_eq!(name_of_kept(".b.json.kept"), Some("b.json"));
         assert_eq!(name_of_kept(".b.kept"), None);

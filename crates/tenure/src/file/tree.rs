@@ -99,9 +99,7 @@ pub(super) fn list(
         page.next = keys.last().cloned();
     }
     for key in keys {
-        let place = path::Place::of(&key);
-        let Some(directory) = root.find(&place.directory)? else { continue };
-        match document::read(&directory, &place.name) {
+        match document::read(root.descriptor(), &path::Place::of(&key).path()) {
             Ok(Some(document)) => page.documents.push((key, document)),
             // Deleted meanwhile.
             Ok(None) => {}

@@ -296,7 +296,10 @@ impl Job<'_> {
                 });
             }
         }
-        let renamed = temporary.rename_to(&self.name);
+        let renamed = match self.write.durability {
+            Durability::Lasting => temporary.rename_to(&self.name),
+            Durability::UntilPowerCut => temporary.exchange_with(&self.name),
+        };
         renamed.map_err(|errno| unsure(self.doing(), errno))?;
         Ok(Put::Stored(document::version(body)))
     }
