@@ -81,7 +81,9 @@ impl From<OpenError> for Failure {
         let code = match &error {
             OpenError::Url(_) => USAGE,
             OpenError::Store(error) => of_fault(error.fault),
-            _ => REFUSED,
+            OpenError::NotBuiltIn { .. } | OpenError::NoHome => REFUSED,
+            // The library may learn of new errors before the program does.
+            _ => FAILURE,
         };
         Failure::new(code, error)
     }

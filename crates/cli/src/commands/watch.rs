@@ -40,12 +40,10 @@ pub(crate) async fn watch(session: &Session, wanted: &Watch) -> Ending {
     }
 }
 
-/// Whether waiting may help.
+/// Whether waiting may help: the store may answer again, and somebody may put the record right.
 fn passes(error: &Error) -> bool {
-    match error {
-        Error::Store(error) => matches!(error.fault, Fault::Unavailable | Fault::Indeterminate),
-        // Somebody may put it right.
-        Error::Record { .. } => true,
-        _ => false,
+    if let Error::Store(error) = error {
+        return matches!(error.fault, Fault::Unavailable | Fault::Indeterminate);
     }
+    matches!(error, Error::Record { .. })
 }

@@ -13,8 +13,6 @@ pub(crate) async fn who(session: &Session, wanted: &Who) -> Ending {
     let election = session.election(&opened.backend, &wanted.target.election)?;
     let standing = election.standing().await?;
     session.print(&standing, &opened.backend)?;
-    Ok(match standing.state {
-        ElectionState::Led => ExitCode::SUCCESS,
-        _ => ExitCode::from(exit::NOT_LED),
-    })
+    let led = standing.state == ElectionState::Led;
+    Ok(if led { ExitCode::SUCCESS } else { ExitCode::from(exit::NOT_LED) })
 }

@@ -27,10 +27,8 @@ pub(crate) fn stage(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Err(error) => Refusal { code: exit::FAILURE, why: error.to_string() },
         Ok(()) => {
             let error = Command::new(&program).args(arguments).exec();
-            let code = match error.kind() {
-                io::ErrorKind::NotFound => exit::NOT_FOUND,
-                _ => exit::NOT_EXECUTABLE,
-            };
+            let found = error.kind() != io::ErrorKind::NotFound;
+            let code = if found { exit::NOT_EXECUTABLE } else { exit::NOT_FOUND };
             Refusal { code, why: error.to_string() }
         }
     };

@@ -1,5 +1,6 @@
 //! The time in which CMD runs.
 
+use std::io::ErrorKind;
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -89,6 +90,8 @@ impl Lead<'_> {
         loop {
             let hung = tokio::time::sleep(self.latest(course).remaining());
             let ordered = tokio::select! {
+                // What has happened comes before what is due: this process may have slept.
+                biased;
                 event = guardian.event() => match event {
                     Event::Started(pid) => {
                         tracing::info!(?pid, "CMD runs");
@@ -119,7 +122,10 @@ impl Lead<'_> {
                     false => Ok(()),
                 },
             };
-            if ordered.and_then(|()| self.pass_on_renewal(guardian, course)).is_err() {
+            if let Err(error) = ordered.and_then(|()| self.pass_on_renewal(guardian, course))
+                && error.kind() != ErrorKind::BrokenPipe
+            {
+                // It does not read. Of one that is gone the next event tells more.
                 return false;
             }
         }
@@ -149,11 +155,12 @@ impl Lead<'_> {
     fn lose(&self, guardian: &Guardian, course: &mut Course, loss: Loss) -> std::io::Result<()> {
         course.lost = true;
         let at_the_latest = course.until.before(self.grace / 4);
-        let kill_at = match loss {
-            // The lease still lasts for the stop budget, or is left to run out by whoever ended it.
-            Loss::Expired | Loss::Ended => at_the_latest.min(BootTime::now().after(self.grace)),
+        // The lease still lasts for the stop budget, or is left to run out by whoever ended it.
+        let kill_at = if matches!(loss, Loss::Expired | Loss::Ended) {
+            at_the_latest.min(BootTime::now().after(self.grace))
+        } else {
             // Somebody else may lead already.
-            _ => BootTime::PAST,
+            BootTime::PAST
         };
         if matches!(course.led.cause, Cause::Itself) && course.led.status.is_none() {
             course.led.cause = Cause::Lost(loss);

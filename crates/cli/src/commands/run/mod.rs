@@ -61,7 +61,7 @@ enum Round {
 
 /// What came of waiting.
 enum Waited {
-    Elected(Leadership),
+    Elected(Box<Leadership>),
     Interrupted,
     SteppedDown,
     TooLong,
@@ -115,7 +115,7 @@ impl Runner<'_> {
         let candidacy = self.election.stand(self.candidate.clone())?;
         let waited = self.wait(candidacy, &mut guardian).await;
         let ending = match waited {
-            Ok(Waited::Elected(leadership)) => return self.lead(leadership, guardian, work).await,
+            Ok(Waited::Elected(leadership)) => return self.lead(*leadership, guardian, work).await,
             Ok(Waited::Interrupted) => Ok(Round::Over(0)),
             Ok(Waited::SteppedDown) => Ok(Round::Again { code: 0, pause: false }),
             Ok(Waited::TooLong) => Ok(Round::Over(self.wanted.conflict_exit_code)),
@@ -151,7 +151,7 @@ impl Runner<'_> {
             tokio::select! {
                 // Who has won has won, however late it is.
                 biased;
-                leadership = &mut elected => return Ok(Waited::Elected(leadership?)),
+                leadership = &mut elected => return Ok(Waited::Elected(Box::new(leadership?))),
                 asked = self.signals.next() => match asked {
                     Asked::Stop(_) | Asked::PassOn(_) => return Ok(Waited::Interrupted),
                     Asked::StepDown => return Ok(Waited::SteppedDown),
@@ -221,6 +221,10 @@ impl Runner<'_> {
                 show::say("the election has ended; CMD was stopped");
                 Round::Over(exit::NOT_LED)
             }
+            (Cause::Lost(loss), None) if resigned == Released::Escaped => {
+                show::say(&format!("leadership lost: {loss}"));
+                Round::Over(exit::LOST)
+            }
             (Cause::Lost(loss), None) => {
                 show::say(&format!("leadership lost: {loss}; CMD was stopped"));
                 match keep {
@@ -228,12 +232,16 @@ impl Runner<'_> {
                     false => Round::Over(exit::LOST),
                 }
             }
+            // Its work may still run: this process must go, and renew nothing.
+            _ if resigned == Released::Escaped => {
+                Round::Over(if own == 0 { exit::UNKNOWN } else { own })
+            }
             (Cause::SteppedDown, None) => Round::Again { code: own, pause: false },
             (Cause::Interrupted, None) => Round::Over(own),
             (Cause::Itself, None) if keep => Round::Again { code: own, pause: true },
             (Cause::Itself, None) => match resigned {
                 Released::Unknown if own == 0 => Round::Over(exit::UNKNOWN),
-                Released::Unknown | Released::Yes => Round::Over(own),
+                Released::Unknown | Released::Escaped | Released::Yes => Round::Over(own),
             },
         }
     }
@@ -243,7 +251,10 @@ impl Runner<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Released {
     Yes,
+    /// The store did not say.
     Unknown,
+    /// No: something of its work still runs.
+    Escaped,
 }
 
 /// Gives the leadership up, if nothing of its work can be left.
@@ -259,7 +270,7 @@ async fn release(leadership: Leadership, work: Option<WorkFile>, session: &Sessi
             ));
             // Dropped, it would release.
             std::mem::forget(leadership);
-            return Released::Unknown;
+            return Released::Escaped;
         }
     }
     match leadership.resign().await {
