@@ -152,15 +152,24 @@ impl Guardian {
                 Ok(None) => {}
                 Err(_) => return Event::GuardianDied,
             }
-            let inbox = &mut self.inbox;
-            let socket = &self.socket;
-            if socket.readable().await.is_err() {
+            // The socket itself is asked first: after a pause the runtime does not know yet.
+            let more = match self.inbox.fill(&self.socket) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.receive().await,
+                outcome => outcome,
+            };
+            if !matches!(more, Ok(true)) {
                 return Event::GuardianDied;
             }
+        }
+    }
+
+    async fn receive(&mut self) -> io::Result<bool> {
+        loop {
+            self.socket.readable().await?;
+            let (inbox, socket) = (&mut self.inbox, &self.socket);
             match socket.try_io(tokio::io::Interest::READABLE, || inbox.fill(socket)) {
-                Ok(true) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Ok(false) | Err(_) => return Event::GuardianDied,
+                outcome => return outcome,
             }
         }
     }

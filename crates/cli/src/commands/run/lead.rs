@@ -1,8 +1,10 @@
 //! The time in which CMD runs.
 
 use std::io::ErrorKind;
+use std::ops::ControlFlow;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use rustix::process::Signal;
 use tenure::file::WorkFile;
 use tenure::{Loss, Mandate};
@@ -92,34 +94,16 @@ impl Lead<'_> {
             let ordered = tokio::select! {
                 // What has happened comes before what is due: this process may have slept.
                 biased;
-                event = guardian.event() => match event {
-                    Event::Started(pid) => {
-                        tracing::info!(?pid, "CMD runs");
-                        Ok(())
-                    }
-                    Event::Failed(code, why) => {
-                        course.led.refused = Some((code, why));
-                        Ok(())
-                    }
-                    Event::Exited(status) => {
-                        course.led.status = Some(status);
-                        Ok(())
-                    }
-                    Event::TreeDead { overdue } => {
-                        if overdue && matches!(course.led.cause, Cause::Itself) {
-                            course.led.cause = Cause::Lost(Loss::Expired);
-                        }
-                        return true;
-                    }
-                    Event::GuardianDied => return false,
+                event = guardian.event() => match course.learn(event) {
+                    ControlFlow::Continue(()) => Ok(()),
+                    ControlFlow::Break(healthy) => return healthy,
                 },
                 loss = mandate.lost(), if !course.lost => self.lose(guardian, course, loss),
                 () = mandate.renewed(), if !course.lost => Ok(()),
                 asked = self.signals.next() => self.obey(guardian, course, asked),
-                // tokio's clock stands still while the machine sleeps: look again.
-                () = hung => match self.latest(course).has_passed() {
-                    true => return false,
-                    false => Ok(()),
+                () = hung => match self.is_hung(guardian, course) {
+                    ControlFlow::Continue(()) => Ok(()),
+                    ControlFlow::Break(healthy) => return healthy,
                 },
             };
             if let Err(error) = ordered.and_then(|()| self.pass_on_renewal(guardian, course))
@@ -128,6 +112,16 @@ impl Lead<'_> {
                 // It does not read. Of one that is gone the next event tells more.
                 return false;
             }
+        }
+    }
+
+    /// Looks twice before it gives up on the guardian: tokio's clock stands still while the machine
+    /// sleeps, and a process that was stopped hears of timers before it hears of sockets.
+    fn is_hung(&self, guardian: &mut Guardian, course: &mut Course) -> ControlFlow<bool> {
+        match guardian.event().now_or_never() {
+            Some(event) => course.learn(event),
+            None if self.latest(course).has_passed() => ControlFlow::Break(false),
+            None => ControlFlow::Continue(()),
         }
     }
 
@@ -189,6 +183,26 @@ impl Lead<'_> {
             }
             Asked::PassOn(signal) | Asked::Mention(signal) => guardian.signal(signal),
         }
+    }
+}
+
+impl Course {
+    /// Takes note of an event. Breaks when nothing is left to oversee: well, or because the guardian
+    /// failed.
+    fn learn(&mut self, event: Event) -> ControlFlow<bool> {
+        match event {
+            Event::Started(pid) => tracing::info!(?pid, "CMD runs"),
+            Event::Failed(code, why) => self.led.refused = Some((code, why)),
+            Event::Exited(status) => self.led.status = Some(status),
+            Event::TreeDead { overdue } => {
+                if overdue && matches!(self.led.cause, Cause::Itself) {
+                    self.led.cause = Cause::Lost(Loss::Expired);
+                }
+                return ControlFlow::Break(true);
+            }
+            Event::GuardianDied => return ControlFlow::Break(false),
+        }
+        ControlFlow::Continue(())
     }
 }
 
