@@ -26,6 +26,7 @@ fn helper_process() {
     let store = FileStore::open(Path::new(&directory), FileOptions::default()).expect("opened");
     let presence = store.presence();
     let role = std::env::var(ROLE).expect("a role");
+    #[expect(clippy::zombie_processes, reason = "this process is killed before it could wait")]
     let sleep = |inherits: Stdio| {
         let child = Command::new("sleep").arg("1000").stdout(inherits).spawn().expect("started");
         child.id()
