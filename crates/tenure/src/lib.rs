@@ -33,6 +33,7 @@ pub use file::FileStore;
 pub use leadership::{Candidacy, Leadership, Resignation};
 pub use lease::machine::{Loss, Outcome};
 pub use mandate::Mandate;
+
 pub use memory::MemoryStore;
 pub use name::{Key, MAX_KEY_SEGMENTS, MAX_SEGMENT_BYTES, MAX_SEGMENTS, Name, NameError};
 pub use observer::{ElectionState, Observer, Standing};

@@ -4,10 +4,10 @@ use std::hash::{BuildHasher, RandomState};
 use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
 
-use rustix::fs::{FileType, OFlags, fstat};
+use rustix::fs::{AtFlags, FileType, FlockOperation, OFlags, flock, fstat, statat};
 use rustix::io::Errno;
 
-use super::directory::open_below;
+use super::directory::{Identity, open_below};
 use super::error::{failed, refused};
 use crate::store::{Document, Fault, MAX_DOCUMENT_BYTES, StoreError, Version};
 
@@ -15,38 +15,83 @@ use crate::store::{Document, Fault, MAX_DOCUMENT_BYTES, StoreError, Version};
 const OPEN_DOCUMENT: OFlags =
     OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 
+/// Each try loses only to a renewal that falls into the microseconds of the read before.
+const MOST_TRIES: usize = 100;
+
 /// Reads a document at a path below a directory; `None` when there is none.
 pub(super) fn read(directory: &OwnedFd, name: &str) -> Result<Option<Document>, StoreError> {
-    let doing = || format!("reading the document {name}");
-    let body = match read_body(directory, name) {
-        Ok(Content::Body(body)) => body,
-        Ok(Content::Missing) => return Ok(None),
-        Ok(Content::NotAFile) => {
-            let says = "it is not a regular file; move it away";
-            return Err(refused(Fault::Permanent, doing(), says));
+    read_while(directory, name, || {})
+}
+
+/// The same, while something else happens after the file was opened.
+fn read_while(
+    directory: &OwnedFd,
+    name: &str,
+    mut meanwhile: impl FnMut(),
+) -> Result<Option<Document>, StoreError> {
+    for _ in 0..MOST_TRIES {
+        let Some(file) = open(directory, name)? else { return Ok(None) };
+        meanwhile();
+        // Locked, so that nobody rewrites it as a spare, and then looked at again: while it was not
+        // locked somebody may have.
+        let locked = flock(&file, FlockOperation::NonBlockingLockShared).is_ok();
+        if locked && is_still(directory, name, &file) {
+            return read_open(&file, name);
         }
+        std::thread::yield_now();
+    }
+    let says = "it changed faster than it could be read";
+    Err(refused(Fault::Unavailable, doing(name), says))
+}
+
+/// The same, where the directory's lock keeps everybody from rewriting anything.
+pub(super) fn read_locked(directory: &OwnedFd, name: &str) -> Result<Option<Document>, StoreError> {
+    match open(directory, name)? {
+        Some(file) => read_open(&file, name),
+        None => Ok(None),
+    }
+}
+
+fn doing(name: &str) -> String {
+    format!("reading the document {name}")
+}
+
+fn open(directory: &OwnedFd, name: &str) -> Result<Option<OwnedFd>, StoreError> {
+    match open_below(directory, name, OPEN_DOCUMENT) {
+        Ok(file) => Ok(Some(file)),
+        Err(Errno::NOENT) => Ok(None),
+        Err(errno) => Err(failed(doing(name), errno)),
+    }
+}
+
+fn is_still(directory: &OwnedFd, name: &str, file: &OwnedFd) -> bool {
+    let now = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW);
+    let ours = fstat(file);
+    matches!((now, ours), (Ok(now), Ok(ours)) if Identity::of(&now) == Identity::of(&ours))
+}
+
+fn read_open(file: &OwnedFd, name: &str) -> Result<Option<Document>, StoreError> {
+    let says = match read_body(file) {
+        Ok(Content::Body(body)) => {
+            return Ok(Some(Document { version: version(&body), body: body.into() }));
+        }
+        Ok(Content::NotAFile) => "it is not a regular file; move it away".to_owned(),
         Ok(Content::TooLarge(bytes)) => {
-            let says = format!("its {bytes} bytes are more than {MAX_DOCUMENT_BYTES}");
-            return Err(refused(Fault::Permanent, doing(), says));
+            format!("its {bytes} bytes are more than {MAX_DOCUMENT_BYTES}")
         }
-        Err(errno) => return Err(failed(doing(), errno)),
+        Err(errno) => return Err(failed(doing(name), errno)),
     };
-    Ok(Some(Document { version: version(&body), body: body.into() }))
+    Err(refused(Fault::Permanent, doing(name), says))
 }
 
 enum Content {
     Body(Vec<u8>),
-    Missing,
     NotAFile,
     TooLarge(u64),
 }
 
-fn read_body(directory: &OwnedFd, name: &str) -> Result<Content, Errno> {
-    let file = match open_below(directory, name, OPEN_DOCUMENT) {
-        Err(Errno::NOENT) => return Ok(Content::Missing),
-        other => other?,
-    };
-    let found = fstat(&file)?;
+fn read_body(file: &OwnedFd) -> Result<Content, Errno> {
+    let found = fstat(file)?;
     if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
         return Ok(Content::NotAFile);
     }
@@ -58,7 +103,7 @@ fn read_body(directory: &OwnedFd, name: &str) -> Result<Content, Errno> {
     let mut body = vec![0; size as usize + 1];
     let mut filled = 0;
     loop {
-        match rustix::io::read(&file, &mut body[filled..]) {
+        match rustix::io::read(file, &mut body[filled..]) {
             Ok(0) => break,
             Ok(more) => filled += more,
             Err(Errno::INTR) => continue,
@@ -91,4 +136,46 @@ pub(super) fn version(body: &[u8]) -> Version {
         first.hash_one(body),
         second.hash_one(body)
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::spare::renew;
+    use super::super::step::{Script, run};
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_rewritten_after_it_was_opened_is_not_what_is_read() {
+        let at = tempfile::tempdir().expect("a directory");
+        let directory = OwnedFd::from(std::fs::File::open(at.path()).expect("opened"));
+        std::fs::write(at.path().join("b.json"), "first, and long").expect("written");
+        let mut opened = 0;
+        let read = read_while(&directory, "b.json", || {
+            opened += 1;
+            if opened == 1 {
+                renew(&directory, "b.json", b"second").expect("renewed");
+                // The writer dies when it has rewritten half of what the reader has open.
+                let (third, came) = run(Script::Dies(1), || renew(&directory, "b.json", b"third"));
+                assert!(came && third.is_err());
+                let torn = std::fs::read(at.path().join(".b.json.spare")).expect("read");
+                assert_eq!(torn, b"third, and long");
+            }
+        });
+        assert_eq!(&read.expect("read").expect("there").body[..], b"second");
+        assert_eq!(opened, 2);
+    }
+
+    #[test]
+    fn a_file_that_somebody_reads_is_not_rewritten() {
+        let at = tempfile::tempdir().expect("a directory");
+        let directory = OwnedFd::from(std::fs::File::open(at.path()).expect("opened"));
+        std::fs::write(at.path().join("b.json"), "first").expect("written");
+        let reading = std::fs::File::open(at.path().join("b.json")).expect("opened");
+        reading.lock_shared().expect("locked");
+        for body in ["second", "third", "fourth"] {
+            renew(&directory, "b.json", body.as_bytes()).expect("renewed");
+        }
+        assert_eq!(std::io::read_to_string(reading).expect("read"), "first");
+        assert_eq!(std::fs::read(at.path().join("b.json")).expect("read"), b"fourth");
+    }
 }

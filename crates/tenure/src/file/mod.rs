@@ -21,6 +21,7 @@ mod path;
 mod presence;
 mod proof;
 mod recovery;
+mod spare;
 mod step;
 mod sweep;
 mod temporary;
@@ -110,6 +111,10 @@ impl FileStore {
             failed(format!("recovering the documents in {}", root.path().display()), errno)
         })?;
         sweep::sweep(&root);
+        if let Err(errno) = root.make(&presence_directory()) {
+            // Documents do not need it, and the first mark tries again.
+            tracing::debug!(%errno, "making the directory for presence files");
+        }
         let root = Arc::new(root);
         let bells = Arc::new(Bells::new(Arc::clone(&root)));
         let presence = FilePresence::new(Arc::clone(&root), Arc::clone(&bells), boot);

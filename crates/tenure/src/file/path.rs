@@ -11,6 +11,7 @@ use crate::name::check_segment;
 
 const SUFFIX: &str = ".json";
 const KEPT: &str = ".kept";
+const SPARE: &str = ".spare";
 const TEMPORARY: &str = ".temp";
 const RANDOM_DIGITS: usize = 32;
 
@@ -54,6 +55,11 @@ pub(super) fn directory(prefix: &Key) -> Vec<String> {
 
 pub(super) fn kept(name: &str) -> String {
     format!(".{name}{KEPT}")
+}
+
+/// Where the next renewal is written.
+pub(super) fn spare(name: &str) -> String {
+    format!(".{name}{SPARE}")
 }
 
 /// The document's file name whose lasting content this is, if it is one.
@@ -184,7 +190,7 @@ mod tests {
             prop_assume!(check_segment(&segment).is_ok());
             let file = encode(&segment);
             let document = format!("{file}{SUFFIX}");
-            prop_assert!(kept(&document).len() <= 255);
+            prop_assert!(spare(&document).len() <= 255);
             prop_assert_eq!(decode(&file), Some(segment));
         }
 

@@ -179,8 +179,9 @@ impl Drop for FilePresence {
         drop(own);
         let Ok(Some(directory)) = self.root.find(&presence_directory()) else { return };
         for file in files {
-            // A sweep takes what stays behind.
-            let _ = unlinkat(&directory, &file, AtFlags::empty());
+            // Not unlinked: if anything is still in this process's name, its followers prove its death
+            // by this file, and without it they would wait for the ttl. A sweep takes it in an hour.
+            let _ = super::sweep::mark_as_dead(&directory, &file);
         }
     }
 }

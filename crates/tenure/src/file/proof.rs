@@ -13,6 +13,8 @@ use super::presence_directory;
 /// The bell can ring a few milliseconds before the lock is free.
 const AFTER_A_BELL: Duration = Duration::from_millis(50);
 const BETWEEN_PROBES: Duration = Duration::from_millis(1);
+/// Mostly it is free within half a millisecond, and the shortest sleep takes two.
+const WITHOUT_SLEEP: Duration = Duration::from_millis(1);
 /// A dying process frees its lock a little before it is a zombie. On a busy machine it may not run
 /// for a while in between, and no bell rings again.
 const WHILE_DYING: Duration = Duration::from_secs(5);
@@ -60,6 +62,10 @@ impl Prover {
             let evidence = self.probe();
             let pause = match evidence {
                 Evidence::Gone => return evidence,
+                Evidence::Dying | Evidence::None if rang.elapsed() < WITHOUT_SLEEP => {
+                    tokio::task::yield_now().await;
+                    continue;
+                }
                 Evidence::Dying | Evidence::None if rang.elapsed() < AFTER_A_BELL => BETWEEN_PROBES,
                 Evidence::Dying if rang.elapsed() < WHILE_DYING => BETWEEN_LATER_PROBES,
                 Evidence::Dying | Evidence::None => return evidence,

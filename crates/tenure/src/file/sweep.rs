@@ -4,8 +4,8 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{
-    AtFlags, FileType, FlockOperation, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_NOW, fchmod,
-    flock, fstat, futimens, openat, statat, unlinkat,
+    AtFlags, FileType, FlockOperation, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_NOW,
+    chmodat, flock, fstat, openat, statat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 
@@ -14,10 +14,14 @@ use super::path;
 use super::presence_directory;
 use super::tree::{each_directory, entries};
 
+/// The mode of a dead process's file.
+const DEAD_MODE: Mode = Mode::RUSR;
 /// No write takes this long.
 const TEMPORARY_AGE: Duration = Duration::from_secs(60 * 60);
-/// Longer than anybody waits for a dead leader.
+/// A file nobody locks is looked at after so long.
 const PRESENCE_AGE: Duration = Duration::from_secs(24 * 60 * 60);
+/// A file known to be a dead process's is kept for so long: its followers have proven its death by then.
+const DEAD_AGE: Duration = Duration::from_secs(60 * 60);
 
 /// Removes stale files. Failing to do so harms nobody, so it is only logged.
 pub(super) fn sweep(root: &Root) {
@@ -43,7 +47,7 @@ fn sweep_temporaries(root: &Root) -> Result<(), Errno> {
 
 /// In two phases: a leader that died just now must be found by those who follow it.
 ///
-/// A file nobody locks is marked first, by its mode, and removed a day later.
+/// A file nobody locks is marked first, by its mode, and removed an hour later at the earliest.
 fn sweep_presence(root: &Root) -> Result<(), Errno> {
     let Some(directory) = root.find(&presence_directory())? else { return Ok(()) };
     for entry in entries(&directory)? {
@@ -59,7 +63,8 @@ fn sweep_presence(root: &Root) -> Result<(), Errno> {
 
 fn sweep_one(directory: &OwnedFd, name: &str) -> Result<(), Errno> {
     let found = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
-    if !older_than(&found, PRESENCE_AGE) {
+    let marked = Mode::from_raw_mode(found.st_mode) == DEAD_MODE;
+    if !older_than(&found, if marked { DEAD_AGE } else { PRESENCE_AGE }) {
         return Ok(());
     }
     // Read-only and shared: a writer would ring the bell, an exclusive lock would look like life.
@@ -68,17 +73,21 @@ fn sweep_one(directory: &OwnedFd, name: &str) -> Result<(), Errno> {
     if flock(&file, FlockOperation::NonBlockingLockShared).is_err() {
         return Ok(());
     }
-    let found = fstat(&file)?;
-    if Mode::from_raw_mode(found.st_mode) == Mode::RUSR {
-        return unlinkat(directory, name, AtFlags::empty());
+    match Mode::from_raw_mode(fstat(&file)?.st_mode) {
+        DEAD_MODE => unlinkat(directory, name, AtFlags::empty()),
+        FILE_MODE => mark_as_dead(directory, name),
+        _ => Ok(()),
     }
-    if Mode::from_raw_mode(found.st_mode) == FILE_MODE {
-        // The time first: if we die between the two, the day begins again and is not cut short.
-        let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
-        futimens(&file, &Timestamps { last_access: now, last_modification: now })?;
-        fchmod(&file, Mode::RUSR)?;
-    }
-    Ok(())
+}
+
+/// Says that the process of this file is, or will be at once, dead: its hour begins.
+pub(super) fn mark_as_dead(directory: &OwnedFd, name: &str) -> Result<(), Errno> {
+    let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+    let times = Timestamps { last_access: now, last_modification: now };
+    // The time first: if we die between the two, the hour begins again and is not cut short.
+    utimensat(directory, name, &times, AtFlags::SYMLINK_NOFOLLOW)?;
+    // The presence directory is ours alone (0700), so nobody can have put a link in its place.
+    chmodat(directory, name, DEAD_MODE, AtFlags::empty())
 }
 
 fn older_than(found: &Stat, age: Duration) -> bool {

@@ -2,9 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
-use rustix::fs::{
-    AtFlags, Mode, OFlags, RenameFlags, fsync, linkat, openat, renameat, renameat_with, unlinkat,
-};
+use rustix::fs::{AtFlags, Mode, OFlags, fsync, linkat, openat, renameat, unlinkat};
 use rustix::io::Errno;
 
 use super::directory::FILE_MODE;
@@ -54,26 +52,6 @@ impl<'d> Temporary<'d> {
     /// Gives the content a second, lasting name, in place of what had it.
     pub(super) fn keep_as(&self, name: &str) -> Result<(), Kept> {
         link_over(self.directory, &self.name, name)
-    }
-
-    /// Makes it the document in place of one that exists, without a thought for power cuts.
-    ///
-    /// ext4 flushes a file that is renamed over another, in case nobody synced it: a renewal would
-    /// cost a write to the disk, several times its other cost. Two names that change places are not
-    /// flushed. Where that is not possible, it is renamed.
-    pub(super) fn exchange_with(mut self, name: &str) -> Result<(), Errno> {
-        step()?;
-        let flags = RenameFlags::EXCHANGE;
-        match renameat_with(self.directory, &self.name, self.directory, name, flags) {
-            Ok(()) => {
-                self.renamed = true;
-                // The old document has the temporary name now.
-                discard(self.directory, &self.name);
-                Ok(())
-            }
-            Err(Errno::INVAL | Errno::NOSYS | Errno::NOENT) => self.rename_to(name),
-            Err(errno) => Err(errno),
-        }
     }
 
     /// Makes it the document.

@@ -230,6 +230,46 @@ fn a_directory_that_others_could_tamper_with_is_refused() {
     }
 }
 
+const UNWRITABLE: &str = "TENURE_TEST_UNWRITABLE_DIRECTORY";
+
+/// Not a test: what the next one runs as a user who is not root.
+#[test]
+fn helper_that_opens_an_unwritable_directory() {
+    let Some(path) = std::env::var_os(UNWRITABLE) else { return };
+    let error = FileStore::open(path.as_ref(), FileOptions::default()).expect_err("refused");
+    assert_eq!(error.fault, Fault::Denied, "{}", words(&error));
+    println!("refused: {}", words(&error));
+}
+
+#[test]
+fn a_directory_that_can_be_read_but_not_written_is_refused() {
+    use std::os::unix::process::CommandExt;
+    const NOBODY: u32 = 65534;
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIPPED: only root can become another user");
+        return;
+    }
+    let at = directory();
+    drop(open(&at));
+    for path in [at.path().to_owned(), file(&at, "")] {
+        std::os::unix::fs::chown(&path, Some(NOBODY), None).expect("changed");
+    }
+    fs::set_permissions(file(&at, ""), fs::Permissions::from_mode(0o500)).expect("changed");
+    let this = std::env::current_exe().expect("this program");
+    let name = "file::tests::helper_that_opens_an_unwritable_directory";
+    let started = Command::new(this)
+        .args([name, "--exact", "--nocapture"])
+        .env(UNWRITABLE, file(&at, ""))
+        .uid(NOBODY)
+        .output();
+    let Ok(output) = started else {
+        println!("SKIPPED: another user may not run this program where it lies");
+        return;
+    };
+    let says = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && says.contains("refused"), "{output:?}");
+}
+
 #[tokio::test]
 async fn a_directory_that_was_replaced_is_noticed() {
     let at = directory();
@@ -334,9 +374,14 @@ fn after_a_reboot_documents_go_back_to_their_last_lasting_content() {
     let at = directory();
     let store = open_at_boot(&at, "first");
     let lasting = write("a/b", Expect::Absent, "lasting", Durability::Lasting);
-    let version = stored(put_here(&store, lasting));
-    let renewal = write("a/b", Expect::At(version), "renewal", Durability::UntilPowerCut);
-    stored(put_here(&store, renewal));
+    let mut version = stored(put_here(&store, lasting));
+    // Several, because each writes where the one before the last was.
+    for number in 0..5 {
+        let body = format!("renewal {number}");
+        let renewal = write("a/b", Expect::At(version), &body, Durability::UntilPowerCut);
+        version = stored(put_here(&store, renewal));
+        assert_eq!(fs::read_to_string(file(&at, "a/.b.json.kept")).expect("kept"), "lasting");
+    }
     for (text, body) in [("a/whole", "whole"), ("a/torn", "")] {
         stored(put_here(&store, write(text, Expect::Absent, body, Durability::UntilPowerCut)));
     }
@@ -362,6 +407,39 @@ fn a_deleted_document_stays_deleted_after_a_reboot() {
     let delete = Write { key: key("a/b"), expect, body: None, durability: Durability::Lasting };
     stored(put_here(&store, delete));
     assert_eq!(body_here(&open_at_boot(&at, "second"), "a/b"), None);
+}
+
+#[test]
+fn a_reader_sees_whole_documents_while_renewals_rewrite_old_ones() {
+    let at = directory();
+    let store = open(&at);
+    let body = |number: usize| {
+        let letter = char::from(b'a' + (number % 26) as u8);
+        letter.to_string().repeat(1 + number * 7919 % 60_000)
+    };
+    let first = write("a/b", Expect::Absent, &body(0), Durability::Lasting);
+    let mut version = stored(put_here(&store, first));
+    let finished = std::sync::atomic::AtomicBool::new(false);
+    let ordering = std::sync::atomic::Ordering::Relaxed;
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let reader = open(&at);
+                while !finished.load(ordering) {
+                    let read = body_here(&reader, "a/b").expect("never missing");
+                    let number = (0..500).find(|number| body(*number).len() == read.len());
+                    assert!(number.map(body) == Some(read), "torn");
+                }
+            });
+        }
+        for number in 1..500 {
+            let renewal =
+                write("a/b", Expect::At(version), &body(number), Durability::UntilPowerCut);
+            version = stored(put_here(&store, renewal));
+        }
+        finished.store(true, ordering);
+    });
+    assert_eq!(fs::read_dir(file(&at, "a")).expect("there").count(), 3, "document, kept, spare");
 }
 
 /// Runs one write with a script for each of its steps, and checks what is read afterwards.

@@ -31,34 +31,29 @@ pub(super) fn entries(directory: &OwnedFd) -> Result<Vec<Entry>, Errno> {
             continue;
         }
         // Some file systems do not say what it is.
-        let kind = match entry.file_type() {
-            FileType::Unknown => match statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
-                Ok(found) => FileType::from_raw_mode(found.st_mode),
-                Err(_) => FileType::Unknown,
-            },
-            kind => kind,
-        };
+        let mut kind = entry.file_type();
+        if kind == FileType::Unknown
+            && let Ok(found) = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)
+        {
+            kind = FileType::from_raw_mode(found.st_mode);
+        }
         found.push(Entry { name: name.to_owned(), kind });
     }
     Ok(found)
 }
 
+/// Looks at a directory: its path below the store's, itself, and its entries.
+pub(super) type Visit<'v> = dyn FnMut(&[String], &OwnedFd, &[Entry]) -> Result<(), Errno> + 'v;
+
 /// Calls `visit` with every directory that could hold documents, and its entries.
-pub(super) fn each_directory(
-    root: &Root,
-    visit: &mut dyn FnMut(&[String], &OwnedFd, &[Entry]) -> Result<(), Errno>,
-) -> Result<(), Errno> {
+pub(super) fn each_directory(root: &Root, visit: &mut Visit<'_>) -> Result<(), Errno> {
     match root.find(&[])? {
         Some(top) => descend(&mut Vec::new(), &top, visit),
         None => Ok(()),
     }
 }
 
-fn descend(
-    at: &mut Vec<String>,
-    directory: &OwnedFd,
-    visit: &mut dyn FnMut(&[String], &OwnedFd, &[Entry]) -> Result<(), Errno>,
-) -> Result<(), Errno> {
+fn descend(at: &mut Vec<String>, directory: &OwnedFd, visit: &mut Visit<'_>) -> Result<(), Errno> {
     let found = entries(directory)?;
     visit(at, directory, &found)?;
     if at.len() == MAX_KEY_SEGMENTS {

@@ -14,12 +14,13 @@ use rustix::io::Errno;
 use super::directory::{Root, unlock};
 use super::document;
 use super::error::{failed, refused, unsure};
-use super::path::Place;
+use super::path::{self, Place};
+use super::spare::{self, Failure, Renewal};
 use super::step::step;
 use super::temporary::{Kept, Temporary};
 use super::unsettled::Unsettled;
 use crate::store::{
-    Durability, Expect, Fault, MAX_DOCUMENT_BYTES, Put, StoreError, Version, Write,
+    Document, Durability, Expect, Fault, MAX_DOCUMENT_BYTES, Put, StoreError, Version, Write,
 };
 
 /// From so many files on, the whole file system is synced once instead of each file.
@@ -238,7 +239,7 @@ impl Job<'_> {
     fn stage<'d>(&self, directory: &'d OwnedFd) -> Result<Stage<'d>, StoreError> {
         let Some(body) = &self.write.body else { return Ok(Stage::Nothing) };
         self.check_size()?;
-        if !self.holds(directory)? {
+        if !self.holds(document::read(directory, &self.name)?) {
             return Ok(Stage::Conflict);
         }
         let temporary = Temporary::write(directory, body);
@@ -255,13 +256,12 @@ impl Job<'_> {
         }
     }
 
-    fn holds(&self, directory: &OwnedFd) -> Result<bool, StoreError> {
-        let current = document::read(directory, &self.name)?;
-        Ok(match (&self.write.expect, current) {
+    fn holds(&self, current: Option<Document>) -> bool {
+        match (&self.write.expect, current) {
             (Expect::Absent, current) => current.is_none(),
             (Expect::At(version), Some(current)) => current.version == *version,
             (Expect::At(_), None) => false,
-        })
+        }
     }
 
     fn commit(
@@ -271,12 +271,20 @@ impl Job<'_> {
         unsettled: &Unsettled,
     ) -> Result<Put, StoreError> {
         self.check_size()?;
-        if !self.holds(directory)? {
+        if !self.holds(document::read_locked(directory, &self.name)?) {
             return Ok(Put::Conflict);
         }
         let Some(body) = &self.write.body else {
             return self.remove(directory, unsettled);
         };
+        if !self.lasts() && !self.creates() {
+            match spare::renew(directory, &self.name, body) {
+                Ok(Renewal::Done) => return Ok(Put::Stored(document::version(body))),
+                Ok(Renewal::Unsupported) => {}
+                Err(Failure::Untouched(errno)) => return Err(failed(self.doing(), errno)),
+                Err(Failure::Unsure(errno)) => return Err(unsure(self.doing(), errno)),
+            }
+        }
         let temporary = match staged {
             Some(temporary) => temporary,
             None => {
@@ -296,10 +304,7 @@ impl Job<'_> {
                 });
             }
         }
-        let renamed = match self.write.durability {
-            Durability::Lasting => temporary.rename_to(&self.name),
-            Durability::UntilPowerCut => temporary.exchange_with(&self.name),
-        };
+        let renamed = temporary.rename_to(&self.name);
         renamed.map_err(|errno| unsure(self.doing(), errno))?;
         Ok(Put::Stored(document::version(body)))
     }
@@ -315,6 +320,7 @@ impl Job<'_> {
             };
         unlink(&self.name)?;
         unlink(&self.kept)?;
+        unlink(&path::spare(&self.name))?;
         Ok(Put::Stored(gone()))
     }
 }
