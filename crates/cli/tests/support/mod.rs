@@ -106,6 +106,17 @@ impl Running {
         Running(Some(child))
     }
 
+    /// The same, where nobody listens.
+    pub fn start_quietly(mut command: Command) -> Running {
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        Running(Some(child))
+    }
+
+    /// Lets it go on, if it was stopped.
+    pub fn resume(&self) {
+        let _ = kill_process(self.pid(), Signal::CONT);
+    }
+
     pub fn child(&mut self) -> &mut Child {
         self.0.as_mut().unwrap()
     }
