@@ -21,7 +21,7 @@ fn golden(text: &str) -> String {
             shown.push_str(&format!("\"{}\"", if id { "ID" } else { word }));
             rest = after;
             if matches!(word, "remaining_ms" | "since_ms")
-                && rest.starts_with(|c| c == ':')
+                && rest.starts_with(':')
                 && !rest.starts_with(":null")
             {
                 let end = rest[1..].find(|c: char| !c.is_ascii_digit()).unwrap() + 1;

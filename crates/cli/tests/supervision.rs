@@ -371,3 +371,27 @@ fn a_deleted_record_kills_the_tree_at_once() {
     let ended = leading.tenure.end();
     assert_eq!(ended.code, Some(75), "{ended:?}");
 }
+
+#[test]
+fn a_command_at_a_terminal_has_it() {
+    let scene = Scene::new();
+    let line = format!(
+        "{} run job --store {} -- sh -c 'read x; echo got $x; ps -o pgid=,tpgid= -p $$'",
+        env!("CARGO_BIN_EXE_tenure"),
+        scene.store()
+    );
+    let mut command = std::process::Command::new("script");
+    command.args(["-qec", &line, "/dev/null"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let Ok(mut terminal) = command.spawn() else {
+        eprintln!("SKIPPED a_command_at_a_terminal_has_it: no script(1)");
+        return;
+    };
+    let mut keyboard = terminal.stdin.take().unwrap();
+    keyboard.write_all(b"hello\n").unwrap();
+    let output = terminal.wait_with_output().unwrap();
+    drop(keyboard);
+    let shown = String::from_utf8(output.stdout).unwrap();
+    assert!(shown.contains("got hello"), "{shown:?}");
+    let groups: Vec<&str> = shown.lines().last().unwrap().split_whitespace().collect();
+    assert_eq!(groups[0], groups[1], "its group is the terminal's: {shown:?}");
+}

@@ -14,6 +14,7 @@
 mod location;
 
 use std::path::PathBuf;
+#[cfg(target_os = "linux")]
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -51,7 +52,7 @@ pub struct Opened {
     /// What elections are held on.
     pub backend: Backend,
     /// This process's proof of life, where the store has one: a supervisor shares it with others.
-    #[cfg(all(feature = "file", target_os = "linux"))]
+    #[cfg(target_os = "linux")]
     pub presence: Option<Arc<tenure::file::FilePresence>>,
 }
 
@@ -131,7 +132,7 @@ pub fn built_in() -> String {
 fn memory() -> Result<Opened, OpenError> {
     Ok(Opened {
         backend: Backend::memory(),
-        #[cfg(all(feature = "file", target_os = "linux"))]
+        #[cfg(target_os = "linux")]
         presence: None,
     })
 }

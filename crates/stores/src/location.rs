@@ -351,4 +351,21 @@ mod tests {
             let _ = parse(&url[..end]);
         }
     }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_panics_the_parser(text in ".{0,64}") {
+            let _ = parse(&text);
+            let _ = parse(&format!("file:///{text}"));
+        }
+
+        #[test]
+        fn every_directory_survives_the_way_to_its_url_and_back(
+            directory in "/[^\\x00-\\x1f\\x7f-\\x9f/]{1,20}",
+            force: bool,
+        ) {
+            let location = Location::File { directory: directory.into(), force };
+            proptest::prop_assert_eq!(parse(&location.to_string()), Ok(location));
+        }
+    }
 }

@@ -5,8 +5,11 @@ mod lead;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use futures_util::StreamExt;
 use tenure::file::{FilePresence, WorkFile};
-use tenure::{Candidacy, Candidate, Election, ElectionState, Leadership, Loss, Resignation};
+use tenure::{
+    Candidacy, Candidate, Election, ElectionState, Leadership, Loss, Resignation, Status,
+};
 use tenure_stores::Opened;
 
 use self::lead::{Cause, Led};
@@ -145,6 +148,8 @@ impl Runner<'_> {
             }
         };
         tokio::pin!(patience);
+        let mut statuses = candidacy.statuses();
+        let mut told = false;
         let elected = candidacy.elected();
         tokio::pin!(elected);
         loop {
@@ -159,6 +164,7 @@ impl Runner<'_> {
                 },
                 _ = guardian.event() => return Ok(Waited::GuardianDied),
                 () = &mut patience => return Ok(Waited::TooLong),
+                Some(status) = statuses.next() => tell(&status, &mut told),
             }
         }
     }
@@ -244,6 +250,20 @@ impl Runner<'_> {
                 Released::Unknown | Released::Escaped | Released::Yes => Round::Over(own),
             },
         }
+    }
+}
+
+/// Tells people what is waited for. A store that does not answer is mentioned once, until it does.
+fn tell(status: &Status, told: &mut bool) {
+    match &status.error {
+        Some(error) if !*told => {
+            show::say(&format!("waiting on: {}", show::chain(&error.clone().into())));
+        }
+        Some(_) | None => {}
+    }
+    *told = status.error.is_some();
+    if let Some(leader) = &status.follows {
+        tracing::info!(leader = %show::escape(&leader.name), "waiting");
     }
 }
 
