@@ -78,16 +78,16 @@ pub(crate) enum Command {
 /// everything it has started get TERM, and KILL before the lease can expire.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Example: run the report on one of the machines that share /srv/tenure
+Example: however many processes of this machine try, one report is made at a time
   tenure run reports/nightly --store file:///srv/tenure -- make-report --all
 
-Signals: TERM and INT stop CMD and release the leadership; a second INT kills at once. HUP, QUIT, USR2
-and WINCH are passed on. USR1 steps down and stands again.
+Signals: TERM and INT stop CMD and release the leadership; a second INT kills at once. HUP, QUIT, \
+USR2 and WINCH are passed on. USR1 steps down and stands again.
 
-Exit codes: CMD's own (128 + n if signal n ended it); 0 when interrupted while waiting; 1 not elected in
-time, or the election has ended; 2 usage; 4 CMD succeeded, but the store did not say whether the
-leadership was released; 69 store unreachable; 75 leadership lost; 77 not allowed; 78 refused; 125 tenure
-itself failed; 126 CMD cannot be run; 127 CMD not found")]
+Exit codes: CMD's own (128 + n if signal n ended it); 0 when interrupted while waiting; 1 not elected \
+in time, or the election has ended; 2 usage; 4 CMD succeeded, but the store did not say whether the \
+leadership was released; 69 store unreachable; 75 leadership lost; 77 not allowed; 78 refused; 125 \
+tenure itself failed; 126 CMD cannot be run; 127 CMD not found")]
 pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) target: Target,
@@ -160,7 +160,7 @@ Example:
   free
   led by host-a, token 8, for another 14.9s
 
-Exit codes: 0 interrupted; 1 the election has ended; 2 usage; 69 store unreachable; 77 not allowed; 78
+Exit codes: 0 interrupted; 1 the election has ended; 2 usage; 69 store unreachable; 77 not allowed; 78 \
 refused")]
 pub(crate) struct Watch {
     #[command(flatten)]
@@ -175,7 +175,7 @@ Example:
   host-a  leads  since 2026-01-31T12:00:00Z  10.0.0.7:8080
   host-b         since 2026-01-31T12:00:04Z
 
-Exit codes: 0 success; 1 there is no such election; 2 usage; 69 store unreachable; 77 not allowed; 78
+Exit codes: 0 success; 1 there is no such election; 2 usage; 69 store unreachable; 77 not allowed; 78 \
 refused")]
 pub(crate) struct Candidates {
     #[command(flatten)]
@@ -215,7 +215,7 @@ pub(crate) struct Create {
 Example: no report tonight
   tenure end reports/nightly
 
-Exit codes: 0 it has ended, or did not exist; 2 usage; 4 the store did not say; 69 store unreachable; 77
+Exit codes: 0 it has ended, or did not exist; 2 usage; 4 the store did not say; 69 store unreachable; 77 \
 not allowed; 78 refused")]
 pub(crate) struct End {
     #[command(flatten)]
@@ -228,7 +228,7 @@ pub(crate) struct End {
 Example:
   tenure delete reports/nightly
 
-Exit codes: 0 it is gone; 2 usage; 4 the store did not say; 69 store unreachable; 77 not allowed; 78
+Exit codes: 0 it is gone; 2 usage; 4 the store did not say; 69 store unreachable; 77 not allowed; 78 \
 refused")]
 pub(crate) struct Delete {
     #[command(flatten)]

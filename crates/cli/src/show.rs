@@ -213,7 +213,7 @@ fn colours(stream: &impl IsTerminal) -> bool {
     stream.is_terminal() && !set("NO_COLOR") && !dumb
 }
 
-/// Shows the library's log: warnings, and more with `-v`.
+/// Shows the library's log: warnings, and more with `-v` or what RUST_LOG says.
 pub(crate) fn log_to_stderr(verbose: u8) {
     let level = match verbose {
         0 => "warn",
@@ -221,7 +221,10 @@ pub(crate) fn log_to_stderr(verbose: u8) {
         2 => "debug",
         _ => "trace",
     };
-    let filter = format!("{level},mio=warn");
+    let filter = match std::env::var("RUST_LOG") {
+        Ok(filter) if verbose == 0 => filter,
+        Ok(_) | Err(_) => level.to_owned(),
+    };
     // Fails only when there is a subscriber already, and there is none.
     let _ = tracing_subscriber::fmt()
         .with_env_filter(tracing_subscriber::EnvFilter::new(filter))

@@ -101,6 +101,17 @@ fn a_missing_election_is_1_when_it_is_not_to_be_created() {
 }
 
 #[test]
+fn a_candidate_is_told_when_the_election_ends() {
+    let scene = Scene::new();
+    let _leader = Running::start(scene.tenure(&["run", "job", "--", "sleep", "600"]));
+    scene.wait_for_state("job", "led");
+    let waiting = Running::start(scene.tenure(&["run", "job", "--", "true"]));
+    waiting.guardian();
+    assert_eq!(ran(scene.tenure(&["end", "job"])).code, Some(0));
+    fails(&waiting.end(), 1, "the election job has ended");
+}
+
+#[test]
 fn watch_is_0_when_interrupted() {
     let scene = Scene::new();
     ran(scene.tenure(&["create", "job"]));

@@ -8,6 +8,7 @@ use std::io::{Read, Write};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use rustix::fs::{FlockOperation, flock};
 use rustix::process::{
     Pid, PidfdFlags, PidfdGetfdFlags, Signal, kill_process, pidfd_getfd, pidfd_open,
 };
@@ -113,13 +114,28 @@ fn a_hung_supervisor_loses_its_tree_before_the_next_one_leads() {
 }
 
 #[test]
-fn a_hung_supervisor_loses_its_tree_within_its_window() {
+fn a_hung_supervisor_loses_its_tree_before_its_lease_can_expire() {
     let leading = Leading::with("2s", "");
     leading.tenure.signal(Signal::STOP);
     let stopped = Instant::now();
     wait_for_death(&leading.tree);
-    // The window is 4/5 of the ttl from the last renewal, which was before the stop.
-    assert!(stopped.elapsed() < Duration::from_millis(1600), "{:?}", stopped.elapsed());
+    // Others wait for the ttl at least, and the last renewal was before the stop. (On a machine that
+    // is not busy it takes 4/5 of it, less a quarter of the grace.)
+    assert!(stopped.elapsed() < Duration::from_secs(2), "{:?}", stopped.elapsed());
+}
+
+#[test]
+fn a_store_that_stops_answering_costs_the_leadership_before_the_lease_can_expire() {
+    let leading = Leading::with("2s", "yes");
+    // As a process that hangs in the middle of a write would.
+    let elections = fs::File::open(leading.scene.path("store/elections")).unwrap();
+    flock(&elections, FlockOperation::LockExclusive).unwrap();
+    let locked = Instant::now();
+    wait_for_death(&leading.tree);
+    assert!(locked.elapsed() < Duration::from_secs(2), "{:?}", locked.elapsed());
+    let ended = leading.tenure.end();
+    assert_eq!(ended.code, Some(75), "{ended:?}");
+    assert!(ended.err.contains("leadership lost: the store did not answer"), "{ended:?}");
 }
 
 #[test]

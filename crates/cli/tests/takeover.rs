@@ -199,6 +199,23 @@ fn the_child() {
     }
 }
 
+#[test]
+fn the_referee_sees_two_children_at_once() {
+    let scene = Scene::new();
+    let child = std::env::current_exe().unwrap();
+    // Two elections have a leader each, and here they meet at one referee.
+    let lead = |election: &str| {
+        let mut command = scene.tenure(&["run", election, "--"]);
+        command.arg(&child).args(["--exact", "the_child", "--ignored", "--nocapture"]);
+        command.env(REFEREE, scene.path(""));
+        Running::start_quietly(command)
+    };
+    let _one = lead("one");
+    assert!(parse(&scene.lines("starts", 1)[0]).alone);
+    let _two = lead("two");
+    assert!(!parse(&scene.lines("starts", 2)[1]).alone);
+}
+
 /// Generous where the machine is busy with other tests; `scripts/campaign` judges strictly.
 const MEDIAN: Duration = Duration::from_millis(100);
 const WORST: Duration = Duration::from_millis(2000);

@@ -17,10 +17,13 @@ use super::message::{Order, Report, Status};
 use super::terminal::Terminal;
 use super::tree::{self, Left, Process};
 use super::{GUARDIAN, THIS_PROGRAM};
+use crate::show;
 
 /// The pauses between two attempts to kill what is left: the first, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+/// After so many attempts, about five seconds, people are told.
+const HOPELESS: u32 = 100;
 
 /// What CMD is started with.
 #[derive(Debug)]
@@ -239,6 +242,7 @@ impl Guardian {
     pub(crate) async fn dismiss(mut self) {
         self.take_terminal_back();
         let mut pause = FIRST_PAUSE;
+        let mut attempts = 0;
         // The guardian first, because it may hang; its children are ours then.
         let _ = rustix::process::kill_process(self.pid, Signal::KILL);
         loop {
@@ -251,6 +255,14 @@ impl Guardian {
             }
             for process in &left {
                 tree::signal(process, Signal::KILL);
+            }
+            attempts += 1;
+            if attempts == HOPELESS {
+                let pids = left.iter().map(|process| process.pid.as_raw_nonzero().to_string());
+                show::say(&format!(
+                    "cannot kill {}: another user's, or stuck in the kernel; waiting for their end",
+                    pids.collect::<Vec<_>>().join(", ")
+                ));
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
