@@ -1,0 +1,214 @@
+//! Which faults a seed has, and how many of them.
+//!
+//! A swarm: each kind is switched on or off by the seed, and its rate drawn. Worlds in which everything
+//! fails at once hide what only shows when one thing fails and the rest works.
+
+use std::time::Duration;
+
+use tenure::{Reads, Timing};
+
+use super::clock::REAL_RATE;
+use crate::rng::Rng;
+
+/// The rates of clocks that a world may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rates {
+    /// Within the tolerance, as the protocol asks.
+    WithinTolerance,
+    /// One machine's clock runs 1.6 times as fast as another's: the promise is off.
+    Beyond,
+}
+
+/// What a world is like.
+#[derive(Clone, Debug)]
+pub(super) struct Swarm {
+    pub(super) reads: Reads,
+    pub(super) nodes: usize,
+    pub(super) timings: Vec<Timing>,
+    pub(super) delays: Vec<Option<Duration>>,
+    pub(super) rates: Vec<u64>,
+    pub(super) notified: bool,
+    pub(super) presence: bool,
+    /// How long the active phase lasts, in real time.
+    pub(super) active: u64,
+    /// How long it is from one mischief to the next, on average.
+    pub(super) pace: u64,
+    /// Which mischiefs there are, each as often as it is listed.
+    pub(super) mischiefs: Vec<Mischief>,
+    pub(super) network: Network,
+    pub(super) early_ticks: u32,
+    pub(super) slow_stop: u32,
+}
+
+/// Chances in a thousand, and spans in real nanoseconds.
+#[derive(Clone, Debug)]
+pub(super) struct Network {
+    pub(super) least: u64,
+    pub(super) most: u64,
+    /// Up to a request's time-out.
+    pub(super) slow: u32,
+    /// Up to three leases.
+    pub(super) very_slow: u32,
+    pub(super) lose_request: u32,
+    pub(super) lose_answer: u32,
+    pub(super) unavailable: u32,
+    pub(super) indeterminate: u32,
+    pub(super) false_conflict: u32,
+    pub(super) stale_read: u32,
+    pub(super) to_branch: u32,
+    pub(super) hint: u32,
+}
+
+/// What can be done to a world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mischief {
+    Pause,
+    Suspend,
+    Crash,
+    Partition,
+    Outage,
+    Resign,
+    EndByHolder,
+    Publish,
+    ForceLoss,
+    OutsiderEnd,
+    OutsiderCreate,
+    OutsiderDelete,
+    WallJump,
+    Batch,
+    Branch,
+    Vandal,
+    /// Cuts the leader off just after a renewal of its own: the tightest moment there is.
+    CutLeader,
+}
+
+impl Swarm {
+    pub(super) fn draw(rng: &mut Rng, rates: Rates) -> Swarm {
+        let vandal = rng.permille(40);
+        let reads = if vandal || rng.permille(500) { Reads::Linearizable } else { Reads::Weak };
+        let nodes = usize::try_from(rng.between(2, 5).min(rng.between(2, 5))).unwrap_or(2);
+        let base = *rng.pick(&[600, 1000, 2000, 5000, 15_000]);
+        let uneven = rng.permille(300);
+        let timings = (0..nodes).map(|_| timing(rng, base, uneven)).collect();
+        let delay = if rng.permille(350) { rng.between(1, base) } else { 0 };
+        let delays = (0..nodes)
+            .map(|_| match rng.below(3) {
+                _ if delay == 0 => None,
+                0 => Some(Duration::from_millis(rng.between(0, delay))),
+                1 => None,
+                _ => Some(Duration::from_millis(delay)),
+            })
+            .collect();
+        let t = base * 1_000_000;
+        Swarm {
+            reads,
+            nodes,
+            timings,
+            delays,
+            rates: draw_rates(rng, nodes, rates),
+            notified: rng.permille(500),
+            presence: rng.permille(300),
+            active: rng.between(3 * t, 9 * t),
+            pace: rng.between(t / 5, 2 * t),
+            mischiefs: draw_mischiefs(rng, reads, vandal),
+            network: Network::draw(rng, t, reads),
+            early_ticks: if rng.permille(200) { 200 } else { 0 },
+            slow_stop: *rng.pick(&[0, 100, 400]),
+        }
+    }
+
+    pub(super) fn longest_ttl(&self) -> Duration {
+        self.timings.iter().map(Timing::ttl).max().unwrap_or_default()
+    }
+}
+
+impl Network {
+    fn draw(rng: &mut Rng, t: u64, reads: Reads) -> Network {
+        let weak = reads == Reads::Weak;
+        let mut maybe = |on: u32, most: u64| -> u32 {
+            if rng.permille(on) { u32::try_from(rng.between(1, most)).unwrap_or(0) } else { 0 }
+        };
+        let slow = maybe(500, 250);
+        let very_slow = maybe(400, 120);
+        let lose_request = maybe(400, 200);
+        let lose_answer = maybe(500, 300);
+        let unavailable = maybe(250, 150);
+        let indeterminate = maybe(250, 150);
+        let false_conflict = maybe(250, 150);
+        let stale_read = if weak { maybe(600, 400) } else { 0 };
+        let to_branch = if weak { maybe(700, 700) } else { 0 };
+        let hint = if maybe(700, 1) > 0 { 1000 } else { maybe(700, 900) };
+        let least = t / 20_000;
+        let spread = t / *rng.pick(&[50, 200, 2000]);
+        let most = least + rng.between(1, spread);
+        Network {
+            least,
+            most,
+            slow,
+            very_slow,
+            lose_request,
+            lose_answer,
+            unavailable,
+            indeterminate,
+            false_conflict,
+            stale_read,
+            to_branch,
+            hint,
+        }
+    }
+}
+
+fn timing(rng: &mut Rng, base: u64, uneven: bool) -> Timing {
+    let millis = if uneven { rng.between(base / 2, base * 3 / 2) } else { base };
+    Timing::new(Duration::from_millis(millis)).expect("300 ms and more leave room")
+}
+
+fn draw_rates(rng: &mut Rng, nodes: usize, rates: Rates) -> Vec<u64> {
+    let most = match rates {
+        Rates::WithinTolerance => REAL_RATE * 5 / 4,
+        Rates::Beyond => REAL_RATE * 8 / 5,
+    };
+    let kind = rng.below(4);
+    (0..nodes)
+        .map(|node| match kind {
+            0 if rates == Rates::WithinTolerance => REAL_RATE,
+            1 => rng.between(REAL_RATE, most),
+            // The extremes, where there is no margin left.
+            _ if node == 0 => REAL_RATE,
+            _ if node == 1 => most,
+            _ => *rng.pick(&[REAL_RATE, most]),
+        })
+        .collect()
+}
+
+fn draw_mischiefs(rng: &mut Rng, reads: Reads, vandal: bool) -> Vec<Mischief> {
+    let mut drawn = vec![Mischief::Batch];
+    for (mischief, on, weight) in [
+        (Mischief::Pause, 350, 3),
+        (Mischief::Suspend, 250, 3),
+        (Mischief::Crash, 450, 3),
+        (Mischief::Partition, 400, 3),
+        (Mischief::Outage, 200, 1),
+        (Mischief::Resign, 400, 3),
+        (Mischief::EndByHolder, 150, 1),
+        (Mischief::Publish, 200, 1),
+        (Mischief::ForceLoss, 200, 2),
+        (Mischief::WallJump, 300, 2),
+        (Mischief::CutLeader, 350, 4),
+    ] {
+        if rng.permille(on) {
+            drawn.extend(std::iter::repeat_n(mischief, weight));
+        }
+    }
+    if rng.permille(300) {
+        drawn.extend([Mischief::OutsiderEnd, Mischief::OutsiderCreate, Mischief::OutsiderCreate]);
+        drawn.extend([Mischief::OutsiderDelete, Mischief::OutsiderCreate]);
+    }
+    if reads == Reads::Weak && rng.permille(700) {
+        drawn.extend(std::iter::repeat_n(Mischief::Branch, 5));
+    }
+    if vandal {
+        drawn.extend([Mischief::Vandal, Mischief::Vandal]);
+    }
+    drawn
+}
