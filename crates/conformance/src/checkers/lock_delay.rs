@@ -42,8 +42,8 @@ impl LockDelay {
         let delay = self.in_force.iter().rev().find(|(token, _)| *token == last.token);
         let rate = self.rates.iter().rev().find(|(whose, _)| *whose == who);
         let (Some((_, delay)), Some((_, rate))) = (delay, rate) else { return Ok(()) };
-        let nanos = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX / 2_000_000);
-        let real = nanos * 1000 / (rate / 1000);
+        let real = delay.as_nanos() * 1_000_000 / u128::from(*rate);
+        let real = u64::try_from(real).unwrap_or(u64::MAX / 2);
         let end = last.ended.map_or(last.until, |ended| ended.min(last.until));
         if real > 0 && at + ROUNDING < end + real {
             return Err(Breach::new(

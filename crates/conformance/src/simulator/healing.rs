@@ -12,7 +12,7 @@
 //!   once more, which starts everybody's timer anew;
 //! - `T + D + J`: the record of a holder that is gone stands still; or a candidate that lapsed waits out a
 //!   jitter of at most T;
-//! - `T/50`: a candidate whose candidacy ended stands again as another;
+//! - `B + T/50`: work of a candidacy that ended winds down, and its process stands again;
 //! - `2 round trips`: the claim, and its answer.
 //!
 //! T and D are the longest of any candidate's and of the record's, because the record's are in force.
@@ -47,12 +47,16 @@ impl World {
         if self.is_ended() && self.rng.permille(500) {
             self.send_outsider(Wish::Create);
         }
-        let quiet = self.last_arrival().max(self.now) - self.now;
+        let quiet = self.last_arrival(true).unwrap_or(self.now) - self.now;
         self.schedule(quiet + 1, Happening::Quiet);
     }
 
     pub(super) fn quiet(&mut self) {
-        // Work may have been told to stop since, or a process been started: wait for that too, a while.
+        // Work may have been told to stop since, an outsider still be about to write what it decided on
+        // a late answer: that is under way too.
+        if let Some(last) = self.last_arrival(false) {
+            return self.schedule(last + 1 - self.now, Happening::Quiet);
+        }
         self.note(|| "QUIET".to_owned());
         if self.is_ended() {
             // Whoever still waits to stand would only find that it is over.
@@ -79,7 +83,8 @@ impl World {
         let request = of(|timing, _| timing.request());
         let poll = of(|timing, notified| timing.poll(notified));
         let rest = of(|timing, _| timing.poll(false)) / 2;
-        let waits = ttl + delay + ttl / 10 + poll + rest + request + ttl / 50;
+        let again = of(|timing, _| timing.grace()) + ttl / 50;
+        let waits = ttl + delay + ttl / 10 + poll + rest + request + again;
         nanos(waits) + 4 * 2 * self.swarm.network.most
     }
 

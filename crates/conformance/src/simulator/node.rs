@@ -354,7 +354,7 @@ impl World {
             self.saw(Rare::WorkOutlivedLease);
         }
         if self.nodes[node].machine.is_none() {
-            return;
+            return self.stand_again(node);
         }
         match farewell {
             Some(farewell) => self.release(node, farewell),
@@ -386,14 +386,19 @@ impl World {
         let process = &mut self.nodes[node];
         process.leaving = None;
         process.serial += 1;
-        // It stands again as somebody else, once whatever work there was has ended.
-        if *outcome == Outcome::Ended && !self.faults() {
+        if matches!(self.nodes[node].work, Work::None) {
+            self.stand_again(node);
+        }
+    }
+
+    /// The process stands again, as somebody else, once whatever work there was has ended.
+    fn stand_again(&mut self, node: usize) {
+        if !self.faults() && self.is_ended() {
             return;
         }
         let ttl = nanos(self.swarm.timings[node].ttl());
         let most = if self.faults() { 2 * ttl } else { ttl / 50 };
-        let stopping = if matches!(self.nodes[node].work, Work::None) { 0 } else { 2 * ttl };
-        let after = stopping + self.rng.below(most);
+        let after = self.rng.below(most);
         self.schedule(after, Happening::Stand { node });
     }
 

@@ -256,20 +256,28 @@ impl World {
         self.queue.push(scheduled);
     }
 
-    /// When the last of what is under way will have arrived.
-    pub(super) fn last_arrival(&self) -> Instant {
-        let under_way = |scheduled: &&Scheduled| {
-            matches!(
-                scheduled.happening,
-                Happening::Arrive { .. }
-                    | Happening::Deliver { .. }
-                    | Happening::WorkDone { .. }
-                    | Happening::OutsiderReads { .. }
-                    | Happening::OutsiderWrites { .. }
-                    | Happening::Stand { .. }
-            )
+    /// When the last of what is under way will have happened; messages of candidates never end, and
+    /// count only when `messages` says so.
+    pub(super) fn last_arrival(&self, messages: bool) -> Option<Instant> {
+        let under_way = |scheduled: &&Scheduled| match scheduled.happening {
+            Happening::Arrive { .. } | Happening::Deliver { .. } => messages,
+            Happening::WorkDone { .. }
+            | Happening::OutsiderReads { .. }
+            | Happening::OutsiderWrites { .. }
+            | Happening::Stand { .. } => true,
+            Happening::Tick { .. }
+            | Happening::Hint { .. }
+            | Happening::Resume { .. }
+            | Happening::Reconnect { .. }
+            | Happening::OutageOver
+            | Happening::Rejoin
+            | Happening::Mischief
+            | Happening::Heal
+            | Happening::Quiet
+            | Happening::Deadline
+            | Happening::End => false,
         };
-        self.queue.iter().filter(under_way).map(|scheduled| scheduled.at).max().unwrap_or(self.now)
+        self.queue.iter().filter(under_way).map(|scheduled| scheduled.at).max()
     }
 
     /// Tells the checkers.

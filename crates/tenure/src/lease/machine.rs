@@ -23,7 +23,7 @@ use super::mutant::Mutant;
 use super::record::{Holder, MAX_NUMBER, Op, Record, RecordError, State};
 use crate::clock::Moment;
 use crate::store::{Durability, Expect, Fault, Put, Reads, Version};
-use crate::timing::{Timing, window_of};
+use crate::timing::{RATE_DENOMINATOR, RATE_NUMERATOR, Timing, window_of};
 
 /// How many writes whose outcome is unknown are remembered. A forgotten one can no longer grant.
 const MOST_SENT: usize = 64;
@@ -254,11 +254,16 @@ pub struct Machine {
     /// Something is due soon, and a batch leaves now.
     renew_now: bool,
     tenure_began: Option<Moment>,
+    /// When the last tenure was lost: the jitter of a lapse counts from there.
+    lost_at: Option<Moment>,
     /// Tenures in a row that lapsed.
     lapses: u32,
     stage: Stage,
     #[cfg(feature = "mutants")]
     broken: Option<Mutant>,
+    /// Requests whose answers a sound machine would drop.
+    #[cfg(feature = "mutants")]
+    given_up: Vec<Flight>,
     #[cfg(feature = "mutants")]
     wall: u64,
 }
@@ -346,10 +351,13 @@ impl Machine {
             last_read: None,
             renew_now: false,
             tenure_began: None,
+            lost_at: None,
             lapses: 0,
             stage: Stage::Standing,
             #[cfg(feature = "mutants")]
             broken: None,
+            #[cfg(feature = "mutants")]
+            given_up: Vec::new(),
             #[cfg(feature = "mutants")]
             wall: 0,
         }
