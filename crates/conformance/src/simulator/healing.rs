@@ -39,6 +39,7 @@ impl World {
         self.healing = Some(Healing { quiet: None });
         self.outage = false;
         self.rejoin();
+        self.mend();
         for node in 0..self.nodes.len() {
             self.nodes[node].cut = false;
             self.resume(node);

@@ -11,6 +11,7 @@ use tenure::{CandidateId, Expect};
 
 use super::Rare;
 use super::clock::nanos;
+use super::network::Way;
 use super::node::Work;
 use super::swarm::Mischief;
 use super::world::{Happening, World};
@@ -51,6 +52,16 @@ impl World {
                 let leader = self.nodes.iter().position(|process| process.lease.is_some());
                 if let Some(leader) = leader {
                     self.partition(leader, ttl);
+                }
+            }
+            Mischief::RecreateBehindLeader => {
+                let leader = self.nodes.iter().position(|process| process.lease.is_some());
+                if let Some(leader) = leader {
+                    self.partition(leader, ttl);
+                    self.send_outsider(Wish::End);
+                    let delay = self.delay(0, Way::Request) * 4;
+                    let errand = self.errand(Wish::Create);
+                    self.schedule(delay, Happening::OutsiderReads { errand });
                 }
             }
             Mischief::Outage => {
@@ -114,7 +125,7 @@ impl World {
         }
     }
 
-    fn partition(&mut self, node: usize, ttl: u64) {
+    pub(super) fn partition(&mut self, node: usize, ttl: u64) {
         if self.nodes[node].cut {
             return;
         }
@@ -136,15 +147,19 @@ impl World {
     }
 
     pub(super) fn send_outsider(&mut self, wish: Wish) {
+        let errand = self.errand(wish);
+        let delay = self.delay(0, Way::Request);
+        self.schedule(delay, Happening::OutsiderReads { errand });
+    }
+
+    fn errand(&mut self, wish: Wish) -> Errand {
         self.errands += 1;
         let longest = u64::try_from(self.swarm.longest_ttl().as_millis()).unwrap_or(1000);
         let ttl = Duration::from_millis(self.rng.between(longest / 4, longest));
         let delayed = self.swarm.delays.iter().any(Option::is_some);
         let delay = (delayed && self.rng.permille(500))
             .then(|| Duration::from_millis(self.rng.below(longest)));
-        let errand = Errand { number: self.errands, wish, terms: Terms { ttl, delay } };
-        let delay = self.delay(0);
-        self.schedule(delay, Happening::OutsiderReads { errand });
+        Errand { number: self.errands, wish, terms: Terms { ttl, delay } }
     }
 
     pub(super) fn outsider_reads(&mut self, errand: Errand) {
@@ -152,6 +167,9 @@ impl World {
             return;
         }
         let seen = self.read();
+        if seen.as_ref().is_some_and(|seen| seen.record.is_err()) {
+            return;
+        }
         let found = seen.as_ref().and_then(|seen| seen.record.as_ref().ok());
         // Ids of candidates are counted up from zero; no outsider's is among them.
         let op = Op::new(&CandidateId::from_bits(u128::MAX), errand.number);
@@ -162,7 +180,7 @@ impl World {
         };
         let Ruling::Write(record) = ruling else { return };
         let expect = seen.map_or(Expect::Absent, |seen| Expect::At(seen.version));
-        let delay = self.delay(0);
+        let delay = self.delay(0, Way::Request);
         self.schedule(delay, Happening::OutsiderWrites { errand, expect, record });
     }
 
@@ -218,12 +236,24 @@ impl World {
         }
     }
 
+    pub(super) fn mend(&mut self) {
+        if self.document.mend() {
+            self.committed();
+        }
+    }
+
     /// Breaks the one assumption about other people: nobody deletes records or puts old ones back.
     fn vandalise(&mut self) {
         if self.document.current().is_none() {
             return;
         }
         self.tell(What::Vandalised);
+        if self.rng.permille(300) {
+            self.document.garble();
+            let ttl = nanos(self.swarm.longest_ttl());
+            let mended = self.rng.below(2 * ttl);
+            return self.schedule(mended, Happening::Mend);
+        }
         let behind = usize::try_from(self.rng.between(1, 8)).unwrap_or(1);
         match self.document.old(behind).cloned() {
             Some(old) if self.rng.permille(700) => {

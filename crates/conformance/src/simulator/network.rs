@@ -2,10 +2,11 @@
 
 use tenure::lease::machine::{Ask, Input, Seen};
 use tenure::lease::mutant::Mutant;
-use tenure::lease::record::Record;
+use tenure::lease::record::{Record, RecordError};
 use tenure::{Durability, Expect, Fault, Put, Reads};
 
 use super::Rare;
+use super::clock::nanos;
 use super::store::Stored;
 use super::world::{Happening, World};
 use crate::history::{Instant, Who};
@@ -17,6 +18,13 @@ pub(super) struct Request {
     /// When its sender gives it up, in real time.
     pub(super) given_up: Instant,
     pub(super) kind: Kind,
+}
+
+/// Which way a message goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    Request,
+    Answer,
 }
 
 #[derive(Clone, Debug)]
@@ -31,6 +39,7 @@ impl World {
         if self.faults() {
             let network = &self.swarm.network;
             let (lose, unavailable) = (network.lose_request, network.unavailable);
+            let denied = network.denied;
             if self.nodes[node].cut || self.rng.permille(lose) {
                 self.note(|| format!("  n{node} {:?} is lost on its way", request.ask));
                 return;
@@ -38,8 +47,11 @@ impl World {
             if self.rng.permille(unavailable) {
                 return self.answer(node, who, &request, Err(Fault::Unavailable));
             }
+            if self.rng.permille(denied) {
+                return self.answer(node, who, &request, Err(Fault::Denied));
+            }
         }
-        let delay = self.delay(node);
+        let delay = self.delay(node, Way::Request);
         self.schedule(delay, Happening::Arrive { node, who, request });
     }
 
@@ -104,6 +116,11 @@ impl World {
 
     /// What a read at this moment shows.
     pub(super) fn read(&mut self) -> Option<Seen> {
+        if let Some(version) = self.document.garbled() {
+            let says = "garbled by somebody".into();
+            let record = Err(RecordError::NotARecord { says });
+            return Some(Seen { version: version.clone(), record });
+        }
         if self.to_branch() {
             return self.document.isolated().map(seen);
         }
@@ -139,22 +156,30 @@ impl World {
             self.note(|| format!("  n{node} never hears {input:?}"));
             return;
         }
-        let delay = self.delay(node);
+        let delay = self.delay(node, Way::Answer);
         self.schedule(delay, Happening::Deliver { node, who, input });
     }
 
-    pub(super) fn delay(&mut self, node: usize) -> u64 {
+    /// How long a message takes.
+    pub(super) fn delay(&mut self, node: usize, way: Way) -> u64 {
         let network = &self.swarm.network;
         let usual = self.rng.between(network.least, network.most);
-        if !self.faults() {
+        if !self.faults() || network.only.is_some_and(|only| only != node) {
             return usual;
         }
+        let (slow, late) = match way {
+            Way::Request => (network.slow_request, network.late),
+            Way::Answer => (network.slow_answer, 0),
+        };
+        let timing = &self.swarm.timings[node];
+        let (request, ttl) = (nanos(timing.request()), nanos(timing.ttl()));
         if self.rng.permille(network.very_slow) {
-            let ttl = super::clock::nanos(self.swarm.timings[node].ttl());
             return self.rng.between(usual, 3 * ttl);
         }
-        if self.rng.permille(network.slow) {
-            let request = super::clock::nanos(self.swarm.timings[node].request());
+        if self.rng.permille(late) {
+            return self.rng.between(request, request * 2);
+        }
+        if self.rng.permille(slow) {
             return self.rng.between(usual, request.max(usual));
         }
         usual
@@ -177,7 +202,7 @@ impl World {
         }
         let who = self.nodes[node].who;
         self.nodes[node].hinted = true;
-        let delay = self.delay(node);
+        let delay = self.delay(node, Way::Answer);
         self.schedule(delay, Happening::Hint { node, who });
     }
 }

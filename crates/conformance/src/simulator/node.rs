@@ -13,7 +13,7 @@ use tenure::{CandidateId, Expect, Mark, Reads, Version};
 
 use super::Rare;
 use super::clock::{LocalClock, nanos};
-use super::network::{Kind, Request};
+use super::network::{Kind, Request, Way};
 use super::world::{Happening, World, holder_of};
 use crate::checkers::Promise;
 use crate::history::{Instant, Term, What, Who};
@@ -145,11 +145,17 @@ impl World {
         self.learn(node, &input);
         let outputs = machine.step(now, input);
         let over = machine.is_over();
+        let is_grant = |output: &Output| matches!(output, Output::Elected(_) | Output::Extended(_));
+        let granted = outputs.iter().any(is_grant);
         for output in outputs {
             self.note(|| format!("n{node}   -> {output:?}"));
             self.do_output(node, &machine, output, by_read);
         }
         self.settle(node, &machine);
+        if by_read && granted && self.faults() && self.rng.permille(self.swarm.cut_after_read) {
+            let ttl = nanos(self.swarm.timings[node].ttl());
+            self.partition(node, ttl);
+        }
         if over || self.is_broken() {
             return;
         }
@@ -397,8 +403,10 @@ impl World {
             return;
         }
         let ttl = nanos(self.swarm.timings[node].ttl());
-        let most = if self.faults() { 2 * ttl } else { ttl / 50 };
-        let after = self.rng.below(most);
+        let most = if self.faults() { self.swarm.away } else { ttl / 50 };
+        // Standing again and again in an election that is over is dull.
+        let least = if self.faults() && self.is_ended() { ttl / 2 } else { 0 };
+        let after = least + self.rng.below(most);
         self.schedule(after, Happening::Stand { node });
     }
 
@@ -415,7 +423,7 @@ impl World {
         let version = version.clone();
         self.nodes[node].death = Some(version.clone());
         let who = self.nodes[node].who;
-        let delay = self.delay(node);
+        let delay = self.delay(node, Way::Answer);
         let input = Input::HolderGone(version);
         self.schedule(delay, Happening::Deliver { node, who, input });
     }

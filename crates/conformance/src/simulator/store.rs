@@ -22,6 +22,8 @@ pub(super) struct Document {
     committed: Vec<Option<Stored>>,
     /// What an isolated primary has on top of `base`. None of it was ever acknowledged.
     branch: Option<Branch>,
+    /// What is there makes no sense.
+    garbled: Option<Version>,
     versions: u64,
 }
 
@@ -51,7 +53,26 @@ impl Document {
     }
 
     pub(super) fn allows(&self, expect: &Expect) -> bool {
-        matches(self.version(), expect)
+        self.garbled.is_none() && matches(self.version(), expect)
+    }
+
+    pub(super) fn garbled(&self) -> Option<&Version> {
+        self.garbled.as_ref()
+    }
+
+    /// Somebody overwrites the record with something else.
+    pub(super) fn garble(&mut self) {
+        let version = self.next_version();
+        self.garbled.get_or_insert(version);
+    }
+
+    /// Somebody puts the record back.
+    pub(super) fn mend(&mut self) -> bool {
+        let mended = self.garbled.take().is_some();
+        if let (true, Some(Stored { record, by, .. })) = (mended, self.current().cloned()) {
+            let _ = self.commit(record, by);
+        }
+        mended
     }
 
     pub(super) fn commit(&mut self, record: Record, by: Option<u32>) -> Version {

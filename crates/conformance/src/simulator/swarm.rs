@@ -38,6 +38,12 @@ pub(super) struct Swarm {
     pub(super) network: Network,
     pub(super) early_ticks: u32,
     pub(super) slow_stop: u32,
+    /// A leader that was granted by a read is cut off at once: its lease is at its shortest.
+    pub(super) cut_after_read: u32,
+    /// Somebody creates an election again as soon as it has ended.
+    pub(super) recreate: u32,
+    /// The longest that a process whose candidacy is over waits before it stands again.
+    pub(super) away: u64,
 }
 
 /// Chances in a thousand, and spans in real nanoseconds.
@@ -45,14 +51,21 @@ pub(super) struct Swarm {
 pub(super) struct Network {
     pub(super) least: u64,
     pub(super) most: u64,
-    /// Up to a request's time-out.
-    pub(super) slow: u32,
+    /// Requests that take up to their time-out.
+    pub(super) slow_request: u32,
+    /// Answers that take up to a request's time-out.
+    pub(super) slow_answer: u32,
+    /// Requests that arrive just after their sender has given them up.
+    pub(super) late: u32,
+    /// Whom all this is about; everybody, if nobody is named.
+    pub(super) only: Option<usize>,
     /// Up to three leases.
     pub(super) very_slow: u32,
     pub(super) lose_request: u32,
     pub(super) lose_answer: u32,
     pub(super) unavailable: u32,
     pub(super) indeterminate: u32,
+    pub(super) denied: u32,
     pub(super) false_conflict: u32,
     pub(super) stale_read: u32,
     pub(super) to_branch: u32,
@@ -78,8 +91,10 @@ pub(super) enum Mischief {
     Batch,
     Branch,
     Vandal,
-    /// Cuts the leader off just after a renewal of its own: the tightest moment there is.
+    /// Cuts off whoever leads.
     CutLeader,
+    /// The same, and outsiders end the election and create it again behind its back.
+    RecreateBehindLeader,
 }
 
 impl Swarm {
@@ -100,7 +115,7 @@ impl Swarm {
             })
             .collect();
         let t = base * 1_000_000;
-        Swarm {
+        let swarm = Swarm {
             reads,
             nodes,
             timings,
@@ -108,12 +123,54 @@ impl Swarm {
             rates: draw_rates(rng, nodes, rates),
             notified: rng.permille(500),
             presence: rng.permille(300),
-            active: rng.between(3 * t, 9 * t),
+            active: rng.between(3 * t, 15 * t),
             pace: rng.between(t / 5, 2 * t),
             mischiefs: draw_mischiefs(rng, reads, vandal),
             network: Network::draw(rng, t, reads),
             early_ticks: if rng.permille(200) { 200 } else { 0 },
             slow_stop: *rng.pick(&[0, 100, 400]),
+            cut_after_read: if rng.permille(250) { 300 } else { 0 },
+            recreate: if rng.permille(300) { 600 } else { 0 },
+            away: *rng.pick(&[t / 20, t / 2, 2 * t]),
+        };
+        if rng.permille(120) { swarm.tight(rng, rates) } else { swarm }
+    }
+
+    /// A world in which nothing fails but the one thing that brings two windows closest: clocks at the
+    /// ends of the tolerance, messages that arrive just too late, and a leader that is then cut off.
+    fn tight(self, rng: &mut Rng, rates: Rates) -> Swarm {
+        let nodes = self.nodes.min(3);
+        let timings = vec![self.timings[0]; nodes];
+        // Node 0 has the slowest clock, which makes the longest window; node 1 the fastest, which is
+        // the first to claim. What is late for the one helps, what is late for the other hurts.
+        let (only, slow_request, slow_answer, late) =
+            *rng.pick(&[(Some(0), 0, 600, 400), (Some(1), 600, 0, 0), (None, 200, 200, 100)]);
+        let mut network =
+            Network { slow_request, slow_answer, late, only, hint: 1000, ..self.network };
+        network.most = network.least * 4;
+        for off in [
+            &mut network.very_slow,
+            &mut network.lose_request,
+            &mut network.lose_answer,
+            &mut network.unavailable,
+            &mut network.indeterminate,
+            &mut network.denied,
+            &mut network.false_conflict,
+        ] {
+            *off = 0;
+        }
+        Swarm {
+            nodes,
+            timings,
+            delays: vec![None; nodes],
+            rates: extremes(rng, nodes, rates),
+            mischiefs: vec![Mischief::CutLeader],
+            network,
+            early_ticks: 0,
+            slow_stop: 0,
+            cut_after_read: 500,
+            recreate: 0,
+            ..self
         }
     }
 
@@ -128,12 +185,15 @@ impl Network {
         let mut maybe = |on: u32, most: u64| -> u32 {
             if rng.permille(on) { u32::try_from(rng.between(1, most)).unwrap_or(0) } else { 0 }
         };
-        let slow = maybe(500, 250);
+        let slow_request = maybe(500, 250);
+        let slow_answer = maybe(500, 250);
+        let late = maybe(300, 300);
         let very_slow = maybe(400, 120);
         let lose_request = maybe(400, 200);
         let lose_answer = maybe(500, 300);
         let unavailable = maybe(250, 150);
         let indeterminate = maybe(250, 150);
+        let denied = maybe(60, 30);
         let false_conflict = maybe(250, 150);
         let stale_read = if weak { maybe(600, 400) } else { 0 };
         let to_branch = if weak { maybe(700, 700) } else { 0 };
@@ -144,12 +204,16 @@ impl Network {
         Network {
             least,
             most,
-            slow,
+            slow_request,
+            slow_answer,
+            late,
+            only: None,
             very_slow,
             lose_request,
             lose_answer,
             unavailable,
             indeterminate,
+            denied,
             false_conflict,
             stale_read,
             to_branch,
@@ -164,21 +228,24 @@ fn timing(rng: &mut Rng, base: u64, uneven: bool) -> Timing {
 }
 
 fn draw_rates(rng: &mut Rng, nodes: usize, rates: Rates) -> Vec<u64> {
-    let most = match rates {
+    match rng.below(4) {
+        0 if rates == Rates::WithinTolerance => vec![REAL_RATE; nodes],
+        1 => (0..nodes).map(|_| rng.between(REAL_RATE, fastest(rates))).collect(),
+        _ => extremes(rng, nodes, rates),
+    }
+}
+
+/// Where there is no margin left.
+fn extremes(rng: &mut Rng, nodes: usize, rates: Rates) -> Vec<u64> {
+    let ends = [REAL_RATE, fastest(rates)];
+    (0..nodes).map(|node| ends.get(node).copied().unwrap_or_else(|| *rng.pick(&ends))).collect()
+}
+
+fn fastest(rates: Rates) -> u64 {
+    match rates {
         Rates::WithinTolerance => REAL_RATE * 5 / 4,
         Rates::Beyond => REAL_RATE * 8 / 5,
-    };
-    let kind = rng.below(4);
-    (0..nodes)
-        .map(|node| match kind {
-            0 if rates == Rates::WithinTolerance => REAL_RATE,
-            1 => rng.between(REAL_RATE, most),
-            // The extremes, where there is no margin left.
-            _ if node == 0 => REAL_RATE,
-            _ if node == 1 => most,
-            _ => *rng.pick(&[REAL_RATE, most]),
-        })
-        .collect()
+    }
 }
 
 fn draw_mischiefs(rng: &mut Rng, reads: Reads, vandal: bool) -> Vec<Mischief> {
@@ -203,6 +270,7 @@ fn draw_mischiefs(rng: &mut Rng, reads: Reads, vandal: bool) -> Vec<Mischief> {
     if rng.permille(300) {
         drawn.extend([Mischief::OutsiderEnd, Mischief::OutsiderCreate, Mischief::OutsiderCreate]);
         drawn.extend([Mischief::OutsiderDelete, Mischief::OutsiderCreate]);
+        drawn.extend([Mischief::RecreateBehindLeader, Mischief::RecreateBehindLeader]);
     }
     if reads == Reads::Weak && rng.permille(700) {
         drawn.extend(std::iter::repeat_n(Mischief::Branch, 5));

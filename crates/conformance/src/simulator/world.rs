@@ -9,7 +9,7 @@ use tenure::{Expect, Version};
 
 use super::clock::LocalClock;
 use super::healing::Healing;
-use super::mischief::Errand;
+use super::mischief::{Errand, Wish};
 use super::network::Request;
 use super::node::Node;
 use super::store::Document;
@@ -91,6 +91,8 @@ pub(super) enum Happening {
         node: usize,
     },
     OutageOver,
+    /// A garbled record is put right.
+    Mend,
     /// The isolated primary is back.
     Rejoin,
     /// Something goes wrong.
@@ -237,6 +239,7 @@ impl World {
             Happening::Stand { node } => self.stand(node),
             Happening::Reconnect { node } => self.nodes[node].cut = false,
             Happening::OutageOver => self.outage = false,
+            Happening::Mend => self.mend(),
             Happening::Rejoin => self.rejoin(),
             Happening::Mischief => self.mischief(),
             Happening::OutsiderReads { errand } => self.outsider_reads(errand),
@@ -270,6 +273,7 @@ impl World {
             | Happening::Resume { .. }
             | Happening::Reconnect { .. }
             | Happening::OutageOver
+            | Happening::Mend
             | Happening::Rejoin
             | Happening::Mischief
             | Happening::Heal
@@ -326,6 +330,9 @@ impl World {
         self.tell(What::Committed { by, holder, record: current.as_ref().map(|s| &s.record) });
         for node in 0..self.nodes.len() {
             self.watch(node);
+        }
+        if self.faults() && self.is_ended() && self.rng.permille(self.swarm.recreate) {
+            self.send_outsider(Wish::Create);
         }
     }
 

@@ -26,7 +26,10 @@ impl Machine {
         if self.flight.as_ref().is_some_and(late) {
             let _given_up = self.flight.take();
             #[cfg(feature = "mutants")]
-            self.given_up.extend(_given_up.filter(|_| self.is(Mutant::LateAnswerRevives)));
+            if self.is(Mutant::LateAnswerRevives) {
+                let is_write = |flight: &Flight| matches!(flight.request, Request::Write { .. });
+                self.given_up.extend(_given_up.filter(is_write));
+            }
             self.stale = true;
             self.suspend(out);
         }

@@ -188,7 +188,12 @@ impl Machine {
     pub(super) fn is_kept(&self, record: &Record) -> bool {
         let leaving = matches!(self.stage, Stage::Leaving { had_lease: true, .. });
         let mine = |holder: &Arc<Holder>| holder.id == self.me.id;
-        let State::Ended { kept, .. } = &record.state else { return false };
-        leaving && kept.as_ref().is_some_and(mine)
+        leaving
+            && match &record.state {
+                State::Ended { kept, .. } => kept.as_ref().is_some_and(mine),
+                // That next generation has begun.
+                State::Held(holder) => mine(holder),
+                State::Free { .. } => false,
+            }
     }
 }
