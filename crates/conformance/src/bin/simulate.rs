@@ -11,7 +11,7 @@ use tenure_conformance::simulator::{Options, Rare, Rates, Sometimes, commit, rep
 const USAGE: &str = "usage: simulate [--seeds N] [--from N] [--threads N] [--mutants] [--beyond]
                 [--seed N [--trace]] [--mutant NAME]";
 /// A mutant that survives so many seeds has escaped.
-const MOST_SEEDS_PER_MUTANT: u64 = 60_000;
+const MOST_SEEDS_PER_MUTANT: u64 = 20_000;
 
 struct Args {
     from: u64,
@@ -57,7 +57,8 @@ fn parse(mut given: impl Iterator<Item = String>) -> Result<Args, String> {
             "--mutant" => {
                 let name = value()?;
                 let named = Mutant::ALL.into_iter().find(|mutant| format!("{mutant:?}") == name);
-                args.options.mutant = Some(named.ok_or(format!("no mutant is called {name}"))?);
+                let mutant = named.ok_or(format!("no mutant is called {name}"))?;
+                args.options = Options { rates: args.options.rates, ..Options::hunting(mutant) };
             }
             _ => return Err(format!("{flag} is unknown")),
         }
@@ -152,7 +153,7 @@ fn many(args: &Args) -> ExitCode {
 fn mutants(args: &Args) -> ExitCode {
     let mut escaped = 0;
     for mutant in Mutant::ALL {
-        let options = Options { mutant: Some(mutant), ..args.options };
+        let options = Options::hunting(mutant);
         let caught = (args.from..args.from + MOST_SEEDS_PER_MUTANT)
             .find_map(|seed| simulate(seed, options).breach.map(|breach| (seed, breach)));
         match caught {

@@ -19,7 +19,7 @@ use tenure::lease::mutant::Mutant;
 use crate::checkers::Breach;
 
 pub use sometimes::{Rare, Sometimes};
-pub use swarm::Rates;
+pub use swarm::{Profile, Rates};
 
 /// What is simulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,13 +28,24 @@ pub struct Options {
     pub mutant: Option<Mutant>,
     /// How far clocks are apart.
     pub rates: Rates,
+    /// Which part of the swarm the worlds are drawn from.
+    pub profile: Profile,
     /// Whether to write down what happens.
     pub trace: bool,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { mutant: None, rates: Rates::WithinTolerance, trace: false }
+        Options { mutant: None, rates: Rates::WithinTolerance, profile: Profile::Any, trace: false }
+    }
+}
+
+impl Options {
+    /// A broken machine, in the worlds where it shows soonest.
+    #[must_use]
+    pub fn hunting(mutant: Mutant) -> Options {
+        let profile = Profile::hunting(mutant);
+        Options { mutant: Some(mutant), profile, ..Options::default() }
     }
 }
 

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use tenure::lease::mutant::Mutant;
 use tenure::{Reads, Timing};
 
 use super::clock::REAL_RATE;
@@ -17,6 +18,32 @@ pub enum Rates {
     WithinTolerance,
     /// One machine's clock runs 1.6 times as fast as another's: the promise is off.
     Beyond,
+}
+
+/// Which part of the swarm worlds are drawn from.
+///
+/// Every profile is part of [`Profile::Any`], so the sound machine is tried on all of them. A mutant that
+/// only one kind of world can show is hunted there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Profile {
+    /// All of it.
+    Any,
+    /// Clocks at the ends of the tolerance, messages just too late, and a leader that is cut off.
+    Tight,
+    /// Leaders that end their election, and outsiders that create it again at once.
+    Recreated,
+}
+
+impl Profile {
+    /// Where a broken rule shows soonest.
+    #[must_use]
+    pub fn hunting(mutant: Mutant) -> Profile {
+        match mutant {
+            Mutant::OpReused | Mutant::ObservedAtSend | Mutant::WindowFromAnswer => Profile::Tight,
+            Mutant::LeaseKeptWhileEnding => Profile::Recreated,
+            _ => Profile::Any,
+        }
+    }
 }
 
 /// What a world is like.
@@ -98,7 +125,7 @@ pub(super) enum Mischief {
 }
 
 impl Swarm {
-    pub(super) fn draw(rng: &mut Rng, rates: Rates) -> Swarm {
+    pub(super) fn draw(rng: &mut Rng, rates: Rates, profile: Profile) -> Swarm {
         let vandal = rng.permille(40);
         let reads = if vandal || rng.permille(500) { Reads::Linearizable } else { Reads::Weak };
         let nodes = usize::try_from(rng.between(2, 5).min(rng.between(2, 5))).unwrap_or(2);
@@ -133,7 +160,21 @@ impl Swarm {
             recreate: if rng.permille(300) { 600 } else { 0 },
             away: *rng.pick(&[t / 20, t / 2, 2 * t]),
         };
-        if rng.permille(120) { swarm.tight(rng, rates) } else { swarm }
+        match (profile, rng.below(20)) {
+            (Profile::Tight, _) | (Profile::Any, 0 | 1) => swarm.tight(rng, rates),
+            (Profile::Recreated, _) | (Profile::Any, 2) => swarm.recreated(),
+            (Profile::Any, _) => swarm,
+        }
+    }
+
+    /// A world in which an end is followed by a new beginning before its news have come round.
+    fn recreated(mut self) -> Swarm {
+        self.mischiefs = vec![Mischief::EndByHolder, Mischief::EndByHolder, Mischief::OutsiderEnd];
+        self.recreate = 1000;
+        self.away /= 10;
+        self.network.lose_answer = self.network.lose_answer.max(200);
+        self.network.slow_answer = self.network.slow_answer.max(200);
+        self
     }
 
     /// A world in which nothing fails but the one thing that brings two windows closest: clocks at the
@@ -159,7 +200,10 @@ impl Swarm {
         ] {
             *off = 0;
         }
+        // A weak store never grants by a read, so a write that is late means nothing there.
+        let reads = if only == Some(0) { Reads::Linearizable } else { self.reads };
         Swarm {
+            reads,
             nodes,
             timings,
             delays: vec![None; nodes],

@@ -147,7 +147,7 @@ impl Ord for Scheduled {
 impl World {
     pub(super) fn new(seed: u64, options: Options) -> World {
         let mut rng = Rng::new(seed);
-        let swarm = Swarm::draw(&mut rng, options.rates);
+        let swarm = Swarm::draw(&mut rng, options.rates, options.profile);
         let mut world = World {
             now: 0,
             nodes: Vec::with_capacity(swarm.nodes),

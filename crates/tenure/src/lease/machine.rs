@@ -216,7 +216,7 @@ pub enum Output {
 }
 
 /// One candidacy in one election.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Machine {
     me: Arc<Holder>,
     timing: Timing,
@@ -268,7 +268,7 @@ pub struct Machine {
     wall: u64,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct View {
     found: Option<(Version, Record)>,
     /// When this version was first seen.
@@ -279,27 +279,27 @@ struct View {
     gone: Option<Moment>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Sent {
     op: Op,
     at: Moment,
     base: Option<Version>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Flight {
     ask: Ask,
     sent: Moment,
     request: Request,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Request {
     Read,
     Write { record: Record, purpose: Purpose },
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Purpose {
     Claim,
     Renew,
@@ -311,7 +311,7 @@ enum Purpose {
     Fence,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Stage {
     Standing,
     Leaving { farewell: Farewell, since: Moment, had_lease: bool, led: bool, tried: bool },

@@ -169,24 +169,23 @@ impl Machine {
         out: &mut Vec<Output>,
     ) {
         self.lose(now, loss, out);
-        let outcome = match &self.stage {
-            // Somebody ended it, or removed it, while we were leaving: there is nothing left to free.
-            Stage::Leaving { farewell, tried, had_lease, .. } => {
-                match (farewell, &outcome, *tried) {
-                    (Farewell::End, Outcome::Ended, true) => Outcome::Released,
-                    _ if *had_lease => Outcome::AlreadyLost,
-                    _ => outcome,
-                }
-            }
-            Stage::Standing | Stage::Over => outcome,
-        };
+        let outcome =
+            match &self.stage {
+                // Somebody ended it, or removed it, while we were leaving: there is nothing left to free.
+                Stage::Leaving {
+                    farewell: Farewell::End, tried: true, had_lease: true, ..
+                } if outcome == Outcome::Ended => Outcome::Released,
+                Stage::Leaving { had_lease: true, .. } => Outcome::AlreadyLost,
+                Stage::Leaving { had_lease: false, .. } => outcome,
+                Stage::Standing | Stage::Over => outcome,
+            };
         self.over(outcome, out);
     }
 
     /// Whether somebody ended the election while we were giving it up, and kept us as its holder: then
     /// it is not released, because our time will have to pass in the next generation.
     pub(super) fn is_kept(&self, record: &Record) -> bool {
-        let leaving = matches!(self.stage, Stage::Leaving { had_lease: true, .. });
+        let leaving = matches!(self.stage, Stage::Leaving { .. });
         let mine = |holder: &Arc<Holder>| holder.id == self.me.id;
         leaving
             && match &record.state {
