@@ -1,1 +1,13 @@
-//! Placeholder.
+//! How tenure is tested.
+//!
+//! - [`simulator`]: worlds full of faults, one per seed, around the machine that ships.
+//! - [`history`]: what such a world looks like from outside.
+//! - [`checkers`]: one promise each, watching a history.
+//! - [`model`]: all short histories of the same machine, one by one.
+//! - [`rng`]: the randomness of a seed.
+
+pub mod checkers;
+pub mod history;
+pub mod model;
+pub mod rng;
+pub mod simulator;
