@@ -175,7 +175,16 @@ pub trait StoreExt {
     /// Cancel safe.
     async fn get(&self, key: &Key) -> Result<Option<Document>, StoreError>;
 
-    /// Carries out one write, lasting.
+    /// Carries out one write.
+    ///
+    /// # Errors
+    /// [`StoreError`]; look at its [`Fault`] before you try again.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: dropping the future leaves the outcome indeterminate.
+    async fn put_one(&self, write: Write) -> Result<Put, StoreError>;
+
+    /// Writes one document, lasting.
     ///
     /// # Errors
     /// [`StoreError`]; look at its [`Fault`] before you try again.
@@ -201,27 +210,24 @@ impl<S: Store + ?Sized> StoreExt for S {
         Ok(documents.into_iter().next().flatten())
     }
 
+    async fn put_one(&self, write: Write) -> Result<Put, StoreError> {
+        let doing = format!("writing {}", write.key);
+        let outcome = self.put_many(vec![write]).await.into_iter().next();
+        outcome.unwrap_or_else(|| {
+            let says = "the backend gave no outcome";
+            Err(StoreError::new(Fault::Indeterminate, "store", doing, says))
+        })
+    }
+
     async fn put(&self, key: &Key, expect: Expect, body: Bytes) -> Result<Put, StoreError> {
-        one(
-            self,
-            Write { key: key.clone(), expect, body: Some(body), durability: Durability::Lasting },
-        )
-        .await
+        let (key, body) = (key.clone(), Some(body));
+        self.put_one(Write { key, expect, body, durability: Durability::Lasting }).await
     }
 
     async fn delete(&self, key: &Key, version: Version) -> Result<Put, StoreError> {
-        let expect = Expect::At(version);
-        one(self, Write { key: key.clone(), expect, body: None, durability: Durability::Lasting })
-            .await
+        let (key, expect) = (key.clone(), Expect::At(version));
+        self.put_one(Write { key, expect, body: None, durability: Durability::Lasting }).await
     }
-}
-
-async fn one<S: Store + ?Sized>(store: &S, write: Write) -> Result<Put, StoreError> {
-    let doing = format!("writing {}", write.key);
-    let outcome = store.put_many(vec![write]).await.into_iter().next();
-    outcome.unwrap_or_else(|| {
-        Err(StoreError::new(Fault::Indeterminate, "store", doing, "the backend gave no outcome"))
-    })
 }
 
 /// A process's proof of life, as it stands in the documents it holds. Opaque to everyone but the

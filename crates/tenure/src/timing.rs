@@ -179,6 +179,12 @@ pub enum TimingError {
         /// The shortest part.
         part: Duration,
     },
+    /// A successor would wait for days.
+    #[error("a lock delay of {delay:?} is too long; at most 24h are allowed")]
+    DelayTooLong {
+        /// The delay asked for.
+        delay: Duration,
+    },
     /// The lease would be held for days after its holder vanished.
     #[error("a ttl of {ttl:?} is too long; at most 24h are allowed")]
     TooLong {

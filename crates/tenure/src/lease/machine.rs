@@ -137,6 +137,28 @@ pub enum Loss {
     Regressed,
     /// A program under test took it away.
     Forced,
+    /// It was given up.
+    Resigned,
+    /// This is a forked child of the process that leads.
+    OtherProcess,
+    /// The runtime that renewed it has stopped.
+    Stopped,
+}
+
+impl std::fmt::Display for Loss {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Loss::Expired => "the store did not answer in time to renew the lease",
+            Loss::Deposed => "the store shows another leader",
+            Loss::Ended => "the election has ended",
+            Loss::Vanished => "the election's record was deleted or overwritten",
+            Loss::Regressed => "the election's record went back to an earlier token",
+            Loss::Forced => "a test took it away",
+            Loss::Resigned => "it was given up",
+            Loss::OtherProcess => "this process was forked from the one that leads",
+            Loss::Stopped => "the runtime that renewed it has stopped",
+        })
+    }
 }
 
 /// How a candidacy ended.
@@ -381,6 +403,12 @@ impl Machine {
     #[must_use]
     pub fn candidate(&self) -> &Arc<Holder> {
         &self.me
+    }
+
+    /// The times of its leases.
+    #[must_use]
+    pub fn timing(&self) -> Timing {
+        self.timing
     }
 
     /// The lease, while it may be believed in.

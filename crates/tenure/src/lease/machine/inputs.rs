@@ -89,7 +89,11 @@ impl Machine {
                 }
             }
             Input::WorkEnded => {
-                // While the lease lives its work is not over: a lapse only stands again once lost.
+                // Told to stop and stopped: what is left of that tenure is given up, then it stands again.
+                if self.stopping {
+                    self.lose(now, Loss::Resigned, out);
+                }
+                // Otherwise, while the lease lives, its work is not over.
                 if self.lease.is_none() {
                     self.working = false;
                     self.stale = true;

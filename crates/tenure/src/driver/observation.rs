@@ -1,0 +1,166 @@
+//! One observer in the driver: it reads when the record may have changed, and tells what it saw.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::requests::Queue;
+use super::{Answer, Request, SlotId, Wants};
+use crate::backend::Parts;
+use crate::clock::Moment;
+use crate::lease::machine::Input;
+use crate::lease::record::Record;
+use crate::observer::{Seen, Standing};
+use crate::store::{Document, StoreError, Version};
+use crate::{Error, Key, Name, Timing};
+
+/// Somebody who watches an election without standing in it.
+pub(crate) struct Observation {
+    pub(crate) name: Name,
+    pub(crate) key: Key,
+    pub(crate) timing: Timing,
+    pub(crate) seen: watch::Sender<Option<Seen>>,
+    pub(crate) state: Watching,
+}
+
+/// What an observer knows.
+#[derive(Default)]
+pub(crate) struct Watching {
+    view: Option<View>,
+    reading: bool,
+    stale: bool,
+    last_read: Option<Moment>,
+    notified: bool,
+    gone: bool,
+    failed: bool,
+}
+
+struct View {
+    version: Option<Version>,
+    record: Option<Record>,
+    since: Moment,
+}
+
+impl Observation {
+    pub(super) fn step(
+        &mut self,
+        id: SlotId,
+        input: Input,
+        parts: &Parts,
+        queue: &mut Queue,
+    ) -> Wants {
+        if self.seen.is_closed() {
+            return Wants { over: true, ..Wants::default() };
+        }
+        let now = parts.clock.now();
+        match input {
+            Input::Notified(notified) => self.state.notified = notified,
+            Input::Hint => self.state.stale = true,
+            Input::HolderGone(version) => {
+                let view = self.state.view.as_ref();
+                if view.is_some_and(|view| view.version.as_ref() == Some(&version)) {
+                    self.state.gone = true;
+                    self.publish(now);
+                }
+            }
+            Input::Tick => self.publish(now),
+            Input::Batch
+            | Input::Read(..)
+            | Input::Wrote(..)
+            | Input::WorkEnded
+            | Input::Release(_)
+            | Input::Publish(_)
+            | Input::ForceLoss => {}
+        }
+        let due = self.until_poll(now).is_zero();
+        if !self.state.reading && (due || self.state.stale || self.state.view.is_none()) {
+            self.state.reading = true;
+            queue.read(id, Request::Observation, self.key.clone());
+        }
+        self.wants(now)
+    }
+
+    pub(super) fn answer(&mut self, answer: Answer, parts: &Parts) -> Wants {
+        let now = parts.clock.now();
+        self.state.reading = false;
+        self.state.last_read = Some(now);
+        self.state.stale = false;
+        self.state.failed = matches!(answer, Answer::Read(Err(_)));
+        match answer {
+            Answer::Read(Ok(document)) => self.adopt(now, document),
+            Answer::Read(Err(error)) => self.report(error),
+            Answer::Write(_) => {}
+        }
+        self.wants(now)
+    }
+
+    fn adopt(&mut self, now: Moment, document: Option<Document>) {
+        let version = document.as_ref().map(|document| document.version.clone());
+        if self.state.view.as_ref().is_some_and(|view| view.version == version) {
+            return self.publish(now);
+        }
+        let record = match document.map(|document| Record::decode(&document.body)).transpose() {
+            Ok(record) => record,
+            Err(source) => {
+                self.state.view = Some(View { version, record: None, since: now });
+                let error = Error::Record { name: self.name.clone(), source };
+                self.seen.send_replace(Some(Err(error)));
+                return;
+            }
+        };
+        self.state.gone = false;
+        self.state.view = Some(View { version, record, since: now });
+        self.publish(now);
+    }
+
+    /// Tells what there is, when it differs from what was told.
+    fn publish(&mut self, now: Moment) {
+        let Some(view) = &self.state.view else { return };
+        let lapsed =
+            self.state.gone || self.until_lapse(now, view).is_some_and(|span| span.is_zero());
+        let standing = Standing::of(&self.name, view.record.as_ref(), lapsed);
+        self.seen.send_if_modified(|seen| {
+            let same = matches!(seen, Some(Ok(told)) if told.is_like(&standing));
+            // A renewal moves only `expire`: the value is kept current, nobody is woken for it.
+            *seen = Some(Ok(standing));
+            !same
+        });
+    }
+
+    fn report(&mut self, error: StoreError) {
+        self.seen.send_replace(Some(Err(Error::Store(error))));
+    }
+
+    fn until_lapse(&self, now: Moment, view: &View) -> Option<Duration> {
+        let record = view.record.as_ref()?;
+        record.holder()?;
+        Some(record.ttl.saturating_sub(now.at_least_since(view.since)))
+    }
+
+    fn until_poll(&self, now: Moment) -> Duration {
+        let Some(read) = self.state.last_read else { return Duration::ZERO };
+        // After a failure nothing is being watched: look again soon.
+        let notified = self.state.notified && !self.state.failed;
+        self.timing.poll(notified).saturating_sub(now.at_least_since(read))
+    }
+
+    fn wants(&self, now: Moment) -> Wants {
+        let state = &self.state;
+        if state.reading {
+            return Wants::default();
+        }
+        let lapse = state.view.as_ref().and_then(|view| self.until_lapse(now, view));
+        // Once it has lapsed there is nothing more to wait for but a change.
+        let lapse = lapse.filter(|span| !span.is_zero());
+        let death = state.view.as_ref().filter(|_| !state.gone).and_then(|view| {
+            let mark = view.record.as_ref()?.holder()?.presence.clone()?;
+            Some((view.version.clone()?, mark))
+        });
+        Wants {
+            over: self.seen.is_closed(),
+            wake: Some(lapse.map_or(self.until_poll(now), |lapse| lapse.min(self.until_poll(now)))),
+            watch: state.view.as_ref().filter(|_| !state.failed).map(|view| view.version.clone()),
+            death,
+        }
+    }
+}

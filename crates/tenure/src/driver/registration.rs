@@ -1,0 +1,153 @@
+//! A candidate's entry in the list of candidates.
+//!
+//! Nothing is decided by it: it is there for people, and for programs that show who stands. It is
+//! written once, refreshed rarely, and removed when the candidate leaves.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::requests::Queue;
+use super::{Answer, Request, SlotId};
+use crate::candidate::CandidateId;
+use crate::clock::Moment;
+use crate::lease::record::Holder;
+use crate::registry::Entry;
+use crate::store::{Durability, Expect, Put, Version, Write};
+use crate::{Key, Name, Timing};
+
+/// An entry is refreshed after so many ttls, and shown as stale after twice as many.
+pub(crate) const REFRESH_TTLS: u32 = 10;
+/// A removal that keeps failing is given up: a stale entry is shown as one.
+const MOST_REMOVALS: u32 = 3;
+
+pub(super) struct Registration {
+    election: Name,
+    key: Option<Key>,
+    entry: Entry,
+    timing: Timing,
+    stored: Stored,
+    busy: bool,
+    written: Option<Moment>,
+    removing: Option<u32>,
+    settled: bool,
+}
+
+enum Stored {
+    Absent,
+    At(Version),
+    /// The last write was not answered: read before the next.
+    Unknown,
+}
+
+pub(super) enum Next {
+    Read(Key),
+    Write(Write),
+}
+
+impl Next {
+    pub(super) fn queue(self, id: SlotId, queue: &mut Queue) {
+        match self {
+            Next::Read(key) => queue.read(id, Request::Registration, key),
+            Next::Write(write) => queue.write(id, Request::Registration, write),
+        }
+    }
+}
+
+impl Registration {
+    pub(super) fn new(election: &Name, candidate: &Holder, timing: Timing) -> Registration {
+        let id: &CandidateId = &candidate.id;
+        Registration {
+            election: election.clone(),
+            // A name of full length leaves room for one more segment.
+            key: Key::candidates(election).child(id.as_str()).ok(),
+            entry: Entry::new(candidate, timing),
+            timing,
+            stored: Stored::Absent,
+            busy: false,
+            written: None,
+            removing: None,
+            settled: false,
+        }
+    }
+
+    pub(super) fn election(&self) -> &Name {
+        &self.election
+    }
+
+    pub(super) fn publish(&mut self, value: Bytes) {
+        self.entry.value = value;
+        self.written = None;
+    }
+
+    pub(super) fn remove(&mut self) {
+        self.removing.get_or_insert(0);
+    }
+
+    pub(super) fn is_settled(&self) -> bool {
+        self.settled
+    }
+
+    pub(super) fn wake(&self, now: Moment) -> Option<Duration> {
+        if self.busy || self.settled {
+            return None;
+        }
+        let refresh = self.timing.ttl() * REFRESH_TTLS;
+        let since = self.written.map_or(refresh, |written| now.at_least_since(written));
+        Some(refresh.saturating_sub(since))
+    }
+
+    /// What is to be asked of the store now, if anything.
+    pub(super) fn next(&mut self, now: Moment, wall: u64) -> Option<Next> {
+        if self.settled || self.busy {
+            return None;
+        }
+        let key = self.key.clone()?;
+        if self.removing.is_none() && !self.wake(now)?.is_zero() {
+            return None;
+        }
+        let expect = match &self.stored {
+            Stored::Unknown => {
+                self.busy = true;
+                return Some(Next::Read(key));
+            }
+            Stored::Absent if self.removing.is_some() => {
+                self.settled = true;
+                return None;
+            }
+            Stored::Absent => Expect::Absent,
+            Stored::At(version) => Expect::At(version.clone()),
+        };
+        let body = self.removing.is_none().then(|| self.entry.encode(wall));
+        self.busy = true;
+        self.written = Some(now);
+        Some(Next::Write(Write { key, expect, body, durability: Durability::UntilPowerCut }))
+    }
+
+    pub(super) fn answer(&mut self, now: Moment, answer: Answer) {
+        self.busy = false;
+        match answer {
+            Answer::Read(Ok(document)) => {
+                self.stored =
+                    document.map_or(Stored::Absent, |document| Stored::At(document.version));
+                self.written = None;
+            }
+            Answer::Write(Ok(Put::Stored(version))) => {
+                self.settled = self.removing.is_some();
+                self.stored = Stored::At(version);
+            }
+            Answer::Write(Ok(Put::Conflict)) => self.stored = Stored::Unknown,
+            Answer::Read(Err(_)) | Answer::Write(Err(_)) => {
+                self.stored = Stored::Unknown;
+                // The machine beside it reports the store's troubles; here it is enough to try later.
+                self.written = Some(now);
+            }
+        }
+        if let Some(attempts) = &mut self.removing
+            && !self.settled
+        {
+            *attempts += 1;
+            self.settled = *attempts > MOST_REMOVALS;
+        }
+    }
+}

@@ -1,0 +1,365 @@
+//! An election: open it, stand in it, watch it, end it.
+
+mod administration;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::backend::Backend;
+use crate::candidate::Candidate;
+use crate::clock::Clock;
+use crate::driver::{self, Command, Observation, Watching};
+use crate::leadership::{Candidacy, Leadership};
+use crate::lease::machine::{Machine, Settings};
+use crate::lease::record::{Holder, Record};
+use crate::lease::ruling::Terms;
+use crate::observer::{Observer, Standing};
+use crate::registry::Registered;
+use crate::status::{Role, Status};
+use crate::store::{Document, StoreExt};
+use crate::{Error, Key, Name, Timing};
+
+/// How many documents are asked for at a time.
+const PAGE: usize = 256;
+/// How long a proof of death is waited for when somebody only wants to look.
+const LONGEST_PROBE: Duration = Duration::from_millis(50);
+
+/// An election on a backend.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tenure::Error> {
+/// use tenure::{Backend, Election};
+/// let backend = Backend::memory();
+/// let election = Election::open(&backend, "billing/primary").await?;
+/// let leadership = election.campaign("host-a".try_into()?).await?;
+/// assert_eq!(leadership.mandate().token(), 1);
+/// leadership.resign().await;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Election {
+    backend: Backend,
+    name: Name,
+    key: Key,
+    timing: Timing,
+    delay: Option<Duration>,
+}
+
+/// How an election is opened.
+#[derive(Clone, Debug)]
+#[must_use = "nothing happens until `open` or `create`"]
+pub struct Builder<'a> {
+    backend: &'a Backend,
+    name: &'a str,
+    timing: Timing,
+    delay: Option<Duration>,
+    create: bool,
+}
+
+impl Builder<'_> {
+    /// The times of its leases; a ttl of 15 s unless this is set.
+    pub fn timing(mut self, timing: Timing) -> Self {
+        self.timing = timing;
+        self
+    }
+
+    /// How long a successor waits after a tenure that did not end by a clean release.
+    ///
+    /// For work that cannot check tokens. It is stored with the election, so all candidates agree; it
+    /// takes effect at the next claim.
+    pub fn lock_delay(mut self, delay: Duration) -> Self {
+        self.delay = Some(delay);
+        self
+    }
+
+    /// Whether to create an election that does not exist. It is, unless this is set to `false`.
+    pub fn create_if_missing(mut self, create: bool) -> Self {
+        self.create = create;
+        self
+    }
+
+    /// Opens the election.
+    ///
+    /// # Errors
+    /// [`Error::Store`] when the store does not serve, [`Error::Missing`] when it does not exist and is
+    /// not to be created, [`Error::Ended`] when it has ended, [`Error::Nested`] when there is an
+    /// election above or below it, [`Error::Name`] and [`Error::Timing`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe: at worst the election has been created.
+    pub async fn open(self) -> Result<Election, Error> {
+        let create = self.create;
+        let election = self.build()?;
+        election.check_family().await?;
+        election.ensure(create).await?;
+        Ok(election)
+    }
+
+    /// Creates the election, or the next generation of one that has ended; then opens it.
+    ///
+    /// What exists is left as it is.
+    ///
+    /// # Errors
+    /// As for [`Builder::open`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe: at worst the election has been created.
+    pub async fn create(self) -> Result<Election, Error> {
+        let election = self.build()?;
+        election.check_family().await?;
+        election.create_again().await?;
+        Ok(election)
+    }
+
+    /// Names an election without looking whether it exists: enough to look at it, end it or delete it.
+    ///
+    /// # Errors
+    /// [`Error::Name`] when the name is refused.
+    pub fn build(self) -> Result<Election, Error> {
+        let name = Name::parse(self.name)?;
+        if let Some(delay) = self.delay
+            && delay > crate::MAX_TTL
+        {
+            return Err(Error::Timing(crate::TimingError::DelayTooLong { delay }));
+        }
+        Ok(Election {
+            backend: self.backend.clone(),
+            key: Key::election(&name),
+            name,
+            timing: self.timing,
+            delay: self.delay,
+        })
+    }
+}
+
+impl Election {
+    /// Opens an election, and creates it if it does not exist.
+    ///
+    /// # Errors
+    /// As for [`Builder::open`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe: at worst the election has been created.
+    pub async fn open(backend: &Backend, name: &str) -> Result<Election, Error> {
+        Election::builder(backend, name).open().await
+    }
+
+    /// Opens an election with other settings.
+    pub fn builder<'a>(backend: &'a Backend, name: &'a str) -> Builder<'a> {
+        Builder { backend, name, timing: Timing::default(), delay: None, create: true }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &Name {
+        &self.name
+    }
+
+    /// The times of its leases.
+    #[must_use]
+    pub fn timing(&self) -> Timing {
+        self.timing
+    }
+
+    /// Stands in the election and waits to lead.
+    ///
+    /// # Errors
+    /// [`Error::Ended`] when the election ends, and what else ends a candidacy. A store that does not
+    /// answer is waited for; [`Election::stand`] lets one see that.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: dropping the future withdraws the candidacy, and frees what it may just have won.
+    pub async fn campaign(&self, candidate: Candidate) -> Result<Leadership, Error> {
+        self.stand(candidate)?.elected().await
+    }
+
+    /// Stands in the election. The candidacy runs in the background until it is dropped.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`] outside a tokio runtime.
+    pub fn stand(&self, candidate: Candidate) -> Result<Candidacy, Error> {
+        let parts = self.backend.parts();
+        let id = parts.fresh_id();
+        let (name, value) = candidate.into_parts();
+        let presence = parts.presence.as_ref().and_then(|presence| match presence.mark() {
+            Ok(mark) => Some(mark),
+            Err(error) => {
+                // Without it a take-over after a crash takes the ttl; nothing else is lost.
+                tracing::warn!(%error, "no proof of presence");
+                None
+            }
+        });
+        let settings = Settings {
+            candidate: Holder { id: id.clone(), name, value, presence },
+            timing: self.timing,
+            delay: self.delay,
+            reads: parts.store.reads(),
+            seed: parts.random(),
+        };
+        let status = Status {
+            candidate: id,
+            role: Role::Waiting,
+            follows: None,
+            followed: None,
+            error: None,
+        };
+        let shared = driver::Shared::new(status);
+        let candidacy = driver::Candidacy {
+            name: self.name.clone(),
+            key: self.key.clone(),
+            machine: Machine::new(settings),
+            shared: shared.clone(),
+        };
+        let driver = self.backend.driver()?;
+        if !driver.send(Command::Stand(Box::new(candidacy))) {
+            return Err(Error::Stopped);
+        }
+        Ok(Candidacy::new(self.clone(), shared, driver))
+    }
+
+    /// What the election is in, read now.
+    ///
+    /// Whether its leader still lives is proven where the store can tell; otherwise it is judged by the
+    /// leader's own wall clock, and only as good as that.
+    ///
+    /// # Errors
+    /// [`Error::Store`] when the store does not serve, [`Error::Record`] when the record makes no sense.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn standing(&self) -> Result<Standing, Error> {
+        let record = self.read().await?.map(|(record, _)| record);
+        let wall = self.backend.clock().wall();
+        let expired = record.as_ref().is_some_and(|record| record.expire <= wall);
+        let lapsed = expired || self.is_proven_gone(record.as_ref()).await;
+        Ok(Standing::of(&self.name, record.as_ref(), lapsed))
+    }
+
+    async fn is_proven_gone(&self, record: Option<&Record>) -> bool {
+        let mark =
+            record.and_then(|record| record.holder()).and_then(|holder| holder.presence.as_ref());
+        let (Some(mark), Some(presence)) = (mark, self.backend.presence()) else { return false };
+        tokio::time::timeout(LONGEST_PROBE, presence.gone(mark)).await.is_ok()
+    }
+
+    /// Follows the election without standing in it.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`] outside a tokio runtime.
+    pub fn observe(&self) -> Result<Observer, Error> {
+        let (seen, latest) = watch::channel(None);
+        let observation = Observation {
+            name: self.name.clone(),
+            key: self.key.clone(),
+            timing: self.timing,
+            seen,
+            state: Watching::default(),
+        };
+        if !self.backend.driver()?.send(Command::Observe(observation)) {
+            return Err(Error::Stopped);
+        }
+        Ok(Observer::new(latest))
+    }
+
+    /// Who stands, the leader included. On stores without a queue there is no order among them.
+    ///
+    /// # Errors
+    /// [`Error::Store`] when the store does not serve.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn candidates(&self) -> Result<Vec<Registered>, Error> {
+        let prefix = Key::candidates(&self.name);
+        let wall = self.backend.clock().wall();
+        let mut found = Vec::new();
+        for (key, document) in all_under(&self.backend, &prefix).await? {
+            let Some(id) = key.below(&prefix).filter(|id| !id.contains('/')) else { continue };
+            match Registered::decode(id, &document.body, wall) {
+                Some(entry) => found.push(entry),
+                None => tracing::warn!(%key, "skipping an entry that makes no sense"),
+            }
+        }
+        Ok(found)
+    }
+
+    /// All elections on a backend, those that have ended included, in order of their names.
+    ///
+    /// # Errors
+    /// [`Error::Store`] when the store does not serve.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn list(backend: &Backend) -> Result<Vec<Standing>, Error> {
+        let prefix = Key::elections();
+        let wall = backend.clock().wall();
+        let mut found = Vec::new();
+        for (key, document) in all_under(backend, &prefix).await? {
+            let Some(name) = key.below(&prefix).and_then(|name| Name::parse(name).ok()) else {
+                continue;
+            };
+            match Record::decode(&document.body) {
+                Ok(record) if administration::is_deleted(&record) => {}
+                Ok(record) => {
+                    found.push(Standing::of(&name, Some(&record), record.expire <= wall));
+                }
+                Err(error) => tracing::warn!(%key, %error, "skipping a document"),
+            }
+        }
+        Ok(found)
+    }
+
+    /// Ends the election for all its candidates, the leader included. Ending what does not exist, or
+    /// has ended, is a success.
+    ///
+    /// # Errors
+    /// [`Error::Store`] when the store does not serve.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: dropping the future leaves it open whether the election has ended.
+    pub async fn end(&self) -> Result<(), Error> {
+        self.end_for_all().await
+    }
+
+    /// Ends the election and hides it, as if its name had never been used. Only its token is kept, so
+    /// that a new election of that name goes on counting.
+    ///
+    /// # Errors
+    /// [`Error::Store`] when the store does not serve.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: dropping the future leaves it open whether the election was deleted.
+    pub async fn delete(&self) -> Result<(), Error> {
+        self.delete_for_all().await
+    }
+
+    pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
+        self.backend.clock()
+    }
+
+    pub(crate) fn terms(&self) -> Terms {
+        Terms { ttl: self.timing.ttl(), delay: self.delay }
+    }
+
+    async fn read(&self) -> Result<Option<(Record, Document)>, Error> {
+        let Some(document) = self.backend.store().get(&self.key).await? else { return Ok(None) };
+        let record = Record::decode(&document.body)
+            .map_err(|source| Error::Record { name: self.name.clone(), source })?;
+        Ok(Some((record, document)))
+    }
+}
+
+async fn all_under(backend: &Backend, prefix: &Key) -> Result<Vec<(Key, Document)>, Error> {
+    let mut found = Vec::new();
+    let mut after = None;
+    loop {
+        let page = backend.store().list(prefix, after.as_ref(), PAGE).await?;
+        found.extend(page.documents);
+        match page.next {
+            // A backend that does not move on would keep us here forever.
+            Some(next) if after.as_ref().is_none_or(|after| *after < next) => after = Some(next),
+            Some(_) | None => return Ok(found),
+        }
+    }
+}

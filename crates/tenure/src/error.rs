@@ -1,0 +1,113 @@
+//! What can go wrong with an election.
+
+use crate::candidate::CandidateError;
+use crate::lease::machine::Outcome;
+use crate::lease::record::RecordError;
+use crate::name::NameError;
+use crate::store::{Fault, StoreError};
+use crate::timing::TimingError;
+use crate::{Loss, Name};
+
+/// Why an election could not be opened, entered or changed.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The election's name is refused.
+    #[error("the election's name is refused: {0}")]
+    Name(#[from] NameError),
+    /// The candidate is refused.
+    #[error(transparent)]
+    Candidate(#[from] CandidateError),
+    /// The times do not fit.
+    #[error(transparent)]
+    Timing(#[from] TimingError),
+    /// The store did not serve.
+    #[error("the store does not serve")]
+    Store(#[from] StoreError),
+    /// What stands at the election's key is no record.
+    #[error("the record of the election {name} makes no sense")]
+    Record {
+        /// Which election.
+        name: Name,
+        /// What is wrong with it.
+        #[source]
+        source: RecordError,
+    },
+    /// The election does not exist, and was not to be created.
+    #[error("there is no election {name}; create it first")]
+    Missing {
+        /// Which election.
+        name: Name,
+    },
+    /// The election has ended, for everyone, until it is created again.
+    #[error("the election {name} has ended; create it again to go on")]
+    Ended {
+        /// Which election.
+        name: Name,
+    },
+    /// An election may not have elections below it.
+    #[error(
+        "the election {name} cannot stand beside {other}: an election has no elections below it, \
+         since ZooKeeper's and etcd's own clients would take one for a candidate of the other"
+    )]
+    Nested {
+        /// Which election was asked for.
+        name: Name,
+        /// Which one is above or below it.
+        other: Name,
+    },
+    /// The record went back to an earlier token: somebody deleted it or restored a backup.
+    #[error(
+        "the election's token fell from {known} to {found}: its record was deleted or rolled back, \
+         and tokens given out before may be given out again"
+    )]
+    Regressed {
+        /// What the record says now.
+        found: u64,
+        /// What it once said.
+        known: u64,
+    },
+    /// The record was there and is gone.
+    #[error("the election's record was deleted behind our back")]
+    Vanished,
+    /// The store refused for good.
+    #[error("the store refuses to serve this election ({0:?})")]
+    Refused(Fault),
+    /// The token or the revision cannot rise any further.
+    #[error("the election's numbers are used up; delete it and use another name")]
+    Exhausted,
+    /// Too many others changed the record at the same time.
+    #[error("the election's record changed {attempts} times while we tried to change it")]
+    Contended {
+        /// How often it was tried.
+        attempts: u32,
+    },
+    /// The leadership this was about is over.
+    #[error("the leadership is over: {0}")]
+    Lost(Loss),
+    /// The candidacy is over; stand again for another.
+    #[error("this candidacy is finished; stand again for another one")]
+    Finished,
+    /// The runtime that served this backend has stopped.
+    #[error("the runtime that served this election has stopped")]
+    Stopped,
+}
+
+impl Error {
+    /// The error behind a candidacy that ended without leadership.
+    pub(crate) fn from_outcome(name: &Name, outcome: &Outcome) -> Error {
+        match outcome {
+            Outcome::Ended => Error::Ended { name: name.clone() },
+            Outcome::Vanished => Error::Vanished,
+            Outcome::Regressed { found, known } => {
+                Error::Regressed { found: *found, known: *known }
+            }
+            Outcome::Refused(fault) => Error::Refused(*fault),
+            Outcome::Exhausted => Error::Exhausted,
+            Outcome::Released
+            | Outcome::AlreadyLost
+            | Outcome::Unknown { .. }
+            | Outcome::Withdrawn => Error::Finished,
+        }
+    }
+}

@@ -1,0 +1,361 @@
+//! A candidacy, and the leadership it wins.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::watch;
+
+use crate::candidate::check_value;
+use crate::driver::{Command, Handle, Shared};
+use crate::lease::machine::{Farewell, Input, Loss, Outcome};
+use crate::mandate::{Mandate, Tenure};
+use crate::status::{Role, Status, StatusStream};
+use crate::{CandidateId, Election, Error};
+
+/// Somebody who stands in an election. Dropping it withdraws.
+#[must_use = "dropping a candidacy withdraws it"]
+pub struct Candidacy {
+    election: Election,
+    shared: Arc<Shared>,
+    driver: Handle,
+    left: bool,
+}
+
+impl Candidacy {
+    pub(crate) fn new(election: Election, shared: Arc<Shared>, driver: Handle) -> Candidacy {
+        Candidacy { election, shared, driver, left: false }
+    }
+
+    /// Which candidacy this is.
+    #[must_use]
+    pub fn id(&self) -> CandidateId {
+        self.shared.status.borrow().candidate.clone()
+    }
+
+    /// What it is in just now.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        self.shared.status.borrow().clone()
+    }
+
+    /// What it is in, from now on; ends when the candidacy is over.
+    #[must_use]
+    pub fn statuses(&self) -> StatusStream {
+        StatusStream::new(self.shared.status.subscribe())
+    }
+
+    /// Publishes another value, for everyone to read.
+    ///
+    /// # Errors
+    /// [`Error::Candidate`] when it is too long, [`Error::Finished`] when the candidacy is over.
+    pub fn publish(&self, value: impl Into<Bytes>) -> Result<(), Error> {
+        let value = value.into();
+        check_value(&value)?;
+        self.tell(Input::Publish(value))
+    }
+
+    /// Waits until it leads.
+    ///
+    /// # Errors
+    /// What ended the candidacy: [`Error::Ended`] and others.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: dropping the future withdraws the candidacy, and frees what it may just have won.
+    pub async fn elected(self) -> Result<Leadership, Error> {
+        let tenure = self.next_tenure(0).await?;
+        Ok(Leadership { candidacy: self, tenure })
+    }
+
+    /// Withdraws, and waits until nothing of this candidacy is left in the store.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: the withdrawal goes on in the background.
+    pub async fn withdraw(mut self) {
+        self.say_goodbye(Farewell::Free);
+        self.outcome().await;
+    }
+
+    async fn next_tenure(&self, after: u64) -> Result<Arc<Tenure>, Error> {
+        let mut status = self.shared.status.subscribe();
+        loop {
+            {
+                let status = status.borrow_and_update();
+                match &status.role {
+                    Role::Leading { token }
+                    | Role::Suspended { token, .. }
+                    | Role::Stopping { token }
+                        if *token > after =>
+                    {
+                        if let Some(tenure) = self.shared.tenure() {
+                            return Ok(tenure);
+                        }
+                    }
+                    Role::Over(outcome) => {
+                        let fallback = Error::from_outcome(self.election.name(), outcome);
+                        // What the store said is worth more than that it refused.
+                        return Err(match (&fallback, &status.error) {
+                            (Error::Refused(_) | Error::Finished, Some(error)) => error.clone(),
+                            _ => fallback,
+                        });
+                    }
+                    Role::Waiting
+                    | Role::Leading { .. }
+                    | Role::Suspended { .. }
+                    | Role::Stopping { .. }
+                    | Role::Lost { .. }
+                    | Role::Leaving => {}
+                }
+            }
+            status.changed().await.map_err(|_| Error::Stopped)?;
+        }
+    }
+
+    fn tell(&self, input: Input) -> Result<(), Error> {
+        match &self.shared.status.borrow().role {
+            Role::Over(outcome) => {
+                return Err(Error::from_outcome(self.election.name(), outcome));
+            }
+            Role::Leaving => return Err(Error::Finished),
+            Role::Waiting
+            | Role::Leading { .. }
+            | Role::Suspended { .. }
+            | Role::Stopping { .. }
+            | Role::Lost { .. } => {}
+        }
+        if self.driver.send(Command::Tell(self.shared.clone(), input)) {
+            Ok(())
+        } else {
+            Err(Error::Stopped)
+        }
+    }
+
+    fn say_goodbye(&mut self, farewell: Farewell) {
+        if self.left {
+            return;
+        }
+        self.left = true;
+        // The mandates end here, not when the driver gets to it.
+        self.shared.leave();
+        if !matches!(self.shared.status.borrow().role, Role::Over(_)) {
+            // A driver that has stopped has nothing left to release.
+            let _ = self.tell(Input::Release(farewell));
+        }
+    }
+
+    /// How the candidacy ended, once it has.
+    async fn outcome(&self) -> Outcome {
+        let mut status: watch::Receiver<Status> = self.shared.status.subscribe();
+        loop {
+            if let Role::Over(outcome) = &status.borrow_and_update().role {
+                return outcome.clone();
+            }
+            if status.changed().await.is_err() {
+                return Outcome::AlreadyLost;
+            }
+        }
+    }
+}
+
+impl Drop for Candidacy {
+    fn drop(&mut self) {
+        self.say_goodbye(Farewell::Free);
+    }
+}
+
+impl fmt::Debug for Candidacy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Candidacy")
+            .field("election", self.election.name())
+            .field("status", &*self.shared.status.borrow())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Leadership, while it lasts. Dropping it revokes every mandate at once and resigns in the background.
+///
+/// Drop or resign it only when the leader's work has ended: that is what frees the election for others.
+/// When leadership is lost nothing is released either until then; the rest of the lease is the time in
+/// which work winds down.
+#[must_use = "dropping a leadership resigns it"]
+pub struct Leadership {
+    candidacy: Candidacy,
+    tenure: Arc<Tenure>,
+}
+
+/// What became of a resignation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resignation {
+    /// The store has freed the election: others may lead at once.
+    Released,
+    /// There was nothing left to give up.
+    AlreadyLost,
+    /// The store did not answer. It is tried on in the background, and at worst the lease runs out.
+    Unknown {
+        /// After so long others may lead, whatever happens.
+        frees_within: Duration,
+    },
+}
+
+impl Leadership {
+    /// The right to act, to be cloned into whatever acts.
+    #[must_use]
+    pub fn mandate(&self) -> Mandate {
+        self.tenure.mandate()
+    }
+
+    /// The candidacy that won.
+    #[must_use]
+    pub fn id(&self) -> CandidateId {
+        self.candidacy.id()
+    }
+
+    /// What the candidacy is in just now.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        self.candidacy.status()
+    }
+
+    /// What the candidacy is in, from now on; ends when it is over.
+    #[must_use]
+    pub fn statuses(&self) -> StatusStream {
+        self.candidacy.statuses()
+    }
+
+    /// Publishes another value, for everyone to read.
+    ///
+    /// # Errors
+    /// [`Error::Candidate`] when it is too long, [`Error::Finished`] when the candidacy is over.
+    pub fn publish(&self, value: impl Into<Bytes>) -> Result<(), Error> {
+        self.candidacy.publish(value)
+    }
+
+    /// Resolves when work must stop, and says why. See [`Mandate::lost`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn lost(&self) -> Loss {
+        self.mandate().lost().await
+    }
+
+    /// Runs work for as long as this leads: it is dropped the moment it must stop.
+    ///
+    /// The mandate is looked at before each poll of the work too, so that work that was paused does not
+    /// take another step after the lease has gone.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] when leadership was lost before the work was done.
+    ///
+    /// # Cancel safety
+    /// Cancel safe if the work is.
+    pub async fn scope<T>(&self, work: impl Future<Output = T>) -> Result<T, Error> {
+        let mandate = self.mandate();
+        let mut work = pin!(work);
+        let mut lost = pin!(mandate.lost());
+        std::future::poll_fn(|context| {
+            if let Some(loss) = mandate.must_stop() {
+                return Poll::Ready(Err(Error::Lost(loss)));
+            }
+            if let Poll::Ready(loss) = lost.as_mut().poll(context) {
+                return Poll::Ready(Err(Error::Lost(loss)));
+            }
+            work.as_mut().poll(context).map(Ok)
+        })
+        .await
+    }
+
+    /// Gives the leadership up; others may lead. All mandates are revoked before anything is sent.
+    ///
+    /// Asking again gives the same answer: the guard is consumed, and a lost leadership is
+    /// [`Resignation::AlreadyLost`]. It answers within about three requests' time; what is then still
+    /// unknown is tried on in the background.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: the resignation goes on in the background.
+    pub async fn resign(self) -> Resignation {
+        self.part(Farewell::Free).await
+    }
+
+    /// Ends the election for everyone, this leader included.
+    ///
+    /// # Errors
+    /// [`Error::Store`] when leadership was already lost, so that the end had to be written as anybody's,
+    /// and the store did not serve.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: dropping the future leaves it open whether the election has ended.
+    pub async fn end(self) -> Result<Resignation, Error> {
+        let election = self.candidacy.election.clone();
+        let resignation = self.part(Farewell::End).await;
+        match resignation {
+            Resignation::Released => {}
+            Resignation::AlreadyLost | Resignation::Unknown { .. } => election.end().await?,
+        }
+        Ok(resignation)
+    }
+
+    /// After leadership was lost and its work has ended: stands again, as the same candidate.
+    ///
+    /// # Errors
+    /// What ended the candidacy: [`Error::Ended`] and others. [`Error::Finished`] while it still leads.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: dropping the future withdraws the candidacy.
+    pub async fn regain(self) -> Result<Leadership, Error> {
+        let mandate = self.mandate();
+        if mandate.must_stop().is_none() {
+            return Err(Error::Finished);
+        }
+        self.tenure.close(Loss::Resigned);
+        self.candidacy.tell(Input::WorkEnded)?;
+        let tenure = self.candidacy.next_tenure(mandate.token()).await?;
+        Ok(Leadership { candidacy: self.candidacy, tenure })
+    }
+
+    /// Takes the leadership away, as a store that fails would; for programs under test.
+    #[cfg(feature = "test-util")]
+    pub fn force_loss(&self) {
+        // A candidacy that is over has no leadership left to lose.
+        let _ = self.candidacy.tell(Input::ForceLoss);
+    }
+
+    async fn part(mut self, farewell: Farewell) -> Resignation {
+        let remaining = self.mandate().remaining();
+        self.candidacy.say_goodbye(farewell);
+        let patience = self.candidacy.election.timing().request() * 3;
+        let clock = self.candidacy.election.clock();
+        let mut timer = clock.timer();
+        let outcome = tokio::select! {
+            biased;
+            outcome = self.candidacy.outcome() => outcome,
+            () = timer.until(clock.now() + patience) => {
+                let frees_within = self.candidacy.election.timing().ttl().max(remaining);
+                return Resignation::Unknown { frees_within };
+            }
+        };
+        match outcome {
+            Outcome::Released => Resignation::Released,
+            Outcome::Unknown { frees_within } => Resignation::Unknown { frees_within },
+            Outcome::AlreadyLost
+            | Outcome::Withdrawn
+            | Outcome::Ended
+            | Outcome::Vanished
+            | Outcome::Regressed { .. }
+            | Outcome::Refused(_)
+            | Outcome::Exhausted => Resignation::AlreadyLost,
+        }
+    }
+}
+
+impl fmt::Debug for Leadership {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Leadership")
+            .field("mandate", &self.mandate())
+            .field("candidacy", &self.candidacy)
+            .finish()
+    }
+}
