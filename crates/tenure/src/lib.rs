@@ -8,6 +8,8 @@ mod descriptor;
 mod driver;
 mod election;
 mod error;
+#[cfg(all(feature = "file", target_os = "linux"))]
+pub mod file;
 mod leadership;
 pub mod lease;
 mod mandate;
@@ -26,9 +28,12 @@ pub use clock::TestClock;
 pub use clock::{Clock, Moment, SystemClock, Timer, system as system_clock};
 pub use election::{Builder, Election};
 pub use error::Error;
+#[cfg(all(feature = "file", target_os = "linux"))]
+pub use file::FileStore;
 pub use leadership::{Candidacy, Leadership, Resignation};
 pub use lease::machine::{Loss, Outcome};
 pub use mandate::Mandate;
+
 pub use memory::MemoryStore;
 pub use name::{Key, MAX_KEY_SEGMENTS, MAX_SEGMENT_BYTES, MAX_SEGMENTS, Name, NameError};
 pub use observer::{ElectionState, Observer, Standing};
