@@ -3,9 +3,11 @@
 //! - [`simulator`]: worlds full of faults, one per seed, around the machine that ships.
 //! - [`history`]: what such a world looks like from outside.
 //! - [`checkers`]: one promise each, watching a history.
+//! - [`driven`]: the same through the driver, from `campaign` down to the store's trait.
 //! - [`rng`]: the randomness of a seed.
 
 pub mod checkers;
+pub mod driven;
 pub mod history;
 pub mod rng;
 pub mod simulator;
