@@ -4,9 +4,11 @@
 //! - [`history`]: what such a world looks like from outside.
 //! - [`checkers`]: one promise each, watching a history.
 //! - [`model`]: all short histories of the same machine, one by one.
+//! - [`driven`]: the same through the driver, from `campaign` down to the store's trait.
 //! - [`rng`]: the randomness of a seed.
 
 pub mod checkers;
+pub mod driven;
 pub mod history;
 pub mod model;
 pub mod rng;
