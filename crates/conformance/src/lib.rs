@@ -1,1 +1,5 @@
-//! Placeholder.
+//! How tenure is tested.
+//!
+//! - [`suite`]: the cases every store passes; [`conformance!`] makes them tests of yours.
+
+pub mod suite;
