@@ -2,7 +2,7 @@
 
 use futures_util::StreamExt;
 use tenure::lease::record::Record;
-use tenure::{Election, ElectionState, Error, Leadership, Loss, Resignation, Role};
+use tenure::{Election, ElectionState, Error, Key, Leadership, Loss, Resignation, Role};
 
 use super::Case;
 use super::case::{candidate, found, reads_prove, soon, until};
@@ -248,4 +248,29 @@ pub async fn an_answer_that_comes_too_late_revives_nobody(case: &Case) {
     }
     assert!(second.mandate().is_leader() && !mandate.is_leader());
     assert_eq!(mandate.check(), Err(Loss::Expired));
+}
+
+/// Whoever leaves while its entry in the list is still on the way removes it all the same.
+pub async fn a_candidate_that_leaves_before_it_is_listed_is_not_listed(case: &Case) {
+    let (backend, faulty) = case.faulty().await;
+    let election = case.enter(&backend).await;
+    let mut held = faulty.hold_next_below(&Key::candidates(election.name()));
+    let candidacy = election.stand(candidate("a")).expect("it stands");
+    soon("the entry", held.arrived()).await;
+    let withdrawing = tokio::spawn(candidacy.withdraw());
+    soon("the withdrawal", withdrawing).await.expect("it ran");
+    held.release();
+    soon("the close", backend.close()).await;
+    assert_eq!(election.candidates().await.expect("a list"), []);
+}
+
+/// A candidate whose entry could not be written is listed a little later.
+pub async fn a_candidate_is_listed_once_the_store_is_back(case: &Case) {
+    let (backend, faulty) = case.faulty().await;
+    let election = case.enter_briskly(&backend).await;
+    faulty.cut();
+    let candidacy = election.stand(candidate("a")).expect("it stands");
+    until("it says so", async || candidacy.status().error.is_some()).await;
+    faulty.heal();
+    until("it is listed", async || election.candidates().await.expect("a list").len() == 1).await;
 }

@@ -18,6 +18,8 @@ pub struct Faulty {
 #[derive(Debug, Default)]
 struct Fates {
     by_key: BTreeMap<Key, Vec<Fate>>,
+    /// For the next write of any document below a key.
+    below: Option<(Key, Fate)>,
     lost: u64,
     refused: u64,
 }
@@ -101,24 +103,25 @@ impl Faulty {
     /// Holds the next write of this document back before it is applied.
     #[must_use]
     pub fn hold_write(&self, key: &Key) -> Held {
-        self.hold(key, Fate::Late)
+        let (held, fate) = hold(Fate::Late);
+        self.plan(key, vec![fate]);
+        held
+    }
+
+    /// The same for the next write of any document below this key.
+    #[must_use]
+    pub fn hold_next_below(&self, prefix: &Key) -> Held {
+        let (held, fate) = hold(Fate::Late);
+        self.lock().below = Some((prefix.clone(), fate));
+        held
     }
 
     /// Applies the next write of this document, and holds its answer back.
     #[must_use]
     pub fn hold_answer(&self, key: &Key) -> Held {
-        self.hold(key, Fate::Unanswered)
-    }
-
-    fn hold(
-        &self,
-        key: &Key,
-        fate: fn(watch::Receiver<bool>, watch::Sender<bool>) -> Fate,
-    ) -> Held {
-        let (go, gone) = watch::channel(false);
-        let (arrive, arrived) = watch::channel(false);
-        self.plan(key, vec![fate(gone, arrive)]);
-        Held { go, arrived }
+        let (held, fate) = hold(Fate::Unanswered);
+        self.plan(key, vec![fate]);
+        held
     }
 
     fn plan(&self, key: &Key, fates: Vec<Fate>) {
@@ -127,6 +130,9 @@ impl Faulty {
 
     fn fate_of(&self, write: &Write) -> Option<Fate> {
         let mut fates = self.lock();
+        if let Some((_, fate)) = fates.below.take_if(|(prefix, _)| write.key.is_under(prefix)) {
+            return Some(fate);
+        }
         let planned = fates.by_key.get_mut(&write.key).filter(|planned| !planned.is_empty())?;
         let fate = planned.remove(0);
         match &fate {
@@ -177,6 +183,12 @@ impl Faulty {
     }
 }
 
+fn hold(fate: fn(watch::Receiver<bool>, watch::Sender<bool>) -> Fate) -> (Held, Fate) {
+    let (go, gone) = watch::channel(false);
+    let (arrive, arrived) = watch::channel(false);
+    (Held { go, arrived }, fate(gone, arrive))
+}
+
 async fn wait_to_go(mut gone: watch::Receiver<bool>, arrived: &watch::Sender<bool>) {
     arrived.send_replace(true);
     // An error means that nobody holds it any more.
@@ -211,7 +223,7 @@ impl Store for Faulty {
         }
         let planned = {
             let fates = self.lock();
-            writes.iter().any(|write| fates.by_key.get(&write.key).is_some_and(|f| !f.is_empty()))
+            fates.below.is_some() || fates.by_key.values().any(|planned| !planned.is_empty())
         };
         let outcomes = if planned {
             let each = writes.into_iter().map(|write| self.put_one(write));

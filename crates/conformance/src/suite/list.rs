@@ -149,6 +149,8 @@ macro_rules! conformance {
                 a_campaign_cancelled_before_its_claim_arrives_leaves_nothing_held
                 a_campaign_cancelled_before_its_answer_gives_back_what_it_won
                 an_answer_that_comes_too_late_revives_nobody
+                a_candidate_that_leaves_before_it_is_listed_is_not_listed
+                a_candidate_is_listed_once_the_store_is_back
             }
         }
     };
