@@ -1,4 +1,35 @@
 //! Leader election with fencing tokens on the store you already run.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tenure::Error> {
+//! use tenure::{Backend, Election};
+//!
+//! let backend = Backend::memory(); // or a directory, or `tenure_stores::open(url)`
+//! let election = Election::open(&backend, "billing/primary").await?;
+//! let leadership = election.campaign("host-a".try_into()?).await?;
+//! let token = leadership.mandate().token();
+//! let billed = leadership.scope(async { format!("billed under token {token}") }).await?;
+//! assert_eq!(billed, "billed under token 1");
+//! leadership.resign().await;
+//! # Ok(()) }
+//! ```
+//!
+//! # What is promised
+//! At most one process leads an election at a time, as long as clock *rates* stay within 5/4 of each
+//! other and an acknowledged write of the store is linearizable; wall clocks do not matter. Every tenure has a
+//! token greater than all earlier ones, whatever clocks do. Work is told to stop before its lease can end.
+//! What is not promised: that a process which was paused between a check and a side effect has not overrun
+//! its lease meanwhile. That is what the token is for. [`lease`] says why all this holds.
+//!
+//! # How it is made
+//! A [`Store`] holds versioned documents with compare-and-set; a [`Backend`] is a store with a clock and
+//! perhaps a [`Presence`]. The protocol is a pure machine ([`lease::machine`]), and one task per backend runs
+//! all its machines, with their requests in batches. Bring your own store by implementing [`Store`].
+//!
+//! # Features
+//! - `file` (default): the directory store, on Linux.
+//! - `test-util`: a clock that stands still and a way to force a loss, for programs under test.
+//! - `mutants`: the protocol's rules broken on purpose, for our own suite. Not for you.
 
 mod backend;
 mod candidate;
@@ -8,6 +39,8 @@ mod descriptor;
 mod driver;
 mod election;
 mod error;
+#[cfg(all(feature = "file", target_os = "linux"))]
+pub mod file;
 mod leadership;
 pub mod lease;
 mod mandate;
@@ -26,9 +59,12 @@ pub use clock::TestClock;
 pub use clock::{Clock, Moment, SystemClock, Timer, system as system_clock};
 pub use election::{Builder, Election};
 pub use error::Error;
+#[cfg(all(feature = "file", target_os = "linux"))]
+pub use file::FileStore;
 pub use leadership::{Candidacy, Leadership, Resignation};
 pub use lease::machine::{Loss, Outcome};
 pub use mandate::Mandate;
+
 pub use memory::MemoryStore;
 pub use name::{Key, MAX_KEY_SEGMENTS, MAX_SEGMENT_BYTES, MAX_SEGMENTS, Name, NameError};
 pub use observer::{ElectionState, Observer, Standing};

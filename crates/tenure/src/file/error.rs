@@ -1,0 +1,57 @@
+//! What the kernel said, in words an operator can act on.
+
+use rustix::io::Errno;
+
+use crate::store::{Fault, StoreError};
+
+pub(super) const BACKEND: &str = "file";
+
+/// Something that had no effect.
+pub(super) fn failed(doing: impl Into<String>, errno: Errno) -> StoreError {
+    StoreError::new(fault(errno), BACKEND, doing, words(errno))
+}
+
+/// Something that may have had its effect all the same.
+pub(super) fn unsure(doing: impl Into<String>, errno: Errno) -> StoreError {
+    StoreError::new(Fault::Indeterminate, BACKEND, doing, words(errno))
+}
+
+/// Something that we refuse, and why.
+pub(super) fn refused(
+    fault: Fault,
+    doing: impl Into<String>,
+    says: impl Into<String>,
+) -> StoreError {
+    StoreError::new(fault, BACKEND, doing, says.into())
+}
+
+fn fault(errno: Errno) -> Fault {
+    match errno {
+        Errno::ACCESS | Errno::PERM => Fault::Denied,
+        Errno::ROFS
+        | Errno::LOOP
+        | Errno::NOTDIR
+        | Errno::ISDIR
+        | Errno::NAMETOOLONG
+        | Errno::NXIO
+        | Errno::OPNOTSUPP => Fault::Permanent,
+        _ => Fault::Unavailable,
+    }
+}
+
+fn words(errno: Errno) -> String {
+    let hint = match errno {
+        Errno::NOSPC => "the disk is full; free some space",
+        Errno::DQUOT => "the disk quota is used up",
+        Errno::ROFS => "the file system is read-only; mount it for writing",
+        Errno::ACCESS | Errno::PERM => "not allowed; run as the owner of the directory",
+        Errno::LOOP => "a symbolic link stands there, and links are not followed; remove it",
+        Errno::NOTDIR => "something other than a directory stands there; move it away",
+        Errno::ISDIR => "a directory stands there; move it away",
+        Errno::MFILE | Errno::NFILE => "too many open files; raise the limit",
+        Errno::AGAIN => "another process kept the directory locked for too long",
+        Errno::STALE => "the directory was moved or replaced meanwhile",
+        _ => return errno.to_string(),
+    };
+    format!("{hint} ({errno})")
+}

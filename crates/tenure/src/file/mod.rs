@@ -1,0 +1,269 @@
+//! Documents in a directory of this machine: no server, and people read them with `cat`.
+//!
+//! The key `elections/a/b` is the file `DIR/elections/a/b.json`, holding the body as it is. Several
+//! processes share a directory; each write locks the directory its document is in, compares, and
+//! renames a new file into place, so a reader sees the old content or the new, never half.
+//!
+//! A lasting write reaches the disk before it is acknowledged. A renewal does not: a power cut ends
+//! every leader, and the first to open the directory afterwards puts every document back to its last
+//! lasting content. (What became of the last renewals is of no interest then.)
+//!
+//! All processes must see the same kernel's locks, so only local file systems are accepted.
+//! Changes are noticed by inotify, without polling. [`FilePresence`] proves that a process is dead,
+//! so that a crashed leader is replaced at once.
+
+mod directory;
+mod document;
+mod error;
+mod mark;
+mod notify;
+mod path;
+mod presence;
+mod proof;
+mod recovery;
+mod spare;
+mod step;
+mod sweep;
+mod temporary;
+mod tree;
+mod unsettled;
+mod work;
+mod write;
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use rustix::fs::fsync;
+
+use self::directory::Root;
+use self::error::{BACKEND, failed, refused};
+use self::notify::{Bells, Ring};
+use self::path::Place;
+pub use self::presence::FilePresence;
+use self::unsettled::Unsettled;
+pub use self::work::{WorkFile, WorkProbe};
+use self::write::Batch;
+use crate::Key;
+use crate::store::{Document, Fault, Page, Put, Reads, Store, StoreError, Version, Write};
+
+/// How a directory is opened.
+#[derive(Clone, Debug)]
+pub struct FileOptions {
+    /// Every call ends within this time.
+    pub request: Duration,
+    /// Accept a file system that is not known to keep the store's promises.
+    pub force_file_system: bool,
+    /// Pretend that the machine was booted under this name. For tests of recovery.
+    #[doc(hidden)]
+    pub boot_id: Option<String>,
+}
+
+impl Default for FileOptions {
+    fn default() -> FileOptions {
+        FileOptions { request: Duration::from_secs(2), force_file_system: false, boot_id: None }
+    }
+}
+
+/// Documents in a directory. Clones share it.
+#[derive(Clone)]
+pub struct FileStore {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    root: Arc<Root>,
+    request: Duration,
+    unsettled: Unsettled,
+    bells: Arc<Bells>,
+    presence: Arc<FilePresence>,
+}
+
+impl fmt::Debug for FileStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FileStore").field("path", &self.path()).finish_non_exhaustive()
+    }
+}
+
+impl FileStore {
+    /// Opens a directory, and creates it if it is missing. Blocks for a moment.
+    ///
+    /// # Errors
+    /// [`Fault::Permanent`] for a link, something that is no directory, or a file system where locks
+    /// are not known to hold; [`Fault::Denied`] when the directory is not ours alone to write, or not
+    /// writable; [`Fault::Unavailable`] when another process keeps it locked.
+    pub fn open(directory: &Path, options: FileOptions) -> Result<FileStore, StoreError> {
+        let root = Root::open(directory, options.force_file_system)?;
+        let boot = match options.boot_id {
+            Some(boot) => boot,
+            None => recovery::boot_id().map_err(|error| {
+                let doing = "reading which boot of the machine this is; is /proc mounted";
+                StoreError::new(Fault::Permanent, BACKEND, doing, error)
+            })?,
+        };
+        let deadline = Instant::now() + options.request;
+        recovery::recover(&root, &boot, deadline).map_err(|errno| {
+            failed(format!("recovering the documents in {}", root.path().display()), errno)
+        })?;
+        sweep::sweep(&root);
+        if let Err(errno) = root.make(&presence_directory()) {
+            // Documents do not need it, and the first mark tries again.
+            tracing::debug!(%errno, "making the directory for presence files");
+        }
+        let root = Arc::new(root);
+        let bells = Arc::new(Bells::new(Arc::clone(&root)));
+        let presence = FilePresence::new(Arc::clone(&root), Arc::clone(&bells), boot);
+        let shared = Shared {
+            root,
+            request: options.request,
+            unsettled: Unsettled::default(),
+            bells,
+            presence: Arc::new(presence),
+        };
+        Ok(FileStore { shared: Arc::new(shared) })
+    }
+
+    /// The directory, as an absolute path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.shared.root.path()
+    }
+
+    /// This process's proof of life here, and the proof of others' death. One for all clones.
+    #[must_use]
+    pub fn presence(&self) -> Arc<FilePresence> {
+        Arc::clone(&self.shared.presence)
+    }
+
+    /// Does blocking work on a thread for it. `None`: it did not end in time, and may yet.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Shared) -> T + Send + 'static,
+    ) -> Option<T> {
+        let shared = Arc::clone(&self.shared);
+        let working = tokio::task::spawn_blocking(move || work(&shared));
+        match tokio::time::timeout(self.shared.request, working).await {
+            Ok(Ok(done)) => Some(done),
+            Ok(Err(_)) | Err(_) => None,
+        }
+    }
+}
+
+impl Shared {
+    fn put_many(&self, writes: &[Write], deadline: Instant) -> Vec<Result<Put, StoreError>> {
+        Batch { root: &self.root, unsettled: &self.unsettled, deadline }.put_many(writes)
+    }
+
+    fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Document>>, StoreError> {
+        self.root.check()?;
+        let mut documents = Vec::with_capacity(keys.len());
+        for key in keys {
+            let place = Place::of(key);
+            documents.push(document::read(self.root.descriptor(), &place.path())?);
+            if self.unsettled.contains(key) {
+                let synced = self.root.find(&place.directory).and_then(|found| match found {
+                    Some(directory) => fsync(directory),
+                    None => Ok(()),
+                });
+                synced.map_err(|errno| failed(format!("reading {key}"), errno))?;
+            }
+        }
+        Ok(documents)
+    }
+
+    fn version(&self, path: &str) -> Result<Option<Version>, StoreError> {
+        let read = document::read(self.root.descriptor(), path)?;
+        Ok(read.map(|document| document.version))
+    }
+}
+
+/// Locks are waited for a little less long than the whole call, so that its answer is definite.
+fn lock_deadline(request: Duration) -> Instant {
+    Instant::now() + request * 3 / 4
+}
+
+const LATE: &str = "the disk did not answer in time";
+
+#[async_trait]
+impl Store for FileStore {
+    fn reads(&self) -> Reads {
+        Reads::Linearizable
+    }
+
+    fn notifies(&self) -> bool {
+        self.shared.bells.work()
+    }
+
+    async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Document>>, StoreError> {
+        let owned = keys.to_vec();
+        let read = self.blocking(move |shared| shared.get_many(&owned)).await;
+        read.unwrap_or_else(|| {
+            let doing = format!("reading {} documents", keys.len());
+            Err(refused(Fault::Unavailable, doing, LATE))
+        })
+    }
+
+    async fn put_many(&self, writes: Vec<Write>) -> Vec<Result<Put, StoreError>> {
+        let deadline = lock_deadline(self.shared.request);
+        let writes = Arc::new(writes);
+        let working = Arc::clone(&writes);
+        let written = self.blocking(move |shared| shared.put_many(&working, deadline)).await;
+        written.unwrap_or_else(|| {
+            let late = |write: &Write| {
+                Err(refused(Fault::Indeterminate, format!("writing {}", write.key), LATE))
+            };
+            writes.iter().map(late).collect()
+        })
+    }
+
+    async fn list(
+        &self,
+        prefix: &Key,
+        after: Option<&Key>,
+        limit: usize,
+    ) -> Result<Page, StoreError> {
+        let (below, from) = (prefix.clone(), after.cloned());
+        let doing = format!("listing {prefix}");
+        let listed = self
+            .blocking(move |shared| {
+                shared.root.check()?;
+                tree::list(&shared.root, &below, from.as_ref(), limit)
+                    .map_err(|errno| failed(format!("listing {below}"), errno))
+            })
+            .await;
+        listed.unwrap_or_else(|| Err(refused(Fault::Unavailable, doing, LATE)))
+    }
+
+    async fn changed(&self, key: &Key, seen: Option<&Version>) {
+        let place = Place::of(key);
+        let path = place.path();
+        loop {
+            // Listen first, then look, then wait: nothing that happens in between is lost.
+            let Some(mut bell) = self.shared.bells.listen(&place.directory, &place.name) else {
+                return std::future::pending().await;
+            };
+            // These reads do not wait for the disk: the caller read the document just now, or
+            // somebody wrote it when the bell rang.
+            loop {
+                match self.shared.version(&path) {
+                    Ok(version) if version.as_ref() == seen => {}
+                    Ok(_) | Err(_) => return,
+                }
+                match bell.rung().await {
+                    Ring::Rang => {}
+                    Ring::Moved => break,
+                }
+            }
+        }
+    }
+}
+
+/// Where the files lie that prove processes alive.
+fn presence_directory() -> Vec<String> {
+    vec!["presence".to_owned()]
+}

@@ -1,0 +1,205 @@
+//! Proof of life and of death: a file that a process keeps locked for as long as it lives.
+//!
+//! The kernel frees the lock when the last descriptor of the open file is closed, however its holders
+//! die, and inotify reports that close. The lock belongs to the open file, which a guardian process
+//! may share. It is therefore never unlocked, only closed: one unlock would free it for all.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared, WeakShared};
+use rustix::fs::{AtFlags, FlockOperation, OFlags, flock, fstat, openat, unlinkat};
+use rustix::io::Errno;
+
+use super::directory::{FILE_MODE, Identity, Root};
+use super::error::{failed, refused};
+use super::mark::{Claim, Life, Locked};
+use super::notify::Bells;
+use super::proof::{Prover, is_free};
+use super::work::WorkFile;
+use super::{path, presence_directory};
+use crate::store::{Fault, Mark, Presence, StoreError};
+
+/// This process's proof of life in a directory, and the proof of others' death.
+pub struct FilePresence {
+    root: Arc<Root>,
+    bells: Arc<Bells>,
+    boot: String,
+    /// A child forked off must neither speak for this process nor remove its files.
+    process: u32,
+    own: Mutex<Own>,
+    proofs: Mutex<HashMap<Claim, WeakShared<BoxFuture<'static, ()>>>>,
+}
+
+/// The files this process made.
+#[derive(Debug, Default)]
+struct Own {
+    life: Option<(Life, OwnedFd)>,
+    work: Option<Locked>,
+    /// Files of work that ended. Documents may still name them, so they stay until the end.
+    earlier: Vec<String>,
+}
+
+impl fmt::Debug for FilePresence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FilePresence").field("path", &self.root.path()).finish_non_exhaustive()
+    }
+}
+
+impl FilePresence {
+    pub(super) fn new(root: Arc<Root>, bells: Arc<Bells>, boot: String) -> FilePresence {
+        FilePresence {
+            root,
+            bells,
+            boot,
+            process: std::process::id(),
+            own: Mutex::default(),
+            proofs: Mutex::default(),
+        }
+    }
+
+    /// A copy of the descriptor that holds the lock, for a guardian process to inherit.
+    ///
+    /// The process counts as alive until every copy is closed. It is closed at `exec` unless the
+    /// caller says otherwise.
+    ///
+    /// # Errors
+    /// When there is no presence file and none can be made, or no descriptor is left.
+    pub fn share(&self) -> io::Result<OwnedFd> {
+        let mut own = self.own();
+        let (_, descriptor) = self.life(&mut own).map_err(io::Error::other)?;
+        descriptor.try_clone()
+    }
+
+    /// Makes a file that the work of this process is to inherit; marks name it from now on.
+    ///
+    /// While any process has it open the work is not over, and this process is not proven gone.
+    ///
+    /// # Errors
+    /// [`Fault::Unavailable`] while earlier work still has its file open: a mark names only one.
+    pub fn work(&self) -> Result<WorkFile, StoreError> {
+        const DOING: &str = "making a work file";
+        let mut own = self.own();
+        self.check_process(DOING)?;
+        if let Some(earlier) = &own.work {
+            if !is_free(&self.root, earlier) {
+                let says = "earlier work of this process has not ended";
+                return Err(refused(Fault::Unavailable, DOING, says));
+            }
+            let name = earlier.file.clone();
+            own.earlier.push(name);
+        }
+        let (locked, descriptor) = create(&self.root).map_err(|errno| failed(DOING, errno))?;
+        own.work = Some(locked.clone());
+        Ok(WorkFile::new(descriptor, locked, Arc::clone(&self.root), Arc::clone(&self.bells)))
+    }
+
+    fn life<'o>(&self, own: &'o mut Own) -> Result<&'o (Life, OwnedFd), StoreError> {
+        const DOING: &str = "making a presence file";
+        self.check_process(DOING)?;
+        let made = match own.life.take() {
+            Some(made) => made,
+            None => {
+                let (locked, descriptor) =
+                    create(&self.root).map_err(|errno| failed(DOING, errno))?;
+                let life = Life::of_this_process(self.boot.clone(), locked).map_err(|error| {
+                    StoreError::new(Fault::Unavailable, super::error::BACKEND, DOING, error)
+                })?;
+                (life, descriptor)
+            }
+        };
+        Ok(own.life.insert(made))
+    }
+
+    fn check_process(&self, doing: &str) -> Result<(), StoreError> {
+        if std::process::id() == self.process {
+            return Ok(());
+        }
+        let says = "this process was forked from the one that opened the store; open it again";
+        Err(refused(Fault::Permanent, doing, says))
+    }
+
+    /// One proof for all who wait for the same process.
+    fn proof(&self, claim: &Claim) -> Shared<BoxFuture<'static, ()>> {
+        let mut proofs = self.proofs.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(running) = proofs.get(claim).and_then(WeakShared::upgrade) {
+            return running;
+        }
+        proofs.retain(|_, proof| proof.upgrade().is_some());
+        let prover = Prover {
+            root: Arc::clone(&self.root),
+            bells: Arc::clone(&self.bells),
+            boot: self.boot.clone(),
+            claim: claim.clone(),
+        };
+        let proof = prover.proven().boxed().shared();
+        if let Some(weak) = proof.downgrade() {
+            proofs.insert(claim.clone(), weak);
+        }
+        proof
+    }
+
+    fn own(&self) -> MutexGuard<'_, Own> {
+        // Nothing below panics half-way through a change.
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl Presence for FilePresence {
+    fn mark(&self) -> Result<Mark, StoreError> {
+        let mut own = self.own();
+        let life = self.life(&mut own)?.0.clone();
+        Ok(Claim { life, work: own.work.clone() }.mark())
+    }
+
+    async fn gone(&self, mark: &Mark) {
+        match Claim::read(mark) {
+            Some(claim) => self.proof(&claim).await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Drop for FilePresence {
+    fn drop(&mut self) {
+        if std::process::id() != self.process {
+            return;
+        }
+        let mut own = self.own();
+        let life = own.life.as_ref().map(|(life, _)| life.locked.file.clone());
+        let work = own.work.take().map(|locked| locked.file);
+        let mut files = std::mem::take(&mut own.earlier);
+        files.extend(life.into_iter().chain(work));
+        drop(own);
+        let Ok(Some(directory)) = self.root.find(&presence_directory()) else { return };
+        for file in files {
+            // Not unlinked: if anything is still in this process's name, its followers prove its death
+            // by this file, and without it they would wait for the ttl. A sweep takes it in an hour.
+            let _ = super::sweep::mark_as_dead(&directory, &file);
+        }
+    }
+}
+
+/// Makes a file and locks it before anybody knows its name.
+fn create(root: &Root) -> Result<(Locked, OwnedFd), Errno> {
+    let directory = root.make(&presence_directory())?;
+    let file = path::random();
+    // Open for writing: only the close of a writer rings.
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let descriptor = openat(&directory, &file, flags, FILE_MODE)?;
+    let locked = flock(&descriptor, FlockOperation::NonBlockingLockExclusive)
+        .and_then(|()| fstat(&descriptor));
+    match locked {
+        Ok(found) => Ok((Locked { file, identity: Identity::of(&found) }, descriptor)),
+        Err(errno) => {
+            let _ = unlinkat(&directory, &file, AtFlags::empty());
+            Err(errno)
+        }
+    }
+}

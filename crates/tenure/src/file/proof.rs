@@ -1,0 +1,137 @@
+//! The proof that a process is dead. In doubt there is none, and its lease must run out.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat, openat};
+
+use super::directory::{Identity, Root};
+use super::mark::{Claim, Life, Locked, Process, look_at, namespace};
+use super::notify::{Bell, Bells, Ring};
+use super::presence_directory;
+
+/// The bell can ring a few milliseconds before the lock is free.
+const AFTER_A_BELL: Duration = Duration::from_millis(50);
+const BETWEEN_PROBES: Duration = Duration::from_millis(1);
+/// Mostly it is free within half a millisecond, and the shortest sleep takes two.
+const WITHOUT_SLEEP: Duration = Duration::from_millis(1);
+/// A dying process frees its lock a little before it is a zombie. On a busy machine it may not run
+/// for a while in between, and no bell rings again.
+const WHILE_DYING: Duration = Duration::from_secs(5);
+const BETWEEN_LATER_PROBES: Duration = Duration::from_millis(20);
+
+/// Waits for one process to be proven dead.
+#[derive(Debug)]
+pub(super) struct Prover {
+    pub root: Arc<Root>,
+    pub bells: Arc<Bells>,
+    pub boot: String,
+    pub claim: Claim,
+}
+
+impl Prover {
+    /// Resolves once it is proven, else never.
+    pub(super) async fn proven(self) {
+        if self.claim.life.boot != self.boot {
+            // Its files may be gone, or be of the same names by chance. Nothing can be proven.
+            return std::future::pending().await;
+        }
+        loop {
+            let files = [Some(&self.claim.life.locked), self.claim.work.as_ref()];
+            // Listen, then probe: a death in between rings.
+            let mut bells = Vec::with_capacity(files.len());
+            for locked in files.into_iter().flatten() {
+                let heard = self.bells.listen_for_close(&presence_directory(), &locked.file);
+                bells.extend(heard);
+            }
+            if self.probe() == Evidence::Gone {
+                return;
+            }
+            while any(&mut bells).await == Ring::Rang {
+                if self.probe_after_a_bell().await == Evidence::Gone {
+                    return;
+                }
+            }
+        }
+    }
+
+    async fn probe_after_a_bell(&self) -> Evidence {
+        // Not the runtime's clock: the kernel does not die faster when a test pauses that one.
+        let rang = Instant::now();
+        loop {
+            let evidence = self.probe();
+            let pause = match evidence {
+                Evidence::Gone => return evidence,
+                Evidence::Dying | Evidence::None if rang.elapsed() < WITHOUT_SLEEP => {
+                    tokio::task::yield_now().await;
+                    continue;
+                }
+                Evidence::Dying | Evidence::None if rang.elapsed() < AFTER_A_BELL => BETWEEN_PROBES,
+                Evidence::Dying if rang.elapsed() < WHILE_DYING => BETWEEN_LATER_PROBES,
+                Evidence::Dying | Evidence::None => return evidence,
+            };
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    fn probe(&self) -> Evidence {
+        let work_ended = self.claim.work.as_ref().is_none_or(|work| is_free(&self.root, work));
+        if !work_ended || !is_free(&self.root, &self.claim.life.locked) {
+            return Evidence::None;
+        }
+        if has_ended(&self.claim.life) { Evidence::Gone } else { Evidence::Dying }
+    }
+}
+
+/// What a probe found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Evidence {
+    Gone,
+    /// The locks are free, but the process is still there. It may also live on without them.
+    Dying,
+    None,
+}
+
+/// The next ring of any of these bells.
+async fn any(bells: &mut [Bell]) -> Ring {
+    match bells {
+        [] => std::future::pending().await,
+        [one] => one.rung().await,
+        [one, rest @ ..] => {
+            let rest = Box::pin(any(rest));
+            tokio::select! {
+                ring = one.rung() => ring,
+                ring = rest => ring,
+            }
+        }
+    }
+}
+
+/// Whether this very file is there and nobody has it locked.
+///
+/// Read-only and shared: a descriptor for writing would ring the bell again, and an exclusive lock
+/// would make two probers see each other.
+pub(super) fn is_free(root: &Root, locked: &Locked) -> bool {
+    let Ok(Some(directory)) = root.find(&presence_directory()) else { return false };
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let Ok(file) = openat(&directory, &locked.file, flags, Mode::empty()) else { return false };
+    fstat(&file).is_ok_and(|found| Identity::of(&found) == locked.identity)
+        && flock(&file, FlockOperation::NonBlockingLockShared).is_ok()
+}
+
+/// Whether the process is gone, as far as this pid namespace can tell.
+fn has_ended(life: &Life) -> bool {
+    match namespace() {
+        // Its process id means nothing here; the lock alone decides.
+        Ok(ours) if ours != life.namespace => true,
+        Ok(_) => match look_at(life.process) {
+            Ok(Process::Gone) => true,
+            // Another process that was given the same id.
+            Ok(Process::Alive { start }) => start != life.start,
+            // A zombie runs nothing any more, and its lock is free.
+            Ok(Process::Zombie { .. }) => true,
+            Err(_) => false,
+        },
+        Err(_) => false,
+    }
+}

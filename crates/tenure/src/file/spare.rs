@@ -1,0 +1,99 @@
+//! Renewals without new files: a document and its spare change places.
+//!
+//! A new file for each renewal is expensive: the file system allocates it, flushes it because it is
+//! renamed over another (ext4), and frees the old one; and an ext4 without a journal searches longer
+//! and longer for a file that was not freed a moment ago. So a renewal rewrites `.NAME.spare`, the
+//! file that held the document before, and exchanges the two names.
+//!
+//! A file that was read as the document may thus be rewritten later. Readers therefore hold a shared
+//! lock on the file they read, and look whether it *still* is the document once they have it; a spare
+//! that somebody has locked is not rewritten. All this happens under the directory's lock, so only
+//! readers are in the way.
+
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{
+    AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags, flock, fstat, ftruncate, openat,
+    renameat_with, unlinkat,
+};
+use rustix::io::Errno;
+
+use super::directory::FILE_MODE;
+use super::path;
+use super::step::step;
+
+/// How a renewal went.
+#[derive(Debug)]
+pub(super) enum Renewal {
+    Done,
+    /// This file system cannot exchange names; nothing changed.
+    Unsupported,
+}
+
+/// Why a renewal failed.
+#[derive(Debug)]
+pub(super) enum Failure {
+    Untouched(Errno),
+    Unsure(Errno),
+}
+
+/// Replaces a document that exists. Its directory is locked.
+pub(super) fn renew(directory: &OwnedFd, name: &str, body: &[u8]) -> Result<Renewal, Failure> {
+    let spare = path::spare(name);
+    let file = prepare(directory, &spare).map_err(Failure::Untouched)?;
+    fill(&file, body).map_err(Failure::Untouched)?;
+    // Before it becomes the document: a process that is stopped here must not keep readers out.
+    let _ = flock(&file, FlockOperation::Unlock);
+    step().map_err(Failure::Unsure)?;
+    match renameat_with(directory, &spare, directory, name, RenameFlags::EXCHANGE) {
+        Ok(()) => Ok(Renewal::Done),
+        Err(Errno::INVAL | Errno::NOSYS) => {
+            let _ = unlinkat(directory, &spare, AtFlags::empty());
+            Ok(Renewal::Unsupported)
+        }
+        Err(errno) => Err(Failure::Unsure(errno)),
+    }
+}
+
+/// Opens the spare, or a new one if it cannot be rewritten.
+fn prepare(directory: &OwnedFd, spare: &str) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    match openat(directory, spare, flags, Mode::empty()) {
+        Ok(file) if is_ours_alone(&file)? => return Ok(file),
+        Ok(_) | Err(Errno::LOOP | Errno::NXIO | Errno::ACCESS) => {
+            step()?;
+            unlinkat(directory, spare, AtFlags::empty())?;
+        }
+        Err(Errno::NOENT) => {}
+        Err(errno) => return Err(errno),
+    }
+    step()?;
+    openat(directory, spare, flags | OFlags::CREATE | OFlags::EXCL, FILE_MODE)
+}
+
+/// Whether nobody reads it, and it is not the kept content of a lasting write as well.
+fn is_ours_alone(file: &OwnedFd) -> Result<bool, Errno> {
+    let found = fstat(file)?;
+    if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile || found.st_nlink != 1 {
+        return Ok(false);
+    }
+    match flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(true),
+        Err(Errno::WOULDBLOCK) => Ok(false),
+        Err(errno) => Err(errno),
+    }
+}
+
+fn fill(file: &OwnedFd, body: &[u8]) -> Result<(), Errno> {
+    let mut rest = body;
+    while !rest.is_empty() {
+        step()?;
+        match rustix::io::write(file, rest) {
+            Ok(written) => rest = &rest[written..],
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    step()?;
+    ftruncate(file, body.len() as u64)
+}

@@ -1,0 +1,97 @@
+//! What dead processes left behind.
+
+use std::os::fd::OwnedFd;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustix::fs::{
+    AtFlags, FileType, FlockOperation, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_NOW,
+    chmodat, flock, fstat, openat, statat, unlinkat, utimensat,
+};
+use rustix::io::Errno;
+
+use super::directory::{FILE_MODE, Root};
+use super::path;
+use super::presence_directory;
+use super::tree::{each_directory, entries};
+
+/// The mode of a dead process's file.
+const DEAD_MODE: Mode = Mode::RUSR;
+/// No write takes this long.
+const TEMPORARY_AGE: Duration = Duration::from_secs(60 * 60);
+/// A file nobody locks is looked at after so long.
+const PRESENCE_AGE: Duration = Duration::from_secs(24 * 60 * 60);
+/// A file known to be a dead process's is kept for so long: its followers have proven its death by then.
+const DEAD_AGE: Duration = Duration::from_secs(60 * 60);
+
+/// Removes stale files. Failing to do so harms nobody, so it is only logged.
+pub(super) fn sweep(root: &Root) {
+    if let Err(errno) = sweep_temporaries(root) {
+        tracing::debug!(%errno, "sweeping temporary files");
+    }
+    if let Err(errno) = sweep_presence(root) {
+        tracing::debug!(%errno, "sweeping presence files");
+    }
+}
+
+fn sweep_temporaries(root: &Root) -> Result<(), Errno> {
+    each_directory(root, &mut |_, directory, entries| {
+        for entry in entries.iter().filter(|entry| path::is_temporary(&entry.name)) {
+            let found = statat(directory, &entry.name, AtFlags::SYMLINK_NOFOLLOW);
+            if found.is_ok_and(|found| older_than(&found, TEMPORARY_AGE)) {
+                let _ = unlinkat(directory, &entry.name, AtFlags::empty());
+            }
+        }
+        Ok(())
+    })
+}
+
+/// In two phases: a leader that died just now must be found by those who follow it.
+///
+/// A file nobody locks is marked first, by its mode, and removed an hour later at the earliest.
+fn sweep_presence(root: &Root) -> Result<(), Errno> {
+    let Some(directory) = root.find(&presence_directory())? else { return Ok(()) };
+    for entry in entries(&directory)? {
+        if entry.kind == FileType::RegularFile && path::is_random(&entry.name) {
+            let swept = sweep_one(&directory, &entry.name);
+            if let Err(errno) = swept {
+                tracing::debug!(name = entry.name, %errno, "sweeping a presence file");
+            }
+        }
+    }
+    Ok(())
+}
+
+fn sweep_one(directory: &OwnedFd, name: &str) -> Result<(), Errno> {
+    let found = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    let marked = Mode::from_raw_mode(found.st_mode) == DEAD_MODE;
+    if !older_than(&found, if marked { DEAD_AGE } else { PRESENCE_AGE }) {
+        return Ok(());
+    }
+    // Read-only and shared: a writer would ring the bell, an exclusive lock would look like life.
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = openat(directory, name, flags, Mode::empty())?;
+    if flock(&file, FlockOperation::NonBlockingLockShared).is_err() {
+        return Ok(());
+    }
+    match Mode::from_raw_mode(fstat(&file)?.st_mode) {
+        DEAD_MODE => unlinkat(directory, name, AtFlags::empty()),
+        FILE_MODE => mark_as_dead(directory, name),
+        _ => Ok(()),
+    }
+}
+
+/// Says that the process of this file is, or will be at once, dead: its hour begins.
+pub(super) fn mark_as_dead(directory: &OwnedFd, name: &str) -> Result<(), Errno> {
+    let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+    let times = Timestamps { last_access: now, last_modification: now };
+    // The time first: if we die between the two, the hour begins again and is not cut short.
+    utimensat(directory, name, &times, AtFlags::SYMLINK_NOFOLLOW)?;
+    // The presence directory is ours alone (0700), so nobody can have put a link in its place.
+    chmodat(directory, name, DEAD_MODE, AtFlags::empty())
+}
+
+fn older_than(found: &Stat, age: Duration) -> bool {
+    let modified = UNIX_EPOCH + Duration::from_secs(u64::try_from(found.st_mtime).unwrap_or(0));
+    // The file system stamps with the wall clock, so that is what its ages are told by.
+    SystemTime::now().duration_since(modified).is_ok_and(|passed| passed > age)
+}

@@ -1,0 +1,120 @@
+//! A file that is not a document yet.
+
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{AtFlags, Mode, OFlags, fsync, linkat, openat, renameat, unlinkat};
+use rustix::io::Errno;
+
+use super::directory::FILE_MODE;
+use super::path;
+use super::step::step;
+
+const CREATE: OFlags = OFlags::WRONLY
+    .union(OFlags::CREATE)
+    .union(OFlags::EXCL)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+
+/// A whole content under a name of its own. Dropped, it leaves nothing behind.
+#[derive(Debug)]
+pub(super) struct Temporary<'d> {
+    directory: &'d OwnedFd,
+    file: OwnedFd,
+    name: String,
+    renamed: bool,
+}
+
+impl<'d> Temporary<'d> {
+    /// Writes a content to a fresh file.
+    pub(super) fn write(directory: &'d OwnedFd, body: &[u8]) -> Result<Temporary<'d>, Errno> {
+        let name = path::temporary();
+        step()?;
+        let file = openat(directory, &name, CREATE, FILE_MODE)?;
+        let temporary = Temporary { directory, file, name, renamed: false };
+        let mut rest = body;
+        while !rest.is_empty() {
+            step()?;
+            match rustix::io::write(&temporary.file, rest) {
+                Ok(written) => rest = &rest[written..],
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(temporary)
+    }
+
+    /// Brings the content to the disk.
+    pub(super) fn sync(&self) -> Result<(), Errno> {
+        step()?;
+        fsync(&self.file)
+    }
+
+    /// Gives the content a second, lasting name, in place of what had it.
+    pub(super) fn keep_as(&self, name: &str) -> Result<(), Kept> {
+        link_over(self.directory, &self.name, name)
+    }
+
+    /// Makes it the document.
+    pub(super) fn rename_to(mut self, name: &str) -> Result<(), Errno> {
+        step()?;
+        renameat(self.directory, &self.name, self.directory, name)?;
+        self.renamed = true;
+        Ok(())
+    }
+}
+
+impl Drop for Temporary<'_> {
+    fn drop(&mut self) {
+        if !self.renamed {
+            discard(self.directory, &self.name);
+        }
+    }
+}
+
+/// How far giving a second name got before it failed.
+#[derive(Debug)]
+pub(super) enum Kept {
+    /// Nothing changed.
+    Untouched(Errno),
+    /// The name may or may not stand for the new content.
+    Unsure(Errno),
+}
+
+/// Makes `name` a second name of the file `of`, in one step for everybody who looks.
+pub(super) fn link_over(directory: &OwnedFd, of: &str, name: &str) -> Result<(), Kept> {
+    let second = path::temporary();
+    let linked = step().and_then(|()| linkat(directory, of, directory, &second, AtFlags::empty()));
+    linked.map_err(Kept::Untouched)?;
+    let renamed = step().and_then(|()| renameat(directory, &second, directory, name));
+    renamed.map_err(|errno| {
+        discard(directory, &second);
+        Kept::Unsure(errno)
+    })
+}
+
+fn discard(directory: &OwnedFd, name: &str) {
+    let removed = step().and_then(|()| unlinkat(directory, name, AtFlags::empty()));
+    if let Err(errno) = removed {
+        // The next sweep takes it.
+        tracing::debug!(name, %errno, "left a temporary file behind");
+    }
+}
+
+/// Replaces a small file of the store's own, lastingly.
+pub(super) fn replace(directory: &OwnedFd, name: &str, body: &[u8]) -> Result<(), Errno> {
+    let temporary = Temporary::write(directory, body)?;
+    temporary.sync()?;
+    temporary.rename_to(name)?;
+    step()?;
+    fsync(directory)
+}
+
+/// Reads at most `most` bytes of a small file of the store's own.
+pub(super) fn read_small(directory: &OwnedFd, name: &str, most: usize) -> Result<Vec<u8>, Errno> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = openat(directory, name, flags, Mode::empty())?;
+    let mut body = vec![0; most];
+    let read = rustix::io::read(&file, &mut body)?;
+    body.truncate(read);
+    Ok(body)
+}
