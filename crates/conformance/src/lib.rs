@@ -1,1 +1,17 @@
-//! Placeholder.
+//! How tenure is tested, and how a store of yours can be.
+//!
+//! - [`suite`]: the cases every store passes; [`conformance!`] makes them tests of yours.
+//! - [`simulator`]: worlds full of faults, one per seed, around the machine that ships.
+//! - [`driven`]: the same through the driver, from `campaign` down to the store's trait.
+//! - [`model`]: all short histories of the same machine, one by one.
+//! - [`history`]: what such a world looks like from outside.
+//! - [`checkers`]: one promise each, watching a history.
+//! - [`rng`]: the randomness of a seed.
+
+pub mod checkers;
+pub mod driven;
+pub mod history;
+pub mod model;
+pub mod rng;
+pub mod simulator;
+pub mod suite;

@@ -27,8 +27,9 @@ pub(super) struct Registration {
     entry: Entry,
     timing: Timing,
     stored: Stored,
-    busy: bool,
-    written: Option<Moment>,
+    busy: Option<Doing>,
+    /// Since when, and for how long, there is nothing to do; `None`: at once.
+    rest: Option<(Moment, Duration)>,
     removing: Option<u32>,
     settled: bool,
 }
@@ -38,6 +39,14 @@ enum Stored {
     At(Version),
     /// The last write was not answered: read before the next.
     Unknown,
+}
+
+/// What the request under way is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Doing {
+    Looking,
+    Entering,
+    Removing,
 }
 
 pub(super) enum Next {
@@ -64,8 +73,8 @@ impl Registration {
             entry: Entry::new(candidate, timing),
             timing,
             stored: Stored::Absent,
-            busy: false,
-            written: None,
+            busy: None,
+            rest: None,
             removing: None,
             settled: false,
         }
@@ -77,7 +86,7 @@ impl Registration {
 
     pub(super) fn publish(&mut self, value: Bytes) {
         self.entry.value = value;
-        self.written = None;
+        self.rest = None;
     }
 
     pub(super) fn remove(&mut self) {
@@ -89,17 +98,16 @@ impl Registration {
     }
 
     pub(super) fn wake(&self, now: Moment) -> Option<Duration> {
-        if self.busy || self.settled {
+        if self.busy.is_some() || self.settled {
             return None;
         }
-        let refresh = self.timing.ttl() * REFRESH_TTLS;
-        let since = self.written.map_or(refresh, |written| now.at_least_since(written));
-        Some(refresh.saturating_sub(since))
+        let (since, span) = self.rest.unwrap_or((now, Duration::ZERO));
+        Some(span.saturating_sub(now.at_least_since(since)))
     }
 
     /// What is to be asked of the store now, if anything.
     pub(super) fn next(&mut self, now: Moment, wall: u64) -> Option<Next> {
-        if self.settled || self.busy {
+        if self.settled || self.busy.is_some() {
             return None;
         }
         let key = self.key.clone()?;
@@ -108,7 +116,7 @@ impl Registration {
         }
         let expect = match &self.stored {
             Stored::Unknown => {
-                self.busy = true;
+                self.busy = Some(Doing::Looking);
                 return Some(Next::Read(key));
             }
             Stored::Absent if self.removing.is_some() => {
@@ -119,31 +127,32 @@ impl Registration {
             Stored::At(version) => Expect::At(version.clone()),
         };
         let body = self.removing.is_none().then(|| self.entry.encode(wall));
-        self.busy = true;
-        self.written = Some(now);
+        self.busy = Some(if body.is_some() { Doing::Entering } else { Doing::Removing });
+        self.rest = Some((now, self.timing.ttl() * REFRESH_TTLS));
         Some(Next::Write(Write { key, expect, body, durability: Durability::UntilPowerCut }))
     }
 
     pub(super) fn answer(&mut self, now: Moment, answer: Answer) {
-        self.busy = false;
+        let doing = self.busy.take();
         match answer {
             Answer::Read(Ok(document)) => {
                 self.stored =
                     document.map_or(Stored::Absent, |document| Stored::At(document.version));
-                self.written = None;
+                self.rest = None;
             }
             Answer::Write(Ok(Put::Stored(version))) => {
-                self.settled = self.removing.is_some();
+                // Whoever leaves while its entry is still on the way has yet to remove it.
+                self.settled = doing == Some(Doing::Removing);
                 self.stored = Stored::At(version);
             }
-            Answer::Write(Ok(Put::Conflict)) => self.stored = Stored::Unknown,
-            Answer::Read(Err(_)) | Answer::Write(Err(_)) => {
+            Answer::Write(Ok(Put::Conflict)) | Answer::Read(Err(_)) | Answer::Write(Err(_)) => {
                 self.stored = Stored::Unknown;
                 // The machine beside it reports the store's troubles; here it is enough to try later.
-                self.written = Some(now);
+                self.rest = Some((now, self.timing.ttl()));
             }
         }
         if let Some(attempts) = &mut self.removing
+            && doing != Some(Doing::Entering)
             && !self.settled
         {
             *attempts += 1;

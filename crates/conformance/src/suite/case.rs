@@ -1,0 +1,227 @@
+//! One case at work: its own keys, its own handles, and a limit on its time.
+
+use std::future::Future;
+use std::io::Write as _;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure::{
+    Backend, Candidate, Document, Election, Expect, Key, Leadership, Put, Reads, Store, StoreExt,
+    Timing, Version,
+};
+
+use super::{Faulty, Subject};
+
+/// A case that takes longer than this hangs.
+const LONGEST_CASE: Duration = Duration::from_secs(90);
+/// Shorter than the calm ttl, so that a wait cannot be ended by an expiry. What should happen and has not happened for so long never will.
+const LONGEST_WAIT: Duration = Duration::from_secs(25);
+
+/// What a case works with.
+pub struct Case {
+    subject: Box<dyn Subject>,
+    name: &'static str,
+    prefix: String,
+}
+
+/// Runs one case on a runtime of its own. [`conformance!`](crate::conformance!) calls it.
+///
+/// # Panics
+/// When the store fails the case, or it takes too long.
+pub fn check(
+    subject: impl Subject + 'static,
+    name: &'static str,
+    body: impl for<'a> FnOnce(&'a Case) -> Pin<Box<dyn Future<Output = ()> + 'a>>,
+) {
+    let prefix = format!("t{:012x}", rand::random::<u64>() >> 16);
+    let case = Case { subject: Box::new(subject), name, prefix };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime can be started");
+    runtime.block_on(async {
+        let limit = tokio::time::timeout(LONGEST_CASE, body(&case));
+        assert!(limit.await.is_ok(), "the case did not end within {LONGEST_CASE:?}");
+    });
+}
+
+impl Drop for Case {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let (name, subject) = (self.name, self.subject.name());
+            eprintln!("{subject} failed {name}; its keys have the prefix {}", self.prefix);
+        }
+    }
+}
+
+/// Handles, keys and names.
+impl Case {
+    /// A new handle on the storage, as another process would have it.
+    pub async fn open(&self) -> Backend {
+        self.subject.open().await
+    }
+
+    /// The same, for cases that look only at documents.
+    pub async fn store(&self) -> Arc<dyn Store> {
+        self.open().await.store().clone()
+    }
+
+    /// The same, through a store that can be made to fail.
+    pub async fn faulty(&self) -> (Backend, Arc<Faulty>) {
+        let backend = self.open().await;
+        let faulty = Faulty::new(backend.store().clone());
+        let mut wrapped = Backend::new(faulty.clone());
+        if let Some(presence) = backend.presence() {
+            wrapped = wrapped.with_presence(presence.clone());
+        }
+        (wrapped, faulty)
+    }
+
+    /// What all keys of this case are under.
+    #[must_use]
+    pub fn root(&self) -> Key {
+        Key::parse(&format!("conformance/{}", self.prefix)).expect("a good key")
+    }
+
+    /// A key of this case.
+    #[must_use]
+    pub fn key(&self, below: &str) -> Key {
+        Key::parse(&format!("{}/{below}", self.root())).expect("a good key")
+    }
+
+    /// Text that is this case's own, to begin a name with.
+    #[must_use]
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// The name of the one election most cases need.
+    #[must_use]
+    pub fn election(&self) -> String {
+        format!("{}/primary", self.prefix)
+    }
+
+    /// Where the record of that election is.
+    #[must_use]
+    pub fn record(&self) -> Key {
+        Key::election(&self.election().parse().expect("a good name"))
+    }
+
+    /// Times under which no lease expires while a case runs.
+    #[must_use]
+    pub fn calm(&self) -> Timing {
+        Timing::new(Duration::from_secs(30)).expect("half a minute leaves room for every part")
+    }
+
+    /// The subject's times, for a lease that must expire.
+    #[must_use]
+    pub fn brisk(&self) -> Timing {
+        self.subject.timing()
+    }
+
+    /// That election, opened on this handle; no lease expires while the case runs.
+    pub async fn enter(&self, backend: &Backend) -> Election {
+        self.enter_with(backend, self.calm()).await
+    }
+
+    /// Leads in that election; no lease expires while the case runs.
+    pub async fn lead(&self, backend: &Backend, name: &str) -> Leadership {
+        lead(&self.enter(backend).await, name).await
+    }
+
+    /// Leads in that election, with leases that expire soon.
+    pub async fn lead_briskly(&self, backend: &Backend, name: &str) -> Leadership {
+        lead(&self.enter_briskly(backend).await, name).await
+    }
+
+    /// Where the record of that election is, once there is one.
+    pub async fn record_created(&self, backend: &Backend) -> Key {
+        self.enter(backend).await;
+        self.record()
+    }
+
+    /// That election, with leases that expire soon.
+    pub async fn enter_briskly(&self, backend: &Backend) -> Election {
+        self.enter_with(backend, self.brisk()).await
+    }
+
+    async fn enter_with(&self, backend: &Backend, timing: Timing) -> Election {
+        let name = self.election();
+        Election::builder(backend, &name).timing(timing).open().await.expect("the election opens")
+    }
+
+    /// Says on stderr that this case asks what the store does not offer.
+    pub fn skip(&self, why: &str) {
+        // Not `eprintln!`, which the test harness swallows when a test passes.
+        let line = format!("{} skipped {}: {why}\n", self.subject.name(), self.name);
+        // Nobody is left to be told when stderr is closed.
+        let _ = std::io::stderr().write_all(line.as_bytes());
+    }
+}
+
+/// Leads in this election, sooner or later.
+pub(super) async fn lead(election: &Election, name: &str) -> Leadership {
+    let campaign = election.campaign(candidate(name));
+    soon(&format!("{name} to lead"), campaign).await.expect("elected")
+}
+
+/// A candidate of this name.
+pub(super) fn candidate(name: &str) -> Candidate {
+    Candidate::new(name).expect("a good name")
+}
+
+/// Waits until it holds. There is no telling how: asks again and again.
+pub(super) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+    let holds = async {
+        while !condition().await {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    assert!(tokio::time::timeout(LONGEST_WAIT, holds).await.is_ok(), "waited in vain until {what}");
+}
+
+/// Waits for what should come.
+pub(super) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(LONGEST_WAIT, future).await {
+        Ok(value) => value,
+        Err(_) => panic!("waited in vain for {what}"),
+    }
+}
+
+/// The version of a write that must succeed.
+pub(super) async fn stored(
+    store: &dyn Store,
+    key: &Key,
+    expect: Expect,
+    body: impl Into<bytes::Bytes>,
+) -> Version {
+    match store.put(key, expect, body.into()).await {
+        Ok(Put::Stored(version)) => version,
+        other => panic!("writing {key}: {other:?}"),
+    }
+}
+
+/// A document that must be there.
+pub(super) async fn found(store: &dyn Store, key: &Key) -> Document {
+    store.get(key).await.expect("the store answers").unwrap_or_else(|| panic!("{key} is missing"))
+}
+
+/// Whatever is there now gives way to this, as if by somebody with an editor.
+pub(super) async fn overwrite(store: &dyn Store, key: &Key, body: impl Into<bytes::Bytes>) {
+    let body = body.into();
+    until("the document is overwritten", async || {
+        let expect = match store.get(key).await.expect("the store answers") {
+            Some(document) => Expect::At(document.version),
+            None => Expect::Absent,
+        };
+        matches!(store.put(key, expect, body.clone()).await, Ok(Put::Stored(_)))
+    })
+    .await;
+}
+
+/// Whether what this store shows is what is.
+pub(super) fn reads_prove(store: &dyn Store) -> bool {
+    store.reads() == Reads::Linearizable
+}

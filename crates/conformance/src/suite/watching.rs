@@ -1,0 +1,164 @@
+//! Observers and statuses.
+
+use futures_util::StreamExt;
+use tenure::{Election, ElectionState, Loss, Observer, Role, Standing};
+
+use super::Case;
+use super::case::{candidate, overwrite, soon, until};
+
+async fn next(observer: &mut Observer, state: ElectionState) -> Standing {
+    let watching = async {
+        loop {
+            let seen = observer.next().await.expect("it goes on").expect("readable");
+            if seen.state == state {
+                return seen;
+            }
+        }
+    };
+    soon(&format!("the observer to see {state:?}"), watching).await
+}
+
+/// An observer on another handle sees an election from its creation to its deletion.
+pub async fn an_observer_sees_an_election_through(case: &Case) {
+    let (one, other) = (case.open().await, case.open().await);
+    let name = case.election();
+    let watched = Election::builder(&other, &name).timing(case.brisk()).build().expect("a name");
+    let mut observer = watched.observe().expect("it observes");
+    next(&mut observer, ElectionState::Missing).await;
+    let election = case.enter(&one).await;
+    next(&mut observer, ElectionState::Free).await;
+    let leader = election.campaign(candidate("a")).await.expect("elected");
+    let led = next(&mut observer, ElectionState::Led).await;
+    assert_eq!((led.token, &*led.leader.expect("somebody leads").name), (1, "a"));
+    leader.resign().await;
+    assert_eq!(next(&mut observer, ElectionState::Free).await.leader, None);
+    election.end().await.expect("ended");
+    next(&mut observer, ElectionState::Ended).await;
+    election.delete().await.expect("deleted");
+    assert_eq!(next(&mut observer, ElectionState::Missing).await.token, 1);
+}
+
+/// An observer sees a leader lapse that is no longer heard of, and the next one lead.
+pub async fn an_observer_sees_a_silent_leader_lapse(case: &Case) {
+    let (one, faulty) = case.faulty().await;
+    let (other, third) = (case.open().await, case.open().await);
+    let _leader = case.lead_briskly(&one, "a").await;
+    let mut observer = case.enter_briskly(&other).await.observe().expect("it observes");
+    next(&mut observer, ElectionState::Led).await;
+    faulty.cut();
+    let lapsed = next(&mut observer, ElectionState::Lapsed).await;
+    assert_eq!(&*lapsed.leader.expect("it is known who led").name, "a");
+    let _next = case.lead_briskly(&third, "b").await;
+    let led = next(&mut observer, ElectionState::Led).await;
+    assert_eq!((led.token, &*led.leader.expect("somebody leads").name), (2, "b"));
+}
+
+/// Renewals are no news: an observer is woken once for a tenure, and knows its newest end.
+pub async fn an_observer_is_not_woken_by_renewals(case: &Case) {
+    let (one, other) = (case.open().await, case.open().await);
+    let leader = case.lead_briskly(&one, "a").await;
+    let mut observer = case.enter_briskly(&other).await.observe().expect("it observes");
+    let first = next(&mut observer, ElectionState::Led).await;
+    let mandate = leader.mandate();
+    for _ in 0..8 {
+        soon("a renewal", mandate.renewed()).await;
+    }
+    until("the newest end is known", async || {
+        observer.latest().is_some_and(|seen| seen.is_ok_and(|seen| seen.expire > first.expire))
+    })
+    .await;
+    let waiting = async { observer.next().await };
+    let news = tokio::time::timeout(case.brisk().ttl() / 2, waiting).await;
+    assert!(news.is_err(), "{news:?}");
+}
+
+/// Any number of observers, on one handle and on several, see the same.
+pub async fn many_observers_see_the_same(case: &Case) {
+    let (one, other) = (case.open().await, case.open().await);
+    let elections = [case.enter(&one).await, case.enter(&other).await];
+    let mut observers: Vec<Observer> =
+        (0..40).map(|n| elections[n % 2].observe().expect("it observes")).collect();
+    for observer in &mut observers {
+        next(observer, ElectionState::Free).await;
+    }
+    let _leader = elections[0].campaign(candidate("a")).await.expect("elected");
+    for observer in &mut observers {
+        assert_eq!(next(observer, ElectionState::Led).await.token, 1);
+    }
+}
+
+/// An observer reports a record that makes no sense, and goes on once it is mended.
+pub async fn an_observer_reports_garbage_and_goes_on(case: &Case) {
+    let (backend, store) = (case.open().await, case.store().await);
+    let election = case.enter_briskly(&backend).await;
+    let good = super::case::found(&*store, &case.record()).await.body;
+    let mut observer = election.observe().expect("it observes");
+    next(&mut observer, ElectionState::Free).await;
+    overwrite(&*store, &case.record(), "garbage").await;
+    let reporting = async {
+        while !matches!(observer.next().await, Some(Err(tenure::Error::Record { .. }))) {}
+    };
+    soon("the report", reporting).await;
+    overwrite(&*store, &case.record(), good).await;
+    next(&mut observer, ElectionState::Free).await;
+}
+
+/// An observer says when the store is away, and goes on when it is back.
+pub async fn an_observer_reports_a_store_that_is_away(case: &Case) {
+    let (backend, faulty) = case.faulty().await;
+    let election = case.enter_briskly(&backend).await;
+    let mut observer = election.observe().expect("it observes");
+    next(&mut observer, ElectionState::Free).await;
+    faulty.cut();
+    let reporting =
+        async { while !matches!(observer.next().await, Some(Err(tenure::Error::Store(_)))) {} };
+    soon("the report", reporting).await;
+    faulty.heal();
+    next(&mut observer, ElectionState::Free).await;
+}
+
+/// The status stream tells a candidacy's story, the present first, and closes at its end.
+pub async fn a_status_stream_tells_the_story_and_closes(case: &Case) {
+    let (one, other) = (case.open().await, case.open().await);
+    let first = case.lead(&one, "a").await;
+    let election = case.enter(&other).await;
+    let second = election.stand(candidate("b")).expect("it stands");
+    let mut statuses = second.statuses();
+    let mut story = async |holds: &dyn Fn(&tenure::Status) -> bool| {
+        let watching = async {
+            loop {
+                let status = statuses.next().await.expect("the stream goes on");
+                if holds(&status) {
+                    return status;
+                }
+            }
+        };
+        soon("the status", watching).await
+    };
+    // A slow reader misses what was overtaken, so these two may come as one.
+    story(&|status| {
+        status.role == Role::Waiting
+            && status.follows.as_ref().is_some_and(|leader| &*leader.name == "a")
+    })
+    .await;
+    first.resign().await;
+    let led = story(&|status| status.role == Role::Leading { token: 2 }).await;
+    assert_eq!(led.followed.map(|leader| leader.name.to_string()), Some("a".into()));
+    election.end().await.expect("ended");
+    story(&|status| matches!(status.role, Role::Over(_))).await;
+    // The last handle on the candidacy closes the stream.
+    drop(second);
+    assert!(soon("the stream to close", statuses.next()).await.is_none());
+}
+
+/// A leader's statuses say that it lost its leadership, and why.
+pub async fn a_leaders_status_says_why_it_was_lost(case: &Case) {
+    let backend = case.open().await;
+    let leader = case.lead(&backend, "a").await;
+    leader.force_loss();
+    soon("the loss", leader.lost()).await;
+    until("the status says so", async || {
+        leader.status().role == Role::Lost { token: 1, loss: Loss::Forced }
+    })
+    .await;
+}
