@@ -1,5 +1,6 @@
 //! Handlers that are processes: a group of their own, ended as a whole.
 
+use std::ffi::OsStr;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -11,8 +12,9 @@ use tokio::time::Instant;
 use super::credentials::holds_credentials;
 use super::handler::{Context, VARIABLES};
 
-/// How often a group that was told to end is looked at.
-const LOOK: Duration = Duration::from_millis(5);
+/// How soon a group that was told to end is looked at, and at most how long after that again.
+const LOOK: Duration = Duration::from_millis(2);
+const LONGEST_LOOK: Duration = Duration::from_millis(50);
 /// How long a killed group is waited for. Only a process that hangs in the kernel takes longer.
 const UNTIL_DEAD: Duration = Duration::from_secs(2);
 
@@ -63,24 +65,8 @@ impl Group {
         let Some((program, arguments)) = words.split_first() else {
             return Err("there is no program to run".to_owned());
         };
-        let mut command = Command::new(program);
-        command
-            .args(arguments)
-            .process_group(0)
-            .stdin(Stdio::null())
-            .stdout(Stdio::inherit())
-            .stderr(Stdio::inherit())
-            // So that the runtime reaps it even when this future is dropped.
-            .kill_on_drop(true);
-        // Those of a `tenure` around this one would speak of another election.
-        VARIABLES.iter().for_each(|name| {
-            command.env_remove(name);
-        });
-        command.envs(context.environment());
         let store = std::env::var_os("TENURE_STORE");
-        if store.is_some_and(|store| holds_credentials(&store.to_string_lossy())) {
-            command.env_remove("TENURE_STORE");
-        }
+        let mut command = prepare(program, arguments, context, store.as_deref());
         let child = command.spawn().map_err(|error| format!("starting {program:?}: {error}"))?;
         let leader = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         Ok(Group { child, leader, over: false })
@@ -111,11 +97,13 @@ impl Group {
         }
         // A group's number is not given out again while anything is in it. Grandchildren are not ours
         // to wait for, so they are looked at.
-        while self.leader.is_some_and(|leader| test_kill_process_group(leader).is_ok()) {
+        let mut pause = LOOK;
+        while self.leader.is_some_and(lives) {
             if Instant::now() >= deadline {
                 return false;
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep_until(deadline.min(Instant::now() + pause)).await;
+            pause = (pause * 2).min(LONGEST_LOOK);
         }
         true
     }
@@ -133,5 +121,103 @@ impl Drop for Group {
         if !self.over {
             self.signal(Signal::KILL);
         }
+    }
+}
+
+fn prepare(
+    program: &str,
+    arguments: &[String],
+    context: &Context,
+    store: Option<&OsStr>,
+) -> Command {
+    let mut command = Command::new(program);
+    command
+        .args(arguments)
+        .process_group(0)
+        .stdin(Stdio::null())
+        .stdout(Stdio::inherit())
+        .stderr(Stdio::inherit())
+        // So that the runtime reaps it even when its future is dropped.
+        .kill_on_drop(true);
+    // Those of a `tenure` around this one would speak of another election.
+    VARIABLES.iter().for_each(|name| {
+        command.env_remove(name);
+    });
+    command.envs(context.environment());
+    if store.is_some_and(|store| holds_credentials(&store.to_string_lossy())) {
+        command.env_remove("TENURE_STORE");
+    }
+    command
+}
+
+/// Whether anything in a group still runs.
+fn lives(group: Pid) -> bool {
+    test_kill_process_group(group).is_ok() && !only_zombies(group)
+}
+
+/// Orphans whose new parent does not reap, as in a container without an init, are in the group for
+/// ever, and do nothing. In doubt something lives.
+#[cfg(target_os = "linux")]
+fn only_zombies(group: Pid) -> bool {
+    let Ok(processes) = std::fs::read_dir("/proc") else { return false };
+    let group = group.as_raw_nonzero().to_string();
+    let mut members = 0;
+    for process in processes.flatten() {
+        let Ok(stat) = std::fs::read_to_string(process.path().join("stat")) else { continue };
+        // `pid (name) state parent group ..`, and the name may hold anything.
+        let Some((_, rest)) = stat.rsplit_once(')') else { continue };
+        let mut words = rest.split_whitespace();
+        let (state, its_group) = (words.next(), words.nth(1));
+        if its_group == Some(group.as_str()) {
+            members += 1;
+            if state != Some("Z") && state != Some("X") {
+                return false;
+            }
+        }
+    }
+    members > 0
+}
+
+#[cfg(not(target_os = "linux"))]
+fn only_zombies(_: Pid) -> bool {
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reconcile::machine::Step;
+    use crate::reconcile::{Identity, Reason};
+
+    /// What happens to a variable: set, taken out, or inherited.
+    fn variable(command: &Command, name: &str) -> Option<Option<String>> {
+        let found = command.as_std().get_envs().find(|(key, _)| *key == name)?;
+        Some(found.1.map(|value| value.to_string_lossy().into_owned()))
+    }
+
+    fn prepared(store: &str) -> Command {
+        let identity = Identity {
+            election: "jobs".into(),
+            id: "a".into(),
+            ttl: Duration::from_secs(15),
+            stop_budget: Duration::from_secs(2),
+        };
+        let context = Context::new(&identity, Step::Error, Reason::Stop);
+        prepare("true", &[], &context, Some(OsStr::new(store)))
+    }
+
+    #[test]
+    fn a_store_with_credentials_is_taken_out_of_the_environment() {
+        let taken_out = Some(None);
+        assert_eq!(variable(&prepared("etcd://u:canary@h/p"), "TENURE_STORE"), taken_out);
+        assert_eq!(variable(&prepared("file:///tmp/a"), "TENURE_STORE"), None, "inherited");
+    }
+
+    #[test]
+    fn what_a_handler_is_not_told_it_does_not_inherit_from_a_tenure_around_it() {
+        let command = prepared("file:///tmp/a");
+        assert_eq!(variable(&command, "TENURE_TOKEN"), Some(None));
+        assert_eq!(variable(&command, "TENURE_DEADLINE_MS"), Some(None));
+        assert_eq!(variable(&command, "TENURE_STATE"), Some(Some("error".into())));
     }
 }

@@ -227,3 +227,114 @@ fn a_late_word_of_an_earlier_run_changes_nothing() {
     assert_eq!(machine.step(Input::DeadlinePassed(begin)), []);
     assert_eq!(machine.step(Input::Waited), []);
 }
+
+/// The world around a machine: one handler at a time, orders carried out late, events at any time.
+#[derive(Default)]
+struct World {
+    running: Option<(Run, Step, Option<u64>)>,
+    stopped: bool,
+    orders: u32,
+    /// A tenure that was begun and whose end has not succeeded.
+    open: Option<u64>,
+    over: bool,
+}
+
+impl World {
+    fn take(&mut self, outputs: Vec<Output>) {
+        for output in outputs {
+            assert!(!self.over, "{output:?} after the end");
+            match output {
+                Output::Run { run, step, token, .. } => {
+                    assert_eq!(self.running, None, "handlers never overlap");
+                    match step {
+                        Step::Begin => {
+                            assert_eq!(
+                                self.open, None,
+                                "a begin before the end of the last tenure"
+                            );
+                            self.open = token;
+                        }
+                        Step::End | Step::Stuck => {
+                            assert_eq!(self.open, token, "of what was begun")
+                        }
+                        Step::Error => assert_eq!(self.open, None, "an error before the end"),
+                    }
+                    self.running = Some((run, step, token));
+                    self.stopped = false;
+                }
+                Output::Stop(run) => {
+                    assert_eq!(self.running.map(|(run, ..)| run), Some(run), "of what runs");
+                    assert!(!self.stopped, "told twice");
+                    self.stopped = true;
+                }
+                Output::Release(Release::GiveUp | Release::StandAgain) => {
+                    assert_eq!(self.open, None, "released before the end");
+                    self.orders += 1;
+                }
+                Output::Release(Release::Abandon) => self.orders += 1,
+                Output::Over(Verdict::Stuck { .. }) => self.over = true,
+                Output::Over(Verdict::Stopped | Verdict::SourceEnded) => {
+                    assert_eq!(self.open, None, "over before the end");
+                    self.over = true;
+                }
+                Output::Entered(_) | Output::Wait(_) => {}
+            }
+        }
+    }
+
+    /// The handler that runs is done: with a tenure that was begun, or with the end of it.
+    fn finish(&mut self, ok: bool) -> Option<Input> {
+        let (run, step, _) = self.running.take()?;
+        let closed = match step {
+            // Nothing of a begin that failed by itself is left.
+            Step::Begin => !ok && !self.stopped,
+            Step::End => ok,
+            Step::Error | Step::Stuck => false,
+        };
+        if closed {
+            self.open = None;
+        }
+        Some(Input::Finished(run, if ok { Ok(()) } else { failed() }))
+    }
+}
+
+proptest::proptest! {
+    /// Whatever happens in whatever order, nothing is released before its end, nothing overlaps, and a
+    /// stop always gets through.
+    #[test]
+    fn nothing_is_released_before_its_end_and_a_stop_gets_through(
+        moves in proptest::collection::vec((0_u8..10, 1_u64..5), 0..80),
+    ) {
+        let patience = Patience { end_attempts: 3, ..Patience::default() };
+        let (mut machine, mut world) = (Machine::new(patience), World::default());
+        for (kind, token) in moves {
+            let input = match kind {
+                0 | 1 => Some(leader(token)),
+                2 => Some(not_leader()),
+                3 => Some(error()),
+                4 | 5 => world.finish(true),
+                6 => world.finish(false),
+                7 => Some(Input::Waited),
+                8 => world.running.map(|(run, ..)| Input::DeadlinePassed(run)),
+                _ => (world.orders > 0).then(|| {
+                    world.orders -= 1;
+                    Input::Released
+                }),
+            };
+            if let Some(input) = input {
+                world.take(machine.step(input));
+            }
+        }
+        world.take(machine.step(Input::StopRequested));
+        for _ in 0..20 {
+            let mut inputs = vec![Input::Waited];
+            inputs.extend(world.finish(true));
+            while world.orders > 0 {
+                world.orders -= 1;
+                inputs.push(Input::Released);
+            }
+            inputs.into_iter().for_each(|input| world.take(machine.step(input)));
+        }
+        assert!(world.over, "{machine:?}");
+    }
+}
