@@ -228,6 +228,34 @@ async fn when_the_store_fails_a_leader_ends_within_its_lease_and_leads_again_aft
     assert_eq!(elector.stop().await, Ok(Finished::Stopped));
 }
 
+#[cfg(all(feature = "process", unix))]
+#[tokio::test]
+async fn a_begin_that_ignores_term_is_killed_early_enough_for_an_end_within_the_lease() {
+    let store = Arc::new(Faulty::default());
+    let backend = Backend::new(store.clone());
+    let ttl = Duration::from_secs(3);
+    let timing = Timing::new(ttl).expect("it fits");
+    let builder = Election::builder(&backend, "jobs").timing(timing);
+    let election = builder.open().await.expect("it opens");
+    let (told, ends) = std::sync::mpsc::channel();
+    let reconciler = Reconciler::builder()
+        .begin(Handler::shell("trap '' TERM; while :; do sleep 1; done"))
+        .kill_after(Duration::from_secs(60))
+        .end(Handler::closure(move |context: Context| {
+            let sent = told.send(context.mandate.map(|mandate| mandate.remaining()));
+            async move { sent }
+        }))
+        .build()
+        .expect("good settings");
+    let mut elector = Elector::start(&election, "a", reconciler);
+    elector.until(|state| matches!(state, State::Beginning { .. })).await;
+    store.down.store(true, Ordering::SeqCst);
+    elector.until(|state| *state == State::NotLeading).await;
+    let left = ends.try_recv().expect("the end was run").expect("a mandate");
+    assert!(!left.is_zero(), "the begin took all of the stop budget");
+    assert!(left <= timing.grace() / 2, "{left:?}: it had half of it to end by itself");
+}
+
 #[tokio::test]
 async fn a_store_that_fails_for_a_ttl_while_waiting_is_an_error_and_candidacy_resumes() {
     let store = Arc::new(Faulty::default());
