@@ -35,6 +35,8 @@ pub enum Mutant {
     RecreateHandsOut,
     /// Re-creating an ended election shortens the ttl of the holder that was kept.
     RecreateShortensTtl,
+    /// Re-creating an ended election puts a new lock delay in force while the old one still runs.
+    RecreateCutsDelay,
     /// A step takes its input first and expires afterwards.
     InputBeforeExpiry,
     /// A renewal that comes through takes "must stop" back.
@@ -59,7 +61,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 24] = [
+    pub const ALL: [Mutant; 25] = [
         Mutant::WindowFromAnswer,
         Mutant::ObservedAtSend,
         Mutant::OpReused,
@@ -74,6 +76,7 @@ impl Mutant {
         Mutant::TerminalOnEarlyRead,
         Mutant::RecreateHandsOut,
         Mutant::RecreateShortensTtl,
+        Mutant::RecreateCutsDelay,
         Mutant::InputBeforeExpiry,
         Mutant::MustStopNotLatched,
         Mutant::WallClock,
