@@ -1,5 +1,17 @@
 //! How tenure is tested.
 //!
 //! - [`suite`]: the cases every store passes; [`conformance!`] makes them tests of yours.
+//! - [`simulator`]: worlds full of faults, one per seed, around the machine that ships.
+//! - [`history`]: what such a world looks like from outside.
+//! - [`checkers`]: one promise each, watching a history.
+//! - [`model`]: all short histories of the same machine, one by one.
+//! - [`driven`]: the same through the driver, from `campaign` down to the store's trait.
+//! - [`rng`]: the randomness of a seed.
 
+pub mod checkers;
+pub mod driven;
+pub mod history;
+pub mod model;
+pub mod rng;
+pub mod simulator;
 pub mod suite;

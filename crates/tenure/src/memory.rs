@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 use crate::store::{
     Document, Expect, Fault, MAX_DOCUMENT_BYTES, Page, Put, Reads, Store, StoreError, Version,
@@ -29,7 +30,7 @@ struct Shared {
 struct Documents {
     by_key: BTreeMap<Key, Stored>,
     /// Who waits for a key to change; an entry lives as long as somebody waits.
-    waiting: BTreeMap<Key, watch::Sender<()>>,
+    waiting: BTreeMap<Key, Arc<Notify>>,
     writes: u64,
 }
 
@@ -86,7 +87,7 @@ impl Documents {
             None => self.by_key.remove(&write.key),
         };
         if let Some(waiting) = self.waiting.get(&write.key) {
-            waiting.send_replace(());
+            waiting.notify_waiters();
         }
         Ok(Put::Stored(Version::new(number.to_string())))
     }
@@ -144,16 +145,20 @@ impl Store for MemoryStore {
     }
 
     async fn changed(&self, key: &Key, seen: Option<&Version>) {
-        let mut waiting = {
+        let waiting = {
             let mut documents = self.documents();
             if documents.version(key).as_ref() != seen {
                 return;
             }
-            documents.waiting.entry(key.clone()).or_default().subscribe()
+            documents.waiting.entry(key.clone()).or_default().clone()
         };
-        let _left = Waiter { store: self, key };
-        // The sender stays in the map for as long as this receiver lives.
-        let _ = waiting.changed().await;
+        let waiter = Waiter { store: self, key, waiting };
+        let mut woken = pin!(waiter.waiting.notified());
+        woken.as_mut().enable();
+        // It may have changed before the waiter was in the line.
+        if self.documents().version(key).as_ref() == seen {
+            woken.await;
+        }
     }
 }
 
@@ -161,13 +166,14 @@ impl Store for MemoryStore {
 struct Waiter<'a> {
     store: &'a MemoryStore,
     key: &'a Key,
+    waiting: Arc<Notify>,
 }
 
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         let mut documents = self.store.documents();
-        // The receiver is dropped after this guard, so the last one still counts itself.
-        if documents.waiting.get(self.key).is_some_and(|waiting| waiting.receiver_count() <= 1) {
+        // One count is the map's, one is ours: nobody else waits.
+        if Arc::strong_count(&self.waiting) <= 2 {
             documents.waiting.remove(self.key);
         }
     }

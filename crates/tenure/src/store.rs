@@ -39,7 +39,7 @@ pub struct Document {
 }
 
 /// What must hold for a write to happen.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Expect {
     /// No document has this key.
     Absent,
@@ -48,7 +48,7 @@ pub enum Expect {
 }
 
 /// How a conditional write ended. Losing a race is an answer, not an error.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[must_use]
 pub enum Put {
     /// Written; the document is now at this version. (After a deletion the version means nothing.)
@@ -235,6 +235,14 @@ impl<S: Store + ?Sized> StoreExt for S {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Mark(pub serde_json::Map<String, serde_json::Value>);
+
+impl std::hash::Hash for Mark {
+    /// JSON values have no hash; the names of the fields tell marks apart well enough.
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.0.len().hash(state);
+        self.0.keys().for_each(|name| name.hash(state));
+    }
+}
 
 /// Proof that a holder's process is dead.
 ///

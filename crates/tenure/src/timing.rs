@@ -26,7 +26,7 @@ pub const MAX_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 /// assert_eq!(timing.grace(), Duration::from_millis(2375));
 /// # Ok::<(), tenure::TimingError>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Timing {
     ttl: Duration,
     heartbeat: Duration,

@@ -23,7 +23,7 @@ use super::mutant::Mutant;
 use super::record::{Holder, MAX_NUMBER, Op, Record, RecordError, State};
 use crate::clock::Moment;
 use crate::store::{Durability, Expect, Fault, Put, Reads, Version};
-use crate::timing::{Timing, window_of};
+use crate::timing::{RATE_DENOMINATOR, RATE_NUMERATOR, Timing, window_of};
 
 /// How many writes whose outcome is unknown are remembered. A forgotten one can no longer grant.
 const MOST_SENT: usize = 64;
@@ -238,7 +238,7 @@ pub enum Output {
 }
 
 /// One candidacy in one election.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Machine {
     me: Arc<Holder>,
     timing: Timing,
@@ -276,16 +276,21 @@ pub struct Machine {
     /// Something is due soon, and a batch leaves now.
     renew_now: bool,
     tenure_began: Option<Moment>,
+    /// When the last tenure was lost: the jitter of a lapse counts from there.
+    lost_at: Option<Moment>,
     /// Tenures in a row that lapsed.
     lapses: u32,
     stage: Stage,
     #[cfg(feature = "mutants")]
     broken: Option<Mutant>,
+    /// Requests whose answers a sound machine would drop.
+    #[cfg(feature = "mutants")]
+    given_up: Vec<Flight>,
     #[cfg(feature = "mutants")]
     wall: u64,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct View {
     found: Option<(Version, Record)>,
     /// When this version was first seen.
@@ -296,27 +301,27 @@ struct View {
     gone: Option<Moment>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Sent {
     op: Op,
     at: Moment,
     base: Option<Version>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Flight {
     ask: Ask,
     sent: Moment,
     request: Request,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Request {
     Read,
     Write { record: Record, purpose: Purpose },
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Purpose {
     Claim,
     Renew,
@@ -328,7 +333,7 @@ enum Purpose {
     Fence,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Stage {
     Standing,
     Leaving { farewell: Farewell, since: Moment, had_lease: bool, led: bool, tried: bool },
@@ -368,10 +373,13 @@ impl Machine {
             last_read: None,
             renew_now: false,
             tenure_began: None,
+            lost_at: None,
             lapses: 0,
             stage: Stage::Standing,
             #[cfg(feature = "mutants")]
             broken: None,
+            #[cfg(feature = "mutants")]
+            given_up: Vec::new(),
             #[cfg(feature = "mutants")]
             wall: 0,
         }

@@ -47,7 +47,7 @@ impl fmt::Debug for Op {
 }
 
 /// Who holds a lease, and what it publishes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Holder {
     /// Its candidacy.
     pub id: CandidateId,
@@ -60,7 +60,7 @@ pub struct Holder {
 }
 
 /// What an election is in.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum State {
     /// Nobody leads.
     Free {
@@ -79,7 +79,7 @@ pub enum State {
 }
 
 /// The record of an election. Never deleted, only freed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Record {
     /// What the election is in.
     pub state: State,

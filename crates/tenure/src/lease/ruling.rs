@@ -44,7 +44,8 @@ pub fn create(record: Option<&Record>, terms: Terms, op: Op) -> Ruling {
             state: State::Free { clean: false },
             expire: 0,
             ttl: terms.ttl,
-            delay: terms.delay.unwrap_or(record.delay),
+            // The delay of the last tenure may still be running; a new one takes effect at a claim.
+            next_delay: terms.delay,
             ..next
         },
     })
@@ -136,6 +137,17 @@ mod tests {
         assert_eq!(again.holder(), held().holder());
         assert_eq!((again.token, again.ttl, again.delay), (7, held().ttl, held().delay));
         assert_eq!((again.generation, again.next_delay), (2, Some(Duration::from_secs(9))));
+    }
+
+    /// The simulator found a successor that led within the delay of an unclean tenure: it had been
+    /// released without its lease, ended and created again with a shorter delay.
+    #[test]
+    fn a_new_lock_delay_does_not_cut_the_one_in_force_short() {
+        let free = Record { state: State::Free { clean: false }, delay: TERMS.ttl, ..held() };
+        let ended = written(end(Some(&free), TERMS, op(2)));
+        let none = Terms { ttl: TERMS.ttl, delay: Some(Duration::ZERO) };
+        let again = written(create(Some(&ended), none, op(3)));
+        assert_eq!((again.delay, again.next_delay), (TERMS.ttl, Some(Duration::ZERO)));
     }
 
     #[test]

@@ -23,8 +23,13 @@ impl Machine {
             }
         }
         let late = |flight: &Flight| now.at_most_since(flight.sent) >= self.timing.request();
-        if self.flight.as_ref().is_some_and(late) && !self.is(Mutant::LateAnswerRevives) {
-            self.flight = None;
+        if self.flight.as_ref().is_some_and(late) {
+            let _given_up = self.flight.take();
+            #[cfg(feature = "mutants")]
+            if self.is(Mutant::LateAnswerRevives) {
+                let is_write = |flight: &Flight| matches!(flight.request, Request::Write { .. });
+                self.given_up.extend(_given_up.filter(is_write));
+            }
             self.stale = true;
             self.suspend(out);
         }
@@ -38,6 +43,7 @@ impl Machine {
     pub(super) fn lose(&mut self, now: Moment, loss: Loss, out: &mut Vec<Output>) {
         let Some(lease) = self.lease.take() else { return };
         self.ended_token = lease.token;
+        self.lost_at = Some(now);
         self.stopping = false;
         self.suspended = false;
         // A tenure that lasted was no lapse worth slowing down for.
@@ -107,6 +113,10 @@ impl Machine {
 
     /// The request this answers, unless it was given up.
     pub(super) fn landed(&mut self, ask: Ask) -> Option<Flight> {
+        #[cfg(feature = "mutants")]
+        if let Some(at) = self.given_up.iter().position(|flight| flight.ask == ask) {
+            return Some(self.given_up.remove(at));
+        }
         self.flight.take_if(|flight| flight.ask == ask)
     }
 

@@ -4,7 +4,7 @@ use super::*;
 
 impl Machine {
     pub(super) fn leave(&mut self, now: Moment, out: &mut Vec<Output>) {
-        let Stage::Leaving { farewell, had_lease, tried, .. } = self.stage.clone() else { return };
+        let Stage::Leaving { farewell, had_lease, .. } = self.stage.clone() else { return };
         if self.ops == 0 {
             // Nothing was ever written: there is nothing to take back.
             return self.over(Outcome::Withdrawn, out);
@@ -14,8 +14,7 @@ impl Machine {
         }
         let found = self.view.as_ref().and_then(|view| view.found.clone());
         let Some((version, record)) = found else {
-            let outcome = self.leaving_empty_handed();
-            return self.over(outcome, out);
+            return self.leave_absent(now, out);
         };
         if record.is_held_by(&self.me.id) {
             if let Stage::Leaving { tried, .. } = &mut self.stage {
@@ -29,23 +28,50 @@ impl Machine {
             let freed = Record { state, expire: 0, ..record.following(op) };
             return self.send_write(now, Some(version), freed, Purpose::Release, out);
         }
-        if tried && had_lease {
-            // It was ours, we asked for it to be freed, and now it is not ours: that is what we wanted.
-            return self.over(Outcome::Released, out);
-        }
-        if self.sent.iter().any(|sent| sent.base.as_ref() == Some(&version)) {
+        let doubtful = match self.reads {
             // A claim of ours may still be on its way to this very version.
+            Reads::Linearizable => {
+                self.sent.iter().any(|sent| sent.base.as_ref() == Some(&version))
+            }
+            // A weak read that shows somebody else proves nothing: what we hold, or a write of ours that
+            // is on its way, may be what really is there.
+            Reads::Weak => had_lease || !self.sent.is_empty(),
+        };
+        if doubtful {
             return self.rewrite(now, version, &record, Purpose::Fence, out);
         }
         let outcome = self.leaving_empty_handed();
         self.over(outcome, out);
     }
 
+    /// Nothing is there. A creation of ours may still be on its way, and a free record stops it.
+    fn leave_absent(&mut self, now: Moment, out: &mut Vec<Output>) {
+        if self.sent.iter().any(|sent| sent.base.is_none()) {
+            let state = State::Free { clean: true };
+            let free = Record { state, token: 0, ..self.first_record() };
+            return self.send_write(now, None, free, Purpose::Fence, out);
+        }
+        let outcome = self.leaving_empty_handed();
+        self.over(outcome, out);
+    }
+
+    /// What it means that the record is proven not to be ours, and nothing of ours can still arrive.
     pub(super) fn leaving_empty_handed(&self) -> Outcome {
         match self.stage {
+            // We asked for it to be freed, and now it is not ours: that is what we wanted.
+            Stage::Leaving { had_lease: true, tried: true, .. } => Outcome::Released,
             Stage::Leaving { led: true, .. } => Outcome::AlreadyLost,
             Stage::Leaving { led: false, .. } | Stage::Standing | Stage::Over => Outcome::Withdrawn,
         }
+    }
+
+    /// The store never answered: after so long a successor may lead, if there is one (L2).
+    pub(super) fn frees_within(&self, now: Moment, since: Moment) -> Duration {
+        let found = self.view.as_ref().and_then(|view| view.found.as_ref());
+        let (ttl, delay) = found
+            .map_or((self.timing.ttl(), Duration::ZERO), |(_, record)| (record.ttl, record.delay));
+        let waits = (ttl + delay + ttl / 10) * RATE_NUMERATOR / RATE_DENOMINATOR;
+        left(waits + self.timing.poll(self.notified), now.at_least_since(since))
     }
 
     pub(super) fn tell_whom_we_follow(&mut self, out: &mut Vec<Output>) {

@@ -25,6 +25,10 @@ impl Machine {
         let since = if self.is(Mutant::ObservedAtSend) { sent } else { now };
         match self.reads {
             Reads::Linearizable => self.take_proof(now, since, found, out),
+            // Nothing is there although there was something: a replica that lags. Never create.
+            Reads::Weak if found.is_none() && self.highest_token > 0 => {
+                self.fail(now, Fault::Unavailable, out);
+            }
             Reads::Weak => {
                 if self.is(Mutant::TerminalOnWeakRead) || self.is(Mutant::GrantOnWeakRead) {
                     self.take_believed(now, since, found, out);
@@ -55,7 +59,8 @@ impl Machine {
         }
         let ended = matches!(record.state, State::Ended { .. });
         if ended || self.generation.is_some_and(|generation| generation != record.generation) {
-            return self.finish(now, Loss::Ended, Outcome::Ended, out);
+            let outcome = if self.is_kept(&record) { Outcome::AlreadyLost } else { Outcome::Ended };
+            return self.finish(now, Loss::Ended, outcome, out);
         }
         self.generation = Some(record.generation);
         self.highest_token = self.highest_token.max(record.token);
@@ -87,13 +92,13 @@ impl Machine {
 
     pub(super) fn take_garbled(&mut self, now: Moment, error: RecordError, out: &mut Vec<Output>) {
         out.push(Output::Garbled(error));
-        match self.reads {
-            // What was ours is plainly not ours any more.
-            Reads::Linearizable => self.lose(now, Loss::Vanished, out),
-            Reads::Weak => {}
-        }
-        if matches!(self.stage, Stage::Leaving { .. }) {
-            return self.over(Outcome::AlreadyLost, out);
+        if self.reads == Reads::Linearizable {
+            // What was ours is plainly not ours any more. (A weak read proves not even that.)
+            self.lose(now, Loss::Vanished, out);
+            if matches!(self.stage, Stage::Leaving { .. }) {
+                let outcome = self.leaving_empty_handed();
+                return self.over(outcome, out);
+            }
         }
         // Somebody may mend it. Until then there is nothing to compare a claim with.
         self.view = None;
@@ -112,6 +117,8 @@ impl Machine {
             self.view = Some(View { found, since, draw, gone });
             return;
         }
+        // Only a replica that shows the same old version again and again is a reason to slow down.
+        self.conflicts = 0;
         let mut first = since;
         if self.reads == Reads::Weak
             && let Some((version, _)) = &found
@@ -162,17 +169,30 @@ impl Machine {
         out: &mut Vec<Output>,
     ) {
         self.lose(now, loss, out);
-        let outcome = match &self.stage {
-            // Somebody ended it, or removed it, while we were leaving: there is nothing left to free.
-            Stage::Leaving { farewell, tried, had_lease, .. } => {
-                match (farewell, &outcome, *tried) {
-                    (Farewell::End, Outcome::Ended, true) => Outcome::Released,
-                    _ if *had_lease => Outcome::AlreadyLost,
-                    _ => outcome,
-                }
-            }
-            Stage::Standing | Stage::Over => outcome,
-        };
+        let outcome =
+            match &self.stage {
+                // Somebody ended it, or removed it, while we were leaving: there is nothing left to free.
+                Stage::Leaving {
+                    farewell: Farewell::End, tried: true, had_lease: true, ..
+                } if outcome == Outcome::Ended => Outcome::Released,
+                Stage::Leaving { had_lease: true, .. } => Outcome::AlreadyLost,
+                Stage::Leaving { had_lease: false, .. } => outcome,
+                Stage::Standing | Stage::Over => outcome,
+            };
         self.over(outcome, out);
+    }
+
+    /// Whether somebody ended the election while we were giving it up, and kept us as its holder: then
+    /// it is not released, because our time will have to pass in the next generation.
+    pub(super) fn is_kept(&self, record: &Record) -> bool {
+        let leaving = matches!(self.stage, Stage::Leaving { .. });
+        let mine = |holder: &Arc<Holder>| holder.id == self.me.id;
+        leaving
+            && match &record.state {
+                State::Ended { kept, .. } => kept.as_ref().is_some_and(mine),
+                // That next generation has begun.
+                State::Held(holder) => mine(holder),
+                State::Free { .. } => false,
+            }
     }
 }

@@ -10,7 +10,7 @@ impl Machine {
             Stage::Leaving { since, had_lease, .. } => {
                 if now.at_least_since(*since) >= self.timing.ttl() {
                     let outcome = if *had_lease {
-                        Outcome::Unknown { frees_within: Duration::ZERO }
+                        Outcome::Unknown { frees_within: self.frees_within(now, *since) }
                     } else {
                         self.leaving_empty_handed()
                     };
@@ -114,8 +114,11 @@ impl Machine {
                 Some(left(delay + jitter / 10, stood))
             }
             State::Held(holder) if holder.id == self.me.id => {
+                // Counted from the loss: since the version was seen, most of a lease has passed already,
+                // and a holder that lapses again and again would never let anybody else in.
+                let lapsed = self.lost_at.map_or(stood, |lost| now.at_least_since(lost).min(stood));
                 let doubled = (record.ttl / 10) * (1 << self.lapses.saturating_sub(1).min(8));
-                Some(left(portion(doubled.min(record.ttl), view.draw), stood))
+                Some(left(portion(doubled.min(record.ttl), view.draw), lapsed))
             }
             State::Held(_) => {
                 let ttl = if self.is(Mutant::TtlClampedDown) {
@@ -147,8 +150,13 @@ impl Machine {
         if self.until_claim(now).is_none() {
             return self.send_read(now, out);
         }
-        let op = self.next_op();
-        let record = Record {
+        let record = self.first_record();
+        self.send_write(now, None, record, Purpose::Claim, out);
+    }
+
+    /// The first record of an election, held by us.
+    pub(super) fn first_record(&mut self) -> Record {
+        Record {
             state: State::Held(self.me.clone()),
             expire: 0,
             token: 1,
@@ -157,9 +165,8 @@ impl Machine {
             next_delay: None,
             generation: 1,
             revision: 1,
-            op,
-        };
-        self.send_write(now, None, record, Purpose::Claim, out);
+            op: self.next_op(),
+        }
     }
 
     pub(super) fn claim(
@@ -217,6 +224,8 @@ impl Machine {
         out: &mut Vec<Output>,
     ) {
         if record.token > MAX_NUMBER || record.revision > MAX_NUMBER {
+            // Without a renewal the lease could only run out, and nobody would be told.
+            self.lose(now, Loss::Expired, out);
             return self.over(Outcome::Exhausted, out);
         }
         self.renew_now = false;

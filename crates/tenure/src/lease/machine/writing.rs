@@ -50,12 +50,13 @@ impl Machine {
                 );
             }
             Purpose::Confirm if terminal => {
-                let outcome = if record.token < self.highest_token {
-                    Outcome::Regressed { found: record.token, known: self.highest_token }
+                let known = self.highest_token;
+                if record.token < known {
+                    let outcome = Outcome::Regressed { found: record.token, known };
+                    self.finish(now, Loss::Regressed, outcome, out);
                 } else {
-                    Outcome::Ended
-                };
-                self.finish(now, Loss::Ended, outcome, out);
+                    self.finish(now, Loss::Ended, Outcome::Ended, out);
+                }
             }
             Purpose::Confirm => {
                 self.generation = Some(record.generation);
@@ -67,7 +68,11 @@ impl Machine {
                 self.see(now, Some((version, record)));
             }
             Purpose::Fence => {
-                let outcome = self.leaving_empty_handed();
+                let outcome = if self.is_kept(&record) {
+                    Outcome::AlreadyLost
+                } else {
+                    self.leaving_empty_handed()
+                };
                 self.over(outcome, out);
             }
         }
@@ -124,9 +129,9 @@ impl Machine {
         match fault {
             Fault::Permanent | Fault::Denied if self.lease.is_none() && !self.working => {
                 let outcome = match &self.stage {
-                    Stage::Leaving { had_lease: true, since, .. } => Outcome::Unknown {
-                        frees_within: left(self.timing.ttl(), now.at_least_since(*since)),
-                    },
+                    Stage::Leaving { had_lease: true, since, .. } => {
+                        Outcome::Unknown { frees_within: self.frees_within(now, *since) }
+                    }
                     Stage::Leaving { had_lease: false, .. } => self.leaving_empty_handed(),
                     Stage::Standing | Stage::Over => Outcome::Refused(fault),
                 };

@@ -1,0 +1,102 @@
+//! S4: an end is final for its generation, and nobody is told of an end that never was.
+
+use tenure::lease::machine::{Loss, Outcome};
+use tenure::lease::record::State;
+
+use super::{Breach, Check, Promise};
+use crate::history::{Event, Instant, What, Who};
+
+/// Watches S4.
+#[derive(Debug, Default)]
+pub struct EndedIsTerminal {
+    /// When each candidate began to stand.
+    stood: Vec<(Who, Instant)>,
+    /// The newest moment at which the lasting record was an ended one.
+    ended_until: Option<Instant>,
+    ended_now: bool,
+    generation: u64,
+    holder: Option<(Who, u64)>,
+    vandalised: bool,
+}
+
+impl EndedIsTerminal {
+    fn was_ended_for(&self, who: Who) -> bool {
+        let since = self.stood.iter().find(|(whose, _)| *whose == who).map(|(_, since)| *since);
+        self.ended_now || self.ended_until.zip(since).is_some_and(|(until, since)| until >= since)
+    }
+
+    fn lost(&self, who: Who, token: u64, loss: &Loss) -> Result<(), String> {
+        let truthful = match loss {
+            Loss::Ended => self.was_ended_for(who),
+            Loss::Deposed => self.holder != Some((who, token)),
+            Loss::Vanished | Loss::Regressed => false,
+            _ => true,
+        };
+        if truthful {
+            return Ok(());
+        }
+        Err(format!("candidate {who} loses token {token} as {loss:?}, which never happened"))
+    }
+
+    fn over(&self, who: Who, outcome: &Outcome) -> Result<(), String> {
+        let truthful = match outcome {
+            Outcome::Ended => self.was_ended_for(who),
+            Outcome::Vanished | Outcome::Regressed { .. } => false,
+            _ => true,
+        };
+        if truthful {
+            return Ok(());
+        }
+        Err(format!("candidate {who} is over as {outcome:?}, which never happened"))
+    }
+}
+
+impl Check for EndedIsTerminal {
+    fn observe(&mut self, event: &Event<'_>) -> Result<(), Breach> {
+        let verdict = match event.what {
+            What::Stood { who, .. } => {
+                self.stood.push((who, event.at));
+                Ok(())
+            }
+            What::Committed { by, holder, record } => {
+                let was_ended = self.ended_now;
+                let before = self.generation;
+                self.ended_now =
+                    record.is_some_and(|record| matches!(record.state, State::Ended { .. }));
+                self.generation = record.map_or(0, |record| record.generation);
+                self.holder = holder.zip(record.map(|record| record.token));
+                if was_ended || self.ended_now {
+                    self.ended_until = Some(event.at);
+                }
+                match by {
+                    Some(who) if was_ended && !self.ended_now => {
+                        Err(format!("candidate {who} wrote over the end of the election"))
+                    }
+                    Some(who) if before != 0 && before != self.generation => {
+                        Err(format!("candidate {who} changed the election's generation"))
+                    }
+                    Some(_) | None => Ok(()),
+                }
+            }
+            What::Lost { who, token, loss } => self.lost(who, token, loss),
+            What::Over { who, outcome } => self.over(who, outcome),
+            What::Vandalised => {
+                self.vandalised = true;
+                Ok(())
+            }
+            What::Elected { .. }
+            | What::Extended { .. }
+            | What::MustStop { .. }
+            | What::GaveUp { .. }
+            | What::WorkEnded { .. }
+            | What::Paused { .. }
+            | What::Crashed { .. }
+            | What::Learned { .. }
+            | What::Sent { .. } => Ok(()),
+        };
+        match verdict {
+            Err(how) if !self.vandalised => Err(Breach::new(Promise::EndedIsTerminal, how)),
+            Err(_) | Ok(()) => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! S2: every tenure's token is greater than every earlier one's, and a lost one never returns.
+
+use super::{Breach, Check, Promise};
+use crate::history::{Event, Instant, What, Who};
+
+/// Watches S2.
+#[derive(Debug, Default)]
+pub struct Fencing {
+    highest: u64,
+    /// The tenures that are believed in: whose, which token, until when.
+    current: Vec<(Who, u64, Instant)>,
+    /// The highest token that each candidate has had proven to it.
+    known: Vec<(Who, u64)>,
+    vandalised: bool,
+}
+
+impl Fencing {
+    fn learn(&mut self, who: Who, token: u64) {
+        match self.known.iter_mut().find(|(whose, _)| *whose == who) {
+            Some((_, known)) => *known = token.max(*known),
+            None => self.known.push((who, token)),
+        }
+    }
+}
+
+impl Check for Fencing {
+    fn observe(&mut self, event: &Event<'_>) -> Result<(), Breach> {
+        let broken = |how| Err(Breach::new(Promise::Fencing, how));
+        match event.what {
+            What::Elected { who, lease } => {
+                if lease.token <= self.highest && !self.vandalised {
+                    return broken(format!(
+                        "candidate {who} is elected at token {}, after token {}",
+                        lease.token, self.highest
+                    ));
+                }
+                self.highest = self.highest.max(lease.token);
+                self.learn(who, lease.token);
+                self.current.retain(|(whose, _, _)| *whose != who);
+                self.current.push((who, lease.token, lease.until));
+            }
+            What::Extended { who, lease } => {
+                let Some(held) = self.current.iter_mut().find(|(whose, _, _)| *whose == who) else {
+                    return broken(format!("candidate {who} extends a tenure it does not have"));
+                };
+                if held.1 != lease.token {
+                    return broken(format!(
+                        "candidate {who}'s tenure goes from token {} to {}",
+                        held.1, lease.token
+                    ));
+                }
+                if held.2 <= event.at {
+                    return broken(format!(
+                        "candidate {who}'s token {} returns {} ns after its window ended",
+                        held.1,
+                        event.at - held.2
+                    ));
+                }
+                held.2 = lease.until;
+            }
+            What::Learned { who, token } => self.learn(who, token),
+            What::Sent { who, record, gives_up: _ } => {
+                // This one needs no trust in anybody else: it holds in a vandalised store too.
+                let known = self.known.iter().find(|(whose, _)| *whose == who);
+                if let Some((_, known)) = known
+                    && record.token < *known
+                    && self.vandalised
+                {
+                    return broken(format!(
+                        "candidate {who} writes token {}, and knows of token {known}",
+                        record.token
+                    ));
+                }
+            }
+            What::Lost { who, .. } | What::GaveUp { who } | What::Crashed { who } => {
+                self.current.retain(|(whose, _, _)| *whose != who);
+            }
+            What::Vandalised => self.vandalised = true,
+            What::Stood { .. }
+            | What::MustStop { .. }
+            | What::WorkEnded { .. }
+            | What::Paused { .. }
+            | What::Committed { .. }
+            | What::Over { .. } => {}
+        }
+        Ok(())
+    }
+}

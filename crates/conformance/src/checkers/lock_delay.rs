@@ -1,0 +1,106 @@
+//! The lock delay: a successor waits D after any tenure that did not end by a clean release.
+//!
+//! D is the one stored with the predecessor's tenure, and it passes on the successor's clock: that is
+//! the clock that waited. A candidate that succeeds itself need not wait: it knows that its work ended.
+
+use std::time::Duration;
+
+use super::{Breach, Check, Promise};
+use crate::history::{Event, Instant, What, Who};
+
+/// Clocks are whole nanoseconds; two conversions may each be one off.
+const ROUNDING: u64 = 4;
+
+/// Watches the lock delay.
+#[derive(Debug, Default)]
+pub struct LockDelay {
+    rates: Vec<(Who, u64)>,
+    /// The delay in force during the tenure of the committed token.
+    in_force: Vec<(u64, Duration)>,
+    newest: Option<Tenure>,
+    vandalised: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Tenure {
+    who: Who,
+    token: u64,
+    until: Instant,
+    ended: Option<Instant>,
+    clean: bool,
+}
+
+impl LockDelay {
+    fn of(&mut self, who: Who) -> Option<&mut Tenure> {
+        self.newest.as_mut().filter(|tenure| tenure.who == who && tenure.ended.is_none())
+    }
+
+    fn succeed(&self, at: Instant, who: Who) -> Result<(), Breach> {
+        let Some(last) = self.newest.filter(|last| last.who != who && !last.clean) else {
+            return Ok(());
+        };
+        let delay = self.in_force.iter().rev().find(|(token, _)| *token == last.token);
+        let rate = self.rates.iter().rev().find(|(whose, _)| *whose == who);
+        let (Some((_, delay)), Some((_, rate))) = (delay, rate) else { return Ok(()) };
+        let real = delay.as_nanos() * 1_000_000 / u128::from(*rate);
+        let real = u64::try_from(real).unwrap_or(u64::MAX / 2);
+        let end = last.ended.map_or(last.until, |ended| ended.min(last.until));
+        if real > 0 && at + ROUNDING < end + real {
+            return Err(Breach::new(
+                Promise::LockDelay,
+                format!(
+                    "candidate {who} leads {} ns after the end of candidate {}'s unclean tenure; the \
+                     lock delay is {real} ns by its clock",
+                    at.saturating_sub(end),
+                    last.who
+                ),
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Check for LockDelay {
+    fn observe(&mut self, event: &Event<'_>) -> Result<(), Breach> {
+        match event.what {
+            What::Stood { who, rate } => self.rates.push((who, rate)),
+            What::Committed { record: Some(record), .. } => {
+                if self.in_force.last().is_none_or(|(token, _)| *token != record.token) {
+                    self.in_force.push((record.token, record.delay));
+                }
+            }
+            What::Elected { who, lease } => {
+                if !self.vandalised {
+                    self.succeed(event.at, who)?;
+                }
+                let (token, until) = (lease.token, lease.until);
+                self.newest = Some(Tenure { who, token, until, ended: None, clean: false });
+            }
+            What::Extended { who, lease } => {
+                if let Some(tenure) = self.of(who) {
+                    tenure.until = lease.until;
+                }
+            }
+            What::Lost { who, .. } | What::Crashed { who } => {
+                if let Some(tenure) = self.of(who) {
+                    tenure.ended = Some(event.at);
+                }
+            }
+            What::GaveUp { who } => {
+                if let Some(tenure) = self.of(who) {
+                    tenure.ended = Some(event.at);
+                    tenure.clean = true;
+                }
+            }
+            What::Vandalised => self.vandalised = true,
+            What::Committed { record: None, .. }
+            | What::MustStop { .. }
+            | What::WorkEnded { .. }
+            | What::Paused { .. }
+            | What::Learned { .. }
+            | What::Sent { .. }
+            | What::Over { .. } => {}
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,153 @@
+//! Simulation through the driver: the code that ships, from `campaign` down to the store's trait.
+//!
+//! tokio's clock stands still until nothing is left to do and then jumps to the next timer, so a minute of
+//! trouble takes milliseconds, and a seed always gives the same run. Each node has a clock of its own
+//! rate, a store that loses, delays and refuses, and may be paused or killed; what it does is what a
+//! program would do: campaign, work, resign, regain, end.
+//!
+//! The machines are simulated far more thoroughly by [`crate::simulator`]. What is looked for here is what
+//! the driver could do wrong around them: a mandate published too late or revoked too late, an answer
+//! given to the wrong machine, a wake-up forgotten.
+
+mod clock;
+mod network;
+mod node;
+mod referee;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use clock::SimulatedClock;
+use network::{Network, Weather};
+use node::Node;
+use referee::Referee;
+
+use crate::checkers::{Breach, Promise};
+use crate::rng::Rng;
+
+/// What came of one seed.
+#[derive(Debug)]
+pub struct Run {
+    /// Everything that happened, a line each.
+    pub trace: Vec<String>,
+    /// The first promise that was broken.
+    pub breach: Option<Breach>,
+    /// How many tenures there were.
+    pub tenures: u64,
+    /// How many of them were lost rather than given up.
+    pub losses: u64,
+}
+
+/// How far apart clocks may run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rates {
+    /// Within what the protocol allows.
+    Tolerated,
+    /// Beyond it: promises must be seen to break.
+    Beyond,
+}
+
+/// Runs one seed.
+///
+/// # Panics
+/// When no runtime can be built.
+#[must_use]
+pub fn simulate(seed: u64, rates: Rates) -> Run {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime without I/O needs nothing from the system");
+    runtime.block_on(world(seed, rates))
+}
+
+async fn world(seed: u64, rates: Rates) -> Run {
+    let mut world = World::new(seed, rates);
+    let end = tokio::time::Instant::now() + world.ttl * 25;
+    while tokio::time::Instant::now() < end && !world.referee.is_broken() {
+        let calm = Duration::from_millis(world.rng.between(20, 700));
+        tokio::time::sleep(calm).await;
+        world.mischief();
+    }
+    world.network.heal();
+    world.nodes.iter().for_each(Node::resume);
+    world.expect_recovery().await;
+    world.referee.finish()
+}
+
+struct World {
+    rng: Rng,
+    rates: Rates,
+    ttl: Duration,
+    network: Arc<Network>,
+    referee: Arc<Referee>,
+    nodes: Vec<Node>,
+}
+
+impl World {
+    fn new(seed: u64, rates: Rates) -> World {
+        let mut rng = Rng::new(seed);
+        let ttl = Duration::from_millis(rng.between(500, 3000));
+        let weather = Weather::draw(&mut rng, ttl);
+        let network = Network::new(weather, rng.next());
+        let referee = Arc::new(Referee::default());
+        referee.note(format!("seed {seed}: ttl {ttl:?}, {weather:?}"));
+        let mut world = World { rng, rates, ttl, network, referee, nodes: Vec::new() };
+        (0..world.rng.between(2, 4)).for_each(|_| world.start_node());
+        world
+    }
+
+    fn start_node(&mut self) {
+        let number = self.nodes.len() as u64;
+        let rate = match self.rates {
+            Rates::Tolerated => self.rng.between(1_000_000, 1_250_000),
+            Rates::Beyond if number.is_multiple_of(2) => 1_000_000,
+            Rates::Beyond => 2_400_000,
+        };
+        let (clock, seed) = (SimulatedClock::new(rate), self.rng.next());
+        let node = Node::start(number, clock, &self.network, &self.referee, self.ttl, seed);
+        self.nodes.push(node);
+    }
+
+    /// Something happens to a node, or to all of them.
+    fn mischief(&mut self) {
+        let number = self.rng.below(self.nodes.len() as u64);
+        let choice = self.rng.below(24);
+        let Some(node) = self.nodes.get(usize::try_from(number).unwrap_or(0)) else { return };
+        match choice {
+            0..=3 => {
+                let tenths = u32::try_from(self.rng.between(1, 30)).unwrap_or(1);
+                let span = self.ttl * tenths / 10;
+                self.referee.note(format!("node {number} is paused for {span:?}"));
+                node.pause(span);
+            }
+            4..=6 => self.network.cut(number),
+            7..=12 => self.network.heal_cuts(),
+            13 => {
+                self.referee.note("the store is away".into());
+                self.network.outage(true);
+            }
+            14..=17 => self.network.outage(false),
+            18 if !node.is_dead() => {
+                node.kill();
+                self.referee.buried(number);
+                self.start_node();
+            }
+            19 => node.end_election(self.rng.permille(300)),
+            20 => self.network.gossip(self.rng.permille(700)),
+            _ => {}
+        }
+    }
+
+    /// With every fault gone somebody must lead within the bound of the protocol.
+    async fn expect_recovery(&self) {
+        // R(T + J) for the wait, a poll, a lapse's jitter of up to T, an answer that is still under way
+        // for up to 3T, and work that winds down. Ended elections are created again within a ttl.
+        let bound = self.ttl * 12;
+        let led = tokio::time::timeout(bound, self.referee.somebody_leads()).await;
+        if led.is_err() {
+            let how = format!("nobody led within {bound:?}");
+            self.referee.breach(Breach::new(Promise::Recovery, how));
+        }
+    }
+}

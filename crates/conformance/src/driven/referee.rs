@@ -1,0 +1,113 @@
+//! Sees all mandates of a world, and says when two are valid at once.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tenure::Mandate;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::Run;
+use crate::checkers::{Breach, Promise};
+
+/// Sees everything at the moment it happens: the simulation's time stands still while it looks.
+#[derive(Debug)]
+pub(super) struct Referee {
+    began: Instant,
+    book: Mutex<Book>,
+    changed: watch::Sender<()>,
+}
+
+#[derive(Debug, Default)]
+struct Book {
+    trace: Vec<String>,
+    breach: Option<Breach>,
+    mandates: Vec<(u64, Mandate)>,
+    highest: u64,
+    tenures: u64,
+    losses: u64,
+}
+
+impl Default for Referee {
+    fn default() -> Referee {
+        Referee { began: Instant::now(), book: Mutex::default(), changed: watch::Sender::new(()) }
+    }
+}
+
+impl Referee {
+    pub(super) fn note(&self, line: String) {
+        let at = self.began.elapsed();
+        self.lock().trace.push(format!("{:>12} µs  {line}", at.as_micros()));
+    }
+
+    pub(super) fn breach(&self, breach: Breach) {
+        self.note(breach.to_string());
+        self.lock().breach.get_or_insert(breach);
+        self.changed.send_replace(());
+    }
+
+    pub(super) fn is_broken(&self) -> bool {
+        self.lock().breach.is_some()
+    }
+
+    /// A node was elected just now: nobody else may lead, and its token must be new.
+    ///
+    /// A tenure never comes back once it is over, so looking at the beginnings is enough.
+    pub(super) fn elected(&self, node: u64, mandate: &Mandate) {
+        let token = mandate.token();
+        self.note(format!("node {node} leads with token {token}"));
+        let (rival, highest) = {
+            let mut book = self.lock();
+            book.tenures += 1;
+            book.mandates.retain(|(_, mandate)| mandate.is_leader());
+            let rival = book.mandates.first().map(|(other, mandate)| (*other, mandate.token()));
+            let highest = book.highest;
+            book.highest = highest.max(token);
+            book.mandates.push((node, mandate.clone()));
+            (rival, highest)
+        };
+        // It may have been won and lost before anybody could look.
+        if let Some((other, theirs)) = rival.filter(|_| mandate.is_leader()) {
+            let how = format!(
+                "node {node} leads with token {token} while node {other} leads with token {theirs}"
+            );
+            self.breach(Breach::new(Promise::OneLeader, how));
+        }
+        if token <= highest {
+            let how = format!("token {token} follows token {highest}");
+            self.breach(Breach::new(Promise::Fencing, how));
+        }
+        self.changed.send_replace(());
+    }
+
+    pub(super) fn lost(&self, node: u64, mandate: &Mandate, why: &tenure::Loss) {
+        self.note(format!("node {node} must stop with token {}: {why:?}", mandate.token()));
+        self.lock().losses += 1;
+    }
+
+    /// A process is gone, and its mandates with it.
+    pub(super) fn buried(&self, node: u64) {
+        self.note(format!("node {node} is killed"));
+        self.lock().mandates.retain(|(holder, _)| *holder != node);
+    }
+
+    pub(super) async fn somebody_leads(&self) {
+        let mut changed = self.changed.subscribe();
+        loop {
+            let led = self.lock().mandates.iter().any(|(_, mandate)| mandate.is_leader());
+            if led || self.is_broken() {
+                return;
+            }
+            // The sender is ours, so this cannot fail.
+            let _ = changed.changed().await;
+        }
+    }
+
+    pub(super) fn finish(&self) -> Run {
+        let book = std::mem::take(&mut *self.lock());
+        Run { trace: book.trace, breach: book.breach, tenures: book.tenures, losses: book.losses }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

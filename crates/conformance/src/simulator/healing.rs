@@ -1,0 +1,130 @@
+//! Faults stop, and somebody leads soon: L2, and the end of every candidacy that was to end.
+//!
+//! # The bound
+//! The protocol promises failover within `R (T + D + J) + P` and two round trips of a *crash*. Clocks here
+//! run at real time or faster (rates 1 to 5/4), so what a candidate waits on its own clock never takes
+//! longer in real time, and R is 1. Counted from the moment Q at which everything that was under way when
+//! the faults stopped has arrived (messages of up to 3T, work that winds down, processes that start):
+//!
+//! - `Q`: a request that was lost just before is given up;
+//! - `P + P/2`: then a candidate polls, or rests half a poll after a failure, and reads;
+//! - `2 round trips`: somebody who is leaving, or confirms what a weak read showed, may rewrite the record
+//!   once more, which starts everybody's timer anew;
+//! - `T + D + J`: the record of a holder that is gone stands still; or a candidate that lapsed waits out a
+//!   jitter of at most T;
+//! - `B + T/50`: work of a candidacy that ended winds down, and its process stands again;
+//! - `2 round trips`: the claim, and its answer.
+//!
+//! T and D are the longest of any candidate's and of the record's, because the record's are in force.
+
+use std::time::Duration;
+
+use super::Rare;
+use super::clock::nanos;
+use super::mischief::Wish;
+use super::world::{Happening, World};
+use crate::checkers::Promise;
+use crate::history::Instant;
+
+/// What is known since faults stopped.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Healing {
+    /// Everything that was under way has arrived.
+    quiet: Option<Instant>,
+}
+
+impl World {
+    pub(super) fn heal(&mut self) {
+        self.note(|| "HEAL".to_owned());
+        self.healing = Some(Healing { quiet: None });
+        self.outage = false;
+        self.rejoin();
+        self.mend();
+        for node in 0..self.nodes.len() {
+            self.nodes[node].cut = false;
+            self.resume(node);
+            self.watch(node);
+        }
+        if self.is_ended() && self.rng.permille(500) {
+            self.send_outsider(Wish::Create);
+        }
+        let quiet = self.last_arrival(true).unwrap_or(self.now) - self.now;
+        self.schedule(quiet + 1, Happening::Quiet);
+    }
+
+    pub(super) fn quiet(&mut self) {
+        // Work may have been told to stop since, an outsider still be about to write what it decided on
+        // a late answer: that is under way too.
+        if let Some(last) = self.last_arrival(false) {
+            return self.schedule(last + 1 - self.now, Happening::Quiet);
+        }
+        self.note(|| "QUIET".to_owned());
+        if self.is_ended() {
+            // Whoever still waits to stand would only find that it is over.
+        } else {
+            for node in 0..self.nodes.len() {
+                self.stand(node);
+            }
+        }
+        self.healing = Some(Healing { quiet: Some(self.now) });
+        let bound = self.bound();
+        self.schedule(bound, Happening::Deadline);
+    }
+
+    fn bound(&self) -> u64 {
+        let record = self.document.current().map(|stored| &stored.record);
+        let ttl = record.map_or(Duration::ZERO, |record| record.ttl).max(self.swarm.longest_ttl());
+        let delay = self.swarm.delays.iter().flatten().max().copied().unwrap_or_default();
+        let delay = record.map_or(Duration::ZERO, |record| record.delay).max(delay);
+        let delay = record.and_then(|record| record.next_delay).unwrap_or_default().max(delay);
+        let of = |part: fn(&tenure::Timing, bool) -> Duration| {
+            let parts = self.swarm.timings.iter().map(|timing| part(timing, self.swarm.notified));
+            parts.max().unwrap_or_default()
+        };
+        let request = of(|timing, _| timing.request());
+        let poll = of(|timing, notified| timing.poll(notified));
+        let rest = of(|timing, _| timing.poll(false)) / 2;
+        let again = of(|timing, _| timing.grace()) + ttl / 50;
+        let waits = ttl + delay + ttl / 10 + poll + rest + request + again;
+        nanos(waits) + 4 * 2 * self.swarm.network.most
+    }
+
+    /// By now somebody must have led, or everybody must have left.
+    pub(super) fn deadline(&mut self) {
+        self.note(|| "DEADLINE".to_owned());
+        if self.is_ended() {
+            let standing = self.nodes.iter().find(|process| process.machine.is_some());
+            match standing {
+                Some(process) => {
+                    let how = format!("candidate {} never leaves an ended election", process.who);
+                    self.breaks(Promise::Recovery, how);
+                }
+                None => self.saw(Rare::HealedEnded),
+            }
+            return self.schedule(1, Happening::End);
+        }
+        if self.leader().is_none() {
+            let quiet = self.healing.and_then(|healing| healing.quiet).unwrap_or(0);
+            let how = format!("nobody leads {} ns after the last fault", self.now - quiet);
+            self.breaks(Promise::Recovery, how);
+        }
+        self.saw(Rare::HealedLed);
+        let more = nanos(self.swarm.longest_ttl()) * 3 / 2;
+        self.schedule(more, Happening::End);
+    }
+
+    /// Still somebody leads, and whoever was leaving has left.
+    pub(super) fn end(&mut self) {
+        self.note(|| "END".to_owned());
+        if !self.is_ended() && self.leader().is_none() {
+            self.breaks(Promise::Recovery, "a healthy leader was lost".to_owned());
+        }
+        for node in 0..self.nodes.len() {
+            let leaving = self.nodes[node].leaving;
+            if leaving.is_some_and(|since| since + self.longest_leave(node) < self.now) {
+                let how = format!("candidate {} never finishes leaving", self.nodes[node].who);
+                self.breaks(Promise::TruthfulOutcome, how);
+            }
+        }
+    }
+}

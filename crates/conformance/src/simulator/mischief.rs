@@ -1,0 +1,266 @@
+//! What goes wrong, and what people do, while a world is active.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use tenure::lease::machine::{Farewell, Input};
+use tenure::lease::mutant::Mutant;
+use tenure::lease::record::{Op, Record, State};
+use tenure::lease::ruling::{self, Ruling, Terms};
+use tenure::{CandidateId, Expect};
+
+use super::Rare;
+use super::clock::nanos;
+use super::network::Way;
+use super::node::Work;
+use super::swarm::Mischief;
+use super::world::{Happening, World};
+use crate::history::What;
+
+/// What an outsider wants.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Errand {
+    number: u64,
+    wish: Wish,
+    terms: Terms,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wish {
+    Create,
+    End,
+    Delete,
+}
+
+impl World {
+    pub(super) fn mischief(&mut self) {
+        if !self.faults() {
+            return;
+        }
+        let next = self.rng.below(self.swarm.pace * 2);
+        self.schedule(next, Happening::Mischief);
+        let mischief = *self.rng.pick(&self.swarm.mischiefs);
+        let node = self.victim();
+        let ttl = nanos(self.swarm.timings[node].ttl());
+        self.note(|| format!("MISCHIEF {mischief:?} n{node}"));
+        match mischief {
+            Mischief::Pause => self.pause(node, ttl, false),
+            Mischief::Suspend => self.pause(node, ttl, true),
+            Mischief::Crash => self.crash(node),
+            Mischief::Partition => self.partition(node, ttl),
+            Mischief::CutLeader => {
+                let leader = self.nodes.iter().position(|process| process.lease.is_some());
+                if let Some(leader) = leader {
+                    self.partition(leader, ttl);
+                }
+            }
+            Mischief::RecreateBehindLeader => {
+                let leader = self.nodes.iter().position(|process| process.lease.is_some());
+                if let Some(leader) = leader {
+                    self.partition(leader, ttl);
+                    self.send_outsider(Wish::End);
+                    let delay = self.delay(0, Way::Request) * 4;
+                    let errand = self.errand(Wish::Create);
+                    self.schedule(delay, Happening::OutsiderReads { errand });
+                }
+            }
+            Mischief::Outage => {
+                self.outage = true;
+                let over = self.rng.between(ttl / 10, ttl * 3 / 2);
+                self.schedule(over, Happening::OutageOver);
+            }
+            Mischief::Resign => self.resign(node, Farewell::Free),
+            Mischief::EndByHolder => self.resign(node, Farewell::End),
+            Mischief::Publish => {
+                let value = Bytes::copy_from_slice(&self.rng.next().to_le_bytes());
+                self.step(node, Input::Publish(value));
+            }
+            Mischief::ForceLoss => self.step(node, Input::ForceLoss),
+            Mischief::OutsiderCreate => self.send_outsider(Wish::Create),
+            Mischief::OutsiderEnd => self.send_outsider(Wish::End),
+            Mischief::OutsiderDelete => self.send_outsider(Wish::Delete),
+            Mischief::WallJump => {
+                let wall = self.rng.below(1 << 45);
+                self.nodes[node].clock.set_wall(wall);
+            }
+            Mischief::Batch => self.step(node, Input::Batch),
+            Mischief::Branch => {
+                if !self.document.is_isolated() {
+                    self.document.isolate();
+                    let over = self.rng.between(ttl / 10, 2 * ttl);
+                    self.schedule(over, Happening::Rejoin);
+                }
+            }
+            Mischief::Vandal => self.vandalise(),
+        }
+    }
+
+    /// Mostly the leader: that is where things hurt.
+    fn victim(&mut self) -> usize {
+        let any = usize::try_from(self.rng.below(self.nodes.len() as u64)).unwrap_or(0);
+        let leader = self.nodes.iter().position(|process| process.lease.is_some());
+        leader.filter(|_| self.rng.permille(500)).unwrap_or(any)
+    }
+
+    fn pause(&mut self, node: usize, ttl: u64, suspend: bool) {
+        if self.nodes[node].paused || self.nodes[node].machine.is_none() {
+            return;
+        }
+        let process = &mut self.nodes[node];
+        process.paused = true;
+        process.serial += 1;
+        process.timer = None;
+        if suspend {
+            process.clock.suspend(self.now);
+            if process.lease.is_some() {
+                self.saw(Rare::SuspendedLeader);
+            }
+        }
+        let span = self.rng.between(1000, ttl * 5 / 2);
+        self.schedule(span, Happening::Resume { node });
+        if self.mutant == Some(Mutant::HungMeansGone) {
+            for other in 0..self.nodes.len() {
+                self.watch_death(other);
+            }
+        }
+    }
+
+    pub(super) fn partition(&mut self, node: usize, ttl: u64) {
+        if self.nodes[node].cut {
+            return;
+        }
+        self.nodes[node].cut = true;
+        let span = self.rng.between(ttl / 20, ttl * 5 / 2);
+        self.schedule(span, Happening::Reconnect { node });
+    }
+
+    fn resign(&mut self, node: usize, farewell: Farewell) {
+        if self.nodes[node].paused || self.nodes[node].machine.is_none() {
+            return;
+        }
+        match self.nodes[node].work {
+            Work::Running { .. } => self.stop_work(node, Some(farewell)),
+            Work::Stopping { .. } => {}
+            Work::None if self.nodes[node].leaving.is_none() => self.release(node, farewell),
+            Work::None => {}
+        }
+    }
+
+    pub(super) fn send_outsider(&mut self, wish: Wish) {
+        let errand = self.errand(wish);
+        let delay = self.delay(0, Way::Request);
+        self.schedule(delay, Happening::OutsiderReads { errand });
+    }
+
+    fn errand(&mut self, wish: Wish) -> Errand {
+        self.errands += 1;
+        let longest = u64::try_from(self.swarm.longest_ttl().as_millis()).unwrap_or(1000);
+        let ttl = Duration::from_millis(self.rng.between(longest / 4, longest));
+        let delayed = self.swarm.delays.iter().any(Option::is_some);
+        let delay = (delayed && self.rng.permille(500))
+            .then(|| Duration::from_millis(self.rng.below(longest)));
+        Errand { number: self.errands, wish, terms: Terms { ttl, delay } }
+    }
+
+    pub(super) fn outsider_reads(&mut self, errand: Errand) {
+        if self.outage {
+            return;
+        }
+        let seen = self.read();
+        if seen.as_ref().is_some_and(|seen| seen.record.is_err()) {
+            return;
+        }
+        let found = seen.as_ref().and_then(|seen| seen.record.as_ref().ok());
+        // Ids of candidates are counted up from zero; no outsider's is among them.
+        let op = Op::new(&CandidateId::from_bits(u128::MAX), errand.number);
+        let ruling = match errand.wish {
+            Wish::Create => self.create(found, errand.terms, op),
+            Wish::End => ruling::end(found, errand.terms, op),
+            Wish::Delete => ruling::delete(found, op),
+        };
+        let Ruling::Write(record) = ruling else { return };
+        let expect = seen.map_or(Expect::Absent, |seen| Expect::At(seen.version));
+        let delay = self.delay(0, Way::Request);
+        self.schedule(delay, Happening::OutsiderWrites { errand, expect, record });
+    }
+
+    fn create(&self, found: Option<&Record>, terms: Terms, op: Op) -> Ruling {
+        let ruling = ruling::create(found, terms, op);
+        match ruling {
+            Ruling::Write(record) if record.holder().is_some() => {
+                Ruling::Write(match self.mutant {
+                    Some(Mutant::RecreateHandsOut) => {
+                        Record { state: State::Free { clean: true }, ..record }
+                    }
+                    Some(Mutant::RecreateShortensTtl) => Record { ttl: terms.ttl, ..record },
+                    _ => record,
+                })
+            }
+            Ruling::Write(_) | Ruling::Stands => ruling,
+        }
+    }
+
+    pub(super) fn outsider_writes(&mut self, errand: Errand, expect: &Expect, record: Record) {
+        if self.outage {
+            return;
+        }
+        if self.faults() && self.document.is_isolated() && self.rng.permille(500) {
+            // Nobody waits for the answer, so nobody learns that it never lasted.
+            self.document.write_isolated(expect, record, None);
+            return;
+        }
+        if !self.document.allows(expect) {
+            return;
+        }
+        if errand.wish == Wish::Create && record.holder().is_some() {
+            self.saw(Rare::RecreatedWithHolder);
+        }
+        self.note(|| format!("an outsider's {:?} is written", errand.wish));
+        let _ = self.document.commit(record, None);
+        self.committed();
+    }
+
+    pub(super) fn rejoin(&mut self) {
+        let had = self.document.isolated().is_some();
+        let may_last = self.rng.permille(300);
+        let lasting = self.document.rejoin(may_last && self.faults());
+        self.note(|| format!("the isolated primary is back: {} writes last", lasting.len()));
+        match (lasting.is_empty(), had) {
+            (false, _) => self.saw(Rare::BranchLasted),
+            (true, true) => self.saw(Rare::RolledBack),
+            (true, false) => {}
+        }
+        for stored in lasting {
+            self.document.adopt(stored);
+            self.committed();
+        }
+    }
+
+    pub(super) fn mend(&mut self) {
+        if self.document.mend() {
+            self.committed();
+        }
+    }
+
+    /// Breaks the one assumption about other people: nobody deletes records or puts old ones back.
+    fn vandalise(&mut self) {
+        if self.document.current().is_none() {
+            return;
+        }
+        self.tell(What::Vandalised);
+        if self.rng.permille(300) {
+            self.document.garble();
+            let ttl = nanos(self.swarm.longest_ttl());
+            let mended = self.rng.below(2 * ttl);
+            return self.schedule(mended, Happening::Mend);
+        }
+        let behind = usize::try_from(self.rng.between(1, 8)).unwrap_or(1);
+        match self.document.old(behind).cloned() {
+            Some(old) if self.rng.permille(700) => {
+                let _ = self.document.commit(old.record, None);
+            }
+            Some(_) | None => self.document.vanish(),
+        }
+        self.committed();
+    }
+}

@@ -1,0 +1,101 @@
+//! A deterministic discrete-event simulator over the machine that ships.
+//!
+//! One seed is one world: candidates with clocks of their own, a store, a network and a swarm of faults.
+//! Nothing in here reads a clock, starts a thread or depends on the order of a hash map, so a seed
+//! replays byte for byte. After a phase of mischief all faults stop, and somebody must lead soon.
+
+mod clock;
+mod healing;
+mod mischief;
+mod network;
+mod node;
+mod sometimes;
+mod store;
+mod swarm;
+mod world;
+
+use tenure::lease::mutant::Mutant;
+
+use crate::checkers::Breach;
+
+pub use sometimes::{Rare, Sometimes};
+pub use swarm::{Profile, Rates};
+
+/// What is simulated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The rule that is broken, if any.
+    pub mutant: Option<Mutant>,
+    /// How far clocks are apart.
+    pub rates: Rates,
+    /// Which part of the swarm the worlds are drawn from.
+    pub profile: Profile,
+    /// Whether to write down what happens.
+    pub trace: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { mutant: None, rates: Rates::WithinTolerance, profile: Profile::Any, trace: false }
+    }
+}
+
+impl Options {
+    /// A broken machine, in the worlds where it shows soonest.
+    #[must_use]
+    pub fn hunting(mutant: Mutant) -> Options {
+        let profile = Profile::hunting(mutant);
+        Options { mutant: Some(mutant), profile, ..Options::default() }
+    }
+}
+
+/// How one seed went.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// Which seed.
+    pub seed: u64,
+    /// The promise that was broken, if one was.
+    pub breach: Option<Breach>,
+    /// Which rare paths it took.
+    pub sometimes: Sometimes,
+    /// How many events there were.
+    pub events: u64,
+    /// What happened, if that was asked for.
+    pub trace: Vec<String>,
+}
+
+/// Simulates one seed.
+#[must_use]
+pub fn simulate(seed: u64, options: Options) -> Run {
+    world::World::new(seed, options).run()
+}
+
+/// What to print when a seed breaks a promise: everything that is needed to see it again.
+#[must_use]
+pub fn report(seed: u64, options: Options) -> String {
+    let run = simulate(seed, Options { trace: true, ..options });
+    let breach = run.breach.map_or_else(|| "none".to_owned(), |breach| breach.to_string());
+    let last = run.trace.len().saturating_sub(40);
+    format!(
+        "seed {seed} at commit {}, {options:?}\nbroken: {breach}\n{}\nreplay: cargo run --profile sim -p \
+         tenure-conformance --bin simulate -- --seed {seed} --trace{}\n",
+        commit(),
+        run.trace[last..].join("\n"),
+        options.mutant.map_or_else(String::new, |mutant| format!(" --mutant {mutant:?}")),
+    )
+}
+
+/// The commit this was built from, as far as git knows.
+#[must_use]
+pub fn commit() -> String {
+    let asked = std::process::Command::new("git")
+        .args(["rev-parse", "--short", "HEAD"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output();
+    match asked {
+        Ok(output) if output.status.success() => {
+            String::from_utf8_lossy(&output.stdout).trim().to_owned()
+        }
+        Ok(_) | Err(_) => "unknown".to_owned(),
+    }
+}

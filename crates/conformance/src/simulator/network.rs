@@ -1,0 +1,212 @@
+//! Requests and answers: late, lost, refused, or answered with something that is not so.
+
+use tenure::lease::machine::{Ask, Input, Seen};
+use tenure::lease::mutant::Mutant;
+use tenure::lease::record::{Record, RecordError};
+use tenure::{Durability, Expect, Fault, Put, Reads};
+
+use super::Rare;
+use super::clock::nanos;
+use super::store::Stored;
+use super::world::{Happening, World};
+use crate::history::{Instant, Who};
+
+/// A request on its way.
+#[derive(Clone, Debug)]
+pub(super) struct Request {
+    pub(super) ask: Ask,
+    /// When its sender gives it up, in real time.
+    pub(super) given_up: Instant,
+    pub(super) kind: Kind,
+}
+
+/// Which way a message goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    Request,
+    Answer,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Kind {
+    Read,
+    Write { expect: Expect, record: Box<Record>, durability: Durability },
+}
+
+impl World {
+    pub(super) fn send(&mut self, node: usize, request: Request) {
+        let who = self.nodes[node].who;
+        if self.faults() {
+            let network = &self.swarm.network;
+            let (lose, unavailable) = (network.lose_request, network.unavailable);
+            let denied = network.denied;
+            if self.nodes[node].cut || self.rng.permille(lose) {
+                self.note(|| format!("  n{node} {:?} is lost on its way", request.ask));
+                return;
+            }
+            if self.rng.permille(unavailable) {
+                return self.answer(node, who, &request, Err(Fault::Unavailable));
+            }
+            if self.rng.permille(denied) {
+                return self.answer(node, who, &request, Err(Fault::Denied));
+            }
+        }
+        let delay = self.delay(node, Way::Request);
+        self.schedule(delay, Happening::Arrive { node, who, request });
+    }
+
+    /// A request reaches the store.
+    pub(super) fn arrive(&mut self, node: usize, who: Who, request: Request) {
+        if self.outage {
+            // Whether it says so or not, it does nothing.
+            if self.rng.permille(500) {
+                self.answer(node, who, &request, Err(Fault::Unavailable));
+            }
+            return;
+        }
+        match &request.kind {
+            Kind::Read => {
+                let seen = self.read();
+                self.deliver(node, who, Input::Read(request.ask, Ok(seen)));
+            }
+            Kind::Write { expect, record, durability } => {
+                let outcome = self.write(who, &request, expect, record, *durability);
+                self.answer(node, who, &request, outcome);
+            }
+        }
+    }
+
+    fn write(
+        &mut self,
+        who: Who,
+        request: &Request,
+        expect: &Expect,
+        record: &Record,
+        durability: Durability,
+    ) -> Result<Put, Fault> {
+        if self.to_branch() {
+            let applied = self.document.write_isolated(expect, record.clone(), Some(who));
+            self.note(|| format!("  the isolated primary takes c{who}'s write: {applied}"));
+            // It waits for a majority that it cannot reach.
+            return if applied { Err(Fault::Indeterminate) } else { Ok(Put::Conflict) };
+        }
+        let blind = self.mutant == Some(Mutant::UnconditionalRenewal)
+            && durability == Durability::UntilPowerCut;
+        if !blind && !self.document.allows(expect) {
+            return Ok(Put::Conflict);
+        }
+        let version = self.document.commit(record.clone(), Some(who));
+        if self.now > request.given_up {
+            self.saw(Rare::LateApply);
+        }
+        self.committed();
+        if self.faults() {
+            let network = &self.swarm.network;
+            let (conflict, indeterminate) = (network.false_conflict, network.indeterminate);
+            if self.rng.permille(conflict) {
+                self.saw(Rare::FalseConflict);
+                return Ok(Put::Conflict);
+            }
+            if self.rng.permille(indeterminate) {
+                return Err(Fault::Indeterminate);
+            }
+        }
+        Ok(Put::Stored(version))
+    }
+
+    /// What a read at this moment shows.
+    pub(super) fn read(&mut self) -> Option<Seen> {
+        if let Some(version) = self.document.garbled() {
+            let says = "garbled by somebody".into();
+            let record = Err(RecordError::NotARecord { says });
+            return Some(Seen { version: version.clone(), record });
+        }
+        if self.to_branch() {
+            return self.document.isolated().map(seen);
+        }
+        if self.faults()
+            && self.swarm.reads == Reads::Weak
+            && self.rng.permille(self.swarm.network.stale_read)
+        {
+            let behind = self.rng.below((self.document.depth() as u64 + 1).min(6));
+            return self.document.old(usize::try_from(behind).unwrap_or(0)).map(seen);
+        }
+        self.document.current().map(seen)
+    }
+
+    fn to_branch(&mut self) -> bool {
+        self.document.is_isolated() && self.rng.permille(self.swarm.network.to_branch)
+    }
+
+    fn answer(&mut self, node: usize, who: Who, request: &Request, outcome: Result<Put, Fault>) {
+        let input = match request.kind {
+            Kind::Write { .. } => Input::Wrote(request.ask, outcome),
+            // A read has no other answers than its own, or that there is none.
+            Kind::Read => Input::Read(request.ask, outcome.map(|_| None)),
+        };
+        self.deliver(node, who, input);
+    }
+
+    fn deliver(&mut self, node: usize, who: Who, input: Input) {
+        if self.nodes[node].who != who {
+            return;
+        }
+        let lose = self.swarm.network.lose_answer;
+        if self.faults() && (self.nodes[node].cut || self.rng.permille(lose)) {
+            self.note(|| format!("  n{node} never hears {input:?}"));
+            return;
+        }
+        let delay = self.delay(node, Way::Answer);
+        self.schedule(delay, Happening::Deliver { node, who, input });
+    }
+
+    /// How long a message takes.
+    pub(super) fn delay(&mut self, node: usize, way: Way) -> u64 {
+        let network = &self.swarm.network;
+        let usual = self.rng.between(network.least, network.most);
+        if !self.faults() || network.only.is_some_and(|only| only != node) {
+            return usual;
+        }
+        let (slow, late) = match way {
+            Way::Request => (network.slow_request, network.late),
+            Way::Answer => (network.slow_answer, 0),
+        };
+        let timing = &self.swarm.timings[node];
+        let (request, ttl) = (nanos(timing.request()), nanos(timing.ttl()));
+        if self.rng.permille(network.very_slow) {
+            return self.rng.between(usual, 3 * ttl);
+        }
+        if self.rng.permille(late) {
+            return self.rng.between(request, request * 2);
+        }
+        if self.rng.permille(slow) {
+            return self.rng.between(usual, request.max(usual));
+        }
+        usual
+    }
+
+    /// Whether anything may still go wrong.
+    pub(super) fn faults(&self) -> bool {
+        self.healing.is_none()
+    }
+
+    /// A watch is told of what it has not seen, soon or never.
+    pub(super) fn watch(&mut self, node: usize) {
+        if !self.swarm.notified || self.nodes[node].hinted || self.nodes[node].cut {
+            return;
+        }
+        let Some(machine) = &self.nodes[node].machine else { return };
+        let Some(version) = machine.watching() else { return };
+        if self.shows(version) || (self.faults() && !self.rng.permille(self.swarm.network.hint)) {
+            return;
+        }
+        let who = self.nodes[node].who;
+        self.nodes[node].hinted = true;
+        let delay = self.delay(node, Way::Answer);
+        self.schedule(delay, Happening::Hint { node, who });
+    }
+}
+
+fn seen(stored: &Stored) -> Seen {
+    Seen { version: stored.version.clone(), record: Ok(stored.record.clone()) }
+}

@@ -1,0 +1,167 @@
+//! The store: one record, changed by compare-and-set, with an isolated primary on the weak kind.
+
+use tenure::lease::record::Record;
+use tenure::{Expect, Version};
+
+/// How many old versions a lagging replica may still show.
+const KEPT: usize = 24;
+
+/// One version of the record.
+#[derive(Clone, Debug)]
+pub(super) struct Stored {
+    pub(super) version: Version,
+    pub(super) record: Record,
+    /// The candidate that wrote it.
+    pub(super) by: Option<u32>,
+}
+
+/// What stands at the election's key.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Document {
+    /// What lasts, oldest first. `None` is absence.
+    committed: Vec<Option<Stored>>,
+    /// What an isolated primary has on top of `base`. None of it was ever acknowledged.
+    branch: Option<Branch>,
+    /// What is there makes no sense.
+    garbled: Option<Version>,
+    versions: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Branch {
+    base: Option<Version>,
+    writes: Vec<Stored>,
+}
+
+impl Document {
+    pub(super) fn current(&self) -> Option<&Stored> {
+        self.committed.last().and_then(Option::as_ref)
+    }
+
+    pub(super) fn version(&self) -> Option<&Version> {
+        self.current().map(|stored| &stored.version)
+    }
+
+    /// What a replica that lags `behind` versions shows.
+    pub(super) fn old(&self, behind: usize) -> Option<&Stored> {
+        let at = self.committed.len().checked_sub(behind + 1)?;
+        self.committed[at].as_ref()
+    }
+
+    pub(super) fn depth(&self) -> usize {
+        self.committed.len()
+    }
+
+    pub(super) fn allows(&self, expect: &Expect) -> bool {
+        self.garbled.is_none() && matches(self.version(), expect)
+    }
+
+    pub(super) fn garbled(&self) -> Option<&Version> {
+        self.garbled.as_ref()
+    }
+
+    /// Somebody overwrites the record with something else.
+    pub(super) fn garble(&mut self) {
+        let version = self.next_version();
+        self.garbled.get_or_insert(version);
+    }
+
+    /// Somebody puts the record back.
+    pub(super) fn mend(&mut self) -> bool {
+        let mended = self.garbled.take().is_some();
+        if let (true, Some(Stored { record, by, .. })) = (mended, self.current().cloned()) {
+            let _ = self.commit(record, by);
+        }
+        mended
+    }
+
+    pub(super) fn commit(&mut self, record: Record, by: Option<u32>) -> Version {
+        let version = self.next_version();
+        self.keep(Some(Stored { version: version.clone(), record, by }));
+        version
+    }
+
+    pub(super) fn vanish(&mut self) {
+        self.keep(None);
+    }
+
+    pub(super) fn isolate(&mut self) {
+        if self.branch.is_none() {
+            let base = self.version().cloned();
+            self.branch = Some(Branch { base, writes: Vec::new() });
+        }
+    }
+
+    pub(super) fn is_isolated(&self) -> bool {
+        self.branch.is_some()
+    }
+
+    /// What the isolated primary shows.
+    pub(super) fn isolated(&self) -> Option<&Stored> {
+        let branch = self.branch.as_ref()?;
+        branch.writes.last().or_else(|| {
+            let shows = |kept: &&Option<Stored>| {
+                kept.as_ref().map(|stored| &stored.version) == branch.base.as_ref()
+            };
+            self.committed.iter().rev().find(shows).and_then(Option::as_ref)
+        })
+    }
+
+    /// A write that reaches the isolated primary. It is never acknowledged; `false` is a conflict.
+    pub(super) fn write_isolated(
+        &mut self,
+        expect: &Expect,
+        record: Record,
+        by: Option<u32>,
+    ) -> bool {
+        let shown = self.isolated().map(|stored| stored.version.clone());
+        if !matches(shown.as_ref(), expect) {
+            return false;
+        }
+        let version = self.next_version();
+        if let Some(branch) = &mut self.branch {
+            branch.writes.push(Stored { version, record, by });
+        }
+        true
+    }
+
+    /// The isolated primary is back. Its writes last only if nothing was written elsewhere.
+    pub(super) fn rejoin(&mut self, may_last: bool) -> Vec<Stored> {
+        let Some(branch) = self.branch.take() else { return Vec::new() };
+        if !may_last || branch.base.as_ref() != self.version() {
+            return Vec::new();
+        }
+        branch.writes
+    }
+
+    /// What a version held, if it was not long ago.
+    pub(super) fn find(&self, version: &Version) -> Option<&Stored> {
+        let branch = self.branch.iter().flat_map(|branch| &branch.writes);
+        let mut known = self.committed.iter().flatten().rev().chain(branch);
+        known.find(|stored| stored.version == *version)
+    }
+
+    pub(super) fn adopt(&mut self, stored: Stored) {
+        self.keep(Some(stored));
+    }
+
+    fn keep(&mut self, stored: Option<Stored>) {
+        if self.committed.len() == KEPT {
+            self.committed.remove(0);
+        }
+        self.committed.push(stored);
+    }
+
+    fn next_version(&mut self) -> Version {
+        self.versions += 1;
+        Version::new(format!("v{}", self.versions))
+    }
+}
+
+fn matches(current: Option<&Version>, expect: &Expect) -> bool {
+    match (current, expect) {
+        (None, Expect::Absent) => true,
+        (Some(version), Expect::At(expected)) => version == expected,
+        (None, Expect::At(_)) | (Some(_), Expect::Absent) => false,
+    }
+}

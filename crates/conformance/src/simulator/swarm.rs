@@ -1,0 +1,326 @@
+//! Which faults a seed has, and how many of them.
+//!
+//! A swarm: each kind is switched on or off by the seed, and its rate drawn. Worlds in which everything
+//! fails at once hide what only shows when one thing fails and the rest works.
+
+use std::time::Duration;
+
+use tenure::lease::mutant::Mutant;
+use tenure::{Reads, Timing};
+
+use super::clock::REAL_RATE;
+use crate::rng::Rng;
+
+/// The rates of clocks that a world may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rates {
+    /// Within the tolerance, as the protocol asks.
+    WithinTolerance,
+    /// One machine's clock runs 1.6 times as fast as another's: the promise is off.
+    Beyond,
+}
+
+/// Which part of the swarm worlds are drawn from.
+///
+/// Every profile is part of [`Profile::Any`], so the sound machine is tried on all of them. A mutant that
+/// only one kind of world can show is hunted there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Profile {
+    /// All of it.
+    Any,
+    /// Clocks at the ends of the tolerance, messages just too late, and a leader that is cut off.
+    Tight,
+    /// Leaders that end their election, and outsiders that create it again at once.
+    Recreated,
+}
+
+impl Profile {
+    /// Where a broken rule shows soonest.
+    #[must_use]
+    pub fn hunting(mutant: Mutant) -> Profile {
+        match mutant {
+            Mutant::OpReused | Mutant::ObservedAtSend | Mutant::WindowFromAnswer => Profile::Tight,
+            Mutant::LeaseKeptWhileEnding => Profile::Recreated,
+            _ => Profile::Any,
+        }
+    }
+}
+
+/// What a world is like.
+#[derive(Clone, Debug)]
+pub(super) struct Swarm {
+    pub(super) reads: Reads,
+    pub(super) nodes: usize,
+    pub(super) timings: Vec<Timing>,
+    pub(super) delays: Vec<Option<Duration>>,
+    pub(super) rates: Vec<u64>,
+    pub(super) notified: bool,
+    pub(super) presence: bool,
+    /// How long the active phase lasts, in real time.
+    pub(super) active: u64,
+    /// How long it is from one mischief to the next, on average.
+    pub(super) pace: u64,
+    /// Which mischiefs there are, each as often as it is listed.
+    pub(super) mischiefs: Vec<Mischief>,
+    pub(super) network: Network,
+    pub(super) early_ticks: u32,
+    pub(super) slow_stop: u32,
+    /// A leader that was granted by a read is cut off at once: its lease is at its shortest.
+    pub(super) cut_after_read: u32,
+    /// Somebody creates an election again as soon as it has ended.
+    pub(super) recreate: u32,
+    /// The longest that a process whose candidacy is over waits before it stands again.
+    pub(super) away: u64,
+}
+
+/// Chances in a thousand, and spans in real nanoseconds.
+#[derive(Clone, Debug)]
+pub(super) struct Network {
+    pub(super) least: u64,
+    pub(super) most: u64,
+    /// Requests that take up to their time-out.
+    pub(super) slow_request: u32,
+    /// Answers that take up to a request's time-out.
+    pub(super) slow_answer: u32,
+    /// Requests that arrive just after their sender has given them up.
+    pub(super) late: u32,
+    /// Whom all this is about; everybody, if nobody is named.
+    pub(super) only: Option<usize>,
+    /// Up to three leases.
+    pub(super) very_slow: u32,
+    pub(super) lose_request: u32,
+    pub(super) lose_answer: u32,
+    pub(super) unavailable: u32,
+    pub(super) indeterminate: u32,
+    pub(super) denied: u32,
+    pub(super) false_conflict: u32,
+    pub(super) stale_read: u32,
+    pub(super) to_branch: u32,
+    pub(super) hint: u32,
+}
+
+/// What can be done to a world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mischief {
+    Pause,
+    Suspend,
+    Crash,
+    Partition,
+    Outage,
+    Resign,
+    EndByHolder,
+    Publish,
+    ForceLoss,
+    OutsiderEnd,
+    OutsiderCreate,
+    OutsiderDelete,
+    WallJump,
+    Batch,
+    Branch,
+    Vandal,
+    /// Cuts off whoever leads.
+    CutLeader,
+    /// The same, and outsiders end the election and create it again behind its back.
+    RecreateBehindLeader,
+}
+
+impl Swarm {
+    pub(super) fn draw(rng: &mut Rng, rates: Rates, profile: Profile) -> Swarm {
+        let vandal = rng.permille(40);
+        let reads = if vandal || rng.permille(500) { Reads::Linearizable } else { Reads::Weak };
+        let nodes = usize::try_from(rng.between(2, 5).min(rng.between(2, 5))).unwrap_or(2);
+        let base = *rng.pick(&[600, 1000, 2000, 5000, 15_000]);
+        let uneven = rng.permille(300);
+        let timings = (0..nodes).map(|_| timing(rng, base, uneven)).collect();
+        let delay = if rng.permille(350) { rng.between(1, base) } else { 0 };
+        let delays = (0..nodes)
+            .map(|_| match rng.below(3) {
+                _ if delay == 0 => None,
+                0 => Some(Duration::from_millis(rng.between(0, delay))),
+                1 => None,
+                _ => Some(Duration::from_millis(delay)),
+            })
+            .collect();
+        let t = base * 1_000_000;
+        let swarm = Swarm {
+            reads,
+            nodes,
+            timings,
+            delays,
+            rates: draw_rates(rng, nodes, rates),
+            notified: rng.permille(500),
+            presence: rng.permille(300),
+            active: rng.between(3 * t, 15 * t),
+            pace: rng.between(t / 5, 2 * t),
+            mischiefs: draw_mischiefs(rng, reads, vandal),
+            network: Network::draw(rng, t, reads),
+            early_ticks: if rng.permille(200) { 200 } else { 0 },
+            slow_stop: *rng.pick(&[0, 100, 400]),
+            cut_after_read: if rng.permille(250) { 300 } else { 0 },
+            recreate: if rng.permille(300) { 600 } else { 0 },
+            away: *rng.pick(&[t / 20, t / 2, 2 * t]),
+        };
+        match (profile, rng.below(20)) {
+            (Profile::Tight, _) | (Profile::Any, 0 | 1) => swarm.tight(rng, rates),
+            (Profile::Recreated, _) | (Profile::Any, 2) => swarm.recreated(),
+            (Profile::Any, _) => swarm,
+        }
+    }
+
+    /// A world in which an end is followed by a new beginning before its news have come round.
+    fn recreated(mut self) -> Swarm {
+        self.mischiefs = vec![Mischief::EndByHolder, Mischief::EndByHolder, Mischief::OutsiderEnd];
+        self.recreate = 1000;
+        self.away /= 10;
+        self.network.lose_answer = self.network.lose_answer.max(200);
+        self.network.slow_answer = self.network.slow_answer.max(200);
+        self
+    }
+
+    /// A world in which nothing fails but the one thing that brings two windows closest: clocks at the
+    /// ends of the tolerance, messages that arrive just too late, and a leader that is then cut off.
+    fn tight(self, rng: &mut Rng, rates: Rates) -> Swarm {
+        let nodes = self.nodes.min(3);
+        let timings = vec![self.timings[0]; nodes];
+        // Node 0 has the slowest clock, which makes the longest window; node 1 the fastest, which is
+        // the first to claim. What is late for the one helps, what is late for the other hurts.
+        let (only, slow_request, slow_answer, late) =
+            *rng.pick(&[(Some(0), 0, 600, 400), (Some(1), 600, 0, 0), (None, 200, 200, 100)]);
+        let mut network =
+            Network { slow_request, slow_answer, late, only, hint: 1000, ..self.network };
+        network.most = network.least * 4;
+        for off in [
+            &mut network.very_slow,
+            &mut network.lose_request,
+            &mut network.lose_answer,
+            &mut network.unavailable,
+            &mut network.indeterminate,
+            &mut network.denied,
+            &mut network.false_conflict,
+        ] {
+            *off = 0;
+        }
+        // A weak store never grants by a read, so a write that is late means nothing there.
+        let reads = if only == Some(0) { Reads::Linearizable } else { self.reads };
+        Swarm {
+            reads,
+            nodes,
+            timings,
+            delays: vec![None; nodes],
+            rates: extremes(rng, nodes, rates),
+            mischiefs: vec![Mischief::CutLeader],
+            network,
+            early_ticks: 0,
+            slow_stop: 0,
+            cut_after_read: 500,
+            recreate: 0,
+            ..self
+        }
+    }
+
+    pub(super) fn longest_ttl(&self) -> Duration {
+        self.timings.iter().map(Timing::ttl).max().unwrap_or_default()
+    }
+}
+
+impl Network {
+    fn draw(rng: &mut Rng, t: u64, reads: Reads) -> Network {
+        let weak = reads == Reads::Weak;
+        let mut maybe = |on: u32, most: u64| -> u32 {
+            if rng.permille(on) { u32::try_from(rng.between(1, most)).unwrap_or(0) } else { 0 }
+        };
+        let slow_request = maybe(500, 250);
+        let slow_answer = maybe(500, 250);
+        let late = maybe(300, 300);
+        let very_slow = maybe(400, 120);
+        let lose_request = maybe(400, 200);
+        let lose_answer = maybe(500, 300);
+        let unavailable = maybe(250, 150);
+        let indeterminate = maybe(250, 150);
+        let denied = maybe(60, 30);
+        let false_conflict = maybe(250, 150);
+        let stale_read = if weak { maybe(600, 400) } else { 0 };
+        let to_branch = if weak { maybe(700, 700) } else { 0 };
+        let hint = if maybe(700, 1) > 0 { 1000 } else { maybe(700, 900) };
+        let least = t / 20_000;
+        let spread = t / *rng.pick(&[50, 200, 2000]);
+        let most = least + rng.between(1, spread);
+        Network {
+            least,
+            most,
+            slow_request,
+            slow_answer,
+            late,
+            only: None,
+            very_slow,
+            lose_request,
+            lose_answer,
+            unavailable,
+            indeterminate,
+            denied,
+            false_conflict,
+            stale_read,
+            to_branch,
+            hint,
+        }
+    }
+}
+
+fn timing(rng: &mut Rng, base: u64, uneven: bool) -> Timing {
+    let millis = if uneven { rng.between(base / 2, base * 3 / 2) } else { base };
+    Timing::new(Duration::from_millis(millis)).expect("300 ms and more leave room")
+}
+
+fn draw_rates(rng: &mut Rng, nodes: usize, rates: Rates) -> Vec<u64> {
+    match rng.below(4) {
+        0 if rates == Rates::WithinTolerance => vec![REAL_RATE; nodes],
+        1 => (0..nodes).map(|_| rng.between(REAL_RATE, fastest(rates))).collect(),
+        _ => extremes(rng, nodes, rates),
+    }
+}
+
+/// Where there is no margin left.
+fn extremes(rng: &mut Rng, nodes: usize, rates: Rates) -> Vec<u64> {
+    let ends = [REAL_RATE, fastest(rates)];
+    (0..nodes).map(|node| ends.get(node).copied().unwrap_or_else(|| *rng.pick(&ends))).collect()
+}
+
+fn fastest(rates: Rates) -> u64 {
+    match rates {
+        Rates::WithinTolerance => REAL_RATE * 5 / 4,
+        Rates::Beyond => REAL_RATE * 8 / 5,
+    }
+}
+
+fn draw_mischiefs(rng: &mut Rng, reads: Reads, vandal: bool) -> Vec<Mischief> {
+    let mut drawn = vec![Mischief::Batch];
+    for (mischief, on, weight) in [
+        (Mischief::Pause, 350, 3),
+        (Mischief::Suspend, 250, 3),
+        (Mischief::Crash, 450, 3),
+        (Mischief::Partition, 400, 3),
+        (Mischief::Outage, 200, 1),
+        (Mischief::Resign, 400, 3),
+        (Mischief::EndByHolder, 150, 1),
+        (Mischief::Publish, 200, 1),
+        (Mischief::ForceLoss, 200, 2),
+        (Mischief::WallJump, 300, 2),
+        (Mischief::CutLeader, 350, 4),
+    ] {
+        if rng.permille(on) {
+            drawn.extend(std::iter::repeat_n(mischief, weight));
+        }
+    }
+    if rng.permille(300) {
+        drawn.extend([Mischief::OutsiderEnd, Mischief::OutsiderCreate, Mischief::OutsiderCreate]);
+        drawn.extend([Mischief::OutsiderDelete, Mischief::OutsiderCreate]);
+        drawn.extend([Mischief::RecreateBehindLeader, Mischief::RecreateBehindLeader]);
+    }
+    if reads == Reads::Weak && rng.permille(700) {
+        drawn.extend(std::iter::repeat_n(Mischief::Branch, 5));
+    }
+    if vandal {
+        drawn.extend([Mischief::Vandal, Mischief::Vandal]);
+    }
+    drawn
+}
