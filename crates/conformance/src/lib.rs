@@ -6,10 +6,12 @@
 //! - [`checkers`]: one promise each, watching a history.
 //! - [`model`]: all short histories of the same machine, one by one.
 //! - [`driven`]: the same through the driver, from `campaign` down to the store's trait.
+//! - [`fuzz`]: what the decoders must withstand.
 //! - [`rng`]: the randomness of a seed.
 
 pub mod checkers;
 pub mod driven;
+pub mod fuzz;
 pub mod history;
 pub mod model;
 pub mod rng;
