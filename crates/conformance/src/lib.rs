@@ -1,11 +1,11 @@
-//! How tenure is tested.
+//! How tenure is tested, and how a store of yours can be.
 //!
 //! - [`suite`]: the cases every store passes; [`conformance!`] makes them tests of yours.
 //! - [`simulator`]: worlds full of faults, one per seed, around the machine that ships.
+//! - [`driven`]: the same through the driver, from `campaign` down to the store's trait.
+//! - [`model`]: all short histories of the same machine, one by one.
 //! - [`history`]: what such a world looks like from outside.
 //! - [`checkers`]: one promise each, watching a history.
-//! - [`model`]: all short histories of the same machine, one by one.
-//! - [`driven`]: the same through the driver, from `campaign` down to the store's trait.
 //! - [`fuzz`]: what the decoders must withstand.
 //! - [`rng`]: the randomness of a seed.
 
