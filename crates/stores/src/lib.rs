@@ -1,1 +1,166 @@
-//! Placeholder.
+//! Opens a [`Backend`] by its URL.
+//!
+//! | URL | store | cargo feature |
+//! |---|---|---|
+//! | `file:///absolute/directory` | a directory of this machine; `?force=true` on any file system | `file` |
+//! | `memory:` | this process | `memory` |
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tenure_stores::OpenError> {
+//! let opened = tenure_stores::open("memory:", &Default::default()).await?;
+//! # let _ = opened.backend; Ok(()) }
+//! ```
+
+mod location;
+
+use std::path::PathBuf;
+#[cfg(target_os = "linux")]
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure::{Backend, StoreError};
+
+pub use location::{Location, UrlError, holds_credentials, parse};
+
+/// How a store is opened.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct OpenOptions {
+    /// A request to the store is given up after this time.
+    pub request: Duration,
+}
+
+impl OpenOptions {
+    /// The same, with requests that end within this time: [`tenure::Timing::request`].
+    #[must_use]
+    pub fn with_request(mut self, request: Duration) -> OpenOptions {
+        self.request = request;
+        self
+    }
+}
+
+impl Default for OpenOptions {
+    fn default() -> OpenOptions {
+        OpenOptions { request: tenure::Timing::default().request() }
+    }
+}
+
+/// A store that was opened.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Opened {
+    /// What elections are held on.
+    pub backend: Backend,
+    /// This process's proof of life, where the store has one: a supervisor shares it with others.
+    #[cfg(target_os = "linux")]
+    pub presence: Option<Arc<tenure::file::FilePresence>>,
+}
+
+/// Why a store could not be opened. Never shows credentials.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The URL is malformed.
+    #[error("the store's URL is refused: {0}")]
+    Url(#[from] UrlError),
+    /// The store exists, but not in this build.
+    #[error("the store `{scheme}:` is not built into this program; built in: {}", built_in())]
+    NotBuiltIn {
+        /// What the URL begins with.
+        scheme: &'static str,
+    },
+    /// There is no place for the embedded store.
+    #[error(
+        "no place for the embedded store: neither XDG_STATE_HOME nor HOME is an absolute path; \
+         name a store, such as file:///var/lib/tenure"
+    )]
+    NoHome,
+    /// The store does not serve.
+    #[error("opening the store")]
+    Store(#[from] StoreError),
+}
+
+/// Opens a store by its URL.
+///
+/// # Errors
+/// [`OpenError`] says whether the URL, this build or the store is at fault.
+///
+/// # Cancel safety
+/// Cancel safe.
+pub async fn open(url: &str, options: &OpenOptions) -> Result<Opened, OpenError> {
+    open_at(&parse(url)?, options).await
+}
+
+/// Opens a store by its parsed URL.
+///
+/// # Errors
+/// As for [`open`].
+///
+/// # Cancel safety
+/// Cancel safe.
+pub async fn open_at(location: &Location, options: &OpenOptions) -> Result<Opened, OpenError> {
+    match location {
+        Location::Memory => memory(),
+        Location::File { directory, force } => file(directory, *force, options),
+        Location::Later { scheme } => Err(OpenError::NotBuiltIn { scheme }),
+    }
+}
+
+/// Where the embedded store of this user is: `$XDG_STATE_HOME/tenure`, or `~/.local/state/tenure`.
+///
+/// # Errors
+/// [`OpenError::NoHome`] when the environment names neither.
+pub fn embedded() -> Result<Location, OpenError> {
+    let absolute = |name: &str| {
+        std::env::var_os(name).map(PathBuf::from).filter(|directory| directory.is_absolute())
+    };
+    let state = absolute("XDG_STATE_HOME")
+        .or_else(|| absolute("HOME").map(|home| home.join(".local/state")))
+        .ok_or(OpenError::NoHome)?;
+    Ok(Location::File { directory: state.join("tenure"), force: false })
+}
+
+/// The schemes of this build, as text.
+#[must_use]
+pub fn built_in() -> String {
+    let file = cfg!(all(feature = "file", target_os = "linux")).then_some("file:///DIRECTORY");
+    let memory = cfg!(feature = "memory").then_some("memory:");
+    [file, memory].into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(feature = "memory")]
+fn memory() -> Result<Opened, OpenError> {
+    Ok(Opened {
+        backend: Backend::memory(),
+        #[cfg(target_os = "linux")]
+        presence: None,
+    })
+}
+
+#[cfg(not(feature = "memory"))]
+fn memory() -> Result<Opened, OpenError> {
+    Err(OpenError::NotBuiltIn { scheme: "memory" })
+}
+
+#[cfg(all(feature = "file", target_os = "linux"))]
+fn file(
+    directory: &std::path::Path,
+    force: bool,
+    options: &OpenOptions,
+) -> Result<Opened, OpenError> {
+    use tenure::file::{FileOptions, FileStore};
+    let options = FileOptions {
+        request: options.request,
+        force_file_system: force,
+        ..FileOptions::default()
+    };
+    let store = FileStore::open(directory, options)?;
+    let presence = store.presence();
+    let backend = Backend::new(Arc::new(store)).with_presence(presence.clone());
+    Ok(Opened { backend, presence: Some(presence) })
+}
+
+#[cfg(not(all(feature = "file", target_os = "linux")))]
+fn file(_: &std::path::Path, _: bool, _: &OpenOptions) -> Result<Opened, OpenError> {
+    Err(OpenError::NotBuiltIn { scheme: "file" })
+}

@@ -78,7 +78,8 @@ fn many(args: &Args) -> ExitCode {
                     losses.fetch_add(run.losses, Ordering::Relaxed);
                     if run.breach.is_some() {
                         next.store(end, Ordering::Relaxed);
-                        let mut broken = broken.lock().expect("no thread panics while it holds this");
+                        let mut broken =
+                            broken.lock().expect("no thread panics while it holds this");
                         broken.get_or_insert((seed, run));
                         return;
                     }

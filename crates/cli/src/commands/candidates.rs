@@ -1,0 +1,75 @@
+//! `tenure candidates`
+
+use std::process::ExitCode;
+use std::time::{Duration, UNIX_EPOCH};
+
+use serde::Serialize;
+use tenure::{ElectionState, Registered};
+
+use crate::args::Candidates;
+use crate::exit::{self, Ending};
+use crate::session::Session;
+use crate::show::{self, Colour, ValueJson, paint};
+
+#[derive(Serialize)]
+struct Listed {
+    election: String,
+    candidates: Vec<Listing>,
+}
+
+#[derive(Serialize)]
+struct Listing {
+    id: String,
+    name: String,
+    #[serde(flatten)]
+    value: ValueJson,
+    since_ms: u64,
+    leads: bool,
+    stale: bool,
+}
+
+pub(crate) async fn candidates(session: &Session, wanted: &Candidates) -> Ending {
+    let opened = session.open().await?;
+    let election = session.election(&opened.backend, &wanted.target.election)?;
+    let standing = election.standing().await?;
+    if standing.state == ElectionState::Missing {
+        session.print(&standing, &opened.backend)?;
+        return Ok(ExitCode::from(exit::NOT_LED));
+    }
+    let found = election.candidates().await?;
+    let leader = standing.leader.filter(|_| standing.state == ElectionState::Led);
+    let leads =
+        |candidate: &Registered| leader.as_ref().is_some_and(|leader| leader.id == candidate.id);
+    if session.json {
+        let candidates = found.iter().map(|candidate| Listing {
+            id: candidate.id.to_string(),
+            name: candidate.name.to_string(),
+            value: ValueJson::of(&candidate.value),
+            since_ms: candidate.since,
+            leads: leads(candidate),
+            stale: candidate.stale,
+        });
+        let candidates = candidates.collect();
+        show::print_json(&Listed { election: election.name().to_string(), candidates })?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let name = |candidate: &Registered| show::escape(&candidate.name);
+    let width = found.iter().map(|found| name(found).chars().count()).max().unwrap_or(0);
+    for candidate in &found {
+        let part = match (leads(candidate), candidate.stale) {
+            (true, _) => paint(Colour::Green, "leads"),
+            (false, true) => paint(Colour::Dim, "stale"),
+            (false, false) => "     ".into(),
+        };
+        let since = UNIX_EPOCH.checked_add(Duration::from_millis(candidate.since));
+        // A time beyond the calendar makes the formatter fail.
+        let since = since.filter(|_| candidate.since < 250_000_000_000_000);
+        let since = since.map_or_else(String::new, |since| {
+            format!("  since {}", humantime::format_rfc3339_seconds(since))
+        });
+        let value = show::value(&candidate.value);
+        let gap = if value.is_empty() { "" } else { "  " };
+        show::print(format_args!("{:width$}  {part}{since}{gap}{value}", name(candidate)))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

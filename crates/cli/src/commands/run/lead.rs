@@ -1,0 +1,218 @@
+//! The time in which CMD runs.
+
+use std::io::ErrorKind;
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use rustix::process::Signal;
+use tenure::file::WorkFile;
+use tenure::{Loss, Mandate};
+
+use crate::signals::{Asked, Signals};
+use crate::supervise::{BootTime, Event, Guardian, Status, Work};
+
+/// How much later than ordered a guardian may have killed, before it counts as hung.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// A renewal that gains less is none.
+const LEAST_GAIN: Duration = Duration::from_millis(1);
+
+/// What leading needs.
+pub(super) struct Lead<'a> {
+    pub(super) mandate: Mandate,
+    pub(super) grace: Duration,
+    pub(super) environment: Vec<(String, String)>,
+    pub(super) signals: &'a mut Signals,
+}
+
+/// How it went. Nothing of CMD is left.
+#[derive(Debug)]
+pub(super) struct Led {
+    pub(super) cause: Cause,
+    /// How CMD ended, if it ever ran.
+    pub(super) status: Option<Status>,
+    /// Why CMD could not be run, and the exit code that says so.
+    pub(super) refused: Option<(u8, String)>,
+}
+
+/// Why CMD ended.
+#[derive(Debug)]
+pub(super) enum Cause {
+    /// By itself.
+    Itself,
+    /// The user asked for it.
+    Interrupted,
+    /// The user asked for somebody else to lead.
+    SteppedDown,
+    /// The leadership was lost.
+    Lost(Loss),
+    /// The guardian died or hung.
+    GuardianFailed,
+}
+
+/// What has been decided so far.
+#[derive(Debug)]
+struct Course {
+    led: Led,
+    /// Until when the guardian knows the lease to be proven.
+    until: BootTime,
+    /// When the guardian must have killed the tree, once it was ordered to.
+    dead_by: Option<BootTime>,
+    /// Whether the user has interrupted before.
+    interrupted: bool,
+    /// Whether the leadership is over, whatever else had been decided by then.
+    lost: bool,
+}
+
+impl Lead<'_> {
+    /// Runs CMD until it ends or must end. When this returns, nothing of it is left.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: the tree may live.
+    pub(super) async fn run(mut self, mut guardian: Guardian, work: Option<&WorkFile>) -> Led {
+        let led = Led { cause: Cause::Itself, status: None, refused: None };
+        let until = self.until();
+        let mut course = Course { led, until, dead_by: None, interrupted: false, lost: false };
+        let environment = std::mem::take(&mut self.environment);
+        let file = work.map(WorkFile::descriptor);
+        let work = Work { environment, until, grace: self.grace, file };
+        let healthy =
+            guardian.start(work).is_ok() && self.oversee(&mut guardian, &mut course).await;
+        if !healthy {
+            course.led.cause = Cause::GuardianFailed;
+        }
+        // Reaps the guardian; kills it, and what is left, if it failed.
+        guardian.dismiss().await;
+        course.led
+    }
+
+    /// Whether the guardian has done its duty.
+    async fn oversee(&mut self, guardian: &mut Guardian, course: &mut Course) -> bool {
+        let mandate = self.mandate.clone();
+        loop {
+            let hung = tokio::time::sleep(self.latest(course).remaining());
+            let ordered = tokio::select! {
+                // What has happened comes before what is due: this process may have slept.
+                biased;
+                event = guardian.event() => match course.learn(event) {
+                    ControlFlow::Continue(()) => Ok(()),
+                    ControlFlow::Break(healthy) => return healthy,
+                },
+                loss = mandate.lost(), if !course.lost => self.lose(guardian, course, loss),
+                () = mandate.renewed(), if !course.lost => Ok(()),
+                asked = self.signals.next() => self.obey(guardian, course, asked),
+                () = hung => match self.is_hung(guardian, course) {
+                    ControlFlow::Continue(()) => Ok(()),
+                    ControlFlow::Break(healthy) => return healthy,
+                },
+            };
+            if let Err(error) = ordered.and_then(|()| self.pass_on_renewal(guardian, course))
+                && error.kind() != ErrorKind::BrokenPipe
+            {
+                // It does not read. Of one that is gone the next event tells more.
+                return false;
+            }
+        }
+    }
+
+    /// Looks twice before it gives up on the guardian: tokio's clock stands still while the machine
+    /// sleeps, and a process that was stopped hears of timers before it hears of sockets.
+    fn is_hung(&self, guardian: &mut Guardian, course: &mut Course) -> ControlFlow<bool> {
+        match guardian.event().now_or_never() {
+            Some(event) => course.learn(event),
+            None if self.latest(course).has_passed() => ControlFlow::Break(false),
+            None => ControlFlow::Continue(()),
+        }
+    }
+
+    /// When this process must see to the tree itself.
+    fn latest(&self, course: &Course) -> BootTime {
+        let lease = course.until.before(self.grace / 8);
+        course.dead_by.map_or(lease, |dead_by| dead_by.min(lease))
+    }
+
+    fn pass_on_renewal(&self, guardian: &Guardian, course: &mut Course) -> std::io::Result<()> {
+        let until = self.until();
+        if until <= course.until.after(LEAST_GAIN) {
+            return Ok(());
+        }
+        course.until = until;
+        guardian.renewed(until)
+    }
+
+    /// Until when the lease is proven. The clock is read first: a pause in between must not add to it.
+    fn until(&self) -> BootTime {
+        let now = BootTime::now();
+        now.after(self.mandate.remaining())
+    }
+
+    fn lose(&self, guardian: &Guardian, course: &mut Course, loss: Loss) -> std::io::Result<()> {
+        course.lost = true;
+        let at_the_latest = course.until.before(self.grace / 4);
+        // The lease still lasts for the stop budget, or is left to run out by whoever ended it.
+        let kill_at = if matches!(loss, Loss::Expired | Loss::Ended) {
+            at_the_latest.min(BootTime::now().after(self.grace))
+        } else {
+            // Somebody else may lead already.
+            BootTime::PAST
+        };
+        if matches!(course.led.cause, Cause::Itself) && course.led.status.is_none() {
+            course.led.cause = Cause::Lost(loss);
+        }
+        stop(guardian, course, Signal::TERM, kill_at)
+    }
+
+    fn obey(&self, guardian: &Guardian, course: &mut Course, asked: Asked) -> std::io::Result<()> {
+        let gracefully = BootTime::now().after(self.grace);
+        match asked {
+            Asked::Stop(signal) => {
+                let again = std::mem::replace(&mut course.interrupted, true);
+                if matches!(course.led.cause, Cause::Itself | Cause::SteppedDown) {
+                    course.led.cause = Cause::Interrupted;
+                }
+                if again && signal == Signal::INT {
+                    return stop(guardian, course, Signal::KILL, BootTime::PAST);
+                }
+                stop(guardian, course, signal, gracefully)
+            }
+            Asked::StepDown => {
+                if matches!(course.led.cause, Cause::Itself) {
+                    course.led.cause = Cause::SteppedDown;
+                }
+                stop(guardian, course, Signal::TERM, gracefully)
+            }
+            Asked::PassOn(signal) | Asked::Mention(signal) => guardian.signal(signal),
+        }
+    }
+}
+
+impl Course {
+    /// Takes note of an event. Breaks when nothing is left to oversee: well, or because the guardian
+    /// failed.
+    fn learn(&mut self, event: Event) -> ControlFlow<bool> {
+        match event {
+            Event::Started(pid) => tracing::info!(?pid, "CMD runs"),
+            Event::Failed(code, why) => self.led.refused = Some((code, why)),
+            Event::Exited(status) => self.led.status = Some(status),
+            Event::TreeDead { overdue } => {
+                if overdue && matches!(self.led.cause, Cause::Itself) {
+                    self.led.cause = Cause::Lost(Loss::Expired);
+                }
+                return ControlFlow::Break(true);
+            }
+            Event::GuardianDied => return ControlFlow::Break(false),
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+fn stop(
+    guardian: &Guardian,
+    course: &mut Course,
+    signal: Signal,
+    kill_at: BootTime,
+) -> std::io::Result<()> {
+    let dead_by = kill_at.max(BootTime::now()).after(PATIENCE);
+    course.dead_by = Some(course.dead_by.map_or(dead_by, |earlier| earlier.min(dead_by)));
+    guardian.stop(signal, kill_at)
+}

@@ -1,0 +1,49 @@
+//! `tenure watch`
+
+use std::process::ExitCode;
+
+use futures_util::StreamExt;
+use tenure::{ElectionState, Error, Fault};
+
+use crate::args::Watch;
+use crate::exit::{self, Ending};
+use crate::session::Session;
+use crate::show;
+use crate::signals::{Asked, Signals};
+
+pub(crate) async fn watch(session: &Session, wanted: &Watch) -> Ending {
+    let opened = session.open().await?;
+    let election = session.election(&opened.backend, &wanted.target.election)?;
+    // A store that does not serve now is a failure; one that stops serving later is waited for.
+    election.standing().await?;
+    let mut observer = election.observe()?;
+    let mut signals = Signals::listen()?;
+    loop {
+        let seen = tokio::select! {
+            seen = observer.next() => seen,
+            asked = signals.next() => match asked {
+                Asked::Stop(_) | Asked::PassOn(_) => return Ok(ExitCode::SUCCESS),
+                Asked::Mention(_) | Asked::StepDown => continue,
+            },
+        };
+        match seen {
+            None => return Err(Error::Stopped.into()),
+            Some(Ok(standing)) => {
+                session.print(&standing, &opened.backend)?;
+                if standing.state == ElectionState::Ended {
+                    return Ok(ExitCode::from(exit::NOT_LED));
+                }
+            }
+            Some(Err(error)) if passes(&error) => show::say(&show::chain(&error.into())),
+            Some(Err(error)) => return Err(error.into()),
+        }
+    }
+}
+
+/// Whether waiting may help: the store may answer again, and somebody may put the record right.
+fn passes(error: &Error) -> bool {
+    if let Error::Store(error) = error {
+        return matches!(error.fault, Fault::Unavailable | Fault::Indeterminate);
+    }
+    matches!(error, Error::Record { .. })
+}

@@ -1,0 +1,82 @@
+//! What the user asks of a running `tenure` by signals.
+
+use std::io;
+
+use rustix::process::Signal;
+use tokio::signal::unix::{self, SignalKind};
+
+/// What a signal asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// Stop the work and leave.
+    Stop(Signal),
+    /// Pass it on to the work; leave if there is none.
+    PassOn(Signal),
+    /// Nothing, unless there is work to pass it on to.
+    Mention(Signal),
+    /// Let others lead, and stand again.
+    StepDown,
+}
+
+const HEARD: [Asked; 7] = [
+    Asked::Stop(Signal::TERM),
+    Asked::Stop(Signal::INT),
+    Asked::PassOn(Signal::HUP),
+    Asked::PassOn(Signal::QUIT),
+    Asked::Mention(Signal::USR2),
+    Asked::Mention(Signal::WINCH),
+    Asked::StepDown,
+];
+
+/// The signals of this process, from now on.
+#[derive(Debug)]
+pub(crate) struct Signals(Vec<(Asked, unix::Signal)>);
+
+impl Signals {
+    /// Listens for them, but for those that this process was started to ignore (`nohup`): CMD is to
+    /// ignore them too, and would not if we had a handler.
+    ///
+    /// # Errors
+    /// When the runtime cannot listen.
+    pub(crate) fn listen() -> io::Result<Signals> {
+        let ignored = ignored();
+        HEARD
+            .into_iter()
+            .filter(|asked| ignored >> (asked.number() - 1) & 1 == 0)
+            .map(|asked| Ok((asked, unix::signal(SignalKind::from_raw(asked.number()))?)))
+            .collect::<io::Result<_>>()
+            .map(Signals)
+    }
+
+    /// The next one.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(crate) async fn next(&mut self) -> Asked {
+        std::future::poll_fn(|context| {
+            for (asked, signal) in &mut self.0 {
+                if let std::task::Poll::Ready(Some(())) = signal.poll_recv(context) {
+                    return std::task::Poll::Ready(*asked);
+                }
+            }
+            std::task::Poll::Pending
+        })
+        .await
+    }
+}
+
+impl Asked {
+    fn number(self) -> i32 {
+        match self {
+            Asked::Stop(signal) | Asked::PassOn(signal) | Asked::Mention(signal) => signal.as_raw(),
+            Asked::StepDown => Signal::USR1.as_raw(),
+        }
+    }
+}
+
+/// The signals this process ignores, one bit each.
+fn ignored() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}

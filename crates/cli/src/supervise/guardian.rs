@@ -1,0 +1,378 @@
+//! The guardian: starts CMD, and sees to it that nothing of it outlives the lease.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::{SigSet, Signal as Blocked};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitStatus, getpid, kill_process_group, set_child_subreaper};
+
+use super::boot::{BootTime, BootTimer};
+use super::channel::{Inbox, send};
+use super::message::{Order, Refusal, Report, Status};
+use super::tree::{self, Left};
+use super::{STAGE, THIS_PROGRAM};
+use crate::exit;
+
+/// How much later than the supervisor the guardian stops the tree on time. Whoever is first decides
+/// why it was stopped, and the supervisor knows more.
+const COURTESY: Duration = Duration::from_millis(20);
+/// The pauses between two attempts to kill what is left: the first, and the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+
+/// Guards CMD: `__guardian CMD ARGUMENTS…`, with the supervisor's socket as standard input.
+pub(crate) fn guard(command: impl Iterator<Item = OsString>) -> ExitCode {
+    match Guard::new(command.collect()).and_then(Guard::run) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // The supervisor notices the end of the socket and kills what there is.
+            eprintln!("tenure: the guardian failed: {error}");
+            ExitCode::from(exit::FAILURE)
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Guard {
+    command: Vec<OsString>,
+    signals: SignalFd,
+    timer: BootTimer,
+    /// `None` once the supervisor is dead.
+    supervisor: Option<UnixStream>,
+    inbox: Inbox,
+    /// Never looked at: it is open as long as this process lives.
+    _presence: Option<OwnedFd>,
+    stdin: Option<OwnedFd>,
+    phase: Phase,
+    lease: Option<Lease>,
+    stopping: Option<Stopping>,
+    overdue: bool,
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// There is no child yet.
+    Waiting,
+    /// The child exists and is about to become CMD.
+    Staged { child: Pid, stage: UnixStream, answers: Inbox, work: Option<OwnedFd> },
+    /// CMD runs.
+    Running { child: Pid },
+    /// CMD has ended, or has never begun; others may be left.
+    Emptying,
+}
+
+#[derive(Debug)]
+struct Lease {
+    until: BootTime,
+    grace: Duration,
+}
+
+#[derive(Debug)]
+struct Stopping {
+    kill_at: BootTime,
+    /// When to kill again, in case some process was born meanwhile.
+    next: BootTime,
+    pause: Duration,
+}
+
+impl Guard {
+    fn new(command: Vec<OsString>) -> io::Result<Guard> {
+        // Reached by everything below CMD that loses its parent.
+        set_child_subreaper(Some(getpid()))?;
+        // Only for `ps`; without it the name would be "exe".
+        let _ = rustix::thread::set_name(c"tenure-guardian");
+        // A signal meant for the whole service must not kill its guard: the supervisor decides.
+        let mut held: SigSet = [
+            Blocked::SIGCHLD,
+            Blocked::SIGTERM,
+            Blocked::SIGINT,
+            Blocked::SIGHUP,
+            Blocked::SIGQUIT,
+            Blocked::SIGUSR1,
+            Blocked::SIGUSR2,
+            Blocked::SIGALRM,
+        ]
+        .into_iter()
+        .collect();
+        let signals = SignalFd::with_flags(&held, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+        // It talks to a terminal that is not its own.
+        held.add(Blocked::SIGTTOU);
+        held.add(Blocked::SIGTSTP);
+        held.thread_block()?;
+        Ok(Guard {
+            command,
+            signals,
+            timer: BootTimer::new()?,
+            supervisor: Some(UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?)),
+            inbox: Inbox::default(),
+            _presence: None,
+            stdin: None,
+            phase: Phase::Waiting,
+            lease: None,
+            stopping: None,
+            overdue: false,
+        })
+    }
+
+    fn run(mut self) -> io::Result<()> {
+        // Standard input is the socket, and a second copy of it: only one may be left, for the end
+        // of the other side to be the end.
+        let nothing = std::fs::File::open("/dev/null")?;
+        rustix::stdio::dup2_stdin(&nothing)?;
+        loop {
+            self.wait()?;
+            self.take_orders()?;
+            self.take_answers()?;
+            while let Ok(Some(_)) = self.signals.read_signal() {}
+            let left = self.reap()?;
+            match self.phase {
+                Phase::Waiting if self.supervisor.is_none() => return Ok(()),
+                Phase::Waiting => {}
+                Phase::Emptying if left == Left::None => {
+                    self.report(&Report::TreeDead { overdue: self.overdue });
+                    return Ok(());
+                }
+                Phase::Staged { .. } | Phase::Running { .. } | Phase::Emptying => self.enforce(),
+            }
+        }
+    }
+
+    fn wait(&mut self) -> io::Result<()> {
+        self.timer.set(self.wake_at())?;
+        let mut watched = vec![
+            PollFd::new(&self.signals, PollFlags::IN),
+            PollFd::new(&self.timer, PollFlags::IN),
+        ];
+        watched.extend(self.supervisor.iter().map(|socket| PollFd::new(socket, PollFlags::IN)));
+        if let Phase::Staged { stage, .. } = &self.phase {
+            watched.push(PollFd::new(stage, PollFlags::IN));
+        }
+        match poll(&mut watched, None) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn wake_at(&self) -> Option<BootTime> {
+        match (&self.phase, &self.stopping) {
+            (Phase::Waiting, _) => None,
+            (_, Some(stopping)) => Some(stopping.next.max(self.kill_at(stopping))),
+            (_, None) => self.lease.as_ref().map(Lease::stop_at),
+        }
+    }
+
+    fn kill_at(&self, stopping: &Stopping) -> BootTime {
+        let lease = self.lease.as_ref().map(Lease::kill_at);
+        lease.map_or(stopping.kill_at, |lease| lease.min(stopping.kill_at))
+    }
+
+    /// Does what the time demands.
+    fn enforce(&mut self) {
+        let stop_at = self.lease.as_ref().map(Lease::stop_at);
+        if self.stopping.is_none() && stop_at.is_some_and(BootTime::has_passed) {
+            self.overdue = true;
+            self.stop(Signal::TERM, None);
+        }
+        let Some(stopping) = &self.stopping else { return };
+        if self.kill_at(stopping).has_passed() && stopping.next.has_passed() {
+            self.signal_tree(Signal::KILL);
+            if let Some(stopping) = &mut self.stopping {
+                stopping.next = BootTime::now().after(stopping.pause);
+                stopping.pause = (stopping.pause * 2).min(LONGEST_PAUSE);
+            }
+        }
+    }
+
+    /// Tells the tree to stop. Without a time, what the lease leaves it.
+    fn stop(&mut self, signal: Signal, kill_at: Option<BootTime>) {
+        let kill_at =
+            kill_at.or_else(|| self.lease.as_ref().map(Lease::kill_at)).unwrap_or(BootTime::PAST);
+        let earlier = self.stopping.as_ref().map_or(kill_at, |stopping| stopping.kill_at);
+        self.stopping = Some(Stopping {
+            kill_at: kill_at.min(earlier),
+            next: BootTime::PAST,
+            pause: FIRST_PAUSE,
+        });
+        if !kill_at.has_passed() {
+            self.signal_tree(signal);
+            // Whoever is suspended would not hear it.
+            self.signal_tree(Signal::CONT);
+        }
+    }
+
+    fn signal_tree(&self, signal: Signal) {
+        let child = match self.phase {
+            Phase::Staged { child, .. } | Phase::Running { child } => Some(child),
+            Phase::Waiting | Phase::Emptying => None,
+        };
+        // The group first, because that is one atomic step; then those that left it.
+        if let Some(child) = child {
+            let _ = kill_process_group(child, signal);
+        }
+        for process in tree::descendants(getpid(), &[]) {
+            if child.is_none() || process.group != child || signal == Signal::KILL {
+                tree::signal(&process, signal);
+            }
+        }
+    }
+
+    fn take_orders(&mut self) -> io::Result<()> {
+        loop {
+            while let Some(order) = self.inbox.take()? {
+                self.obey(order)?;
+            }
+            let Some(socket) = &self.supervisor else { return Ok(()) };
+            match self.inbox.fill(socket) {
+                Ok(true) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Ok(false) => {
+                    // The supervisor is dead. So must be the tree.
+                    self.supervisor = None;
+                    self.stop(Signal::KILL, Some(BootTime::PAST));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn obey(&mut self, order: Order) -> io::Result<()> {
+        match order {
+            Order::Watch { presence } => {
+                self.stdin = self.inbox.take_descriptor();
+                if presence {
+                    self._presence = self.inbox.take_descriptor();
+                }
+            }
+            Order::Start { environment, until, grace, terminal, work } => {
+                self.lease = Some(Lease { until, grace });
+                let work = if work { self.inbox.take_descriptor() } else { None };
+                self.start(&environment, work)?;
+                match &self.phase {
+                    Phase::Staged { child, .. } if terminal => {
+                        self.report(&Report::Staged { pid: child.as_raw_nonzero().get() });
+                    }
+                    Phase::Staged { .. } => self.proceed(),
+                    Phase::Waiting | Phase::Running { .. } | Phase::Emptying => {}
+                }
+            }
+            Order::Proceed => self.proceed(),
+            Order::Until(until) => {
+                if let Some(lease) = &mut self.lease {
+                    lease.until = until;
+                }
+            }
+            Order::Stop { signal, kill_at } => {
+                let signal = Signal::from_named_raw(signal).unwrap_or(Signal::TERM);
+                self.stop(signal, Some(kill_at));
+            }
+            Order::Signal(number) => {
+                if let (Phase::Running { child }, Some(signal)) =
+                    (&self.phase, Signal::from_named_raw(number))
+                {
+                    let _ = kill_process_group(*child, signal);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, environment: &[(String, String)], work: Option<OwnedFd>) -> io::Result<()> {
+        let (stage, theirs) = UnixStream::pair()?;
+        let mut command = Command::new(THIS_PROGRAM);
+        command.arg0("tenure").arg(STAGE).arg(getpid().as_raw_nonzero().to_string());
+        command.args(&self.command).stdin(Stdio::from(OwnedFd::from(theirs))).process_group(0);
+        command.envs(environment.iter().map(|(name, value)| (name, value)));
+        let child = Pid::from_child(&command.spawn()?);
+        self.phase = Phase::Staged { child, stage, answers: Inbox::default(), work };
+        Ok(())
+    }
+
+    /// Lets the child become CMD. No copy of what only CMD may hold is left here.
+    fn proceed(&mut self) {
+        let Phase::Staged { stage, work, .. } = &mut self.phase else { return };
+        let Some(stdin) = self.stdin.take() else { return };
+        let work = work.take();
+        let descriptors: Vec<_> =
+            [Some(&stdin), work.as_ref()].into_iter().flatten().map(AsFd::as_fd).collect();
+        // A child that died already is reaped as one that failed.
+        let _ = send(stage.as_fd(), &work.is_some(), &descriptors);
+    }
+
+    fn take_answers(&mut self) -> io::Result<()> {
+        let Phase::Staged { child, stage, answers, .. } = &mut self.phase else { return Ok(()) };
+        let child = *child;
+        loop {
+            if let Some(Refusal { code, why }) = answers.take()? {
+                self.phase = Phase::Emptying;
+                self.report(&Report::Failed { code, why });
+                return Ok(());
+            }
+            match answers.fill(&*stage) {
+                Ok(true) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Ok(false) => {
+                    self.phase = Phase::Running { child };
+                    self.report(&Report::Started { pid: child.as_raw_nonzero().get() });
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn reap(&mut self) -> io::Result<Left> {
+        let mut found = Vec::new();
+        let left = tree::reap(|pid, status| found.push((pid, status)));
+        for (pid, status) in found {
+            // What the child said before it died comes first.
+            self.take_answers()?;
+            let child = match self.phase {
+                Phase::Staged { child, .. } | Phase::Running { child } => child,
+                Phase::Waiting | Phase::Emptying => continue,
+            };
+            if pid == child {
+                self.child_changed(status);
+            }
+        }
+        Ok(left)
+    }
+
+    fn child_changed(&mut self, status: WaitStatus) {
+        if status.stopped() {
+            self.report(&Report::Suspended);
+        } else if let Some(status) = Status::of(status) {
+            self.phase = Phase::Emptying;
+            self.report(&Report::Exited(status));
+            // Whatever CMD left behind is told to stop, too.
+            if self.stopping.is_none() {
+                let grace = self.lease.as_ref().map_or(Duration::ZERO, |lease| lease.grace);
+                self.stop(Signal::TERM, Some(BootTime::now().after(grace)));
+            }
+        }
+    }
+
+    fn report(&self, report: &Report) {
+        if let Some(socket) = &self.supervisor {
+            // A dead supervisor is noticed where orders are read.
+            let _ = send(socket.as_fd(), report, &[]);
+        }
+    }
+}
+
+impl Lease {
+    fn stop_at(&self) -> BootTime {
+        self.until.before(self.grace).after(COURTESY.min(self.grace / 8))
+    }
+
+    fn kill_at(&self) -> BootTime {
+        self.until.before(self.grace / 4)
+    }
+}

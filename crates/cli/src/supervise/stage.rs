@@ -1,0 +1,67 @@
+//! The last step before CMD: what can only be set up from inside the new process.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
+
+use nix::sys::signal::SigSet;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::FdFlags;
+use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+
+use super::channel::{Inbox, send};
+use super::message::Refusal;
+use crate::exit;
+
+/// Becomes CMD: `__stage GUARDIAN CMD ARGUMENTS…`, with the guardian's socket as standard input.
+pub(crate) fn stage(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let guardian = arguments.next().and_then(|pid| pid.to_str()?.parse::<i32>().ok());
+    let Some(program) = arguments.next() else { return ExitCode::from(exit::FAILURE) };
+    // A copy that closes when CMD begins: the guardian takes the end of it for success.
+    let Ok(socket) = io::stdin().as_fd().try_clone_to_owned() else {
+        return ExitCode::from(exit::FAILURE);
+    };
+    let refusal = match prepare(&socket, guardian) {
+        Err(error) => Refusal { code: exit::FAILURE, why: error.to_string() },
+        Ok(()) => {
+            let error = Command::new(&program).args(arguments).exec();
+            let found = error.kind() != io::ErrorKind::NotFound;
+            let code = if found { exit::NOT_EXECUTABLE } else { exit::NOT_FOUND };
+            Refusal { code, why: error.to_string() }
+        }
+    };
+    // If the guardian is gone there is nobody left to tell.
+    let _ = send(socket.as_fd(), &refusal, &[]);
+    ExitCode::from(refusal.code)
+}
+
+fn prepare(socket: &impl AsFd, guardian: Option<i32>) -> io::Result<()> {
+    // The guardian's mask is not CMD's.
+    SigSet::empty().thread_set_mask()?;
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    // Had the guardian died before that line, no signal would ever come.
+    if getppid().map(|pid| pid.as_raw_nonzero().get()) != guardian {
+        return Err(io::Error::other("the guardian is dead"));
+    }
+    let mut inbox = Inbox::default();
+    let work: bool = loop {
+        if let Some(work) = inbox.take()? {
+            break work;
+        }
+        poll(&mut [PollFd::new(socket, PollFlags::IN)], None)?;
+        if !inbox.fill(socket)? {
+            return Err(io::Error::other("the guardian is dead"));
+        }
+    };
+    let stdin = inbox.take_descriptor().ok_or_else(|| io::Error::other("no standard input"))?;
+    rustix::stdio::dup2_stdin(&stdin)?;
+    if work {
+        let file = inbox.take_descriptor().ok_or_else(|| io::Error::other("no work file"))?;
+        // CMD and all it starts hold the work file open: that is how others see that they live.
+        rustix::io::fcntl_setfd(&file, FdFlags::empty())?;
+        std::mem::forget(file);
+    }
+    Ok(())
+}

@@ -1,0 +1,271 @@
+//! The supervisor's side: its guardian, and what to do when that fails.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream as Socket;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, WaitOptions, getpid, set_child_subreaper, wait};
+use tokio::net::UnixStream;
+
+use super::boot::BootTime;
+use super::channel::{Inbox, send};
+use super::message::{Order, Report, Status};
+use super::terminal::Terminal;
+use super::tree::{self, Left, Process};
+use super::{GUARDIAN, THIS_PROGRAM};
+use crate::show;
+
+/// The pauses between two attempts to kill what is left: the first, and the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+/// After so many attempts, about five seconds, people are told.
+const HOPELESS: u32 = 100;
+
+/// What CMD is started with.
+#[derive(Debug)]
+pub(crate) struct Work<'a> {
+    pub(crate) environment: Vec<(String, String)>,
+    pub(crate) until: BootTime,
+    pub(crate) grace: Duration,
+    /// Inherited by CMD and everything it starts.
+    pub(crate) file: Option<BorrowedFd<'a>>,
+}
+
+/// What became of CMD.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    Started(Pid),
+    /// CMD could not be run; the exit code that says so, and why.
+    Failed(u8, String),
+    Exited(Status),
+    /// Nothing of the tree is left; `overdue` when the guardian had to see to that.
+    TreeDead {
+        overdue: bool,
+    },
+    /// The guardian died first. The tree may live.
+    GuardianDied,
+}
+
+/// A guardian at work, and the terminal its child may use.
+#[derive(Debug)]
+pub(crate) struct Guardian {
+    socket: UnixStream,
+    inbox: Inbox,
+    pid: Pid,
+    terminal: Option<Terminal>,
+    child: Option<Pid>,
+    /// Children this process had before it became a supervisor (a shell that ran `exec`).
+    foreign: Vec<Process>,
+}
+
+impl Guardian {
+    /// Starts a guardian, which waits for the order to start CMD.
+    ///
+    /// # Errors
+    /// When a process or a socket cannot be had.
+    pub(crate) fn post(
+        command: &[OsString],
+        unset: &[&str],
+        presence: Option<OwnedFd>,
+    ) -> io::Result<Guardian> {
+        set_child_subreaper(Some(getpid()))?;
+        let foreign = match wait(WaitOptions::NOHANG) {
+            Err(_) => Vec::new(),
+            Ok(_) => tree::descendants(getpid(), &[]),
+        };
+        let (ours, theirs) = Socket::pair()?;
+        ours.set_nonblocking(true)?;
+        let socket = UnixStream::from_std(ours)?;
+        let mut guardian = Command::new(THIS_PROGRAM);
+        guardian.arg0("tenure").arg(GUARDIAN).args(command);
+        for name in unset {
+            guardian.env_remove(name);
+        }
+        // A process group of its own: Ctrl-C is for the supervisor and CMD.
+        let child = guardian.stdin(Stdio::from(OwnedFd::from(theirs))).process_group(0).spawn()?;
+        let pid = Pid::from_child(&child);
+        let terminal = Terminal::of_this_process();
+        let guardian =
+            Guardian { socket, inbox: Inbox::default(), pid, terminal, child: None, foreign };
+        let stdin = io::stdin();
+        let mut descriptors = vec![stdin.as_fd()];
+        descriptors.extend(presence.as_ref().map(AsFd::as_fd));
+        guardian.order(&Order::Watch { presence: presence.is_some() }, &descriptors)?;
+        Ok(guardian)
+    }
+
+    /// The guardian's process.
+    pub(crate) fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// Has CMD started.
+    ///
+    /// # Errors
+    /// When the guardian is dead or hangs.
+    pub(crate) fn start(&self, work: Work<'_>) -> io::Result<()> {
+        let Work { environment, until, grace, file } = work;
+        let terminal = self.terminal.is_some();
+        let work = file.is_some();
+        let order = Order::Start { environment, until, grace, terminal, work };
+        self.order(&order, file.as_slice())
+    }
+
+    /// Tells of a renewal.
+    ///
+    /// # Errors
+    /// When the guardian is dead or hangs.
+    pub(crate) fn renewed(&self, until: BootTime) -> io::Result<()> {
+        self.order(&Order::Until(until), &[])
+    }
+
+    /// Has the tree told to stop, and killed then.
+    ///
+    /// # Errors
+    /// When the guardian is dead or hangs.
+    pub(crate) fn stop(&self, signal: Signal, kill_at: BootTime) -> io::Result<()> {
+        self.order(&Order::Stop { signal: signal.as_raw(), kill_at }, &[])
+    }
+
+    /// Passes a signal on to CMD.
+    ///
+    /// # Errors
+    /// When the guardian is dead or hangs.
+    pub(crate) fn signal(&self, signal: Signal) -> io::Result<()> {
+        self.order(&Order::Signal(signal.as_raw()), &[])
+    }
+
+    /// What happens next. After [`Event::TreeDead`] and [`Event::GuardianDied`] nothing does.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(crate) async fn event(&mut self) -> Event {
+        loop {
+            match self.inbox.take() {
+                Ok(Some(report)) => {
+                    if let Some(event) = self.heard(report) {
+                        return event;
+                    }
+                    continue;
+                }
+                Ok(None) => {}
+                Err(_) => return Event::GuardianDied,
+            }
+            // The socket itself is asked first: after a pause the runtime does not know yet.
+            let more = match self.inbox.fill(&self.socket) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.receive().await,
+                outcome => outcome,
+            };
+            if !matches!(more, Ok(true)) {
+                return Event::GuardianDied;
+            }
+        }
+    }
+
+    async fn receive(&mut self) -> io::Result<bool> {
+        loop {
+            self.socket.readable().await?;
+            let (inbox, socket) = (&mut self.inbox, &self.socket);
+            match socket.try_io(tokio::io::Interest::READABLE, || inbox.fill(socket)) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                outcome => return outcome,
+            }
+        }
+    }
+
+    fn heard(&mut self, report: Report) -> Option<Event> {
+        match report {
+            Report::Staged { pid } => {
+                self.child = Pid::from_raw(pid);
+                self.lend_terminal();
+                // If the guardian cannot hear it, its end is the next event.
+                let _ = self.order(&Order::Proceed, &[]);
+                None
+            }
+            Report::Started { pid } => {
+                self.child = Pid::from_raw(pid);
+                self.child.map(Event::Started)
+            }
+            Report::Suspended => {
+                self.suspend();
+                None
+            }
+            Report::Failed { code, why } => Some(Event::Failed(code, why)),
+            Report::Exited(status) => Some(Event::Exited(status)),
+            Report::TreeDead { overdue } => {
+                self.take_terminal_back();
+                Some(Event::TreeDead { overdue })
+            }
+        }
+    }
+
+    /// Ctrl-Z reached CMD only; the shell waits for us. Stop as CMD did, and go on with it.
+    ///
+    /// A lease is not renewed meanwhile: the guardian ends the tree when it must.
+    fn suspend(&mut self) {
+        if self.terminal.is_none() {
+            return;
+        }
+        self.take_terminal_back();
+        let _ = rustix::process::kill_process(getpid(), Signal::STOP);
+        // From here on somebody has sent CONT.
+        self.lend_terminal();
+        let _ = self.signal(Signal::CONT);
+    }
+
+    fn lend_terminal(&mut self) {
+        if let (Some(terminal), Some(child)) = (&mut self.terminal, self.child) {
+            terminal.lend(child);
+        }
+    }
+
+    fn take_terminal_back(&mut self) {
+        if let Some(terminal) = &mut self.terminal {
+            terminal.take_back();
+        }
+    }
+
+    fn order(&self, order: &Order, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+        send(self.socket.as_fd(), order, descriptors)
+    }
+
+    /// Sends the guardian home, which has no child; or kills it with everything below it.
+    ///
+    /// Returns once no process is left.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: the tree may live.
+    pub(crate) async fn dismiss(mut self) {
+        self.take_terminal_back();
+        let mut pause = FIRST_PAUSE;
+        let mut attempts = 0;
+        // The guardian first, because it may hang; its children are ours then.
+        let _ = rustix::process::kill_process(self.pid, Signal::KILL);
+        loop {
+            if tree::reap(|_, _| {}) == Left::None {
+                return;
+            }
+            let left = tree::descendants(getpid(), &self.foreign);
+            if left.is_empty() && !self.foreign.is_empty() {
+                return;
+            }
+            for process in &left {
+                tree::signal(process, Signal::KILL);
+            }
+            attempts += 1;
+            if attempts == HOPELESS {
+                let pids = left.iter().map(|process| process.pid.as_raw_nonzero().to_string());
+                show::say(&format!(
+                    "cannot kill {}: another user's, or stuck in the kernel; waiting for their end",
+                    pids.collect::<Vec<_>>().join(", ")
+                ));
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+}

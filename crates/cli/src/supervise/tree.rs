@@ -1,0 +1,149 @@
+//! Everything below this process.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::Read;
+
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, pidfd_open, pidfd_send_signal, wait,
+};
+
+/// One process, as /proc shows it. Its start time tells it from a later one with its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Process {
+    pub(super) pid: Pid,
+    parent: Option<Pid>,
+    pub(super) group: Option<Pid>,
+    started: u64,
+    zombie: bool,
+}
+
+/// What [`reap`] found.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Left {
+    /// Children are left, alive.
+    Some,
+    /// There is no child, and so no descendant: every one of them would hang below a child.
+    None,
+}
+
+/// Collects the children that have ended or stopped.
+pub(super) fn reap(mut found: impl FnMut(Pid, WaitStatus)) -> Left {
+    loop {
+        match wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
+            Ok(Some((pid, status))) => found(pid, status),
+            Ok(None) => return Left::Some,
+            Err(Errno::INTR) => {}
+            // ECHILD; nothing else can be wrong with these arguments.
+            Err(_) => return Left::None,
+        }
+    }
+}
+
+/// The living processes below `root`, without those below `spared`.
+pub(super) fn descendants(root: Pid, spared: &[Process]) -> Vec<Process> {
+    let all = processes();
+    let mut below: HashMap<Pid, Vec<Process>> = HashMap::new();
+    for process in all {
+        if let Some(parent) = process.parent {
+            below.entry(parent).or_default().push(process);
+        }
+    }
+    let mut found = Vec::new();
+    let mut open = vec![root];
+    while let Some(parent) = open.pop() {
+        for process in below.remove(&parent).unwrap_or_default() {
+            if spared.iter().any(|spared| spared.is_same(&process)) {
+                continue;
+            }
+            open.push(process.pid);
+            if !process.zombie {
+                found.push(process);
+            }
+        }
+    }
+    found
+}
+
+/// Signals one process, and no other that got its number meanwhile.
+pub(super) fn signal(process: &Process, signal: Signal) {
+    let Ok(descriptor) = pidfd_open(process.pid, PidfdFlags::empty()) else { return };
+    if read(process.pid).is_some_and(|now| now.is_same(process)) {
+        // It may have died since: then there is nothing to do. One that is not ours to signal
+        // (setuid) stays, and is reported as left.
+        let _ = pidfd_send_signal(&descriptor, signal);
+    }
+}
+
+impl Process {
+    fn is_same(&self, other: &Process) -> bool {
+        self.pid == other.pid && self.started == other.started
+    }
+}
+
+fn processes() -> Vec<Process> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    entries
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter_map(Pid::from_raw)
+        .filter_map(read)
+        .collect()
+}
+
+fn read(pid: Pid) -> Option<Process> {
+    // One read gives the whole line, and a line is far shorter than this.
+    let mut line = [0; 1024];
+    let mut stat = fs::File::open(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
+    let length = stat.read(&mut line).ok()?;
+    parse(pid, &line[..length])
+}
+
+/// Reads `pid (name) state ppid pgrp … starttime …`; the name may hold anything, `)` included.
+fn parse(pid: Pid, stat: &[u8]) -> Option<Process> {
+    let name_end = stat.iter().rposition(|byte| *byte == b')')?;
+    let rest = std::str::from_utf8(&stat[name_end + 1..]).ok()?;
+    let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+    let number = |index: usize| fields.get(index)?.parse::<i32>().ok().and_then(Pid::from_raw);
+    Some(Process {
+        pid,
+        parent: number(1),
+        group: number(2),
+        started: fields.get(19)?.parse().ok()?,
+        zombie: matches!(*fields.first()?, "Z" | "X"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn a_name_with_a_bracket_does_not_confuse() {
+        let stat = b"7 (a) R 1 ) S 3 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 0";
+        let process = parse(Pid::INIT, stat).expect("parsed");
+        assert_eq!(process.parent, Pid::from_raw(3));
+        assert_eq!((process.started, process.zombie), (4711, false));
+    }
+
+    #[test]
+    fn children_of_children_are_found_and_those_below_the_spared_are_not() {
+        let mut child =
+            Command::new("sh").args(["-c", "sleep 600 & sleep 600; :"]).spawn().expect("spawned");
+        let me = rustix::process::getpid();
+        let pid = Pid::from_child(&child);
+        let below = |spared: &[Process]| descendants(me, spared);
+        // `sh` is there at once; wait for its two children.
+        while descendants(pid, &[]).len() < 2 {
+            std::thread::yield_now();
+        }
+        let shell = below(&[]).into_iter().find(|process| process.pid == pid).expect("the shell");
+        for process in descendants(pid, &[]) {
+            assert!(below(&[]).contains(&process));
+            assert!(!below(&[shell]).contains(&process));
+            signal(&process, Signal::KILL);
+        }
+        child.wait().expect("reaped");
+    }
+}

@@ -1,0 +1,197 @@
+//! A directory to elect in, and the real program.
+#![allow(dead_code, missing_docs, unreachable_pub, clippy::unwrap_used)]
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use tempfile::TempDir;
+
+/// Far longer than anything takes; only a failure waits so long.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A store of its own, and files beside it.
+pub struct Scene {
+    directory: TempDir,
+}
+
+impl Scene {
+    pub fn new() -> Scene {
+        Scene { directory: TempDir::new().unwrap() }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    pub fn store(&self) -> String {
+        format!("file://{}", self.path("store").display())
+    }
+
+    /// The program, electing here, without the caller's settings.
+    pub fn tenure(&self, arguments: &[&str]) -> Command {
+        let mut command = bare(arguments);
+        command.env("TENURE_STORE", self.store());
+        command
+    }
+
+    pub fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap_or_default()
+    }
+
+    /// Waits until a file has so many lines, and gives them.
+    pub fn lines(&self, name: &str, count: usize) -> Vec<String> {
+        wait_for(&format!("{count} lines in {name}"), || {
+            let text = self.read(name);
+            let whole = text.ends_with('\n') && text.lines().count() >= count;
+            whole.then(|| text.lines().map(str::to_owned).collect())
+        })
+    }
+
+    /// What `who --json` says.
+    pub fn who(&self, election: &str) -> serde_json::Value {
+        let ran = ran(self.tenure(&["who", election, "--json"]));
+        serde_json::from_str(&ran.out).unwrap_or_else(|error| panic!("{error}: {ran:?}"))
+    }
+
+    pub fn state(&self, election: &str) -> String {
+        self.who(election)["state"].as_str().unwrap().to_owned()
+    }
+
+    pub fn wait_for_state(&self, election: &str, state: &str) {
+        wait_for(&format!("{election} to be {state}"), || {
+            (self.state(election) == state).then_some(())
+        });
+    }
+}
+
+/// The program, without the caller's settings.
+pub fn bare(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tenure"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("TENURE_") {
+            command.env_remove(name);
+        }
+    }
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+/// What a command printed, and how it ended.
+#[derive(Debug)]
+pub struct Ran {
+    pub code: Option<i32>,
+    pub out: String,
+    pub err: String,
+}
+
+pub fn ran(mut command: Command) -> Ran {
+    heard(command.output().unwrap())
+}
+
+pub fn heard(output: Output) -> Ran {
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Ran { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+}
+
+/// A process of ours, killed when the test ends. Its guardian sees to the rest.
+pub struct Running(Option<Child>);
+
+impl Running {
+    pub fn start(mut command: Command) -> Running {
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        Running(Some(child))
+    }
+
+    /// The same, where nobody listens.
+    pub fn start_quietly(mut command: Command) -> Running {
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        Running(Some(child))
+    }
+
+    /// Lets it go on, if it was stopped.
+    pub fn resume(&self) {
+        let _ = kill_process(self.pid(), Signal::CONT);
+    }
+
+    pub fn child(&mut self) -> &mut Child {
+        self.0.as_mut().unwrap()
+    }
+
+    pub fn pid(&self) -> Pid {
+        Pid::from_child(self.0.as_ref().unwrap())
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(self.pid(), signal).unwrap();
+    }
+
+    /// Its only child, which guards.
+    pub fn guardian(&self) -> Pid {
+        let me = self.pid().as_raw_nonzero().get();
+        wait_for("the guardian", || children(me).first().copied().and_then(Pid::from_raw))
+    }
+
+    /// Waits for its end.
+    pub fn end(mut self) -> Ran {
+        let mut child = self.0.take().unwrap();
+        let deadline = Instant::now() + PATIENCE;
+        while child.try_wait().unwrap().is_none() {
+            if Instant::now() > deadline {
+                let _ = child.kill();
+                panic!("it did not end: {:?}", heard(child.wait_with_output().unwrap()));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        heard(child.wait_with_output().unwrap())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.0.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Asks until there is an answer.
+pub fn wait_for<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(Instant::now() < deadline, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+pub fn alive(pid: i32) -> bool {
+    let Some(pid) = Pid::from_raw(pid) else { return false };
+    let zombie = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()))
+        .is_ok_and(|stat| stat.rsplit(')').next().unwrap().trim_start().starts_with('Z'));
+    test_kill_process(pid) != Err(Errno::SRCH) && !zombie
+}
+
+pub fn children(parent: i32) -> Vec<i32> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    pids.filter(|pid: &i32| {
+        fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| {
+            let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+            fields.get(1).and_then(|field| field.parse().ok()) == Some(parent)
+        })
+    })
+    .collect()
+}
+
+pub fn wait_for_death(pids: &[i32]) {
+    wait_for(&format!("the death of {pids:?}"), || {
+        pids.iter().all(|pid| !alive(*pid)).then_some(())
+    });
+}

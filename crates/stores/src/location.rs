@@ -1,0 +1,371 @@
+//! URLs of stores, read strictly: a mistyped one must not elect in the wrong place.
+
+use std::fmt;
+use std::path::PathBuf;
+
+/// Longer URLs are mistakes.
+const MOST_BYTES: usize = 4096;
+
+/// Stores that other builds, or later versions, offer.
+const LATER: [&str; 11] = [
+    "elasticsearch",
+    "elasticsearch+http",
+    "elasticsearch+https",
+    "etcd",
+    "etcd+https",
+    "mongodb",
+    "mongodb+srv",
+    "opensearch+http",
+    "opensearch+https",
+    "rethinkdb",
+    "zookeeper",
+];
+
+/// Where a store is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Location {
+    /// In this process.
+    Memory,
+    /// In a directory of this machine.
+    File {
+        /// The directory, an absolute path.
+        directory: PathBuf,
+        /// Whether to accept file systems that are not known to be safe.
+        force: bool,
+    },
+    /// On a server that this build cannot talk to.
+    Later {
+        /// What the URL begins with.
+        scheme: &'static str,
+    },
+}
+
+/// What is wrong with a URL. Shows its scheme and its query keys, never its other parts.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum UrlError {
+    /// There is nothing in it.
+    #[error("it is empty; write for example file:///var/lib/tenure")]
+    Empty,
+    /// It is too long.
+    #[error("it has {bytes} bytes; at most {MOST_BYTES} are allowed")]
+    TooLong {
+        /// How long it is.
+        bytes: usize,
+    },
+    /// It does not begin with a scheme.
+    #[error("it does not begin with a scheme; write for example file:///var/lib/tenure")]
+    NoScheme,
+    /// Nobody knows that scheme.
+    #[error("nothing is known about `{scheme}:`; known are file:, memory:, {}", list(&LATER))]
+    UnknownScheme {
+        /// The scheme.
+        scheme: String,
+    },
+    /// A control character, NUL included.
+    #[error("it has a control character at byte {at}")]
+    Control {
+        /// Where.
+        at: usize,
+    },
+    /// A percent sign that is not followed by two hexadecimal digits.
+    #[error("the `%` at byte {at} of its path is not followed by two hexadecimal digits")]
+    Percent {
+        /// Where, in the path.
+        at: usize,
+    },
+    /// What the percent signs stand for is no text.
+    #[error("its path is not UTF-8")]
+    NotUtf8,
+    /// The path of a directory is not absolute.
+    #[error("its path is not absolute; write three slashes, file:///var/lib/tenure")]
+    Relative,
+    /// A directory on another machine.
+    #[error("it names a host, but a directory is on this machine; write file:///var/lib/tenure")]
+    Host,
+    /// A user or a password where there can be none.
+    #[error("it has a user or a password, but a directory needs none")]
+    Credentials,
+    /// No directory.
+    #[error("it names no directory; write for example file:///var/lib/tenure")]
+    NoDirectory,
+    /// A `#`.
+    #[error("it has a fragment; write `%23` for a `#` in a path")]
+    Fragment,
+    /// Something behind `memory:`.
+    #[error("nothing may follow `memory:`")]
+    MemoryTail,
+    /// A key of the query that this store does not have.
+    #[error("it has the unknown setting `{key}`; known: force")]
+    UnknownSetting {
+        /// The key.
+        key: String,
+    },
+    /// A setting that is given twice.
+    #[error("it has the setting `{key}` twice")]
+    Twice {
+        /// The key.
+        key: String,
+    },
+    /// A setting that is neither true nor false.
+    #[error("its setting `{key}` is neither `true` nor `false`")]
+    NotBoolean {
+        /// The key.
+        key: String,
+    },
+}
+
+/// Reads the URL of a store. Plain and public so that it can be fuzzed: never panics.
+///
+/// # Errors
+/// [`UrlError`] says what is wrong.
+pub fn parse(url: &str) -> Result<Location, UrlError> {
+    if url.is_empty() {
+        return Err(UrlError::Empty);
+    }
+    if url.len() > MOST_BYTES {
+        return Err(UrlError::TooLong { bytes: url.len() });
+    }
+    if let Some((at, _)) = url.char_indices().find(|(_, character)| character.is_control()) {
+        return Err(UrlError::Control { at });
+    }
+    let (scheme, rest) = split_scheme(url).ok_or(UrlError::NoScheme)?;
+    match scheme.as_str() {
+        "memory" if rest.is_empty() => Ok(Location::Memory),
+        "memory" => Err(UrlError::MemoryTail),
+        "file" => parse_file(rest),
+        _ => match LATER.iter().find(|later| **later == scheme) {
+            Some(scheme) => Ok(Location::Later { scheme }),
+            None => Err(UrlError::UnknownScheme { scheme }),
+        },
+    }
+}
+
+/// Whether a URL may hold a password or another secret. In doubt, yes.
+#[must_use]
+pub fn holds_credentials(url: &str) -> bool {
+    match parse(url) {
+        Ok(Location::Memory | Location::File { .. }) => false,
+        Ok(Location::Later { .. }) => url.contains(['@', '?']),
+        Err(_) => true,
+    }
+}
+
+fn split_scheme(url: &str) -> Option<(String, &str)> {
+    let (scheme, rest) = url.split_once(':')?;
+    let first_is_a_letter = scheme.starts_with(|first: char| first.is_ascii_alphabetic());
+    let clean = scheme.chars().all(|other| other.is_ascii_alphanumeric() || "+-.".contains(other));
+    (first_is_a_letter && clean && scheme.len() <= 32).then(|| (scheme.to_ascii_lowercase(), rest))
+}
+
+fn parse_file(rest: &str) -> Result<Location, UrlError> {
+    if rest.contains('#') {
+        return Err(UrlError::Fragment);
+    }
+    let (path, query) = match rest.split_once('?') {
+        Some((path, query)) => (path, Some(query)),
+        None => (rest, None),
+    };
+    let path = path.strip_prefix("//").ok_or(UrlError::Relative)?;
+    if !path.starts_with('/') {
+        let host = path.split('/').next().unwrap_or_default();
+        return Err(match host {
+            "" => UrlError::NoDirectory,
+            "." | ".." | "~" => UrlError::Relative,
+            host if host.contains('@') => UrlError::Credentials,
+            _ => UrlError::Host,
+        });
+    }
+    let decoded = decode(path)?;
+    if decoded.iter().all(|byte| *byte == b'/') {
+        return Err(UrlError::NoDirectory);
+    }
+    let force = query.map_or(Ok(false), parse_query)?;
+    let directory = String::from_utf8(decoded).map_err(|_| UrlError::NotUtf8)?;
+    Ok(Location::File { directory: PathBuf::from(directory), force })
+}
+
+fn parse_query(query: &str) -> Result<bool, UrlError> {
+    let mut force = None;
+    for pair in query.split('&') {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        if key != "force" {
+            // Whatever is long is no setting, and might be a secret.
+            let key = key.chars().take(32).collect();
+            return Err(UrlError::UnknownSetting { key });
+        }
+        let value = match value {
+            "true" => true,
+            "false" => false,
+            _ => return Err(UrlError::NotBoolean { key: key.into() }),
+        };
+        if force.replace(value).is_some() {
+            return Err(UrlError::Twice { key: key.into() });
+        }
+    }
+    Ok(force.unwrap_or(false))
+}
+
+fn decode(path: &str) -> Result<Vec<u8>, UrlError> {
+    let bytes = path.as_bytes();
+    let mut decoded = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while let Some(byte) = bytes.get(at) {
+        if *byte != b'%' {
+            decoded.push(*byte);
+            at += 1;
+            continue;
+        }
+        let digit =
+            |offset: usize| bytes.get(at + offset).and_then(|byte| (*byte as char).to_digit(16));
+        let (Some(high), Some(low)) = (digit(1), digit(2)) else {
+            return Err(UrlError::Percent { at });
+        };
+        let byte = u8::try_from(high * 16 + low).map_err(|_| UrlError::Percent { at })?;
+        if byte.is_ascii_control() {
+            return Err(UrlError::Control { at });
+        }
+        decoded.push(byte);
+        at += 3;
+    }
+    Ok(decoded)
+}
+
+impl fmt::Display for Location {
+    /// The URL again.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Location::Memory => f.write_str("memory:"),
+            Location::Later { scheme } => write!(f, "{scheme}:"),
+            Location::File { directory, force } => {
+                f.write_str("file://")?;
+                for byte in directory.to_string_lossy().bytes() {
+                    if byte.is_ascii_graphic() && !b"%?#".contains(&byte) {
+                        write!(f, "{}", byte as char)?;
+                    } else {
+                        write!(f, "%{byte:02X}")?;
+                    }
+                }
+                f.write_str(if *force { "?force=true" } else { "" })
+            }
+        }
+    }
+}
+
+fn list(schemes: &[&str]) -> String {
+    schemes.iter().map(|scheme| format!("{scheme}:")).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(directory: &str, force: bool) -> Location {
+        Location::File { directory: directory.into(), force }
+    }
+
+    #[test]
+    fn good_urls_are_read() {
+        for (url, location) in [
+            ("memory:", Location::Memory),
+            ("file:///var/lib/tenure", file("/var/lib/tenure", false)),
+            ("FILE:///a", file("/a", false)),
+            ("file:///a%20b/%C3%A9", file("/a b/é", false)),
+            ("file:///a?force=true", file("/a", true)),
+            ("file:///a?force=false", file("/a", false)),
+            ("etcd://u:p@h/x", Location::Later { scheme: "etcd" }),
+            ("elasticsearch+https://h", Location::Later { scheme: "elasticsearch+https" }),
+        ] {
+            assert_eq!(parse(url).as_ref(), Ok(&location), "{url}");
+        }
+    }
+
+    #[test]
+    fn a_location_shows_as_the_url_it_came_from() {
+        for url in ["memory:", "file:///a%20b%25/c%3Fd%23", "file:///a?force=true"] {
+            assert_eq!(parse(url).expect("a URL").to_string(), url);
+        }
+    }
+
+    #[test]
+    fn each_bad_url_says_what_is_wrong() {
+        let long = format!("file:///{}", "x".repeat(5000));
+        for (url, says) in [
+            ("", "it is empty"),
+            (long.as_str(), "has 5008 bytes"),
+            ("/var/lib", "does not begin with a scheme"),
+            ("1file:///a", "does not begin with a scheme"),
+            (":", "does not begin with a scheme"),
+            ("redis://h", "nothing is known about `redis:`; known are file:, memory:"),
+            ("file:///a\0b", "control character at byte 9"),
+            ("file:///a%00b", "control character"),
+            ("file:///a%1", "`%` at byte 2"),
+            ("file:///%zz", "`%` at byte 1"),
+            ("file:///%é", "`%` at byte 1"),
+            ("file:///%FF", "not UTF-8"),
+            ("file:a/b", "not absolute"),
+            ("file:/a/b", "not absolute"),
+            ("file://./a", "not absolute"),
+            ("file://host/a", "names a host"),
+            ("file://user:secret@host/a", "a user or a password"),
+            ("file://", "names no directory"),
+            ("file:///", "names no directory"),
+            ("file:///%2F/", "names no directory"),
+            ("file:///a#b", "a fragment"),
+            ("memory:x", "nothing may follow"),
+            ("memory://", "nothing may follow"),
+            ("file:///a?", "unknown setting ``"),
+            ("file:///a?fsync=no", "unknown setting `fsync`"),
+            ("file:///a?force", "neither `true` nor `false`"),
+            ("file:///a?force=true&force=true", "`force` twice"),
+        ] {
+            let error = parse(url).expect_err(url);
+            assert!(error.to_string().contains(says), "{url:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn no_error_shows_a_password() {
+        for url in
+            ["file://u:canary@h/a", "nope://u:canary@h", "canary@:x", "file:///a?force=canary"]
+        {
+            let error = parse(url).expect_err(url);
+            assert!(!format!("{error} {error:?}").contains("canary"), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn credentials_are_suspected_when_in_doubt() {
+        assert!(!holds_credentials("file:///a"));
+        assert!(!holds_credentials("etcd://h:2379/x"));
+        assert!(holds_credentials("etcd://u:p@h/x"));
+        assert!(holds_credentials("mongodb://h/x?password=y"));
+        assert!(holds_credentials("not a url"));
+    }
+
+    #[test]
+    fn no_prefix_of_any_of_them_panics() {
+        let url = "file:///a%20b%C3%A9/c?force=true&x#é\u{0}";
+        for end in (0..=url.len()).filter(|end| url.is_char_boundary(*end)) {
+            let _ = parse(&url[..end]);
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_panics_the_parser(text in ".{0,64}") {
+            let _ = parse(&text);
+            let _ = parse(&format!("file:///{text}"));
+        }
+
+        #[test]
+        fn every_directory_survives_the_way_to_its_url_and_back(
+            directory in "/[^\\x00-\\x1f\\x7f-\\x9f/]{1,20}",
+            force: bool,
+        ) {
+            let location = Location::File { directory: directory.into(), force };
+            proptest::prop_assert_eq!(parse(&location.to_string()), Ok(location));
+        }
+    }
+}
