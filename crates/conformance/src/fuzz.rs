@@ -10,6 +10,7 @@ use tenure::{
     CandidateId, Key, MAX_DOCUMENT_BYTES, MAX_SEGMENT_BYTES, MAX_SEGMENTS, MAX_VALUE_BYTES, Name,
     Registered, Timing,
 };
+use tenure_stores::Location;
 
 /// Text for people that came of untrusted bytes fits on a screen.
 const LONGEST_MESSAGE: usize = 512;
@@ -87,6 +88,34 @@ pub fn name(data: &[u8]) {
     }
     assert_eq!(keys[0].below(&Key::elections()), Some(name.as_str()));
     assert!(name.ancestors().all(|above| Name::parse(above.as_str()) == Ok(above)));
+}
+
+/// The URL of a store.
+pub fn url(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let _ = tenure_stores::holds_credentials(&text);
+    let location = match tenure_stores::parse(&text) {
+        Ok(location) => location,
+        Err(error) => {
+            check_message(&error);
+            // A password stands before an `@`, and no error shows it.
+            let secret = text.split_once("://").and_then(|(_, rest)| rest.split_once('@'));
+            let secret = secret.map(|(secret, _)| secret).filter(|secret| secret.len() > 16);
+            assert!(secret.is_none_or(|secret| !error.to_string().contains(secret)));
+            return;
+        }
+    };
+    let shown = location.to_string();
+    if let Location::File { directory, .. } = &location {
+        assert!(directory.is_absolute(), "{}", directory.display());
+        assert!(!directory.as_os_str().as_encoded_bytes().contains(&0));
+    }
+    if matches!(location, Location::File { .. } | Location::Memory) {
+        assert_eq!(tenure_stores::parse(&shown), Ok(location));
+    } else {
+        // It names no more than its scheme, so that no password is shown.
+        assert!(shown.len() < 64, "{shown}");
+    }
 }
 
 fn check_message(error: &dyn std::error::Error) {

@@ -47,6 +47,11 @@ fn names_are_checked_without_harm() {
     run("name", fuzz::name);
 }
 
+#[test]
+fn urls_are_parsed_without_harm() {
+    run("url", fuzz::url);
+}
+
 fn run(kind: &str, body: fn(&[u8])) {
     let corpus = corpus(kind);
     for (name, data) in corpus.iter().chain(&large()) {
