@@ -6,10 +6,12 @@
 //! - [`model`]: all short histories of the same machine, one by one.
 //! - [`history`]: what such a world looks like from outside.
 //! - [`checkers`]: one promise each, watching a history.
+//! - [`fuzz`]: what the decoders must withstand.
 //! - [`rng`]: the randomness of a seed.
 
 pub mod checkers;
 pub mod driven;
+pub mod fuzz;
 pub mod history;
 pub mod model;
 pub mod rng;
