@@ -2,7 +2,7 @@
 //!
 //! A checker that has never failed proves nothing. Each rule of the lease can be switched off, and the
 //! suite fails unless its simulations notice every one of these. The switch exists only with the
-//! feature `mutants`; without it [`is`] is a constant the compiler removes.
+//! feature `mutants`; without it the check is a constant the compiler removes.
 
 /// A rule of the lease protocol that is broken on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
