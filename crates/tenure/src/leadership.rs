@@ -11,6 +11,7 @@ use bytes::Bytes;
 use tokio::sync::watch;
 
 use crate::candidate::check_value;
+use crate::clock::{Clock, Moment};
 use crate::driver::{Command, Handle, Shared};
 use crate::lease::machine::{Farewell, Input, Loss, Outcome};
 use crate::mandate::{Mandate, Tenure};
@@ -68,7 +69,11 @@ impl Candidacy {
     /// Cancel safe: dropping the future withdraws the candidacy, and frees what it may just have won.
     pub async fn elected(self) -> Result<Leadership, Error> {
         let tenure = self.next_tenure(0).await?;
-        Ok(Leadership { candidacy: self, tenure })
+        Ok(self.lead(tenure))
+    }
+
+    pub(crate) fn lead(self, tenure: Arc<Tenure>) -> Leadership {
+        Leadership { candidacy: self, tenure }
     }
 
     /// Withdraws, and waits until nothing of this candidacy is left in the store.
@@ -80,7 +85,8 @@ impl Candidacy {
         self.outcome().await;
     }
 
-    async fn next_tenure(&self, after: u64) -> Result<Arc<Tenure>, Error> {
+    /// The first tenure won at a token above `after`. Cancel safe: nothing but waiting.
+    pub(crate) async fn next_tenure(&self, after: u64) -> Result<Arc<Tenure>, Error> {
         let mut status = self.shared.status.subscribe();
         loop {
             {
@@ -138,12 +144,16 @@ impl Candidacy {
         if self.left {
             return;
         }
+        self.leave(Input::Release(farewell));
+    }
+
+    fn leave(&mut self, goodbye: Input) {
         self.left = true;
         // The mandates end here, not when the driver gets to it.
         self.shared.leave();
         if !matches!(self.shared.status.borrow().role, Role::Over(_)) {
             // A driver that has stopped has nothing left to release.
-            let _ = self.tell(Input::Release(farewell));
+            let _ = self.tell(goodbye);
         }
     }
 
@@ -306,14 +316,32 @@ impl Leadership {
     /// # Cancel safety
     /// Cancel safe: dropping the future withdraws the candidacy.
     pub async fn regain(self) -> Result<Leadership, Error> {
-        let mandate = self.mandate();
-        if mandate.must_stop().is_none() {
+        let token = self.mandate().token();
+        let candidacy = self.stand_again()?;
+        let tenure = candidacy.next_tenure(token).await?;
+        Ok(candidacy.lead(tenure))
+    }
+
+    /// The candidacy again, after leadership was lost and its work has ended.
+    pub(crate) fn stand_again(self) -> Result<Candidacy, Error> {
+        if self.mandate().must_stop().is_none() {
             return Err(Error::Finished);
         }
         self.tenure.close(Loss::Resigned);
         self.candidacy.tell(Input::WorkEnded)?;
-        let tenure = self.candidacy.next_tenure(mandate.token()).await?;
-        Ok(Leadership { candidacy: self.candidacy, tenure })
+        Ok(self.candidacy)
+    }
+
+    /// Stops renewing and frees nothing: others may lead only when the lease has run out by itself.
+    ///
+    /// For work that cannot be ended and may still act as leader. All mandates are revoked at once and
+    /// nothing about the lease is written any more. Where a store takes the death of this process for a
+    /// proof that its work is over (the file store does), stay alive until [`Abandoned::expired`].
+    pub fn abandon(mut self) -> Abandoned {
+        let election = &self.candidacy.election;
+        let (clock, frees_within) = (election.clock().clone(), election.timing().ttl());
+        self.candidacy.leave(Input::Abandon);
+        Abandoned { since: clock.now(), clock, frees_within }
     }
 
     /// Takes the leadership away, as a store that fails would; for programs under test.
@@ -347,6 +375,35 @@ impl Leadership {
             | Outcome::Regressed { .. }
             | Outcome::Refused(_)
             | Outcome::Exhausted => Resignation::AlreadyLost,
+        }
+    }
+}
+
+/// A leadership that was left to run out. Dropping this changes nothing.
+#[derive(Clone, Debug)]
+pub struct Abandoned {
+    clock: Arc<dyn Clock>,
+    since: Moment,
+    frees_within: Duration,
+}
+
+impl Abandoned {
+    /// How long after the abandonment the lease has run out in the store.
+    #[must_use]
+    pub fn frees_within(&self) -> Duration {
+        self.frees_within
+    }
+
+    /// Resolves when the lease has run out in the store.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn expired(&self) {
+        let mut timer = self.clock.timer();
+        // Timers may be early, and one of the clocks behind the other.
+        while self.clock.now().at_least_since(self.since) < self.frees_within {
+            let left = self.frees_within - self.clock.now().at_least_since(self.since);
+            timer.until(self.clock.now() + left).await;
         }
     }
 }

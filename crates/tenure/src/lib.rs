@@ -47,6 +47,7 @@ mod mandate;
 mod memory;
 mod name;
 mod observer;
+pub mod reconcile;
 mod registry;
 mod status;
 mod store;
@@ -61,7 +62,7 @@ pub use election::{Builder, Election};
 pub use error::Error;
 #[cfg(all(feature = "file", target_os = "linux"))]
 pub use file::FileStore;
-pub use leadership::{Candidacy, Leadership, Resignation};
+pub use leadership::{Abandoned, Candidacy, Leadership, Resignation};
 pub use lease::machine::{Loss, Outcome};
 pub use mandate::Mandate;
 

@@ -69,6 +69,7 @@ impl Observation {
             | Input::Wrote(..)
             | Input::WorkEnded
             | Input::Release(_)
+            | Input::Abandon
             | Input::Publish(_)
             | Input::ForceLoss => {}
         }

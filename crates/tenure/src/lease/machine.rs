@@ -79,6 +79,8 @@ pub enum Input {
     WorkEnded,
     /// Whatever work there was has ended: give up the lease and the candidacy.
     Release(Farewell),
+    /// Its work cannot be ended: leave, write nothing, and let the lease run out by itself.
+    Abandon,
     /// The candidate publishes another value.
     Publish(Bytes),
     /// A program under test takes the leadership away.

@@ -103,6 +103,7 @@ impl Machine {
                 }
             }
             Input::Release(farewell) => self.begin_leaving(now, farewell),
+            Input::Abandon => self.abandon(now, out),
             Input::Publish(value) => {
                 self.me = Arc::new(Holder { value, ..(*self.me).clone() });
                 self.renew_now = true;
@@ -126,6 +127,13 @@ impl Machine {
         {
             view.gone.get_or_insert(now);
         }
+    }
+
+    /// Work that may still act as leader is never freed: everybody else waits the lease out.
+    fn abandon(&mut self, now: Moment, out: &mut Vec<Output>) {
+        self.lose(now, Loss::Resigned, out);
+        // A renewal under way may still arrive; from then on others wait a whole ttl.
+        self.over(Outcome::Unknown { frees_within: self.timing.ttl() }, out);
     }
 
     pub(super) fn begin_leaving(&mut self, now: Moment, farewell: Farewell) {
@@ -156,5 +164,66 @@ impl Machine {
             led: self.tenure_began.is_some(),
             tried: false,
         };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::CandidateId;
+
+    fn elected() -> (Machine, Moment) {
+        let candidate = Holder {
+            id: CandidateId::from_bits(7),
+            name: "a".into(),
+            value: Bytes::new(),
+            presence: None,
+        };
+        let mut machine = Machine::new(Settings {
+            candidate,
+            timing: Timing::default(),
+            delay: None,
+            reads: Reads::Linearizable,
+            seed: 1,
+        });
+        let now = Moment::default();
+        let read = machine.step(now, Input::Tick);
+        let [Output::Read { ask }] = read[..] else { panic!("it reads first: {read:?}") };
+        let claim = machine.step(now, Input::Read(ask, Ok(None)));
+        let [Output::Write { ask, .. }] = claim[..] else { panic!("it claims: {claim:?}") };
+        let version = Version::new("1");
+        let won = machine.step(now, Input::Wrote(ask, Ok(Put::Stored(version))));
+        assert!(matches!(won[..], [Output::Elected(_)]), "{won:?}");
+        (machine, now)
+    }
+
+    #[test]
+    fn an_abandoned_lease_is_lost_at_once_and_nothing_more_is_written() {
+        let (mut machine, now) = elected();
+        let frees_within = Timing::default().ttl();
+        assert_eq!(
+            machine.step(now, Input::Abandon),
+            [
+                Output::Lost { token: 1, loss: Loss::Resigned },
+                Output::Over(Outcome::Unknown { frees_within }),
+            ]
+        );
+        assert_eq!(machine.lease(now), None);
+        assert_eq!(machine.wake(now), None);
+        for input in [Input::Tick, Input::Hint, Input::Release(Farewell::Free)] {
+            assert_eq!(machine.step(now + frees_within, input), []);
+        }
+    }
+
+    #[test]
+    fn a_renewal_answered_after_the_abandonment_revives_nothing() {
+        let (mut machine, now) = elected();
+        let later = now + Timing::default().heartbeat();
+        let renewal = machine.step(later, Input::Tick);
+        let [Output::Write { ask, .. }] = renewal[..] else { panic!("it renews: {renewal:?}") };
+        assert_eq!(machine.step(later, Input::Abandon).len(), 2);
+        let version = Version::new("2");
+        assert_eq!(machine.step(later, Input::Wrote(ask, Ok(Put::Stored(version)))), []);
+        assert_eq!(machine.lease(later), None);
     }
 }

@@ -1,0 +1,256 @@
+//! The elections of this library as a source.
+
+use std::fmt;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, StreamExt};
+
+use super::reason::Reason;
+use super::source::{Event, Identity, Release, Source};
+use crate::{Candidacy, Candidate, Election, Error, Leadership};
+
+/// Stands in an election, says when it leads and when it must stop, and stands again.
+///
+/// A store that is silent is waited for; one that has only answered with errors for a whole ttl while
+/// this candidate waits is reported as an error, and so is whatever ends a candidacy. When the election
+/// has ended the source ends too, see [`ended_by`](ElectionSource::ended_by).
+///
+/// Dropped while it leads, it abandons the leadership: nobody said that the work has ended, so the
+/// lease is left to run out.
+#[derive(Debug)]
+pub struct ElectionSource {
+    election: Election,
+    candidate: Candidate,
+    phase: Phase,
+    ended_by: Option<Error>,
+}
+
+enum Phase {
+    /// Stands as soon as somebody listens.
+    Ready,
+    Standing {
+        candidacy: Candidacy,
+        /// The token of its last tenure.
+        after: u64,
+        /// Resolves when the store has failed for too long. Kept, so that a dropped call forgets nothing.
+        trouble: BoxFuture<'static, Error>,
+    },
+    Leading(Leadership),
+    /// The loss was told; the work may still wind down.
+    Lost(Leadership),
+    /// Could not stand again; to be told.
+    Failed(Error),
+    /// Keeps away until told to stand again.
+    Away,
+    Over,
+}
+
+impl ElectionSource {
+    /// A source for one candidate of an election. It stands at the first call for an event.
+    #[must_use]
+    pub fn new(election: Election, candidate: Candidate) -> ElectionSource {
+        ElectionSource { election, candidate, phase: Phase::Ready, ended_by: None }
+    }
+
+    /// Why there are no more events: the election has ended.
+    ///
+    /// Give the loop `&mut source` to be able to ask.
+    #[must_use]
+    pub fn ended_by(&self) -> Option<&Error> {
+        self.ended_by.as_ref()
+    }
+
+    fn stand(&self, candidacy: Candidacy, after: u64) -> Phase {
+        let trouble = trouble(&self.election, &candidacy).boxed();
+        Phase::Standing { candidacy, after, trouble }
+    }
+
+    fn take_phase(&mut self) -> Phase {
+        std::mem::replace(&mut self.phase, Phase::Away)
+    }
+
+    /// Nothing is left of the candidacy: says so, or ends when the election has.
+    fn fail(&mut self, error: Error) -> Option<Event> {
+        if matches!(error, Error::Ended { .. }) {
+            self.phase = Phase::Over;
+            self.ended_by = Some(error);
+            return None;
+        }
+        self.phase = Phase::Away;
+        Some(Event::Error { reason: Reason::Error(with_causes(&error)) })
+    }
+}
+
+#[async_trait]
+impl Source for ElectionSource {
+    fn identity(&self) -> Identity {
+        let timing = self.election.timing();
+        Identity {
+            election: self.election.name().to_string(),
+            id: self.candidate.name().to_owned(),
+            ttl: timing.ttl(),
+            stop_budget: timing.grace(),
+        }
+    }
+
+    async fn next(&mut self) -> Option<Event> {
+        loop {
+            match &mut self.phase {
+                Phase::Ready => match self.election.stand(self.candidate.clone()) {
+                    Ok(candidacy) => self.phase = self.stand(candidacy, 0),
+                    Err(error) => return self.fail(error),
+                },
+                Phase::Standing { candidacy, after, trouble } => {
+                    let won = tokio::select! {
+                        biased;
+                        won = candidacy.next_tenure(*after) => won,
+                        error = trouble => Err(error),
+                    };
+                    // From here to the return nothing waits: the call cannot be dropped in between.
+                    let tenure = match won {
+                        Ok(tenure) => tenure,
+                        Err(error) => return self.fail(error),
+                    };
+                    let Phase::Standing { candidacy, .. } = self.take_phase() else { continue };
+                    let leadership = candidacy.lead(tenure);
+                    let event = Event::elected(leadership.mandate());
+                    self.phase = Phase::Leading(leadership);
+                    return Some(event);
+                }
+                Phase::Leading(leadership) => {
+                    let loss = leadership.lost().await;
+                    if let Phase::Leading(leadership) = self.take_phase() {
+                        self.phase = Phase::Lost(leadership);
+                    }
+                    return Some(Event::lost(loss));
+                }
+                Phase::Failed(_) => {
+                    let Phase::Failed(error) = self.take_phase() else { continue };
+                    return self.fail(error);
+                }
+                Phase::Lost(_) | Phase::Away => std::future::pending().await,
+                Phase::Over => return None,
+            }
+        }
+    }
+
+    async fn release(&mut self, how: Release) {
+        let phase = self.take_phase();
+        match (how, phase) {
+            (_, Phase::Over) => self.phase = Phase::Over,
+            (Release::GiveUp, Phase::Leading(leadership) | Phase::Lost(leadership)) => {
+                let resignation = leadership.resign().await;
+                tracing::info!(election = %self.election.name(), ?resignation, "gave up leadership");
+            }
+            (Release::GiveUp | Release::Abandon, Phase::Standing { candidacy, .. }) => {
+                withdraw(&self.election, candidacy).await;
+            }
+            (Release::Abandon, Phase::Leading(leadership) | Phase::Lost(leadership)) => {
+                leadership.abandon().expired().await;
+            }
+            (Release::GiveUp | Release::Abandon, Phase::Ready | Phase::Failed(_) | Phase::Away) => {
+            }
+            (Release::StandAgain, Phase::Lost(leadership)) => {
+                let token = leadership.mandate().token();
+                self.phase = match leadership.stand_again() {
+                    Ok(candidacy) => self.stand(candidacy, token),
+                    Err(error) => Phase::Failed(error),
+                };
+            }
+            (Release::StandAgain, Phase::Away) => self.phase = Phase::Ready,
+            // It stands or leads already, or has yet to say why it cannot.
+            (
+                Release::StandAgain,
+                phase @ (Phase::Ready
+                | Phase::Standing { .. }
+                | Phase::Leading(_)
+                | Phase::Failed(_)),
+            ) => self.phase = phase,
+        }
+    }
+}
+
+impl Drop for ElectionSource {
+    fn drop(&mut self) {
+        match self.take_phase() {
+            Phase::Leading(leadership) | Phase::Lost(leadership) => drop(leadership.abandon()),
+            Phase::Ready
+            | Phase::Standing { .. }
+            | Phase::Failed(_)
+            | Phase::Away
+            | Phase::Over => {}
+        }
+    }
+}
+
+/// Withdraws, as patiently as a resignation; what is then still open goes on in the background.
+async fn withdraw(election: &Election, candidacy: Candidacy) {
+    let clock = election.clock();
+    let mut timer = clock.timer();
+    tokio::select! {
+        biased;
+        () = candidacy.withdraw() => {}
+        () = timer.until(clock.now() + election.timing().request() * 3) => {}
+    }
+}
+
+/// Resolves when the store has answered this candidacy with nothing but errors for a whole ttl.
+fn trouble(election: &Election, candidacy: &Candidacy) -> impl Future<Output = Error> + use<> {
+    let (clock, patience) = (election.clock().clone(), election.timing().ttl());
+    let mut statuses = candidacy.statuses();
+    async move {
+        let mut timer = clock.timer();
+        let mut since = None;
+        let mut error = None;
+        loop {
+            let left = since.map_or(Duration::MAX, |since| {
+                patience.saturating_sub(clock.now().at_least_since(since))
+            });
+            match error.clone() {
+                Some(error) if left.is_zero() => return error,
+                Some(_) | None => {}
+            }
+            tokio::select! {
+                biased;
+                status = statuses.next() => match status {
+                    Some(status) => {
+                        error = status.error;
+                        since = error.as_ref().map(|_| since.unwrap_or_else(|| clock.now()));
+                    }
+                    // The candidacy is over, and says so itself.
+                    None => std::future::pending().await,
+                },
+                () = timer.until(clock.now() + left), if since.is_some() => {}
+            }
+        }
+    }
+}
+
+fn with_causes(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(next) = cause {
+        text.push_str(": ");
+        text.push_str(&next.to_string());
+        cause = next.source();
+    }
+    text
+}
+
+impl fmt::Debug for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Phase::Ready => f.write_str("Ready"),
+            Phase::Standing { candidacy, .. } => {
+                f.debug_tuple("Standing").field(candidacy).finish()
+            }
+            Phase::Leading(leadership) => f.debug_tuple("Leading").field(leadership).finish(),
+            Phase::Lost(leadership) => f.debug_tuple("Lost").field(leadership).finish(),
+            Phase::Failed(error) => f.debug_tuple("Failed").field(error).finish(),
+            Phase::Away => f.write_str("Away"),
+            Phase::Over => f.write_str("Over"),
+        }
+    }
+}
