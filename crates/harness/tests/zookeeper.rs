@@ -1,0 +1,100 @@
+//! Real ZooKeeper servers, and what the harness does to them.
+
+use std::time::{Duration, Instant};
+use tenure_harness::zookeeper::{Options, ask};
+use tenure_harness::{Failure, Framing, Proxy, Version, Zookeeper, require};
+
+fn of(version: Version) -> Options {
+    Options { version, ..Options::default() }
+}
+
+async fn comes_back(version: Version) {
+    let began = Instant::now();
+    let zookeeper = require!(Zookeeper::single(of(version)).await);
+    println!("{version:?}: ready after {:?}", began.elapsed());
+    assert_eq!(zookeeper.leader().await, Some(0));
+    let server = &zookeeper[0];
+    let address = server.address();
+
+    server.kill().await.expect("it runs");
+    assert!(ask(address, "srvr").await.is_err());
+    assert_eq!(zookeeper.leader().await, None);
+    server.restart().await.expect("it starts again");
+    assert_eq!(server.address(), address);
+
+    server.terminate().await.expect("it ends when asked");
+    assert!(matches!(server.stop(), Err(Failure::Down { .. })));
+}
+
+#[tokio::test]
+async fn the_current_zookeeper_comes_back_on_its_port() {
+    comes_back(Version::Current).await;
+}
+
+#[tokio::test]
+async fn debians_zookeeper_comes_back_on_its_port() {
+    comes_back(Version::Debian).await;
+}
+
+#[tokio::test]
+async fn a_stopped_zookeeper_answers_when_it_goes_on() {
+    let zookeeper = require!(Zookeeper::single(Options::default()).await);
+    zookeeper[0].stop().expect("it runs");
+    assert_eq!(zookeeper.leader().await, None);
+    ask(zookeeper[0].address(), "srvr").await.expect_err("it is stopped");
+    zookeeper[0].cont().expect("it runs");
+    zookeeper[0].ready().await.expect("it goes on");
+}
+
+#[tokio::test]
+async fn a_cut_zookeeper_is_out_of_reach_until_it_heals() {
+    let zookeeper = require!(Zookeeper::single(Options::default()).await);
+    let proxy = Proxy::start(zookeeper[0].address(), Framing::Zookeeper).expect("a proxy");
+    assert!(ask(proxy.address(), "srvr").await.expect("an answer").contains("Mode: standalone"));
+    proxy.cut().await;
+    ask(proxy.address(), "srvr").await.expect_err("it is cut");
+    ask(zookeeper[0].address(), "srvr").await.expect("the server itself is well");
+    proxy.heal().await;
+    ask(proxy.address(), "srvr").await.expect("an answer");
+}
+
+#[tokio::test]
+async fn another_zookeeper_leads_when_the_leader_is_killed() {
+    let began = Instant::now();
+    let ensemble = require!(Zookeeper::ensemble(3, Options::default()).await);
+    println!("three ready after {:?}", began.elapsed());
+    let leader = ensemble.settled(None).await.expect("it is ready");
+    let killed = Instant::now();
+    ensemble[leader].kill().await.expect("it runs");
+    ensemble.settled(Some(leader)).await.expect("two of three are enough");
+    println!("another leader after {:?}", killed.elapsed());
+    ensemble[leader].restart().await.expect("it joins again");
+}
+
+#[tokio::test]
+async fn another_zookeeper_leads_when_the_leader_is_stopped() {
+    let ensemble = require!(Zookeeper::ensemble(3, of(Version::Debian)).await);
+    let leader = ensemble.settled(None).await.expect("it is ready");
+    let stopped = Instant::now();
+    ensemble[leader].stop().expect("it runs");
+    let next = ensemble.settled(Some(leader)).await.expect("two of three are enough");
+    println!("another leader after {:?}", stopped.elapsed());
+    ensemble[leader].cont().expect("it runs");
+    assert_eq!(ensemble.settled(Some(leader)).await.expect("it steps down"), next);
+}
+
+#[tokio::test]
+async fn a_server_that_cannot_start_is_named_with_its_log() {
+    let options = Options {
+        settings: vec![("tickTime".to_owned(), "nonsense".to_owned())],
+        ready_within: Duration::from_secs(30),
+        ..Options::default()
+    };
+    let started = Zookeeper::single(options).await;
+    if let Err(Failure::Skipped(_)) = started {
+        let _ = require!(started);
+        return;
+    }
+    let failure = started.expect_err("its configuration is nonsense").to_string();
+    assert!(failure.contains("ZooKeeper") && failure.contains("nonsense"), "{failure}");
+}
