@@ -55,7 +55,9 @@ pub enum Failure {
 }
 
 impl Failure {
-    pub(crate) fn system(attempted: impl Into<String>) -> impl FnOnce(io::Error) -> Failure {
+    pub(crate) fn system<T: Into<String>>(
+        attempted: T,
+    ) -> impl FnOnce(io::Error) -> Failure + use<T> {
         let attempted = attempted.into();
         move |source| Failure::System { attempted: format!("{attempted}: {source}"), source }
     }

@@ -1,6 +1,6 @@
 use crate::directory;
 use crate::launch::Launch;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use std::fs::OpenOptions;
 use std::io;
 use std::path::PathBuf;
@@ -102,6 +102,19 @@ impl Process {
         }
     }
 
+    /// Whether all of its threads are frozen: the signal only asks for it.
+    pub(crate) fn frozen(&self) -> io::Result<bool> {
+        match &*self.lock() {
+            State::Down | State::Running(_) => Ok(false),
+            State::Paused(child) => {
+                // The news is left there, so that it can be asked for again.
+                let options =
+                    WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+                Ok(waitid(WaitId::Pid(number(child)), options)?.is_some())
+            }
+        }
+    }
+
     pub(crate) fn resume(&self) -> io::Result<bool> {
         let mut state = self.lock();
         match std::mem::replace(&mut *state, State::Down) {
@@ -134,8 +147,12 @@ impl Process {
 
 /// Nobody has waited for the child yet, so its number cannot be another process's by now.
 fn signal(child: &Child, signal: Signal) -> io::Result<()> {
-    let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    Ok(kill_process(id.expect("a child has a positive process number"), signal)?)
+    Ok(kill_process(number(child), signal)?)
+}
+
+fn number(child: &Child) -> Pid {
+    let number = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    number.expect("a child has a positive process number")
 }
 
 impl Drop for Process {

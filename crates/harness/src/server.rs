@@ -73,17 +73,32 @@ impl Server {
         self.done("killing", self.process.kill())
     }
 
-    /// Stops it with SIGSTOP: connections stay open, and nothing is answered.
+    /// Stops it with SIGSTOP and returns when it stands: connections stay open, and nothing is answered.
     ///
     /// Fails with [`Failure::Down`] if it is not running.
-    pub fn stop(&self) -> Result<(), Failure> {
-        self.done("stopping", self.process.pause())
+    ///
+    /// # Cancel safety
+    /// The signal is sent at the first poll; call it again to wait for its effect.
+    pub async fn stop(&self) -> Result<(), Failure> {
+        self.done("stopping", self.process.pause())?;
+        let limit = Limit::within(END_WITHIN);
+        // A thread that is busy answers one more request before it sees the signal.
+        while !self.process.frozen().map_err(self.while_doing("stopping"))? {
+            if limit.reached() {
+                return Err(self.late("its standstill"));
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        Ok(())
     }
 
     /// Lets it go on after [`stop`](Server::stop).
     ///
     /// Fails with [`Failure::Down`] if it is not running.
-    pub fn cont(&self) -> Result<(), Failure> {
+    ///
+    /// # Cancel safety
+    /// Done at the first poll.
+    pub async fn cont(&self) -> Result<(), Failure> {
         self.done("continuing", self.process.resume())
     }
 
@@ -110,7 +125,7 @@ impl Server {
     /// For a server that cannot be ready alone, such as one of three.
     pub fn start(&self) -> Result<(), Failure> {
         self.ended()?;
-        self.process.start().map_err(Failure::system(format!("{}: starting", self.name)))
+        self.process.start().map_err(self.while_doing("starting"))
     }
 
     /// Kills it if it runs, starts it again and waits until it is ready.
@@ -170,14 +185,18 @@ impl Server {
     }
 
     fn ended(&self) -> Result<Option<std::process::ExitStatus>, Failure> {
-        self.process.ended().map_err(Failure::system(format!("{}: looking at it", self.name)))
+        self.process.ended().map_err(self.while_doing("looking at it"))
     }
 
     fn done(&self, doing: &str, done: io::Result<bool>) -> Result<(), Failure> {
         match done {
             Ok(true) => Ok(()),
             Ok(false) => Err(Failure::Down { server: self.name.clone() }),
-            Err(error) => Err(Failure::system(format!("{}: {doing}", self.name))(error)),
+            Err(error) => Err(self.while_doing(doing)(error)),
         }
+    }
+
+    fn while_doing(&self, doing: &str) -> impl FnOnce(io::Error) -> Failure + use<> {
+        Failure::system(format!("{}: {doing}", self.name))
     }
 }

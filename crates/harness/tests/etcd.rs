@@ -5,9 +5,10 @@ use base64::prelude::BASE64_STANDARD;
 use serde_json::Value;
 use std::io;
 use std::net::SocketAddr;
+use std::process::Command;
 use std::time::Instant;
 use tenure_harness::etcd::Options;
-use tenure_harness::{Etcd, Failure, Framing, Proxy, Version, http, require};
+use tenure_harness::{Etcd, Failure, Framing, Proxy, Skipped, Version, http, require};
 
 async fn put(server: SocketAddr, key: &str, value: &str) -> io::Result<http::Answer> {
     let (key, value) = (BASE64_STANDARD.encode(key), BASE64_STANDARD.encode(value));
@@ -58,10 +59,10 @@ async fn debians_etcd_keeps_its_data_and_port_when_killed() {
 #[tokio::test]
 async fn a_stopped_etcd_answers_when_it_goes_on() {
     let etcd = require!(Etcd::single(Options::default()).await);
-    etcd[0].stop().expect("it runs");
+    etcd[0].stop().await.expect("it runs");
     let unanswered = put(etcd[0].address(), "key", "value").await.expect_err("it is stopped");
     assert_eq!(unanswered.kind(), io::ErrorKind::TimedOut);
-    etcd[0].cont().expect("it runs");
+    etcd[0].cont().await.expect("it runs");
     etcd[0].ready().await.expect("it goes on");
     assert!(put(etcd[0].address(), "key", "value").await.is_ok());
 }
@@ -74,6 +75,28 @@ async fn a_write_is_applied_though_its_answer_is_lost() {
     put(proxy.address(), "key", "applied").await.expect_err("its answer is lost");
     assert_eq!(proxy.answers_lost(), 1);
     assert_eq!(get(proxy.address(), "key").await.as_deref(), Some("applied"));
+}
+
+#[tokio::test]
+async fn a_grpc_write_is_applied_though_its_answer_is_lost() {
+    let etcd = require!(Etcd::single(Options::default()).await);
+    let proxy = Proxy::start(etcd[0].address(), Framing::Http2).expect("a proxy");
+    proxy.lose_answer_of(|frame| frame.windows(8).any(|window| window == b"some/key"));
+    let endpoint = format!("--endpoints={}", proxy.address());
+    let etcdctl = tokio::task::spawn_blocking(move || {
+        Command::new("etcdctl")
+            .env("ETCDCTL_API", "3")
+            .args([&endpoint, "--command-timeout=3s", "put", "some/key", "applied"])
+            .output()
+    });
+    let Ok(output) = etcdctl.await.expect("no panic") else {
+        let reason = "not installed; scripts/servers etcd does it".to_owned();
+        require!(Err(Skipped { server: "etcdctl".to_owned(), reason }.into()));
+        return;
+    };
+    assert!(!output.status.success(), "{output:?}");
+    assert_eq!(proxy.answers_lost(), 1);
+    assert_eq!(get(etcd[0].address(), "some/key").await.as_deref(), Some("applied"));
 }
 
 #[tokio::test]
@@ -99,9 +122,9 @@ async fn another_etcd_leads_when_the_leader_is_stopped() {
     let etcd = require!(Etcd::cluster(3, Options::default()).await);
     let leader = etcd.settled(None).await.expect("it is ready");
     let stopped = Instant::now();
-    etcd[leader].stop().expect("it runs");
+    etcd[leader].stop().await.expect("it runs");
     let next = etcd.settled(Some(leader)).await.expect("two of three are enough");
     println!("another leader after {:?}", stopped.elapsed());
-    etcd[leader].cont().expect("it runs");
+    etcd[leader].cont().await.expect("it runs");
     assert_eq!(etcd.settled(Some(leader)).await.expect("it steps down"), next);
 }

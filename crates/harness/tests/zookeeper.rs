@@ -23,7 +23,7 @@ async fn comes_back(version: Version) {
     assert_eq!(server.address(), address);
 
     server.terminate().await.expect("it ends when asked");
-    assert!(matches!(server.stop(), Err(Failure::Down { .. })));
+    assert!(matches!(server.stop().await, Err(Failure::Down { .. })));
 }
 
 #[tokio::test]
@@ -39,10 +39,10 @@ async fn debians_zookeeper_comes_back_on_its_port() {
 #[tokio::test]
 async fn a_stopped_zookeeper_answers_when_it_goes_on() {
     let zookeeper = require!(Zookeeper::single(Options::default()).await);
-    zookeeper[0].stop().expect("it runs");
+    zookeeper[0].stop().await.expect("it runs");
     assert_eq!(zookeeper.leader().await, None);
     ask(zookeeper[0].address(), "srvr").await.expect_err("it is stopped");
-    zookeeper[0].cont().expect("it runs");
+    zookeeper[0].cont().await.expect("it runs");
     zookeeper[0].ready().await.expect("it goes on");
 }
 
@@ -76,10 +76,10 @@ async fn another_zookeeper_leads_when_the_leader_is_stopped() {
     let ensemble = require!(Zookeeper::ensemble(3, of(Version::Debian)).await);
     let leader = ensemble.settled(None).await.expect("it is ready");
     let stopped = Instant::now();
-    ensemble[leader].stop().expect("it runs");
+    ensemble[leader].stop().await.expect("it runs");
     let next = ensemble.settled(Some(leader)).await.expect("two of three are enough");
     println!("another leader after {:?}", stopped.elapsed());
-    ensemble[leader].cont().expect("it runs");
+    ensemble[leader].cont().await.expect("it runs");
     assert_eq!(ensemble.settled(Some(leader)).await.expect("it steps down"), next);
 }
 

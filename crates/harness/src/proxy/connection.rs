@@ -1,4 +1,5 @@
 use super::Direction::{self, ToClient, ToServer};
+use super::Framing;
 use super::count::Record;
 use super::pump::Pump;
 use super::rules::Rules;
@@ -33,7 +34,8 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) fn judge(&self, direction: Direction, message: &Bytes) -> Verdict {
+    /// Decides about a message; `framing` is what its connection turned out to use.
+    pub(super) fn judge(&self, direction: Direction, framing: Framing, message: &Bytes) -> Verdict {
         let mut trap = self.shared.trap();
         let mut awaited = self.awaited.lock().unwrap_or_else(PoisonError::into_inner);
         let answered = match direction {
@@ -43,9 +45,7 @@ impl Link {
                 }
                 false
             }
-            ToClient => awaited
-                .as_ref()
-                .is_some_and(|request| self.shared.framing.answers(request, message)),
+            ToClient => awaited.as_ref().is_some_and(|request| framing.answers(request, message)),
         };
         trap.judge(direction, message.len(), answered)
     }

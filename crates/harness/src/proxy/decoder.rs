@@ -5,7 +5,8 @@ use bytes::{Bytes, BytesMut};
 /// Cuts the bytes of one direction of a connection into messages.
 #[derive(Debug)]
 pub(super) struct Decoder {
-    framing: Framing,
+    /// Raw as soon as the connection turns out to be another protocol's.
+    pub(super) framing: Framing,
     direction: Direction,
     first: bool,
     pub(super) buffer: BytesMut,

@@ -119,7 +119,7 @@ impl<'a> Pump<'a> {
 
     /// Passes a message on, or not. False if the other end takes no more.
     async fn forward(&mut self, message: Bytes) -> Result<bool, Ending> {
-        let verdict = self.link.judge(self.direction, &message);
+        let verdict = self.link.judge(self.direction, self.decoder.framing, &message);
         let passing = match verdict {
             Verdict::Pass => &message[..],
             Verdict::Part(length) => &message[..length],
