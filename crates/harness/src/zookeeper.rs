@@ -26,6 +26,9 @@ const PEER: usize = 1;
 const VOTE: usize = 2;
 const SECURE: usize = 3;
 
+/// A server that is just starting may accept the question and never answer it; the next one it does.
+const PROBE_WITHIN: Duration = Duration::from_millis(400);
+
 /// The longest session that the servers grant; a busy machine lets much shorter ones expire by itself.
 pub const LONGEST_SESSION: Duration = Duration::from_secs(4);
 
@@ -237,7 +240,9 @@ impl Recipe for ZookeeperRecipe {
 }
 
 async fn mode(member: &Member) -> Option<String> {
-    let answer = ask(member.ports[CLIENT].address(), "srvr").await.ok()?;
+    let server = member.ports[CLIENT].address();
+    let answer = http::converse(server, b"srvr", PROBE_WITHIN).await.ok()?;
+    let answer = String::from_utf8_lossy(&answer);
     let mode = answer.lines().find_map(|line| line.strip_prefix("Mode: "))?;
     Some(mode.to_owned())
 }
