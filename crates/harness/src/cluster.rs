@@ -1,10 +1,12 @@
 use crate::directory::Directory;
+use crate::network::Network;
 use crate::process::Limit;
 use crate::recipe::{Member, Recipe};
 use crate::server::PAUSE;
 use crate::version::program;
 use crate::{Failure, Port, Server, Skipped};
-use std::net::SocketAddr;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,12 +23,18 @@ const ATTEMPTS: usize = 3;
 pub struct Cluster {
     // Before the directory, so that the servers are gone when it is removed.
     servers: Vec<Server>,
+    network: Option<Network>,
     _directory: Directory,
 }
 
 impl Cluster {
-    /// Starts `size` servers and waits until each is ready.
-    pub(crate) async fn start(recipe: Arc<dyn Recipe>, size: usize) -> Result<Cluster, Failure> {
+    /// Starts `size` servers, each in a network of its own if there are to be `partitions`, and waits until each is
+    /// ready.
+    pub(crate) async fn start(
+        recipe: Arc<dyn Recipe>,
+        size: usize,
+        partitions: bool,
+    ) -> Result<Cluster, Failure> {
         // The kernel must be told to end the servers with us, and without unsafe code it is told by a program.
         if program("setpriv").is_none() {
             let reason = "setpriv (util-linux) is not on this machine".to_owned();
@@ -34,7 +42,7 @@ impl Cluster {
         }
         let mut attempt = 1;
         loop {
-            match Cluster::attempt(&recipe, size).await {
+            match Cluster::attempt(&recipe, size, partitions).await {
                 Err(Failure::Ended { log, .. }) if attempt < ATTEMPTS && port_was_taken(&log) => {
                     attempt += 1;
                 }
@@ -43,10 +51,19 @@ impl Cluster {
         }
     }
 
-    async fn attempt(recipe: &Arc<dyn Recipe>, size: usize) -> Result<Cluster, Failure> {
+    async fn attempt(
+        recipe: &Arc<dyn Recipe>,
+        size: usize,
+        partitions: bool,
+    ) -> Result<Cluster, Failure> {
         let directory = Directory::create(recipe.title())?;
+        let network = partitions.then(|| Network::create(size)).transpose();
+        let network = network.map_err(|reason| Skipped {
+            server: recipe.title().to_owned(),
+            reason: format!("a network of its own: {reason}"),
+        })?;
         let members = (0..size)
-            .map(|index| Member::new(&directory, recipe.ports(), index))
+            .map(|index| Member::new(&directory, network.as_ref(), recipe.ports(), index))
             .collect::<Result<Vec<_>, _>>()?;
         let processes = (0..size)
             .map(|index| Server::prepare(recipe, &members, index))
@@ -59,7 +76,7 @@ impl Cluster {
                 Server::new(Arc::clone(recipe), member, process, index)
             })
             .collect();
-        let cluster = Cluster { servers, _directory: directory };
+        let cluster = Cluster { servers, network, _directory: directory };
         for server in &cluster.servers {
             server.start()?;
         }
@@ -120,6 +137,36 @@ impl Cluster {
     }
 }
 
+impl Cluster {
+    /// Cuts a server off from the others, both ways and without telling either; clients still reach all of them.
+    ///
+    /// Fails with [`Failure::System`] if the system refuses.
+    ///
+    /// # Panics
+    /// Unless the servers' options have `partitions`.
+    pub fn isolate(&self, index: usize) -> Result<(), Failure> {
+        let isolated = self.network().isolate(index);
+        isolated.map_err(|reason| Failure::system("isolating a server")(io::Error::other(reason)))
+    }
+
+    /// Ends what [`isolate`](Cluster::isolate) did; what was sent meanwhile arrives when TCP tries again.
+    ///
+    /// Fails with [`Failure::System`] if the system refuses.
+    ///
+    /// # Panics
+    /// Unless the servers' options have `partitions`.
+    pub fn rejoin(&self, index: usize) -> Result<(), Failure> {
+        let rejoined = self.network().rejoin(index);
+        rejoined.map_err(|reason| Failure::system("rejoining a server")(io::Error::other(reason)))
+    }
+
+    fn network(&self) -> &Network {
+        self.network
+            .as_ref()
+            .expect("only servers with `partitions` can be cut off from each other")
+    }
+}
+
 impl Deref for Cluster {
     type Target = [Server];
 
@@ -129,10 +176,17 @@ impl Deref for Cluster {
 }
 
 impl Member {
-    fn new(directory: &Directory, ports: usize, index: usize) -> Result<Member, Failure> {
+    fn new(
+        directory: &Directory,
+        network: Option<&Network>,
+        ports: usize,
+        index: usize,
+    ) -> Result<Member, Failure> {
         let ports = (0..ports).map(|_| Port::claim()).collect::<Result<Vec<_>, _>>();
         Ok(Member {
             directory: directory.member(index)?,
+            host: network.map_or(Ipv4Addr::LOCALHOST, |network| network.host(index)),
+            namespace: network.map(|network| network.namespace(index)),
             ports: ports.map_err(Failure::system("claiming a port"))?,
         })
     }

@@ -27,6 +27,8 @@ pub struct Options {
     pub arguments: Vec<String>,
     /// Whether clients speak TLS; its keys are among the arguments.
     pub secure: bool,
+    /// Whether servers can be [isolated](Cluster::isolate) from each other; needs root, and `ip` of iproute2.
+    pub partitions: bool,
     /// How long the servers may take to be ready.
     pub ready_within: Duration,
 }
@@ -37,6 +39,7 @@ impl Default for Options {
             version: Version::default(),
             arguments: Vec::new(),
             secure: false,
+            partitions: false,
             // Ten times what was seen, because a test machine can be busy with other things.
             ready_within: Duration::from_secs(20),
         }
@@ -67,8 +70,9 @@ impl Etcd {
     /// # Cancel safety
     /// What was started is ended.
     pub async fn cluster(size: usize, options: Options) -> Result<Etcd, Failure> {
+        let partitions = options.partitions;
         let recipe = Arc::new(EtcdRecipe::find(options)?);
-        Ok(Etcd { cluster: Cluster::start(recipe, size).await? })
+        Ok(Etcd { cluster: Cluster::start(recipe, size, partitions).await? })
     }
 }
 
@@ -118,8 +122,8 @@ impl Recipe for EtcdRecipe {
     fn prepare(&self, members: &[Member], index: usize) -> Result<Launch, Failure> {
         let own = &members[index];
         let scheme = if self.options.secure { "https" } else { "http" };
-        let clients = format!("{scheme}://{}", own.ports[CLIENT].address());
-        let peers = |member: &Member| format!("http://{}", member.ports[PEER].address());
+        let clients = format!("{scheme}://{}", own.address(CLIENT));
+        let peers = |member: &Member| format!("http://{}", member.address(PEER));
         let cluster: Vec<String> = members
             .iter()
             .enumerate()
@@ -133,7 +137,7 @@ impl Recipe for EtcdRecipe {
             ("--advertise-client-urls", clients),
             ("--listen-peer-urls", peers(own)),
             ("--initial-advertise-peer-urls", peers(own)),
-            ("--listen-metrics-urls", format!("http://{}", own.ports[HEALTH].address())),
+            ("--listen-metrics-urls", format!("http://{}", own.address(HEALTH))),
             ("--initial-cluster", cluster.join(",")),
             ("--initial-cluster-state", "new".to_owned()),
             ("--heartbeat-interval", "50".to_owned()),
@@ -154,12 +158,12 @@ impl Recipe for EtcdRecipe {
 
     async fn ready(&self, member: &Member) -> bool {
         // Healthy means that a read went through the quorum.
-        let health = http::get(member.ports[HEALTH].address(), "/health").await;
+        let health = http::get(member.address(HEALTH), "/health").await;
         health.is_ok_and(|answer| answer.body.contains(r#""health":"true""#))
     }
 
     async fn leads(&self, member: &Member) -> bool {
-        let metrics = http::get(member.ports[HEALTH].address(), "/metrics").await;
+        let metrics = http::get(member.address(HEALTH), "/metrics").await;
         metrics
             .is_ok_and(|answer| answer.body.lines().any(|line| line == "etcd_server_is_leader 1"))
     }

@@ -16,6 +16,14 @@ pub(crate) struct Launch {
 const GUARDED: &str = r#"test "$PPID" = "$0" && exec "$@""#;
 
 impl Launch {
+    /// The same, in another network namespace.
+    pub(crate) fn inside(self, namespace: &str) -> Launch {
+        let entering = [format!("--net=/run/netns/{namespace}"), "--".to_owned()];
+        let command = self.program.display().to_string();
+        let arguments = entering.into_iter().chain([command]).chain(self.arguments).collect();
+        Launch { program: "nsenter".into(), arguments }
+    }
+
     /// Starts it such that the kernel kills it when this process ends in any way.
     pub(crate) fn spawn(&self, directory: &Path, log: File) -> io::Result<Child> {
         let mut command = Command::new("setpriv");

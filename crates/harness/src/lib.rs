@@ -24,6 +24,7 @@ mod error;
 pub mod etcd;
 pub mod http;
 mod launch;
+mod network;
 mod port;
 mod process;
 mod proxy;

@@ -2,6 +2,7 @@ use crate::launch::Launch;
 use crate::{Failure, Port};
 use async_trait::async_trait;
 use std::fmt::Debug;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -31,5 +32,15 @@ pub(crate) trait Recipe: Debug + Send + Sync + 'static {
 #[derive(Debug)]
 pub(crate) struct Member {
     pub(crate) directory: PathBuf,
+    pub(crate) host: Ipv4Addr,
+    /// The network namespace it runs in, if not in ours.
+    pub(crate) namespace: Option<String>,
     pub(crate) ports: Vec<Port>,
+}
+
+impl Member {
+    /// Where it listens for what the recipe numbers so.
+    pub(crate) fn address(&self, port: usize) -> SocketAddr {
+        (self.host, self.ports[port].number()).into()
+    }
 }

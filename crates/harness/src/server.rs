@@ -29,8 +29,13 @@ impl Server {
         members: &[Member],
         index: usize,
     ) -> Result<Process, Failure> {
+        let own = &members[index];
         let launch = recipe.prepare(members, index)?;
-        Ok(Process::new(launch, members[index].directory.clone()))
+        let launch = match &own.namespace {
+            Some(namespace) => launch.inside(namespace),
+            None => launch,
+        };
+        Ok(Process::new(launch, own.directory.clone()))
     }
 
     pub(crate) fn new(
@@ -45,7 +50,7 @@ impl Server {
 
     /// Where its clients connect to.
     pub fn address(&self) -> SocketAddr {
-        self.member.ports[0].address()
+        self.member.address(0)
     }
 
     /// Its process number, while it runs or is stopped.
@@ -176,7 +181,7 @@ impl Server {
 
     /// The port beside its clients' that the recipe numbers so.
     pub(crate) fn port(&self, index: usize) -> Option<SocketAddr> {
-        self.member.ports.get(index).map(crate::Port::address)
+        (index < self.member.ports.len()).then(|| self.member.address(index))
     }
 
     pub(crate) fn late(&self, awaited: &'static str) -> Failure {

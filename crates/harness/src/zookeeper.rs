@@ -43,6 +43,8 @@ pub struct Options {
     pub properties: Vec<(String, String)>,
     /// Whether there is a port for TLS too, at [`Zookeeper::secure_address`]; its keys are among the settings.
     pub secure: bool,
+    /// Whether servers can be [isolated](Cluster::isolate) from each other; needs root, and `ip` of iproute2.
+    pub partitions: bool,
     /// How long the servers may take to be ready.
     pub ready_within: Duration,
 }
@@ -54,6 +56,7 @@ impl Default for Options {
             settings: Vec::new(),
             properties: Vec::new(),
             secure: false,
+            partitions: false,
             // Ten times what was seen, because a test machine can be busy with other things.
             ready_within: Duration::from_secs(40),
         }
@@ -93,8 +96,9 @@ impl Zookeeper {
     }
 
     async fn start(options: Options, size: usize, ensemble: bool) -> Result<Zookeeper, Failure> {
+        let partitions = options.partitions;
         let recipe = Arc::new(ZookeeperRecipe::find(options, ensemble)?);
-        Ok(Zookeeper { cluster: Cluster::start(recipe, size).await? })
+        Ok(Zookeeper { cluster: Cluster::start(recipe, size, partitions).await? })
     }
 }
 
@@ -157,23 +161,24 @@ impl ZookeeperRecipe {
         // Sessions of 0.4 to 4 s. The admin server is off because a clash of its port ends the JVM.
         let mut text = format!(
             "tickTime=200\ninitLimit=25\nsyncLimit=10\ndataDir={}\nclientPort={}\n\
-             clientPortAddress=127.0.0.1\nadmin.enableServer=false\n4lw.commands.whitelist=*\n\
+             clientPortAddress={}\nadmin.enableServer=false\n4lw.commands.whitelist=*\n\
              maxClientCnxns=0\n",
             directory::data(&own.directory).display(),
             own.ports[CLIENT].number(),
+            own.host,
         );
         let mut line = |key: &str, value: &str| {
             writeln!(text, "{key}={value}").expect("writing to a string does not fail");
         };
         if self.options.secure {
             line("secureClientPort", &own.ports[SECURE].number().to_string());
-            line("secureClientPortAddress", "127.0.0.1");
+            line("secureClientPortAddress", &own.host.to_string());
         }
         if self.ensemble {
             line("standaloneEnabled", "false");
             for (number, member) in (1..).zip(members) {
                 let (peer, vote) = (member.ports[PEER].number(), member.ports[VOTE].number());
-                line(&format!("server.{number}"), &format!("127.0.0.1:{peer}:{vote}"));
+                line(&format!("server.{number}"), &format!("{}:{peer}:{vote}", member.host));
             }
         }
         for (key, value) in &self.options.settings {
@@ -240,7 +245,7 @@ impl Recipe for ZookeeperRecipe {
 }
 
 async fn mode(member: &Member) -> Option<String> {
-    let server = member.ports[CLIENT].address();
+    let server = member.address(CLIENT);
     let answer = http::converse(server, b"srvr", PROBE_WITHIN).await.ok()?;
     let answer = String::from_utf8_lossy(&answer);
     let mode = answer.lines().find_map(|line| line.strip_prefix("Mode: "))?;

@@ -118,6 +118,26 @@ async fn another_etcd_leads_when_the_leader_is_killed() {
 }
 
 #[tokio::test]
+async fn an_isolated_leader_is_replaced_and_comes_back_as_a_follower() {
+    let options = Options { partitions: true, ..Options::default() };
+    let etcd = require!(Etcd::cluster(3, options).await);
+    let leader = etcd.settled(None).await.expect("it is ready");
+    etcd.isolate(leader).expect("permitted");
+    let next = etcd.settled(Some(leader)).await.expect("two of three are enough");
+    put(etcd[next].address(), "key", "new").await.expect("a write");
+
+    // Its clients reach it, and it does not know of the write.
+    let health = http::get(etcd[leader].address(), "/version").await.expect("it answers");
+    assert_eq!(health.status, 200);
+    let stale = put(etcd[leader].address(), "key", "stale").await;
+    assert!(stale.is_err() || stale.is_ok_and(|answer| answer.status != 200));
+
+    etcd.rejoin(leader).expect("permitted");
+    etcd[leader].ready().await.expect("it joins again");
+    assert_eq!(get(etcd[leader].address(), "key").await.as_deref(), Some("new"));
+}
+
+#[tokio::test]
 async fn another_etcd_leads_when_the_leader_is_stopped() {
     let etcd = require!(Etcd::cluster(3, Options::default()).await);
     let leader = etcd.settled(None).await.expect("it is ready");

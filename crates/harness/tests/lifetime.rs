@@ -17,6 +17,7 @@ async fn starts_a_server_and_waits_to_be_killed() {
     }
     let etcd = require!(Etcd::single(etcd::Options::default()).await);
     println!("\nserver {}", etcd[0].id().expect("it runs"));
+    println!("log {}", etcd[0].log().display());
     std::future::pending::<()>().await;
 }
 
@@ -31,11 +32,13 @@ async fn a_server_does_not_survive_a_test_that_is_killed() {
         .spawn()
         .expect("this program runs");
     let output = BufReader::new(test.stdout.take().expect("it is piped"));
-    let server = output
-        .lines()
-        .map_while(Result::ok)
-        .find_map(|line| line.strip_prefix("server ")?.parse::<u32>().ok())
-        .expect("the server's number");
+    let mut lines = output.lines().map_while(Result::ok);
+    let mut after = |prefix: &str| {
+        let found = lines.find_map(|line| Some(line.strip_prefix(prefix)?.to_owned()));
+        found.expect("the server's number and the path of its log")
+    };
+    let server: u32 = after("server ").parse().expect("a number");
+    let log = PathBuf::from(after("log "));
     assert!(alive(server));
 
     test.kill().expect("it runs");
@@ -45,6 +48,8 @@ async fn a_server_does_not_survive_a_test_that_is_killed() {
         assert!(began.elapsed() < Duration::from_secs(10), "the server {server} is still there");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
+    // Only the directory does, since nobody was left to remove it.
+    std::fs::remove_dir_all(log.ancestors().nth(2).expect("of the cluster")).expect("ours");
 }
 
 /// A zombie that nobody waits for is as dead as can be.

@@ -84,6 +84,22 @@ async fn another_zookeeper_leads_when_the_leader_is_stopped() {
 }
 
 #[tokio::test]
+async fn an_isolated_leader_is_replaced_and_stops_serving_until_it_rejoins() {
+    let options = Options { partitions: true, ..Options::default() };
+    let ensemble = require!(Zookeeper::ensemble(3, options).await);
+    let leader = ensemble.settled(None).await.expect("it is ready");
+    let isolated = Instant::now();
+    ensemble.isolate(leader).expect("permitted");
+    let next = ensemble.settled(Some(leader)).await.expect("two of three are enough");
+    println!("another leader alone after {:?}", isolated.elapsed());
+    let answer = ask(ensemble[leader].address(), "srvr").await.expect("clients reach it");
+    assert!(!answer.contains("Mode:"), "{answer}");
+    ensemble.rejoin(leader).expect("permitted");
+    ensemble[leader].ready().await.expect("it joins again");
+    assert_eq!(ensemble.settled(Some(leader)).await.expect("it follows"), next);
+}
+
+#[tokio::test]
 async fn a_server_that_cannot_start_is_named_with_its_log() {
     let options = Options {
         settings: vec![("tickTime".to_owned(), "nonsense".to_owned())],
