@@ -143,8 +143,8 @@ async fn another_etcd_leads_when_the_leader_is_stopped() {
     let leader = etcd.settled(None).await.expect("it is ready");
     let stopped = Instant::now();
     etcd[leader].stop().await.expect("it runs");
-    let next = etcd.settled(Some(leader)).await.expect("two of three are enough");
+    etcd.settled(Some(leader)).await.expect("two of three are enough");
     println!("another leader after {:?}", stopped.elapsed());
     etcd[leader].cont().await.expect("it runs");
-    assert_eq!(etcd.settled(Some(leader)).await.expect("it steps down"), next);
+    etcd.settled(Some(leader)).await.expect("it steps down");
 }
