@@ -3,14 +3,17 @@
 //! - [`suite`]: the cases every store passes; [`conformance!`] makes them tests of yours.
 //! - [`simulator`]: worlds full of faults, one per seed, around the machine that ships.
 //! - [`driven`]: the same through the driver, from `campaign` down to the store's trait.
-//! - [`model`]: all short histories of the same machine, one by one.
+//! - `model` (with the feature of that name): all short histories of the same machine, one by one.
 //! - [`history`]: what such a world looks like from outside.
 //! - [`checkers`]: one promise each, watching a history.
+//! - [`fuzz`]: what the decoders must withstand.
 //! - [`rng`]: the randomness of a seed.
 
 pub mod checkers;
 pub mod driven;
+pub mod fuzz;
 pub mod history;
+#[cfg(feature = "model")]
 pub mod model;
 pub mod rng;
 pub mod simulator;

@@ -134,7 +134,11 @@ pub fn parse(url: &str) -> Result<Location, UrlError> {
     match scheme.as_str() {
         "memory" if rest.is_empty() => Ok(Location::Memory),
         "memory" => Err(UrlError::MemoryTail),
-        "file" => parse_file(rest),
+        "file" => parse_file(rest).and_then(|location| {
+            // As it will be written for others, with everything escaped that may be.
+            let bytes = location.to_string().len();
+            if bytes > MOST_BYTES { Err(UrlError::TooLong { bytes }) } else { Ok(location) }
+        }),
         _ => match LATER.iter().find(|later| **later == scheme) {
             Some(scheme) => Ok(Location::Later { scheme }),
             None => Err(UrlError::UnknownScheme { scheme }),

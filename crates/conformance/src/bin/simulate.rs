@@ -6,10 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use tenure::lease::mutant::Mutant;
-use tenure_conformance::simulator::{Options, Rare, Rates, Sometimes, commit, report, simulate};
+use tenure_conformance::simulator::{
+    Options, Profile, Rare, Rates, Sometimes, commit, report, simulate,
+};
 
 const USAGE: &str = "usage: simulate [--seeds N] [--from N] [--threads N] [--mutants] [--beyond]
-                [--seed N [--trace]] [--mutant NAME]";
+                [--seed N [--trace]] [--mutant NAME] [--profile any|tight|recreated]";
 /// A mutant that survives so many seeds has escaped.
 const MOST_SEEDS_PER_MUTANT: u64 = 20_000;
 
@@ -53,6 +55,14 @@ fn parse(mut given: impl Iterator<Item = String>) -> Result<Args, String> {
             "--seed" => args.seed = Some(number(value()?)?),
             "--trace" => args.trace = true,
             "--mutants" => args.mutants = true,
+            "--profile" => {
+                args.options.profile = match value()?.as_str() {
+                    "any" => Profile::Any,
+                    "tight" => Profile::Tight,
+                    "recreated" => Profile::Recreated,
+                    other => return Err(format!("no profile is called {other}")),
+                }
+            }
             "--beyond" => args.options.rates = Rates::Beyond,
             "--mutant" => {
                 let name = value()?;

@@ -76,6 +76,7 @@ impl World {
                 self.step(node, Input::Publish(value));
             }
             Mischief::ForceLoss => self.step(node, Input::ForceLoss),
+            Mischief::Abandon => self.step(node, Input::Abandon),
             Mischief::OutsiderCreate => self.send_outsider(Wish::Create),
             Mischief::OutsiderEnd => self.send_outsider(Wish::End),
             Mischief::OutsiderDelete => self.send_outsider(Wish::Delete),
@@ -196,6 +197,10 @@ impl World {
                     _ => record,
                 })
             }
+            Ruling::Write(record) if self.mutant == Some(Mutant::RecreateCutsDelay) => {
+                let delay = terms.delay.unwrap_or(record.delay);
+                Ruling::Write(Record { delay, next_delay: None, ..record })
+            }
             Ruling::Write(_) | Ruling::Stands => ruling,
         }
     }
@@ -253,6 +258,15 @@ impl World {
             let ttl = nanos(self.swarm.longest_ttl());
             let mended = self.rng.below(2 * ttl);
             return self.schedule(mended, Happening::Mend);
+        }
+        if let Some(stored) = self.document.current().cloned()
+            && self.rng.permille(300)
+        {
+            // An operator frees what somebody leads. Only so is a valid lease ever found deposed.
+            let (state, revision) = (State::Free { clean: true }, stored.record.revision + 1);
+            let op = Op::new(&CandidateId::from_bits(u128::MAX - 1), revision);
+            let _ = self.document.commit(Record { state, revision, op, ..stored.record }, None);
+            return self.committed();
         }
         let behind = usize::try_from(self.rng.between(1, 8)).unwrap_or(1);
         match self.document.old(behind).cloned() {

@@ -78,10 +78,19 @@ pub fn report(seed: u64, options: Options) -> String {
     let last = run.trace.len().saturating_sub(40);
     format!(
         "seed {seed} at commit {}, {options:?}\nbroken: {breach}\n{}\nreplay: cargo run --profile sim -p \
-         tenure-conformance --bin simulate -- --seed {seed} --trace{}\n",
+         tenure-conformance --bin simulate -- --seed {seed} --trace{}{}{}\n",
         commit(),
         run.trace[last..].join("\n"),
         options.mutant.map_or_else(String::new, |mutant| format!(" --mutant {mutant:?}")),
+        match options.profile {
+            Profile::Any => "",
+            Profile::Tight => " --profile tight",
+            Profile::Recreated => " --profile recreated",
+        },
+        match options.rates {
+            Rates::WithinTolerance => "",
+            Rates::Beyond => " --beyond",
+        },
     )
 }
 

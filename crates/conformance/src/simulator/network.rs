@@ -84,7 +84,7 @@ impl World {
         record: &Record,
         durability: Durability,
     ) -> Result<Put, Fault> {
-        if self.to_branch() {
+        if self.goes_to_branch() {
             let applied = self.document.write_isolated(expect, record.clone(), Some(who));
             self.note(|| format!("  the isolated primary takes c{who}'s write: {applied}"));
             // It waits for a majority that it cannot reach.
@@ -121,7 +121,7 @@ impl World {
             let record = Err(RecordError::NotARecord { says });
             return Some(Seen { version: version.clone(), record });
         }
-        if self.to_branch() {
+        if self.goes_to_branch() {
             return self.document.isolated().map(seen);
         }
         if self.faults()
@@ -134,7 +134,7 @@ impl World {
         self.document.current().map(seen)
     }
 
-    fn to_branch(&mut self) -> bool {
+    fn goes_to_branch(&mut self) -> bool {
         self.document.is_isolated() && self.rng.permille(self.swarm.network.to_branch)
     }
 

@@ -37,10 +37,11 @@ pub enum Profile {
 impl Profile {
     /// Where a broken rule shows soonest.
     #[must_use]
+    #[allow(clippy::wildcard_enum_match_arm, reason = "most show anywhere, and so may the next")]
     pub fn hunting(mutant: Mutant) -> Profile {
         match mutant {
             Mutant::OpReused | Mutant::ObservedAtSend | Mutant::WindowFromAnswer => Profile::Tight,
-            Mutant::LeaseKeptWhileEnding => Profile::Recreated,
+            Mutant::LeaseKeptWhileEnding | Mutant::RecreateCutsDelay => Profile::Recreated,
             _ => Profile::Any,
         }
     }
@@ -111,6 +112,7 @@ pub(super) enum Mischief {
     EndByHolder,
     Publish,
     ForceLoss,
+    Abandon,
     OutsiderEnd,
     OutsiderCreate,
     OutsiderDelete,
@@ -169,7 +171,15 @@ impl Swarm {
 
     /// A world in which an end is followed by a new beginning before its news have come round.
     fn recreated(mut self) -> Swarm {
-        self.mischiefs = vec![Mischief::EndByHolder, Mischief::EndByHolder, Mischief::OutsiderEnd];
+        // A loss while the work winds down makes the end that follows an unclean one.
+        self.mischiefs = vec![
+            Mischief::EndByHolder,
+            Mischief::EndByHolder,
+            Mischief::ForceLoss,
+            Mischief::ForceLoss,
+            Mischief::OutsiderEnd,
+        ];
+        self.slow_stop = 500;
         self.recreate = 1000;
         self.away /= 10;
         self.network.lose_answer = self.network.lose_answer.max(200);
@@ -304,6 +314,7 @@ fn draw_mischiefs(rng: &mut Rng, reads: Reads, vandal: bool) -> Vec<Mischief> {
         (Mischief::EndByHolder, 150, 1),
         (Mischief::Publish, 200, 1),
         (Mischief::ForceLoss, 200, 2),
+        (Mischief::Abandon, 150, 1),
         (Mischief::WallJump, 300, 2),
         (Mischief::CutLeader, 350, 4),
     ] {

@@ -56,7 +56,7 @@ pub async fn an_end_lasts_until_the_election_is_created_again(case: &Case) {
     let refused = election.campaign(candidate("a")).await;
     assert!(matches!(refused, Err(Error::Ended { .. })), "{refused:?}");
     let again = create(case, &other).await;
-    soon("the leadership", again.campaign(candidate("a"))).await.expect("elected");
+    let _leader = soon("the leadership", again.campaign(candidate("a"))).await.expect("elected");
 }
 
 /// Ending what has ended, or never was, is a success, and leaves it ended.
@@ -191,5 +191,5 @@ pub async fn ends_and_creations_by_many_at_once_leave_it_working(case: &Case) {
     });
     join_all(chaos).await;
     let election = create(case, &handles[0]).await;
-    soon("the leadership", election.campaign(candidate("a"))).await.expect("elected");
+    let _leader = soon("the leadership", election.campaign(candidate("a"))).await.expect("elected");
 }

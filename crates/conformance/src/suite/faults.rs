@@ -168,7 +168,7 @@ pub async fn resigning_while_the_store_is_away_is_unknown(case: &Case) {
     let resignation = soon("an answer", leader.resign()).await;
     let Resignation::Unknown { frees_within } = resignation else { panic!("{resignation:?}") };
     assert!(frees_within <= case.brisk().ttl() && !mandate.is_leader());
-    case.lead_briskly(&other, "b").await;
+    let _next = case.lead_briskly(&other, "b").await;
 }
 
 /// A resignation whose answer is lost has released: the next leads at once.
@@ -214,7 +214,7 @@ pub async fn a_campaign_cancelled_before_its_claim_arrives_leaves_nothing_held(c
     let next = case.enter(&other).await.stand(candidate("b")).expect("it stands");
     held.release();
     // The lease would last longer than this waits: only a release lets the next one in.
-    soon("the next leader", next.elected()).await.expect("elected");
+    let _next = soon("the next leader", next.elected()).await.expect("elected");
 }
 
 /// A campaign that is cancelled before it hears that it won gives back what it won.

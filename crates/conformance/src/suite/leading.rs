@@ -111,7 +111,7 @@ pub async fn closing_a_backend_frees_what_it_held(case: &Case) {
     let leader = case.lead(&one, "a").await;
     soon("the close", one.close()).await;
     assert!(!leader.mandate().is_leader());
-    case.lead(&other, "b").await;
+    let _next = case.lead(&other, "b").await;
 }
 
 /// A leader that is no longer heard of is replaced at a higher token, and had stopped by then.
@@ -208,7 +208,7 @@ pub async fn a_lock_delay_is_waited_only_after_an_unclean_end(case: &Case) {
     // The lease is respected for a fifth of the ttl longer than its holder believes in it, then comes
     // the delay. The clock starts late and the wait can only be longer, so this cannot fail by chance.
     let over = std::time::Instant::now();
-    soon("the take-over", waiting.elected()).await.expect("elected");
+    let _next = soon("the take-over", waiting.elected()).await.expect("elected");
     assert!(over.elapsed() >= delay, "after {:?}", over.elapsed());
 }
 

@@ -55,6 +55,8 @@ pub async fn no_update_is_lost_among_concurrent_writers(case: &Case) {
                 let document = found(&*store, &key).await;
                 let count: u64 = String::from_utf8_lossy(&document.body).parse().expect("a number");
                 let body = (count + 1).to_string().into();
+                // Lets the others in between the read and the write, also where neither waits.
+                tokio::task::yield_now().await;
                 match store.put(&key, Expect::At(document.version), body).await {
                     Ok(Put::Stored(_)) => done += 1,
                     Ok(Put::Conflict) => tokio::task::yield_now().await,

@@ -2,7 +2,7 @@
 //!
 //! A checker that has never failed proves nothing. Each rule of the lease can be switched off, and the
 //! suite fails unless its simulations notice every one of these. The switch exists only with the
-//! feature `mutants`; without it [`is`] is a constant the compiler removes.
+//! feature `mutants`; without it the check is a constant the compiler removes.
 
 /// A rule of the lease protocol that is broken on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -35,6 +35,8 @@ pub enum Mutant {
     RecreateHandsOut,
     /// Re-creating an ended election shortens the ttl of the holder that was kept.
     RecreateShortensTtl,
+    /// Re-creating an ended election puts a new lock delay in force while the old one still runs.
+    RecreateCutsDelay,
     /// A step takes its input first and expires afterwards.
     InputBeforeExpiry,
     /// A renewal that comes through takes "must stop" back.
@@ -55,11 +57,17 @@ pub enum Mutant {
     GoneSkipsDelay,
     /// A candidate claims over a renewed version whose own timer has not run.
     TimerSurvivesRenewal,
+    /// A follower sets no alarm for the end of the lease it waits for.
+    SleepsThroughExpiry,
+    /// An alarm that has nothing to do is set again at once.
+    NeverRests,
+    /// A lease that stands still is respected for ten times its ttl.
+    WaitsTooLong,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 24] = [
+    pub const ALL: [Mutant; 28] = [
         Mutant::WindowFromAnswer,
         Mutant::ObservedAtSend,
         Mutant::OpReused,
@@ -74,6 +82,7 @@ impl Mutant {
         Mutant::TerminalOnEarlyRead,
         Mutant::RecreateHandsOut,
         Mutant::RecreateShortensTtl,
+        Mutant::RecreateCutsDelay,
         Mutant::InputBeforeExpiry,
         Mutant::MustStopNotLatched,
         Mutant::WallClock,
@@ -84,5 +93,8 @@ impl Mutant {
         Mutant::HungMeansGone,
         Mutant::GoneSkipsDelay,
         Mutant::TimerSurvivesRenewal,
+        Mutant::SleepsThroughExpiry,
+        Mutant::NeverRests,
+        Mutant::WaitsTooLong,
     ];
 }

@@ -139,8 +139,8 @@ mod tests {
         assert_eq!((again.generation, again.next_delay), (2, Some(Duration::from_secs(9))));
     }
 
-    /// The simulator found a successor that led within the delay of an unclean tenure: it had been
-    /// released without its lease, ended and created again with a shorter delay.
+    /// A tenure that lapsed, was then freed or ended by its holder, and was created again with a shorter
+    /// delay let its successor lead within the delay that was still running.
     #[test]
     fn a_new_lock_delay_does_not_cut_the_one_in_force_short() {
         let free = Record { state: State::Free { clean: false }, delay: TERMS.ttl, ..held() };

@@ -158,7 +158,7 @@ impl Runner<'_> {
         candidacy: Candidacy,
         guardian: &mut Guardian,
     ) -> Result<Waited, Failure> {
-        let patience = self.patience();
+        let patience = self.wanted.patience.span(self.session.timing);
         let patience = async {
             match patience {
                 Some(patience) => tokio::time::sleep(patience).await,
@@ -184,15 +184,6 @@ impl Runner<'_> {
                 () = &mut patience => return Ok(Waited::TooLong),
                 Some(status) = statuses.next() => tell(&status, &mut told),
             }
-        }
-    }
-
-    fn patience(&self) -> Option<Duration> {
-        match self.wanted.patience {
-            // Nobody leads; what is left is to claim, and to lose against others who do.
-            Patience::None => Some(self.session.timing.request() * 3),
-            Patience::AtMost(patience) => Some(patience),
-            Patience::Endless => None,
         }
     }
 

@@ -1,20 +1,32 @@
 //! `tenure run`: wait, lead, run CMD or handlers while leading, stop them in time, release.
 
 mod child;
+mod console;
+mod dry;
+mod handlers;
 mod lead;
 mod place;
 mod secrets;
+mod steered;
 mod wanted;
 
-use tenure::Election;
+use std::sync::Arc;
+
+use tenure::reconcile::{ElectionSource, Identity};
+use tenure::{Candidate, Election, ElectionState};
+use tenure_stores::Opened;
 
 use self::child::Runner;
+use self::console::Console;
+use self::handlers::{Handled, Handlers};
 use self::place::Place;
-use self::wanted::{Wanted, has_handlers};
-use crate::args::{Run, Settings};
+use self::steered::Steered;
+use self::wanted::{Doing, Patience, Wanted};
+use crate::args::{Run, RunOptions, Settings};
 use crate::config::Origins;
-use crate::exit::{Ending, Failure, USAGE};
-use crate::session::Session;
+use crate::exit::{self, Ending, Failure, USAGE};
+use crate::mandate_file::MandateFile;
+use crate::session::{self, Session};
 use crate::show;
 use crate::signals::Signals;
 use crate::systemd::Systemd;
@@ -22,19 +34,21 @@ use crate::systemd::Systemd;
 pub(crate) async fn run(mut settings: Settings, origins: &Origins, run: Run) -> Ending {
     let Run { election, options, dry_run, command } = run;
     let wanted = Wanted::of(&options, command, origins)?;
-    let handlers = has_handlers(&options.handlers);
-    match (handlers, wanted.command.is_empty()) {
-        (true, false) => return usage("there are both handlers and CMD; one of them must do"),
-        (false, true) => return usage("there is nothing to run: write `-- CMD`, or name handlers"),
-        (true, true) | (false, false) => {}
-    }
+    let doing = wanted.doing(&options, origins)?;
     let election = match place::place(&options.elector, &mut settings, election, origins)? {
-        Place::Console { .. } => return usage("not yet"),
+        Place::Console { election } => {
+            if doing == Doing::Child {
+                return usage("the console is there to try handlers out; CMD needs a store");
+            }
+            return at_the_console(&settings, &options, election, dry_run).await;
+        }
         Place::Store { election } => election,
     };
-    let _ = dry_run;
     let session = Session::new(settings, origins)?;
     let candidate = session.candidate(&options.waiting.value)?;
+    if dry_run {
+        return dry::describe(&session, &candidate, &election, &options, &wanted.command);
+    }
     let opened = session.open().await?;
     if session.embedded {
         show::say(&format!(
@@ -49,11 +63,88 @@ pub(crate) async fn run(mut settings: Settings, origins: &Origins, run: Run) -> 
         builder = builder.lock_delay(delay);
     }
     let election = builder.open().await?;
-    let signals = Signals::listen()?;
-    let systemd = Systemd::of_this_process();
-    Runner { session: &session, wanted, candidate, opened, election, signals, systemd }
-        .rounds()
-        .await
+    match doing {
+        Doing::Child => {
+            let signals = Signals::listen()?;
+            let systemd = Systemd::of_this_process();
+            let session = &session;
+            Runner { session, wanted, candidate, opened, election, signals, systemd }.rounds().await
+        }
+        Doing::Handlers => with_handlers(&options, &wanted, candidate, opened, election).await,
+    }
+}
+
+/// Handlers, as an election says.
+async fn with_handlers(
+    options: &RunOptions,
+    wanted: &Wanted,
+    candidate: Candidate,
+    opened: Opened,
+    election: Election,
+) -> Ending {
+    let now_or_never = wanted.patience == Patience::None;
+    if now_or_never && election.standing().await?.state == ElectionState::Led {
+        return Ok(wanted.conflict_exit_code.into());
+    }
+    let mandate_file = match MandateFile::new() {
+        Ok(file) => Some(Arc::new(file)),
+        Err(error) => {
+            tracing::warn!(%error, "handlers run without TENURE_MANDATE");
+            None
+        }
+    };
+    let handlers = Handlers {
+        options: &options.handlers,
+        dry_run: false,
+        patience: wanted.patience.span(election.timing()),
+        conflict_exit_code: wanted.conflict_exit_code,
+        mandate_file: mandate_file.clone(),
+        signals: Signals::listen()?,
+        systemd: Systemd::of_this_process(),
+    };
+    let reconciler = handlers.reconciler()?;
+    let mut source = ElectionSource::new(election, candidate);
+    let (steered, steering) = Steered::new(&mut source, mandate_file);
+    let handled = handlers.run(&reconciler, steered, steering).await;
+    let ended = source.ended_by().map(|error| show::chain(&error.clone().into()));
+    drop(source);
+    // What it may just have won is freed before we go.
+    opened.backend.close().await;
+    match handled? {
+        Handled::Exit(code) => Ok(code.into()),
+        Handled::SourceEnded => {
+            show::say(&ended.unwrap_or_else(|| "the election is over".to_owned()));
+            Ok(exit::NOT_LED.into())
+        }
+    }
+}
+
+/// Handlers, as somebody types.
+async fn at_the_console(
+    settings: &Settings,
+    options: &RunOptions,
+    election: String,
+    dry_run: bool,
+) -> Ending {
+    let timing = session::timing(settings)?;
+    let identity = Identity {
+        election,
+        id: session::name(settings.id.as_ref()),
+        ttl: timing.ttl(),
+        stop_budget: timing.grace(),
+    };
+    let handlers = Handlers {
+        options: &options.handlers,
+        dry_run,
+        patience: None,
+        conflict_exit_code: 0,
+        mandate_file: None,
+        signals: Signals::listen()?,
+        systemd: Systemd::of_this_process(),
+    };
+    let reconciler = handlers.reconciler()?;
+    let (source, steering) = Steered::new(Console::new(identity, reconciler.states()), None);
+    Ok(handlers.run(&reconciler, source, steering).await?.code())
 }
 
 fn usage(text: &'static str) -> Ending {

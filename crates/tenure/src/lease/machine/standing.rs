@@ -126,6 +126,7 @@ impl Machine {
                 } else {
                     record.ttl
                 };
+                let ttl = if self.is(Mutant::WaitsTooLong) { ttl * 10 } else { ttl };
                 let expired = left(ttl + record.delay + jitter, stood);
                 let delay =
                     if self.is(Mutant::GoneSkipsDelay) { Duration::ZERO } else { record.delay };

@@ -20,6 +20,7 @@ impl Machine {
                 // A replica that lags shows the same old version again and again.
                 if self.conflicts > 1 {
                     self.rest(now);
+                    self.spread_out(now);
                 }
                 return;
             }
@@ -150,6 +151,16 @@ impl Machine {
             self.timing.poll(false) / 2
         };
         self.pause = Some((now, span));
+    }
+
+    /// Hundreds who must each write once, such as those who confirm an end on a weak store, would
+    /// otherwise come back together and let one of them through each time.
+    fn spread_out(&mut self, now: Moment) {
+        if self.lease.is_none() && matches!(self.stage, Stage::Standing) {
+            let most = self.timing.poll(false) * self.conflicts.min(4);
+            let draw = self.draw();
+            self.pause = Some((now, portion(most, draw)));
+        }
     }
 
     pub(super) fn is_terminal(&self, record: &Record) -> bool {

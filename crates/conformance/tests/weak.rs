@@ -1,0 +1,67 @@
+//! A store whose reads prove nothing passes the suite too: elections then rest on writes alone.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tenure::{
+    Backend, Document, Key, MemoryStore, Page, Put, Reads, Store, StoreError, Timing, Version,
+    Write,
+};
+use tenure_conformance::suite::Subject;
+
+/// The memory store, whose reads are not to be believed.
+#[derive(Clone, Debug, Default)]
+struct Weak(MemoryStore);
+
+#[async_trait]
+impl Store for Weak {
+    fn reads(&self) -> Reads {
+        Reads::Weak
+    }
+
+    fn notifies(&self) -> bool {
+        self.0.notifies()
+    }
+
+    async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Document>>, StoreError> {
+        self.0.get_many(keys).await
+    }
+
+    async fn put_many(&self, writes: Vec<Write>) -> Vec<Result<Put, StoreError>> {
+        self.0.put_many(writes).await
+    }
+
+    async fn list(
+        &self,
+        prefix: &Key,
+        after: Option<&Key>,
+        limit: usize,
+    ) -> Result<Page, StoreError> {
+        self.0.list(prefix, after, limit).await
+    }
+
+    async fn changed(&self, key: &Key, seen: Option<&Version>) {
+        self.0.changed(key, seen).await;
+    }
+}
+
+#[derive(Default)]
+struct Server(Weak);
+
+#[async_trait]
+impl Subject for Server {
+    fn name(&self) -> &str {
+        "weak"
+    }
+
+    async fn open(&self) -> Backend {
+        Backend::new(Arc::new(self.0.clone()))
+    }
+
+    fn timing(&self) -> Timing {
+        Timing::new(Duration::from_secs(2)).expect("two seconds leave room for every part")
+    }
+}
+
+tenure_conformance::conformance!(Server::default());

@@ -1,0 +1,170 @@
+//! etcd, one server or a cluster.
+
+use crate::launch::Launch;
+use crate::recipe::{Member, Recipe};
+use crate::version::{Installed, downloads};
+use crate::{Cluster, Failure, Skipped, Version, directory, http};
+use async_trait::async_trait;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+const DEBIAN: &str = "/usr/bin/etcd";
+const CURRENT: &str = "etcd-3.7.3";
+
+// The order of a member's ports. The last always speaks plain HTTP, also when clients must use TLS.
+const CLIENT: usize = 0;
+const PEER: usize = 1;
+const HEALTH: usize = 2;
+
+/// What can be chosen about the servers.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Which etcd.
+    pub version: Version,
+    /// More arguments, such as `--cert-file` and `--key-file`; a later one overrides.
+    pub arguments: Vec<String>,
+    /// Whether clients speak TLS; its keys are among the arguments.
+    pub secure: bool,
+    /// Whether servers can be [isolated](Cluster::isolate) from each other; needs root, and `ip` of iproute2.
+    pub partitions: bool,
+    /// How long the servers may take to be ready.
+    pub ready_within: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            version: Version::default(),
+            arguments: Vec::new(),
+            secure: false,
+            partitions: false,
+            // Ten times what was seen, because a test machine can be busy with other things.
+            ready_within: Duration::from_secs(20),
+        }
+    }
+}
+
+/// etcd servers; everything a [`Cluster`] does.
+#[derive(Debug)]
+pub struct Etcd {
+    cluster: Cluster,
+}
+
+impl Etcd {
+    /// Starts one server.
+    ///
+    /// Fails with [`Failure::Skipped`] where there is no etcd, and when the server does not get ready.
+    ///
+    /// # Cancel safety
+    /// What was started is ended.
+    pub async fn single(options: Options) -> Result<Etcd, Failure> {
+        Etcd::cluster(1, options).await
+    }
+
+    /// Starts a cluster; with three servers, one may fail.
+    ///
+    /// Fails as [`single`](Etcd::single) does.
+    ///
+    /// # Cancel safety
+    /// What was started is ended.
+    pub async fn cluster(size: usize, options: Options) -> Result<Etcd, Failure> {
+        let partitions = options.partitions;
+        let recipe = Arc::new(EtcdRecipe::find(options)?);
+        Ok(Etcd { cluster: Cluster::start(recipe, size, partitions).await? })
+    }
+}
+
+impl Deref for Etcd {
+    type Target = Cluster;
+
+    fn deref(&self) -> &Cluster {
+        &self.cluster
+    }
+}
+
+#[derive(Debug)]
+struct EtcdRecipe {
+    title: String,
+    options: Options,
+    program: PathBuf,
+    installed: Installed,
+}
+
+impl EtcdRecipe {
+    fn find(options: Options) -> Result<EtcdRecipe, Skipped> {
+        let current = downloads().join(CURRENT).join("etcd");
+        let debian = Path::new(DEBIAN);
+        let installed = options.version.settle("etcd", current.exists(), debian.exists())?;
+        let (title, program) = match installed {
+            Installed::Debian => ("etcd Debian", debian.to_owned()),
+            Installed::Current => ("etcd 3.7.3", current),
+        };
+        Ok(EtcdRecipe { title: title.to_owned(), options, program, installed })
+    }
+}
+
+#[async_trait]
+impl Recipe for EtcdRecipe {
+    fn title(&self) -> &str {
+        &self.title
+    }
+
+    fn ports(&self) -> usize {
+        HEALTH + 1
+    }
+
+    fn ready_within(&self) -> Duration {
+        self.options.ready_within
+    }
+
+    fn prepare(&self, members: &[Member], index: usize) -> Result<Launch, Failure> {
+        let own = &members[index];
+        let scheme = if self.options.secure { "https" } else { "http" };
+        let clients = format!("{scheme}://{}", own.address(CLIENT));
+        let peers = |member: &Member| format!("http://{}", member.address(PEER));
+        let cluster: Vec<String> = members
+            .iter()
+            .enumerate()
+            .map(|(index, member)| format!("n{index}={}", peers(member)))
+            .collect();
+        // An election timeout of 0.5 s allows leases of one second; the default turns them into two.
+        let mut arguments: Vec<String> = [
+            ("--name", format!("n{index}")),
+            ("--data-dir", directory::data(&own.directory).join("etcd").display().to_string()),
+            ("--listen-client-urls", clients.clone()),
+            ("--advertise-client-urls", clients),
+            ("--listen-peer-urls", peers(own)),
+            ("--initial-advertise-peer-urls", peers(own)),
+            ("--listen-metrics-urls", format!("http://{}", own.address(HEALTH))),
+            ("--initial-cluster", cluster.join(",")),
+            ("--initial-cluster-state", "new".to_owned()),
+            ("--heartbeat-interval", "50".to_owned()),
+            ("--election-timeout", "500".to_owned()),
+            ("--log-level", "warn".to_owned()),
+        ]
+        .into_iter()
+        .flat_map(|(name, value)| [name.to_owned(), value])
+        .collect();
+        arguments.push("--unsafe-no-fsync".to_owned());
+        if self.installed == Installed::Debian {
+            // The only logger there is today; then the other was the default.
+            arguments.extend(["--logger".to_owned(), "zap".to_owned()]);
+        }
+        arguments.extend(self.options.arguments.iter().cloned());
+        Ok(Launch { program: self.program.clone(), arguments })
+    }
+
+    async fn ready(&self, member: &Member) -> bool {
+        // Healthy means that a read went through the quorum.
+        let health = http::get(member.address(HEALTH), "/health").await;
+        health.is_ok_and(|answer| answer.body.contains(r#""health":"true""#))
+    }
+
+    async fn leads(&self, member: &Member) -> bool {
+        let metrics = http::get(member.address(HEALTH), "/metrics").await;
+        metrics
+            .is_ok_and(|answer| answer.body.lines().any(|line| line == "etcd_server_is_leader 1"))
+    }
+}

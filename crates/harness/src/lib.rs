@@ -1,0 +1,44 @@
+//! Real servers for the tests of tenure, and a proxy that breaks their connections.
+//!
+//! ```no_run
+//! use tenure_harness::{Direction, Framing, Proxy, Zookeeper, require, zookeeper};
+//!
+//! # async fn example() {
+//! let servers = require!(Zookeeper::ensemble(3, zookeeper::Options::default()).await);
+//! let proxy = Proxy::start(servers[0].address(), Framing::Zookeeper).expect("a free port");
+//! proxy.blackhole(Direction::ToClient); // half open: requests arrive, answers do not
+//!
+//! let leader = servers.settled(None).await.expect("an ensemble that is ready has a leader");
+//! servers[leader].kill().await.expect("it was running");
+//! # }
+//! ```
+//!
+//! Every server has a directory and ports of its own, so that parallel tests do not disturb each other. All of
+//! them end with the test: on drop, and by the kernel's hand when the test's process is killed. Time must not be
+//! paused in these tests; servers live in the real one.
+
+mod available;
+mod cluster;
+mod directory;
+mod error;
+pub mod etcd;
+pub mod http;
+mod launch;
+mod network;
+mod port;
+mod process;
+mod proxy;
+mod recipe;
+mod server;
+mod version;
+pub mod zookeeper;
+
+pub use available::available;
+pub use cluster::Cluster;
+pub use error::{Failure, Skipped};
+pub use etcd::Etcd;
+pub use port::Port;
+pub use proxy::{Connection, Count, Direction, Framing, Message, Proxy};
+pub use server::Server;
+pub use version::Version;
+pub use zookeeper::Zookeeper;

@@ -1,0 +1,176 @@
+use crate::directory;
+use crate::launch::Launch;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+use std::fs::OpenOptions;
+use std::io;
+use std::path::PathBuf;
+use std::process::{Child, ExitStatus};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A server's process over its lives.
+#[derive(Debug)]
+pub(crate) struct Process {
+    launch: Launch,
+    directory: PathBuf,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+enum State {
+    Down,
+    Running(Child),
+    Paused(Child),
+}
+
+/// What can be seen of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Life {
+    Down,
+    Running,
+    Paused,
+}
+
+impl Process {
+    pub(crate) fn new(launch: Launch, directory: PathBuf) -> Process {
+        Process { launch, directory, state: Mutex::new(State::Down) }
+    }
+
+    /// Starts it; nothing happens if it runs already.
+    pub(crate) fn start(&self) -> io::Result<()> {
+        let mut state = self.lock();
+        if let State::Down = *state {
+            let log = directory::log(&self.directory);
+            let log = OpenOptions::new().append(true).create(true).open(log)?;
+            *state = State::Running(self.launch.spawn(&self.directory, log)?);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn life(&self) -> Life {
+        match *self.lock() {
+            State::Down => Life::Down,
+            State::Running(_) => Life::Running,
+            State::Paused(_) => Life::Paused,
+        }
+    }
+
+    pub(crate) fn id(&self) -> Option<u32> {
+        match &*self.lock() {
+            State::Down => None,
+            State::Running(child) | State::Paused(child) => Some(child.id()),
+        }
+    }
+
+    /// How it ended, if it ended without being told to.
+    pub(crate) fn ended(&self) -> io::Result<Option<ExitStatus>> {
+        let mut state = self.lock();
+        let ended = match &mut *state {
+            State::Down => None,
+            State::Running(child) | State::Paused(child) => child.try_wait()?,
+        };
+        if ended.is_some() {
+            *state = State::Down;
+        }
+        Ok(ended)
+    }
+
+    /// Ends it at once. False if it was not running.
+    pub(crate) fn kill(&self) -> io::Result<bool> {
+        let mut state = self.lock();
+        match std::mem::replace(&mut *state, State::Down) {
+            State::Down => Ok(false),
+            State::Running(mut child) | State::Paused(mut child) => {
+                child.kill()?;
+                // Nothing delays a SIGKILL for long, and the port is free only afterwards.
+                child.wait()?;
+                Ok(true)
+            }
+        }
+    }
+
+    /// Freezes it: its connections stay open, and even new ones are accepted by the kernel.
+    pub(crate) fn pause(&self) -> io::Result<bool> {
+        let mut state = self.lock();
+        match std::mem::replace(&mut *state, State::Down) {
+            State::Down => Ok(false),
+            State::Running(child) | State::Paused(child) => {
+                let signalled = signal(&child, Signal::STOP);
+                *state = State::Paused(child);
+                signalled.map(|()| true)
+            }
+        }
+    }
+
+    /// Whether all of its threads are frozen: the signal only asks for it.
+    pub(crate) fn frozen(&self) -> io::Result<bool> {
+        match &*self.lock() {
+            State::Down | State::Running(_) => Ok(false),
+            State::Paused(child) => {
+                // The news is left there, so that it can be asked for again.
+                let options =
+                    WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+                Ok(waitid(WaitId::Pid(number(child)), options)?.is_some())
+            }
+        }
+    }
+
+    pub(crate) fn resume(&self) -> io::Result<bool> {
+        let mut state = self.lock();
+        match std::mem::replace(&mut *state, State::Down) {
+            State::Down => Ok(false),
+            State::Running(child) | State::Paused(child) => {
+                let signalled = signal(&child, Signal::CONT);
+                *state = State::Running(child);
+                signalled.map(|()| true)
+            }
+        }
+    }
+
+    /// Asks it to end. False if it was not running.
+    pub(crate) fn ask_to_end(&self) -> io::Result<bool> {
+        match &*self.lock() {
+            State::Down => return Ok(false),
+            State::Running(child) => signal(child, Signal::TERM)?,
+            State::Paused(child) => {
+                signal(child, Signal::TERM)?;
+                signal(child, Signal::CONT)?;
+            }
+        }
+        Ok(true)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Nobody has waited for the child yet, so its number cannot be another process's by now.
+fn signal(child: &Child, signal: Signal) -> io::Result<()> {
+    Ok(kill_process(number(child), signal)?)
+}
+
+fn number(child: &Child) -> Pid {
+    let number = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    number.expect("a child has a positive process number")
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.kill();
+    }
+}
+
+/// A moment after which waiting is over.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limit(Instant);
+
+impl Limit {
+    pub(crate) fn within(limit: Duration) -> Limit {
+        Limit(Instant::now() + limit)
+    }
+
+    pub(crate) fn reached(self) -> bool {
+        Instant::now() >= self.0
+    }
+}

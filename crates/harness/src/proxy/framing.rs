@@ -1,0 +1,117 @@
+use super::Direction;
+
+/// How messages are told apart, so that they can be counted, matched and lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// Not at all: what happened to arrive together is a message.
+    Raw,
+    /// ZooKeeper's: four bytes of length in front; an answer has the number of its request.
+    Zookeeper,
+    /// Frames of HTTP/2, which gRPC and so etcd use; an answer is on the stream of its request.
+    Http2,
+}
+
+/// Where the first message in a buffer ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Extent {
+    /// It takes more bytes to say.
+    Unknown,
+    /// After so many bytes, which may not have come yet.
+    Bytes(usize),
+    /// These are no such messages; the rest of the connection is passed on as it comes.
+    Unframed,
+}
+
+/// Longer messages are taken for another protocol, such as ZooKeeper's four-letter words or HTTP/1.
+const LONGEST: usize = 4 << 20;
+/// What an HTTP/2 client sends before its first frame.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+const HTTP2_HEAD: usize = 9;
+
+impl Framing {
+    /// Where the message at the start of `buffer` ends; `first` if it is the connection's first that way.
+    pub(super) fn extent(self, direction: Direction, first: bool, buffer: &[u8]) -> Extent {
+        match self {
+            Framing::Raw => Extent::Unframed,
+            Framing::Zookeeper => match buffer.first_chunk::<4>() {
+                Some(length) => bounded(4 + u32::from_be_bytes(*length) as usize),
+                None => Extent::Unknown,
+            },
+            Framing::Http2 if first && direction == Direction::ToServer => preface(buffer),
+            Framing::Http2 => match buffer.first_chunk::<3>() {
+                Some([a, b, c]) => {
+                    bounded(HTTP2_HEAD + u32::from_be_bytes([0, *a, *b, *c]) as usize)
+                }
+                None => Extent::Unknown,
+            },
+        }
+    }
+
+    /// Whether `answer` is what the server says to `request`.
+    pub(super) fn answers(self, request: &[u8], answer: &[u8]) -> bool {
+        match self {
+            Framing::Raw => true,
+            Framing::Zookeeper => request.get(4..8) == answer.get(4..8),
+            Framing::Http2 => {
+                // A window update on the stream comes before the server has done anything.
+                let says = matches!(answer.get(3), Some(0 | 1));
+                says && request.get(5..9) == answer.get(5..9)
+            }
+        }
+    }
+}
+
+fn bounded(length: usize) -> Extent {
+    if length > LONGEST { Extent::Unframed } else { Extent::Bytes(length) }
+}
+
+fn preface(buffer: &[u8]) -> Extent {
+    let known = buffer.len().min(PREFACE.len());
+    if buffer[..known] != PREFACE[..known] {
+        Extent::Unframed
+    } else {
+        Extent::Bytes(PREFACE.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Direction::{ToClient, ToServer};
+
+    #[test]
+    fn a_zookeeper_message_ends_where_its_length_says() {
+        assert_eq!(Framing::Zookeeper.extent(ToServer, true, &[0, 0, 0]), Extent::Unknown);
+        assert_eq!(Framing::Zookeeper.extent(ToServer, true, &[0, 0, 1, 2, 7]), Extent::Bytes(262));
+    }
+
+    #[test]
+    fn four_letter_words_and_their_answers_are_unframed() {
+        assert_eq!(Framing::Zookeeper.extent(ToServer, true, b"srvr"), Extent::Unframed);
+        assert_eq!(Framing::Zookeeper.extent(ToClient, true, b"Zook"), Extent::Unframed);
+    }
+
+    #[test]
+    fn http2_starts_with_its_preface_and_goes_on_in_frames() {
+        assert_eq!(Framing::Http2.extent(ToServer, true, b"PRI"), Extent::Bytes(24));
+        assert_eq!(Framing::Http2.extent(ToServer, false, &[0, 0, 5]), Extent::Bytes(14));
+        assert_eq!(Framing::Http2.extent(ToClient, true, &[0, 0, 5, 4]), Extent::Bytes(14));
+    }
+
+    #[test]
+    fn http1_is_unframed_both_ways() {
+        assert_eq!(Framing::Http2.extent(ToServer, true, b"POST"), Extent::Unframed);
+        assert_eq!(Framing::Http2.extent(ToClient, true, b"HTTP"), Extent::Unframed);
+    }
+
+    #[test]
+    fn an_answer_is_known_by_its_number_or_its_stream() {
+        let request = [0, 0, 0, 8, 0, 0, 0, 7, 0, 0, 0, 1];
+        assert!(Framing::Zookeeper.answers(&request, &[0, 0, 0, 4, 0, 0, 0, 7]));
+        assert!(!Framing::Zookeeper.answers(&request, &[0, 0, 0, 4, 255, 255, 255, 255]));
+        let request = [0, 0, 0, 0, 1, 0, 0, 0, 3];
+        assert!(Framing::Http2.answers(&request, &[0, 0, 0, 1, 4, 0, 0, 0, 3]));
+        assert!(!Framing::Http2.answers(&request, &[0, 0, 0, 1, 4, 0, 0, 0, 5]));
+        assert!(!Framing::Http2.answers(&request, &[0, 0, 0, 8, 0, 0, 0, 0, 3]));
+    }
+}
