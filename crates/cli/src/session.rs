@@ -102,8 +102,10 @@ pub(crate) fn name(id: Option<&String>) -> String {
 /// The store's URL, if anybody named one. Of two the one that was named closer at hand counts.
 fn store(settings: &Settings, origins: &Origins) -> Result<Option<String>, Failure> {
     let (direct, by_file) = (origins.of("store"), origins.of("store-file"));
-    let file =
-        settings.store_file.as_deref().filter(|_| settings.store.is_none() || by_file > direct);
+    let file = settings
+        .store_file
+        .as_deref()
+        .filter(|_| settings.store.is_none() || by_file.beats(&direct));
     if let (Some(_), Some(_), Origin::Flag, Origin::Flag) =
         (&settings.store, &settings.store_file, &direct, &by_file)
     {

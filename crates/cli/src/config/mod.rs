@@ -36,7 +36,7 @@ pub(crate) enum Misunderstood {
 }
 
 /// Where a value comes from, the weakest first.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     BuiltIn,
     /// A file, and the line in it.
@@ -46,6 +46,20 @@ pub(crate) enum Origin {
     /// A variable.
     Variable(String),
     Flag,
+}
+
+impl Origin {
+    /// Whether this was said closer at hand: that is what counts.
+    pub(crate) fn beats(&self, other: &Origin) -> bool {
+        let rank = |origin: &Origin| match origin {
+            Origin::BuiltIn => 0,
+            Origin::File(..) => 1,
+            Origin::Elector(_) => 2,
+            Origin::Variable(_) => 3,
+            Origin::Flag => 4,
+        };
+        rank(self) > rank(other)
+    }
 }
 
 /// One setting as it came out.
@@ -112,7 +126,10 @@ pub(crate) fn understand(words: Vec<OsString>) -> Result<Understood, Misundersto
 fn with_default(command: Command, id: &str, value: &str) -> Command {
     let has = |command: &Command| command.get_arguments().any(|argument| argument.get_id() == id);
     // Help shows defaults; some values are nobody's business.
-    let set = |argument: Arg| argument.default_value(value.to_owned()).hide_default_value(true);
+    let set = |argument: Arg| {
+        let takes_value = argument.get_action().takes_values();
+        argument.default_value(value.to_owned()).hide_default_value(takes_value)
+    };
     if has(&command) {
         return command.mut_arg(id, set);
     }

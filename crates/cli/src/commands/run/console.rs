@@ -12,8 +12,8 @@ use crate::show;
 const HELP: &str = "type LEADER, NOTLEADER or ERROR; the end of input ends";
 /// How many lines may be typed ahead.
 const MOST_WAITING: usize = 16;
-/// How long what a handler prints may take to appear before the prompt does.
-const BEFORE_THE_PROMPT: Duration = Duration::from_millis(50);
+/// How long the loop has to act upon a line, and a handler to print something before the prompt.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// Reads LEADER, NOTLEADER and ERROR.
 #[derive(Debug)]
@@ -76,8 +76,9 @@ impl Source for Console {
 
     async fn next(&mut self) -> Option<Event> {
         loop {
+            // What was said last is acted upon first.
+            tokio::time::sleep(PAUSE).await;
             if self.interactive {
-                tokio::time::sleep(BEFORE_THE_PROMPT).await;
                 prompt(*self.states.borrow());
             } else {
                 // Its last line is done with before the next is read.

@@ -8,6 +8,7 @@ mod lead;
 mod place;
 mod secrets;
 mod steered;
+mod unproven;
 mod wanted;
 
 use std::sync::Arc;
@@ -49,7 +50,10 @@ pub(crate) async fn run(mut settings: Settings, origins: &Origins, run: Run) -> 
     if dry_run {
         return dry::describe(&session, &candidate, &election, &options, &wanted.command);
     }
-    let opened = session.open().await?;
+    let mut opened = session.open().await?;
+    if doing == Doing::Handlers {
+        opened.backend = unproven::unproven(&opened.backend);
+    }
     if session.embedded {
         show::say(&format!(
             "no --store given: electing among this machine's processes only, in {}",

@@ -35,18 +35,30 @@ pub(super) fn place(
     let usage = |text: &str| Failure::new(USAGE, anyhow::anyhow!("{text}"));
     let nameless = || usage("which election? write `tenure run ELECTION …`");
     let keyspace = options.etcd_keyspace.as_deref().map(|key| key.trim_matches('/').to_owned());
-    let told = settings.store.is_some() || settings.store_file.is_some();
-    let by_backend = options.backend.is_some()
-        && wins(origins, "backend", "store", settings.store.is_some())?
-        && wins(origins, "backend", "store-file", settings.store_file.is_some())?;
+    let beats_stores = |names: &[&str]| {
+        let stores = [
+            settings.store.as_ref().map(|_| origins.of("store")),
+            settings.store_file.as_ref().map(|_| origins.of("store-file")),
+        ];
+        let mut stores = stores.into_iter().flatten();
+        stores.all(|store| names.iter().any(|name| origins.of(name).beats(&store)))
+    };
+    // Their names say enough, but `--store` beside them on the same level says more.
+    let etcd_names = options.etcd_keyspace.is_some() || !options.etcd_members.is_empty();
+    let by_names = etcd_names && beats_stores(&["etcd-keyspace", "etcd-members"]);
+    let by_backend = match options.backend {
+        Some(_) if !by_names => {
+            wins(origins, "backend", "store", settings.store.is_some())?
+                && wins(origins, "backend", "store-file", settings.store_file.is_some())?
+        }
+        Some(_) | None => by_names,
+    };
     let etcd = match options.backend {
         Some(ElectorBackend::Console) if by_backend => {
             return Ok(Place::Console { election: election.unwrap_or_else(|| CONSOLE.to_owned()) });
         }
-        Some(ElectorBackend::EtcdLock) => by_backend,
         Some(ElectorBackend::Console) => false,
-        // Their names say enough.
-        None => !told && (keyspace.is_some() || !options.etcd_members.is_empty()),
+        Some(ElectorBackend::EtcdLock) | None => by_backend,
     };
     if !etcd {
         let election = election.or(keyspace).ok_or_else(nameless)?;

@@ -136,5 +136,5 @@ pub(super) fn wins(origins: &Origins, one: &str, other: &str, both: bool) -> Res
         let text = anyhow::anyhow!("--{one} cannot be used with --{other}");
         return Err(Failure::new(USAGE, text));
     }
-    Ok(first > second)
+    Ok(first.beats(&second))
 }
