@@ -104,14 +104,15 @@ fn declared(command: &Command) -> Vec<&Arg> {
 
 /// A value as the command line would have it.
 fn said(argument: &Arg, value: &DeValue<'_>) -> Result<String, String> {
-    let expected = match argument.get_action() {
-        ArgAction::SetTrue => "true or false",
-        ArgAction::Count => "a number",
-        _ => "a text in quotes",
-    };
     let flag = matches!(argument.get_action(), ArgAction::SetTrue);
+    let count = matches!(argument.get_action(), ArgAction::Count);
+    let expected = match (flag, count) {
+        (true, _) => "true or false",
+        (false, true) => "a number",
+        (false, false) => "a text in quotes",
+    };
     match value {
-        DeValue::String(text) if expected.starts_with("a text") => Ok(text.to_string()),
+        DeValue::String(text) if !flag && !count => Ok(text.to_string()),
         DeValue::Boolean(yes) if flag => Ok(yes.to_string()),
         // Exit codes and attempts; a duration without its unit is refused below.
         DeValue::Integer(number) if !flag => Ok(number.to_string()),
@@ -120,7 +121,13 @@ fn said(argument: &Arg, value: &DeValue<'_>) -> Result<String, String> {
                 items.iter().map(|item| item.get_ref().as_str()).collect();
             texts.map(|texts| texts.join(",")).ok_or_else(|| "expected texts in quotes".to_owned())
         }
-        other => Err(format!("expected {expected}, found {}", kind(other))),
+        DeValue::String(_)
+        | DeValue::Integer(_)
+        | DeValue::Float(_)
+        | DeValue::Boolean(_)
+        | DeValue::Datetime(_)
+        | DeValue::Array(_)
+        | DeValue::Table(_) => Err(format!("expected {expected}, found {}", kind(value))),
     }
 }
 

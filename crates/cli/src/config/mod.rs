@@ -182,10 +182,12 @@ fn setting(argument: &Arg, matches: &ArgMatches, layers: &[Layer]) -> Setting {
         let texts: Vec<_> = values.map(|value| value.to_string_lossy().into_owned()).collect();
         texts.join(",")
     });
-    let value = match argument.get_action() {
-        clap::ArgAction::Count => Some(matches.get_count(id).to_string()),
-        clap::ArgAction::SetTrue => Some(matches.get_flag(id).to_string()),
-        _ => raw,
+    let value = if matches!(argument.get_action(), clap::ArgAction::Count) {
+        Some(matches.get_count(id).to_string())
+    } else if matches!(argument.get_action(), clap::ArgAction::SetTrue) {
+        Some(matches.get_flag(id).to_string())
+    } else {
+        raw
     };
     Setting { name: argument.get_long().unwrap_or(id).to_owned(), value, origin }
 }
