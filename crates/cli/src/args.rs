@@ -220,17 +220,17 @@ pub(crate) struct ChildOptions {
 #[command(next_help_heading = "Handlers, instead of CMD")]
 pub(crate) struct HandlerOptions {
     /// What `sh -c` runs when leadership begins; leading is what follows its success
-    #[arg(long, env = "TENURE_LEADER_BEGIN_COMMAND", value_name = "TEXT")]
+    #[arg(long, env = "TENURE_LEADER_BEGIN_COMMAND", hide_env_values = true, value_name = "TEXT")]
     #[arg(alias = "leader-start-command", value_hint = ValueHint::CommandString)]
     pub(crate) leader_begin_command: Option<String>,
 
     /// What `sh -c` runs when leadership ends; nobody else leads before its success
-    #[arg(long, env = "TENURE_LEADER_END_COMMAND", value_name = "TEXT")]
+    #[arg(long, env = "TENURE_LEADER_END_COMMAND", hide_env_values = true, value_name = "TEXT")]
     #[arg(alias = "leader-stop-command", value_hint = ValueHint::CommandString)]
     pub(crate) leader_end_command: Option<String>,
 
     /// What `sh -c` runs after an error, when nothing here leads any more
-    #[arg(long, env = "TENURE_ERROR_COMMAND", value_name = "TEXT")]
+    #[arg(long, env = "TENURE_ERROR_COMMAND", hide_env_values = true, value_name = "TEXT")]
     #[arg(value_hint = ValueHint::CommandString)]
     pub(crate) error_command: Option<String>,
 
@@ -258,7 +258,7 @@ pub(crate) struct HandlerOptions {
     pub(crate) end_attempts: u32,
 
     /// The last resort: what `sh -c` runs when the end command has failed for good
-    #[arg(long, env = "TENURE_ON_STUCK", value_name = "TEXT", value_hint = ValueHint::CommandString)]
+    #[arg(long, env = "TENURE_ON_STUCK", hide_env_values = true, value_name = "TEXT", value_hint = ValueHint::CommandString)]
     pub(crate) on_stuck: Option<String>,
 }
 

@@ -177,6 +177,31 @@ fn the_guardian_clears_up_after_a_killed_supervisor() {
     wait_for("the directory to go", || (!directory.exists()).then_some(()));
 }
 
+#[test]
+fn who_steps_down_comes_after_those_who_wait() {
+    let scene = Scene::new();
+    let script = r#"echo "$TENURE_ID" >> "$LED"; exec sleep 600"#;
+    let stand = |name: &str| {
+        let line = ["run", "job", "--id", name, "--ttl", "20s", "--", "sh", "-c", script];
+        let mut command = scene.tenure(&line);
+        command.env("LED", scene.path("led"));
+        Running::start_quietly(command)
+    };
+    let one = stand("one");
+    scene.lines("led", 1);
+    let two = stand("two");
+    for (round, leader) in [(1, &one), (2, &two), (3, &one)] {
+        wait_for("both to stand", || {
+            let listed = ran(scene.tenure(&["candidates", "job", "--json"]));
+            let listed: serde_json::Value = serde_json::from_str(&listed.out).ok()?;
+            (listed["candidates"].as_array()?.len() == 2).then_some(())
+        });
+        leader.signal(Signal::USR1);
+        scene.lines("led", round + 1);
+    }
+    assert_eq!(scene.lines("led", 4), ["one", "two", "one", "two"]);
+}
+
 /// Three sleepers, two of which left their parents, their group and their session.
 const SLEEPERS: &str = r#"
 (setsid sh -c 'echo $$ >> "$PIDS"; exec sleep 600' &)

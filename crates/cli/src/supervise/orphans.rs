@@ -29,7 +29,10 @@ pub(crate) async fn end_orphans(
     let mut told = false;
     loop {
         let orphans = presence.orphans(election)?;
-        let left: Vec<&Orphan> = orphans.iter().filter(|orphan| is_left(orphan)).collect();
+        let (left, dead): (Vec<&Orphan>, Vec<&Orphan>) =
+            orphans.iter().partition(|orphan| is_left(orphan));
+        // Nobody else is left to remove their groups.
+        dead.into_iter().filter_map(group).for_each(|group| group.remove());
         if left.is_empty() {
             return Ok(());
         }

@@ -12,7 +12,7 @@ use tenure_stores::Opened;
 
 use super::lead::{self, Cause, Led};
 use super::secrets::secrets;
-use super::wanted::{Patience, Wanted};
+use super::wanted::{Patience, Wanted, last_in_line};
 use crate::exit::{self, Ending, Failure};
 use crate::mandate_file::MandateFile;
 use crate::session::Session;
@@ -48,6 +48,8 @@ enum Round {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pause {
     None,
+    /// It stepped down: others come first.
+    LastInLine,
     /// CMD did what it was for: so that it is not run without a pause.
     Short,
     /// CMD failed: longer each time.
@@ -80,6 +82,12 @@ impl Runner<'_> {
             };
             let pause = match pause {
                 Pause::None => continue,
+                Pause::LastInLine => {
+                    if self.interrupted_within(last_in_line(self.session.timing)).await {
+                        return Ok(ExitCode::from(code));
+                    }
+                    continue;
+                }
                 Pause::Short => {
                     backoff = FIRST_PAUSE;
                     FIRST_PAUSE
@@ -138,7 +146,7 @@ impl Runner<'_> {
                 return self.lead(*leadership, guardian, work, cgroup).await;
             }
             Ok(Waited::Interrupted) => Ok(Round::Over(0)),
-            Ok(Waited::SteppedDown) => Ok(Round::Again { code: 0, pause: Pause::None }),
+            Ok(Waited::SteppedDown) => Ok(Round::Again { code: 0, pause: Pause::LastInLine }),
             Ok(Waited::TooLong) => Ok(Round::Over(self.wanted.conflict_exit_code)),
             Ok(Waited::GuardianDied) => {
                 show::say("the guardian died; withdrawing");
@@ -320,7 +328,7 @@ impl Runner<'_> {
             _ if resigned == Released::Escaped => {
                 Round::Over(if own == 0 { exit::UNKNOWN } else { own })
             }
-            (Cause::SteppedDown, None) => Round::Again { code: own, pause: Pause::None },
+            (Cause::SteppedDown, None) => Round::Again { code: own, pause: Pause::LastInLine },
             (Cause::Interrupted, None) => Round::Over(own),
             (Cause::Itself, None) if keep => {
                 let pause = if own == 0 { Pause::Short } else { Pause::Backoff };

@@ -12,6 +12,7 @@ mod unproven;
 mod wanted;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tenure::reconcile::{ElectionSource, Identity};
 use tenure::{Candidate, Election, ElectionState};
@@ -22,7 +23,7 @@ use self::console::Console;
 use self::handlers::{Handled, Handlers};
 use self::place::Place;
 use self::steered::Steered;
-use self::wanted::{Doing, Patience, Wanted};
+use self::wanted::{Doing, Patience, Wanted, last_in_line};
 use crate::args::{Run, RunOptions, Settings};
 use crate::config::Origins;
 use crate::exit::{self, Ending, Failure, USAGE};
@@ -107,8 +108,9 @@ async fn with_handlers(
         systemd: Systemd::of_this_process(),
     };
     let reconciler = handlers.reconciler()?;
+    let keep_away = last_in_line(election.timing());
     let mut source = ElectionSource::new(election, candidate);
-    let (steered, steering) = Steered::new(&mut source, mandate_file);
+    let (steered, steering) = Steered::new(&mut source, mandate_file, keep_away);
     let handled = handlers.run(&reconciler, steered, steering).await;
     let ended = source.ended_by().map(|error| show::chain(&error.clone().into()));
     drop(source);
@@ -147,7 +149,8 @@ async fn at_the_console(
         systemd: Systemd::of_this_process(),
     };
     let reconciler = handlers.reconciler()?;
-    let (source, steering) = Steered::new(Console::new(identity, reconciler.states()), None);
+    let console = Console::new(identity, reconciler.states());
+    let (source, steering) = Steered::new(console, None, Duration::ZERO);
     Ok(handlers.run(&reconciler, source, steering).await?.code())
 }
 

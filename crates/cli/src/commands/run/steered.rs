@@ -1,6 +1,7 @@
 //! An election whose leader can be asked to step down, and that keeps the mandate's file.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use tenure::Mandate;
@@ -18,6 +19,8 @@ pub(super) struct Steered<S> {
     standing: Standing,
     file: Option<Arc<MandateFile>>,
     writer: Option<JoinHandle<()>>,
+    /// How long to keep away after stepping down.
+    keep_away: Duration,
 }
 
 /// Asks a source to step down.
@@ -33,11 +36,15 @@ enum Standing {
 }
 
 impl<S> Steered<S> {
-    pub(super) fn new(inner: S, file: Option<Arc<MandateFile>>) -> (Steered<S>, Steering) {
+    pub(super) fn new(
+        inner: S,
+        file: Option<Arc<MandateFile>>,
+        keep_away: Duration,
+    ) -> (Steered<S>, Steering) {
         // One is enough: to step down twice is to step down.
         let (ask, asked) = mpsc::channel(1);
         let standing = Standing::NotLeading;
-        (Steered { inner, asked, standing, file, writer: None }, Steering(ask))
+        (Steered { inner, asked, standing, file, writer: None, keep_away }, Steering(ask))
     }
 
     /// Keeps the file up to date for as long as this mandate is being renewed.
@@ -110,6 +117,7 @@ impl<S: Source> Source for Steered<S> {
             (Release::StandAgain, Standing::SteppingDown) => {
                 // It leads still: others come first, so it goes to the end of the line.
                 self.inner.release(Release::GiveUp).await;
+                tokio::time::sleep(self.keep_away).await;
                 self.inner.release(Release::StandAgain).await;
             }
             (Release::StandAgain, Standing::Leading) => {

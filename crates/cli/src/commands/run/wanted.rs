@@ -123,6 +123,11 @@ impl Patience {
     }
 }
 
+/// How long whoever stepped down keeps away: those who wait claim within a tenth of that.
+pub(super) fn last_in_line(timing: Timing) -> Duration {
+    timing.ttl() / 10
+}
+
 /// Whether the one setting counts and not the other, which is said too if `both`.
 ///
 /// # Errors
