@@ -149,8 +149,9 @@ impl Guard {
                 Phase::Waiting if self.supervisor.is_none() => return Ok(()),
                 Phase::Waiting => {}
                 Phase::Emptying if left == Left::None && self.is_empty() => {
-                    self.clear_up();
+                    // First, because the supervisor waits for it, and removing a group takes time.
                     self.report(&Report::TreeDead { overdue: self.overdue });
+                    self.clear_up();
                     return Ok(());
                 }
                 Phase::Staged { .. } | Phase::Running { .. } | Phase::Emptying => self.enforce(),
@@ -162,12 +163,15 @@ impl Guard {
         self.cgroup.as_ref().is_none_or(Cgroup::is_empty)
     }
 
-    /// Removes what the supervisor cannot remove, or need not.
+    /// Removes what the supervisor removes, if that is dead.
     fn clear_up(&self) {
+        if self.supervisor.is_some() {
+            return;
+        }
         if let Some(cgroup) = &self.cgroup {
             cgroup.remove();
         }
-        if let (None, Some(runtime)) = (&self.supervisor, &self.runtime) {
+        if let Some(runtime) = &self.runtime {
             // What is left of it takes a few bytes and is not read by anybody.
             let _ = std::fs::remove_dir_all(runtime);
         }

@@ -295,8 +295,5 @@ impl Guardian {
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
-        if let Some(cgroup) = &self.cgroup {
-            cgroup.remove();
-        }
     }
 }

@@ -237,15 +237,16 @@ impl Runner<'_> {
         }
         .run(guardian, work.as_ref())
         .await;
-        if let Some(cgroup) = cgroup {
-            cgroup.remove();
-        }
         if let (Cause::Itself, Some(_), Some(hold)) = (&led.cause, led.status, self.wanted.hold)
             && self.hold(&leadership, begun.after(hold)).await
         {
             led.cause = Cause::Interrupted;
         }
         let resigned = release(leadership, work, self.session).await;
+        if let Some(cgroup) = cgroup {
+            // Not earlier: it takes a while, and others wait.
+            cgroup.remove();
+        }
         Ok(self.judge(&led, resigned))
     }
 
