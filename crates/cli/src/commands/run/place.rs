@@ -74,7 +74,7 @@ pub(super) fn place(
     Ok(Place::Store { election })
 }
 
-/// `etcd://member,member/below?ca_file=…`, encrypted if any member is, or a certificate is named.
+/// `etcd://member,member/below?ca=…`, encrypted if any member is, or a certificate is named.
 fn url(options: &ElectorOptions, below: Option<&str>) -> String {
     let mut encrypted = false;
     let mut members = Vec::new();
@@ -87,11 +87,8 @@ fn url(options: &ElectorOptions, below: Option<&str>) -> String {
     if members.is_empty() {
         members.push(ETCD);
     }
-    let files = [
-        ("ca_file", &options.ca_file),
-        ("cert_file", &options.cert_file),
-        ("key_file", &options.key_file),
-    ];
+    let files =
+        [("ca", &options.ca_file), ("cert", &options.cert_file), ("key", &options.key_file)];
     let files: Vec<String> = files
         .into_iter()
         .filter_map(|(key, file)| Some(format!("{key}={}", encoded(file.as_deref()?))))
@@ -140,6 +137,6 @@ mod tests {
         let two = options(&["http://a:2379/", " b:2379"], None);
         assert_eq!(url(&two, Some("jobs/x")), "etcd://a:2379,b:2379/jobs/x");
         let encrypted = options(&["https://a:2379"], Some("/etc/my ca.pem"));
-        assert_eq!(url(&encrypted, None), "etcd+https://a:2379?ca_file=/etc/my%20ca.pem");
+        assert_eq!(url(&encrypted, None), "etcd+https://a:2379?ca=/etc/my%20ca.pem");
     }
 }

@@ -7,7 +7,7 @@ use crate::systemd;
 /// Variables that may hold a password.
 const ADDRESSES: [&str; 3] = ["TENURE_STORE", "TENURE_ETCD_MEMBERS", "ELECTOR_ETCD_MEMBERS"];
 
-/// The variables to take out of the environment: a store's URL with a password in it, and what only this
+/// The variables to take out of the environment: a store's password, a URL with one in it, and what only this
 /// process may tell systemd.
 pub(super) fn secrets() -> Vec<&'static str> {
     let secret = |name: &&str| match env::var(name) {
@@ -19,5 +19,10 @@ pub(super) fn secrets() -> Vec<&'static str> {
         Err(VarError::NotPresent) => false,
         Err(VarError::NotUnicode(_)) => true,
     };
-    ADDRESSES.into_iter().filter(secret).chain(systemd::VARIABLES).collect()
+    ADDRESSES
+        .into_iter()
+        .filter(secret)
+        .chain(systemd::VARIABLES)
+        .chain([tenure_stores::PASSWORD_VARIABLE])
+        .collect()
 }
