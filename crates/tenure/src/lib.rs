@@ -47,6 +47,7 @@ mod mandate;
 mod memory;
 mod name;
 mod observer;
+pub mod queue;
 pub mod reconcile;
 mod registry;
 mod status;
