@@ -99,6 +99,7 @@ impl Check for LockDelay {
             | What::Paused { .. }
             | What::Learned { .. }
             | What::Sent { .. }
+            | What::Leaves { .. }
             | What::Over { .. } => {}
         }
         Ok(())

@@ -339,6 +339,17 @@ impl Machine {
         if near && matches!(self.stage, Stage::Standing) { Pace::Leading } else { Pace::Waiting }
     }
 
+    /// Whether an entry is this candidacy's: its own, one that is about to go, or of a join in doubt.
+    ///
+    /// A backend whose joins may arrive after they were given up deletes entries that nobody claims.
+    #[must_use]
+    pub fn claims(&self, entry: &Entry, ticket: &Ticket) -> bool {
+        let own = self.mine.as_ref().is_some_and(|mine| mine.entry == *entry);
+        let joining = matches!(&self.flight, Some(Flight { request: Request::Join(sent), .. })
+            if sent == ticket);
+        own || joining || self.doubt.as_ref() == Some(ticket) || self.strays.contains(entry)
+    }
+
     /// Whether its caller has been told how this candidacy ended.
     #[must_use]
     pub fn is_over(&self) -> bool {

@@ -43,8 +43,8 @@ pub enum Mutant {
     Herd,
     /// An election of another generation is taken for one's own.
     GenerationIgnored,
-    /// An answer of an earlier connection proves life on this one (ZooKeeper).
-    OldConnectionCounts,
+    /// A handshake counts without a write after it, whoever answered it (ZooKeeper).
+    HandshakeAloneCounts,
 }
 
 impl Mutant {
@@ -70,6 +70,6 @@ impl Mutant {
         Mutant::NoSecondLook,
         Mutant::Herd,
         Mutant::GenerationIgnored,
-        Mutant::OldConnectionCounts,
+        Mutant::HandshakeAloneCounts,
     ];
 }

@@ -103,10 +103,6 @@ impl ZookeeperWindow {
 
     /// The connection is over. What it has proven stays proven; its answers count no more.
     pub fn disconnected(&mut self) {
-        #[cfg(feature = "mutants")]
-        if self.broken == Some(Mutant::OldConnectionCounts) {
-            return;
-        }
         self.began = None;
         self.sent.clear();
         self.answered.clear();
@@ -132,7 +128,14 @@ impl ZookeeperWindow {
             return self.disconnected();
         }
         match kind {
-            Kind::Read => {}
+            Kind::Read => {
+                #[cfg(feature = "mutants")]
+                if self.broken == Some(Mutant::HandshakeAloneCounts)
+                    && let Some(began) = self.began
+                {
+                    self.raise(began);
+                }
+            }
             Kind::Write => self.proves(at),
         }
         self.answered.push_back(Answered { sent: at, answered: now });

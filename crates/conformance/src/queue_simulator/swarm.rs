@@ -1,0 +1,153 @@
+//! Which faults a seed has, and how many of them.
+
+use std::time::Duration;
+
+use crate::rng::Rng;
+use crate::simulator::clock::REAL_RATE;
+
+/// Whose rules the servers follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    /// Sessions are touched by requests, and reported with pings.
+    Zookeeper,
+    /// Leases are kept alive by the leader alone.
+    Etcd,
+}
+
+/// What a world is like.
+#[derive(Clone, Debug)]
+pub(super) struct Swarm {
+    pub(super) dialect: Dialect,
+    pub(super) nodes: usize,
+    pub(super) servers: usize,
+    pub(super) ttl: Duration,
+    pub(super) rates: Vec<u64>,
+    pub(super) server_rates: Vec<u64>,
+    /// How much longer than T the server keeps a session, at most, in real nanoseconds.
+    pub(super) tick: u64,
+    pub(super) active: u64,
+    pub(super) pace: u64,
+    pub(super) mischiefs: Vec<Mischief>,
+    pub(super) least: u64,
+    pub(super) most: u64,
+    /// Chances in a thousand.
+    pub(super) slow: u32,
+    pub(super) slow_server: u32,
+    pub(super) lose_notification: u32,
+    pub(super) break_up: u32,
+    pub(super) break_down: u32,
+    pub(super) indeterminate: u32,
+    pub(super) slow_stop: u32,
+    /// The first process's work never ends once it was told to stop.
+    pub(super) stuck: bool,
+}
+
+/// What can be done to a world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mischief {
+    Pause,
+    Suspend,
+    Crash,
+    Cut,
+    CutLeader,
+    Disconnect,
+    IsolateServer,
+    IsolateLeader,
+    StallServer,
+    Resign,
+    EndByHolder,
+    Withdraw,
+    ForceLoss,
+    OutsiderEnd,
+    OutsiderCreate,
+    OutsiderDelete,
+    RecreateBehindLeader,
+    Operator,
+}
+
+impl Swarm {
+    pub(super) fn draw(rng: &mut Rng, dialect: Option<Dialect>) -> Swarm {
+        let drawn = if rng.permille(500) { Dialect::Zookeeper } else { Dialect::Etcd };
+        let nodes = usize::try_from(rng.between(2, 5)).unwrap_or(2);
+        let ttl = *rng.pick(&[1000, 2000, 4000, 10_000]);
+        let nanos = ttl * 1_000_000;
+        let extremes = rng.permille(500);
+        let rate = |rng: &mut Rng| match extremes {
+            true if rng.permille(500) => REAL_RATE,
+            true => REAL_RATE * 5 / 4,
+            false => rng.between(REAL_RATE, REAL_RATE * 5 / 4),
+        };
+        let rates = (0..nodes).map(|_| rate(rng)).collect();
+        let servers = if rng.permille(800) { 3 } else { 1 };
+        let server_rates = (0..servers).map(|_| rate(rng)).collect();
+        // Four hops of this are just within what a request may take.
+        let sluggish = rng.permille(150);
+        let most = if sluggish { nanos / 45 } else { rng.between(nanos / 2000, nanos / 100) };
+        let mut often = |chance: u32, most: u32| -> u32 {
+            if rng.permille(chance) {
+                u32::try_from(rng.between(1, u64::from(most))).unwrap_or(1)
+            } else {
+                0
+            }
+        };
+        let (slow, slow_server) = (often(400, 40), often(500, 60));
+        let lose_notification = often(400, 400);
+        let (break_up, break_down) = (often(400, 20), often(400, 20));
+        let indeterminate = often(300, 60);
+        let slow_stop = often(300, 400);
+        let mut mischiefs = Vec::new();
+        let stuck = rng.permille(120);
+        for (mischief, chance) in KINDS {
+            if rng.permille(*chance) {
+                let times = usize::try_from(rng.between(1, 4)).unwrap_or(1);
+                mischiefs.extend(std::iter::repeat_n(*mischief, times));
+            }
+        }
+        if mischiefs.is_empty() {
+            mischiefs.push(Mischief::Resign);
+        }
+        Swarm {
+            dialect: dialect.unwrap_or(drawn),
+            nodes,
+            servers,
+            ttl: Duration::from_millis(ttl),
+            rates,
+            server_rates,
+            tick: if rng.permille(600) { 0 } else { rng.between(1, nanos / 4) },
+            active: nanos * rng.between(6, 16),
+            pace: nanos / rng.between(1, 6),
+            mischiefs,
+            least: rng.between(1000, most),
+            most,
+            slow,
+            slow_server,
+            lose_notification,
+            break_up,
+            break_down,
+            indeterminate,
+            slow_stop,
+            stuck,
+        }
+    }
+}
+
+const KINDS: &[(Mischief, u32)] = &[
+    (Mischief::Pause, 350),
+    (Mischief::Suspend, 200),
+    (Mischief::Crash, 350),
+    (Mischief::Cut, 350),
+    (Mischief::CutLeader, 350),
+    (Mischief::Disconnect, 400),
+    (Mischief::IsolateServer, 300),
+    (Mischief::IsolateLeader, 350),
+    (Mischief::StallServer, 500),
+    (Mischief::Resign, 600),
+    (Mischief::EndByHolder, 120),
+    (Mischief::Withdraw, 350),
+    (Mischief::ForceLoss, 200),
+    (Mischief::OutsiderEnd, 150),
+    (Mischief::OutsiderCreate, 300),
+    (Mischief::OutsiderDelete, 120),
+    (Mischief::RecreateBehindLeader, 150),
+    (Mischief::Operator, 100),
+];
