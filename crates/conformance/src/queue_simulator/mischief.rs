@@ -201,6 +201,13 @@ impl World {
             self.note(|| "an outsider creates the election".to_owned());
             self.registry.set_root(RootState::Open);
             self.commit(None);
+            for node in 0..self.nodes.len() {
+                let after = self.rng.below(self.swarm.most * 8);
+                self.schedule(after, Happening::Stand { node });
+            }
+        } else if self.healed && self.leader.is_none() {
+            let again = self.ttl() / 10;
+            self.schedule(again, Happening::Recreate);
         }
     }
 
