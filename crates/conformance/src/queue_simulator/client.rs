@@ -109,6 +109,10 @@ impl Client {
         Client { connection, number, told, ..Client::new(self.ttl, self.mutant) }
     }
 
+    pub(super) fn session(&self) -> Option<usize> {
+        self.session
+    }
+
     pub(super) fn is_connected(&self) -> bool {
         self.state == State::Connected
     }
@@ -422,9 +426,11 @@ impl World {
         let Some(pending) = client.pending.pop_front() else { return };
         assert_eq!(pending.id, id, "answers come in the order of their requests");
         client.seen = client.seen.max(zxid);
-        client.zookeeper.answered(now);
         match &answer {
-            Answer::KeptAlive { alive: false, .. } => return self.session_over(node),
+            Answer::KeptAlive { alive: false, .. } | Answer::Expired => {
+                return self.session_over(node);
+            }
+            Answer::Moved => return self.disconnect(node),
             Answer::KeptAlive { term, alive: true } => {
                 client.etcd.keep_alive_answered(*term, client.ttl);
                 client.etcd.get_sent();
@@ -438,9 +444,10 @@ impl World {
             | Answer::Joined(_)
             | Answer::Line(_)
             | Answer::Left(_)
-            | Answer::Ended
-            | Answer::Refused(_) => {}
+            | Answer::Ended => {}
         }
+        // Only what the server has really done proves anything: a refusal is no answer.
+        self.nodes[node].client.zookeeper.answered(now);
         // Which of the two a machine hears of first is anybody's guess.
         let session_first = self.rng.permille(500);
         if session_first {
@@ -455,20 +462,16 @@ impl World {
     }
 
     fn deliver(&mut self, node: usize, who: Who, ask: Ask, answer: Answer) {
-        let standing = self.nodes[node].machines.iter().find(|standing| standing.who == who);
-        let asked = standing.and_then(|standing| standing.asked);
         let input = match answer {
             Answer::Joined(joined) => Input::Joined(ask, Ok(joined)),
             Answer::Line(line) => Input::Line(ask, Ok(line)),
             Answer::Left(left) => Input::Left(ask, Ok(left)),
             Answer::Ended => Input::Ended(ask, Ok(())),
-            Answer::Refused(fault) => match asked {
-                Some(super::node::Asked::Join) => Input::Joined(ask, Err(fault)),
-                Some(super::node::Asked::Leave) => Input::Left(ask, Err(fault)),
-                Some(super::node::Asked::End) => Input::Ended(ask, Err(fault)),
-                Some(super::node::Asked::Line) | None => Input::Line(ask, Err(fault)),
-            },
-            Answer::Done | Answer::KeptAlive { .. } | Answer::Got { .. } => return,
+            Answer::Done
+            | Answer::KeptAlive { .. }
+            | Answer::Got { .. }
+            | Answer::Expired
+            | Answer::Moved => return,
         };
         self.step(node, who, input);
     }

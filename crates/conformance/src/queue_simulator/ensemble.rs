@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use tenure::Fault;
 use tenure::lease::record::Holder;
 use tenure::queue::mutant::Mutant;
 use tenure::queue::{Entry, Freshness, Joined, Left, Line, Ticket};
@@ -72,7 +71,10 @@ pub(super) enum Answer {
     Line(Line),
     Left(Left),
     Ended,
-    Refused(Fault),
+    /// The session is over: the server says so instead of answering.
+    Expired,
+    /// The session has moved to another connection.
+    Moved,
 }
 
 /// From another server to the leader.
@@ -141,9 +143,10 @@ impl World {
     fn serve(&mut self, errand: &Errand) -> Answer {
         let Errand { node, connection, session, ref request, .. } = *errand;
         let Session { alive, owner, .. } = self.sessions[session];
-        let zookeeper = self.swarm.dialect == Dialect::Zookeeper;
-        if zookeeper && (!alive || owner != connection) {
-            return Answer::Refused(Fault::Unavailable);
+        match self.swarm.dialect {
+            Dialect::Zookeeper if !alive => return Answer::Expired,
+            Dialect::Zookeeper if owner != connection => return Answer::Moved,
+            Dialect::Zookeeper | Dialect::Etcd => {}
         }
         match request {
             Request::Beat | Request::Touch => {
@@ -170,7 +173,7 @@ impl World {
                     (RootState::Ended, Dialect::Etcd) => false,
                 };
                 if !alive {
-                    return Answer::Refused(Fault::Unavailable);
+                    return Answer::Expired;
                 }
                 let entry =
                     possible.then(|| self.registry.enter(*who, node, session, ticket, holder));
@@ -219,7 +222,8 @@ impl World {
             | Answer::KeptAlive { .. }
             | Answer::Left(_)
             | Answer::Ended
-            | Answer::Refused(_) => answer,
+            | Answer::Expired
+            | Answer::Moved => answer,
         }
     }
 
@@ -237,7 +241,8 @@ impl World {
                 | Answer::Got { .. }
                 | Answer::Line(_)
                 | Answer::Ended
-                | Answer::Refused(_) => None,
+                | Answer::Expired
+                | Answer::Moved => None,
             };
             if let Some(rare) = applied {
                 self.saw(rare);
@@ -408,7 +413,18 @@ impl World {
         for node in 0..self.nodes.len() {
             if self.nodes[node].client.server == server {
                 self.fire_watches(node);
+                self.close_expired(node, zxid);
             }
+        }
+    }
+
+    /// A server closes the connections of sessions that it knows are over (ZooKeeper).
+    fn close_expired(&mut self, node: usize, zxid: u64) {
+        let client = &self.nodes[node].client;
+        let closed = client.session().and_then(|session| self.sessions[session].closed);
+        let zookeeper = self.swarm.dialect == Dialect::Zookeeper;
+        if zookeeper && client.is_connected() && !client.deaf && closed.is_some_and(|at| at <= zxid) {
+            self.server_closes(node);
         }
     }
 

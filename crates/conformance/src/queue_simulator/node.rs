@@ -45,17 +45,8 @@ pub(super) struct Node {
 pub(super) struct Standing {
     pub(super) who: Who,
     pub(super) machine: Machine,
-    pub(super) asked: Option<Asked>,
 }
 
-/// What a candidacy asked last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Asked {
-    Join,
-    Line,
-    Leave,
-    End,
-}
 
 /// What a candidate does with its leadership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,7 +112,7 @@ impl World {
         let settings = Settings { candidate, grace: None, generation: None };
         let machine = Machine::new(settings).broken(self.mutant);
         let process = &mut self.nodes[node];
-        process.machines.push(Standing { who, machine, asked: None });
+        process.machines.push(Standing { who, machine });
         process.current = Some(who);
         let (rate, session) = (process.clock.rate(), process.client.told);
         self.tell(What::Stood { who, rate });
@@ -174,15 +165,12 @@ impl World {
     fn do_output(&mut self, node: usize, who: Who, output: Output, by_notice: bool) {
         match output {
             Output::Join { ask, ticket, holder } => {
-                self.ask(node, who, Asked::Join);
                 self.request(node, who, ask, Request::Join { who, ticket, holder });
             }
             Output::Line { ask, freshness, .. } => {
-                self.ask(node, who, Asked::Line);
                 self.request(node, who, ask, Request::Line(freshness));
             }
             Output::Leave { ask, entry } => {
-                self.ask(node, who, Asked::Leave);
                 if self.nodes[node].led == Some(entry.token) {
                     self.tell(What::Leaves { who });
                     if matches!(self.nodes[node].work, Work::Running { .. } | Work::Stopping { .. })
@@ -193,7 +181,6 @@ impl World {
                 self.request(node, who, ask, Request::Leave(entry));
             }
             Output::End { ask, generation } => {
-                self.ask(node, who, Asked::End);
                 self.request(node, who, ask, Request::End(generation));
             }
             Output::Publish { .. } | Output::Following(_) | Output::Suspended => {}
@@ -215,13 +202,6 @@ impl World {
             Output::Lost { token, loss } => self.lost(node, who, token, &loss),
             Output::Resumed => self.saw(Rare::Resumed),
             Output::Over(outcome) => self.over(node, who, &outcome),
-        }
-    }
-
-    fn ask(&mut self, node: usize, who: Who, asked: Asked) {
-        let standing = self.nodes[node].machines.iter_mut().find(|standing| standing.who == who);
-        if let Some(standing) = standing {
-            standing.asked = Some(asked);
         }
     }
 

@@ -187,7 +187,9 @@ impl World {
         for standing in &process.machines {
             for entry in standing.machine.watching().into_iter().flatten() {
                 let known = process.client.notified.contains(&(standing.who, entry.token));
-                if !known && !self.registry.shows(entry.token, applied) {
+                // A server that has not seen the entry's creation has nothing to say about it.
+                let seen = entry.token <= applied;
+                if !known && seen && !self.registry.shows(entry.token, applied) {
                     told.push((standing.who, Some(entry.clone())));
                 }
             }
