@@ -39,7 +39,6 @@ pub(super) struct Client {
     mute: bool,
     /// What was told on this connection: to whom, about which token; 0 is the end.
     pub(super) notified: Vec<(Who, u64)>,
-    last_beat: Option<Moment>,
     pub(super) told: Session,
     ttl: Duration,
     mutant: Option<Mutant>,
@@ -95,7 +94,6 @@ impl Client {
             deaf: false,
             mute: false,
             notified: Vec::new(),
-            last_beat: None,
             told: Session { ttl, ..Session::none() },
             ttl,
             mutant,
@@ -138,17 +136,13 @@ impl Client {
             return None;
         }
         let beat = self.until_beat(now, dialect);
-        let overdue = self.until_overdue(now, dialect);
-        Some(overdue.map_or(beat, |overdue| overdue.min(beat)))
+        beat.into_iter().chain(self.until_overdue(now, dialect)).min()
     }
 
-    fn until_beat(&self, now: Moment, dialect: Dialect) -> Duration {
+    fn until_beat(&self, now: Moment, dialect: Dialect) -> Option<Duration> {
         match dialect {
-            Dialect::Zookeeper => self.zookeeper.until_heartbeat(now),
-            Dialect::Etcd => {
-                let since = self.last_beat.map_or(Duration::MAX, |last| now.at_most_since(last));
-                self.etcd.heartbeat().saturating_sub(since)
-            }
+            Dialect::Zookeeper => Some(self.zookeeper.until_heartbeat(now)),
+            Dialect::Etcd => self.etcd.until_heartbeat(now),
         }
     }
 
@@ -194,7 +188,6 @@ impl World {
             client.etcd = EtcdWindow::new(client.ttl).broken(client.mutant);
         }
         client.zookeeper.connecting(now);
-        client.last_beat = None;
         let (connection, session, seen) = (client.connection, client.session, client.seen);
         let greeting = Greeting { node, connection, session, seen };
         if !process.cut {
@@ -282,7 +275,7 @@ impl World {
         if client.until_overdue(now, dialect).is_some_and(|left| left.is_zero()) {
             return self.disconnect(node);
         }
-        if !client.until_beat(now, dialect).is_zero() {
+        if client.until_beat(now, dialect) != Some(Duration::ZERO) {
             return;
         }
         let eager = process.machines.iter().any(|standing| standing.machine.pace() == Pace::Leading);
@@ -294,7 +287,6 @@ impl World {
                 Request::KeepAlive
             }
         };
-        self.nodes[node].client.last_beat = Some(now);
         self.send(node, request, Purpose::Heartbeat, 0);
     }
 

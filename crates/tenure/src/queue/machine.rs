@@ -175,7 +175,9 @@ pub struct Machine {
     /// A tenure was announced, and its work has not been reported as ended.
     working: bool,
     led: bool,
-    /// The connection was lost while leading; nothing is extended before the entry was seen again.
+    /// The connection was lost: nothing is led, or led any longer, before the entry was seen again.
+    unverified: bool,
+    /// Its leader was told so.
     suspended: bool,
     /// The last proof of the tenure that was lost last.
     lost_from: Option<Moment>,
@@ -280,6 +282,7 @@ impl Machine {
             stopping: false,
             working: false,
             led: false,
+            unverified: false,
             suspended: false,
             lost_from: None,
             stage: Stage::Standing,

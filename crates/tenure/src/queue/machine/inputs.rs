@@ -152,7 +152,11 @@ impl Machine {
         {
             self.doubt = Some(ticket);
         }
-        if self.lease.is_some() && !self.suspended && !self.is(Mutant::ResumedUnverified) {
+        if self.is(Mutant::ResumedUnverified) {
+            return;
+        }
+        self.unverified = true;
+        if self.lease.is_some() && !self.suspended {
             self.suspended = true;
             out.push(Output::Suspended);
         }
@@ -171,7 +175,7 @@ impl Machine {
 
     /// A newer proof of life is a longer lease.
     pub(super) fn extend(&mut self, now: Moment, out: &mut Vec<Output>) {
-        let Some(held) = self.lease.filter(|_| !self.suspended && self.session.is_live()) else {
+        let Some(held) = self.lease.filter(|_| !self.unverified && self.session.is_live()) else {
             return;
         };
         if !self.mine.as_ref().is_some_and(|mine| self.is_current(mine)) {

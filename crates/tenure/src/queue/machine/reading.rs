@@ -25,6 +25,8 @@ impl Machine {
             return;
         }
         if let Some(entry) = joined.entry {
+            // Made on this connection: there is nothing to verify.
+            self.unverified = false;
             self.mine = Some(Mine {
                 entry,
                 session: joined.session,
@@ -110,9 +112,11 @@ impl Machine {
             },
             (Some(_), None) | (None, Some(_) | None) => Ahead::Nobody,
         };
-        if self.suspended && freshness == Freshness::Barrier {
-            self.suspended = false;
-            out.push(Output::Resumed);
+        if freshness == Freshness::Barrier {
+            self.unverified = false;
+            if std::mem::take(&mut self.suspended) {
+                out.push(Output::Resumed);
+            }
             self.extend(now, out);
         }
     }

@@ -26,7 +26,7 @@ impl Machine {
         let Some(mine) = &self.mine else { return };
         let returns = self.is(Mutant::LostTokenReturns);
         let usable = !mine.discard && mine.entry.token > self.ended_token || returns;
-        if !usable || mine.ahead != Ahead::Nobody || !self.is_current(mine) {
+        if !usable || self.unverified || mine.ahead != Ahead::Nobody || !self.is_current(mine) {
             return;
         }
         let Some(lease) = self.proven(now, mine.entry.token) else { return };
@@ -54,7 +54,7 @@ impl Machine {
             return;
         }
         let Some(mine) = &self.mine else { return self.send_join(out) };
-        if self.suspended {
+        if self.unverified {
             return self.send_line(Freshness::Barrier, out);
         }
         if self.stale {

@@ -21,6 +21,7 @@ use crate::timing::window_of;
 pub struct EtcdWindow {
     ttl: Duration,
     stage: Stage,
+    last_sent: Option<Moment>,
     proof: Option<Proof>,
     #[cfg(feature = "mutants")]
     broken: Option<Mutant>,
@@ -54,6 +55,7 @@ impl EtcdWindow {
         EtcdWindow {
             ttl,
             stage: Stage::Idle,
+            last_sent: None,
             proof: None,
             #[cfg(feature = "mutants")]
             broken: None,
@@ -80,8 +82,19 @@ impl EtcdWindow {
         self.ttl / 6
     }
 
+    /// How long until the next KeepAlive should leave; `None` while one is under way or unconfirmed.
+    ///
+    /// A next one would take the place of the last before it was confirmed, and where both round trips take
+    /// longer than a heartbeat nothing would ever be proven.
+    #[must_use]
+    pub fn until_heartbeat(&self, now: Moment) -> Option<Duration> {
+        let since = self.last_sent.map_or(Duration::MAX, |last| now.at_most_since(last));
+        (self.stage == Stage::Idle).then(|| self.heartbeat().saturating_sub(since))
+    }
+
     /// A KeepAlive leaves after this moment. Whatever was under way is abandoned.
     pub fn keep_alive_sent(&mut self, now: Moment) {
+        self.last_sent = Some(now);
         self.stage = Stage::KeepingAlive { sent: now };
     }
 
@@ -162,6 +175,18 @@ mod tests {
         window.keep_alive_answered(4, TTL);
         window.get_answered(4, true);
         assert_eq!(window.proof(), None);
+    }
+
+    #[test]
+    fn the_next_keep_alive_waits_until_the_last_is_confirmed() {
+        let mut window = EtcdWindow::new(TTL);
+        assert_eq!(window.until_heartbeat(at(1)), Some(Duration::ZERO));
+        window.keep_alive_sent(at(1));
+        window.keep_alive_answered(4, TTL);
+        window.get_sent();
+        assert_eq!(window.until_heartbeat(at(9)), None);
+        window.get_answered(4, true);
+        assert_eq!(window.until_heartbeat(at(2)), Some(TTL / 6 - Duration::from_secs(1)));
     }
 
     #[test]
