@@ -98,6 +98,25 @@ impl World {
     }
 
     fn pause(&mut self, node: usize, suspend: bool) {
+        let ttl = self.ttl();
+        let span = self.rng.between(1000, ttl * 5 / 2);
+        self.pause_for(node, suspend, span);
+    }
+
+    /// A leader that waits for the answer which would extend its lease stands still until it has ended.
+    pub(super) fn hiccup(&mut self, node: usize) {
+        let ttl = self.ttl();
+        let Some(lease) = self.nodes[node].lease.filter(|lease| lease.until > self.now) else {
+            return;
+        };
+        let left = lease.until - self.now;
+        if !self.healed && left < ttl / 10 && self.rng.permille(self.swarm.hiccup) {
+            let span = left + self.rng.below(ttl / 100);
+            self.pause_for(node, false, span);
+        }
+    }
+
+    fn pause_for(&mut self, node: usize, suspend: bool, span: u64) {
         if self.nodes[node].paused {
             return;
         }
@@ -108,8 +127,6 @@ impl World {
         if suspend {
             process.clock.suspend(now);
         }
-        let ttl = self.ttl();
-        let span = self.rng.between(1000, ttl * 5 / 2);
         self.schedule(span, Happening::Resume { node });
     }
 

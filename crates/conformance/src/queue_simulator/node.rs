@@ -169,6 +169,7 @@ impl World {
             }
             Output::Line { ask, freshness, .. } => {
                 self.request(node, who, ask, Request::Line(freshness));
+                self.hiccup(node);
             }
             Output::Leave { ask, entry } => {
                 if self.nodes[node].led == Some(entry.token) {

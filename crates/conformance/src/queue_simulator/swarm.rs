@@ -38,6 +38,8 @@ pub(super) struct Swarm {
     pub(super) break_down: u32,
     pub(super) indeterminate: u32,
     pub(super) slow_stop: u32,
+    /// A leader that is back just in time stands still until it no longer is.
+    pub(super) hiccup: u32,
     /// The first process's work never ends once it was told to stop.
     pub(super) stuck: bool,
 }
@@ -82,7 +84,7 @@ impl Swarm {
         let server_rates = (0..servers).map(|_| rate(rng)).collect();
         // Four hops of this are just within what a request may take.
         let sluggish = rng.permille(150);
-        let most = if sluggish { nanos / 45 } else { rng.between(nanos / 2000, nanos / 100) };
+        let most = if sluggish { nanos / 60 } else { rng.between(nanos / 2000, nanos / 100) };
         let mut often = |chance: u32, most: u32| -> u32 {
             if rng.permille(chance) {
                 u32::try_from(rng.between(1, u64::from(most))).unwrap_or(1)
@@ -95,6 +97,7 @@ impl Swarm {
         let (break_up, break_down) = (often(400, 20), often(400, 20));
         let indeterminate = often(300, 60);
         let slow_stop = often(300, 400);
+        let hiccup = often(400, 500);
         let mut mischiefs = Vec::new();
         let stuck = rng.permille(120);
         for (mischief, chance) in KINDS {
@@ -126,6 +129,7 @@ impl Swarm {
             break_down,
             indeterminate,
             slow_stop,
+            hiccup,
             stuck,
         }
     }

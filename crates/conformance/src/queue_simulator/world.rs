@@ -121,7 +121,7 @@ impl World {
         let dialect = match options.mutant {
             // Where it shows at all.
             Some(Mutant::DeposedKeepAliveCounts) => Some(Dialect::Etcd),
-            Some(Mutant::SilentConnectionCounts | Mutant::HandshakeAloneCounts) => {
+            Some(Mutant::SilentConnectionCounts | Mutant::NewestAnswerCounts) => {
                 Some(Dialect::Zookeeper)
             }
             Some(_) | None => options.dialect,

@@ -43,8 +43,8 @@ pub enum Mutant {
     Herd,
     /// An election of another generation is taken for one's own.
     GenerationIgnored,
-    /// A handshake counts without a write after it, whoever answered it (ZooKeeper).
-    HandshakeAloneCounts,
+    /// A write proves whatever was answered before it, however shortly (ZooKeeper).
+    NewestAnswerCounts,
 }
 
 impl Mutant {
@@ -70,6 +70,6 @@ impl Mutant {
         Mutant::NoSecondLook,
         Mutant::Herd,
         Mutant::GenerationIgnored,
-        Mutant::HandshakeAloneCounts,
+        Mutant::NewestAnswerCounts,
     ];
 }

@@ -128,14 +128,7 @@ impl ZookeeperWindow {
             return self.disconnected();
         }
         match kind {
-            Kind::Read => {
-                #[cfg(feature = "mutants")]
-                if self.broken == Some(Mutant::HandshakeAloneCounts)
-                    && let Some(began) = self.began
-                {
-                    self.raise(began);
-                }
-            }
+            Kind::Read => {}
             Kind::Write => self.proves(at),
         }
         self.answered.push_back(Answered { sent: at, answered: now });
@@ -176,7 +169,8 @@ impl ZookeeperWindow {
         if let Some(began) = self.began {
             self.raise(began);
         }
-        let due = |answered: &Answered| written.at_most_since(answered.answered) >= self.ttl / 4;
+        let reported = self.reported();
+        let due = |answered: &Answered| written.at_most_since(answered.answered) >= reported;
         let mut newest = None;
         while self.answered.front().is_some_and(due) {
             newest = self.answered.pop_front();
@@ -184,6 +178,15 @@ impl ZookeeperWindow {
         if let Some(newest) = newest {
             self.raise(newest.sent);
         }
+    }
+
+    /// Within this time a server reports to the leader what it heard: half a tick.
+    fn reported(&self) -> Duration {
+        #[cfg(feature = "mutants")]
+        if self.broken == Some(Mutant::NewestAnswerCounts) {
+            return Duration::ZERO;
+        }
+        self.ttl / 4
     }
 
     fn raise(&mut self, from: Moment) {
