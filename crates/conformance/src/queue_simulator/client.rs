@@ -131,17 +131,17 @@ impl Client {
     }
 
     /// How long until this client must do something.
-    pub(super) fn wake(&self, now: Moment, dialect: Dialect) -> Option<Duration> {
+    pub(super) fn wake(&self, now: Moment, dialect: Dialect, pace: Pace) -> Option<Duration> {
         if !self.is_connected() {
             return None;
         }
-        let beat = self.until_beat(now, dialect);
+        let beat = self.until_beat(now, dialect, pace);
         beat.into_iter().chain(self.until_overdue(now, dialect)).min()
     }
 
-    fn until_beat(&self, now: Moment, dialect: Dialect) -> Option<Duration> {
+    fn until_beat(&self, now: Moment, dialect: Dialect, pace: Pace) -> Option<Duration> {
         match dialect {
-            Dialect::Zookeeper => Some(self.zookeeper.until_heartbeat(now)),
+            Dialect::Zookeeper => Some(self.zookeeper.until_heartbeat(now, pace)),
             Dialect::Etcd => self.etcd.until_heartbeat(now),
         }
     }
@@ -275,13 +275,15 @@ impl World {
         if client.until_overdue(now, dialect).is_some_and(|left| left.is_zero()) {
             return self.disconnect(node);
         }
-        if client.until_beat(now, dialect) != Some(Duration::ZERO) {
+        if client.until_beat(now, dialect, process.pace()) != Some(Duration::ZERO) {
             return;
         }
-        let eager = process.machines.iter().any(|standing| standing.machine.pace() == Pace::Leading);
         let request = match dialect {
-            Dialect::Zookeeper if eager => Request::Touch,
-            Dialect::Zookeeper => Request::Beat,
+            Dialect::Zookeeper => match client.zookeeper.beat(now, process.pace()) {
+                Kind::Read => Request::Beat,
+                Kind::Sync => Request::Sync,
+                Kind::Write => Request::Touch,
+            },
             Dialect::Etcd => {
                 self.nodes[node].client.etcd.keep_alive_sent(now);
                 Request::KeepAlive
@@ -300,6 +302,7 @@ impl World {
         client.pending.push_back(Pending { id, sent: now, purpose });
         let kind = match &request {
             Request::Beat | Request::Line(Freshness::Session) => Kind::Read,
+            Request::Sync => Kind::Sync,
             Request::KeepAlive
             | Request::Get
             | Request::Touch
@@ -340,6 +343,7 @@ impl World {
                 Request::Line(_)
                 | Request::Beat
                 | Request::Touch
+                | Request::Sync
                 | Request::KeepAlive
                 | Request::Get => Input::Line(ask, Err(fault)),
             };

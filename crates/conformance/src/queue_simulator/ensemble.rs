@@ -53,6 +53,8 @@ pub(super) enum Request {
     Beat,
     /// A heartbeat that a quorum answers.
     Touch,
+    /// Answered by the leader, in the order of the streams.
+    Sync,
     KeepAlive,
     Get,
     Join { who: Who, ticket: Ticket, holder: Arc<Holder> },
@@ -113,6 +115,10 @@ impl World {
         let local = match request {
             Request::Beat => Some(Answer::Done),
             Request::Line(Freshness::Session) if zookeeper => Some(Answer::Line(Line::Missing)),
+            Request::Sync if self.servers[server].leads && self.leader != Some(server) => {
+                self.saw(Rare::DeposedAnswered);
+                Some(Answer::Done)
+            }
             Request::KeepAlive if self.servers[server].leads && self.leader != Some(server) => {
                 self.saw(Rare::DeposedAnswered);
                 let alive = self.knows(session, server);
@@ -120,6 +126,7 @@ impl World {
             }
             Request::KeepAlive
             | Request::Touch
+            | Request::Sync
             | Request::Get
             | Request::Join { .. }
             | Request::Line(_)
@@ -157,6 +164,7 @@ impl World {
                 self.touch(session);
                 Answer::KeptAlive { term: self.term, alive }
             }
+            Request::Sync => Answer::Done,
             Request::Get => Answer::Got { session, term: 0, ours: Vec::new() },
             Request::Line(_) => {
                 self.registry.tick();
@@ -487,7 +495,7 @@ impl World {
 
 fn is_write(request: &Request) -> bool {
     match request {
-        Request::Beat | Request::KeepAlive | Request::Get => false,
+        Request::Beat | Request::Sync | Request::KeepAlive | Request::Get => false,
         Request::Touch
         | Request::Join { .. }
         | Request::Line(_)

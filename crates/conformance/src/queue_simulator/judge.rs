@@ -53,6 +53,15 @@ impl World {
         }
     }
 
+    /// Whoever begins or goes on to lead has a session that the servers keep.
+    pub(super) fn judge_life(&mut self, token: u64) {
+        let Some(item) = self.registry.find(token) else { return };
+        if !self.sessions[item.session].alive {
+            let how = format!("token {token} leads, and its session is over already");
+            self.breaks(Promise::Window, how);
+        }
+    }
+
     /// On a connection made after its entry was deleted, nobody goes on leading.
     pub(super) fn judge_extension(&mut self, node: usize, token: u64) {
         let Some(gone) = self.registry.find(token).and_then(|item| item.gone) else { return };

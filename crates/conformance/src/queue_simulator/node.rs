@@ -5,6 +5,7 @@ use tenure::CandidateId;
 use tenure::lease::machine::{Farewell, Lease, Loss, Outcome};
 use tenure::lease::record::Holder;
 use tenure::queue::machine::{Input, Machine, Output, Settings};
+use tenure::queue::Pace;
 use tenure::queue::mutant::Mutant;
 
 use super::Rare;
@@ -83,6 +84,11 @@ impl Node {
 
     pub(super) fn whos(&self) -> Vec<Who> {
         self.machines.iter().map(|standing| standing.who).collect()
+    }
+
+    pub(super) fn pace(&self) -> Pace {
+        let paces = self.machines.iter().map(|standing| standing.machine.pace());
+        paces.max().unwrap_or_default()
     }
 
     fn term(&self, lease: Lease) -> Term {
@@ -188,6 +194,7 @@ impl World {
             Output::Elected(lease) => self.elected(node, who, lease, by_notice),
             Output::Extended(lease) => {
                 self.judge_extension(node, lease.token);
+                self.judge_life(lease.token);
                 if self.nodes[node].told {
                     self.saw(Rare::ExtendedAfterMustStop);
                 }
@@ -209,6 +216,7 @@ impl World {
     fn elected(&mut self, node: usize, who: Who, lease: Lease, by_notice: bool) {
         self.judge_order(lease.token);
         self.judge_extension(node, lease.token);
+        self.judge_life(lease.token);
         if by_notice {
             self.saw(Rare::LedAtOnce);
         }
@@ -356,7 +364,7 @@ impl World {
     pub(super) fn set_timer(&mut self, node: usize) {
         let process = &mut self.nodes[node];
         let now = process.clock.now(self.now);
-        let client = process.client.wake(now, self.swarm.dialect);
+        let client = process.client.wake(now, self.swarm.dialect, process.pace());
         let machines = process.machines.iter().filter_map(|standing| standing.machine.wake(now));
         let at = machines.chain(client).min().map(|span| self.now + process.clock.real(span));
         if at == process.timer && at.is_some_and(|at| at > self.now) {

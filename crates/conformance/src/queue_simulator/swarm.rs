@@ -84,7 +84,7 @@ impl Swarm {
         let server_rates = (0..servers).map(|_| rate(rng)).collect();
         // Four hops of this are just within what a request may take.
         let sluggish = rng.permille(150);
-        let most = if sluggish { nanos / 60 } else { rng.between(nanos / 2000, nanos / 100) };
+        let most = if sluggish { nanos / 90 } else { rng.between(nanos / 2000, nanos / 100) };
         let mut often = |chance: u32, most: u32| -> u32 {
             if rng.permille(chance) {
                 u32::try_from(rng.between(1, u64::from(most))).unwrap_or(1)

@@ -121,9 +121,13 @@ impl World {
         let dialect = match options.mutant {
             // Where it shows at all.
             Some(Mutant::DeposedKeepAliveCounts) => Some(Dialect::Etcd),
-            Some(Mutant::SilentConnectionCounts | Mutant::NewestAnswerCounts) => {
-                Some(Dialect::Zookeeper)
-            }
+            Some(
+                Mutant::SilentConnectionCounts
+                | Mutant::NewestAnswerCounts
+                | Mutant::PingByOwnClock
+                | Mutant::OneAnswerProves
+                | Mutant::SyncsAloneProve,
+            ) => Some(Dialect::Zookeeper),
             Some(_) | None => options.dialect,
         };
         let swarm = Swarm::draw(&mut rng, dialect);

@@ -43,13 +43,19 @@ pub enum Mutant {
     Herd,
     /// An election of another generation is taken for one's own.
     GenerationIgnored,
-    /// A write proves whatever was answered before it, however shortly (ZooKeeper).
+    /// The leader's answer proves whatever was answered before it, however shortly (ZooKeeper).
     NewestAnswerCounts,
+    /// The leader's ping is waited for by one's own clock, as if that could not run faster (ZooKeeper).
+    PingByOwnClock,
+    /// The reply to a ping counts when it was sent, not when it has arrived (ZooKeeper).
+    OneAnswerProves,
+    /// Syncs count without a write, though an old leader answers them too (ZooKeeper).
+    SyncsAloneProve,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 21] = [
+    pub const ALL: [Mutant; 24] = [
         Mutant::LeadWhenAnyPredecessorLeaves,
         Mutant::AdoptOldEntry,
         Mutant::DeposedKeepAliveCounts,
@@ -71,5 +77,8 @@ impl Mutant {
         Mutant::Herd,
         Mutant::GenerationIgnored,
         Mutant::NewestAnswerCounts,
+        Mutant::PingByOwnClock,
+        Mutant::OneAnswerProves,
+        Mutant::SyncsAloneProve,
     ];
 }
