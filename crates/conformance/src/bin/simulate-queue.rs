@@ -7,12 +7,13 @@ use std::time::Instant;
 
 use tenure::queue::mutant::Mutant;
 use tenure_conformance::queue_simulator::{
-    Dialect, Options, Rare, Sometimes, report, simulate,
+    Dialect, Options, Profile, Rare, Sometimes, report, simulate,
 };
 use tenure_conformance::simulator::commit;
 
 const USAGE: &str = "usage: simulate-queue [--seeds N] [--from N] [--threads N] [--mutants]
-                      [--seed N [--trace]] [--mutant NAME] [--dialect zookeeper|etcd]";
+                      [--seed N [--trace]] [--mutant NAME] [--dialect zookeeper|etcd]
+                      [--profile any|pings|deposed|hiccups|operated]";
 /// A mutant that survives so many seeds has escaped.
 const MOST_SEEDS_PER_MUTANT: u64 = 20_000;
 
@@ -61,10 +62,22 @@ fn parse(mut given: impl Iterator<Item = String>) -> Result<Args, String> {
                     other => return Err(format!("no dialect is called {other}")),
                 });
             }
+            "--profile" => {
+                args.options.profile = match value()?.as_str() {
+                    "any" => Profile::Any,
+                    "pings" => Profile::Pings,
+                    "deposed" => Profile::Deposed,
+                    "hiccups" => Profile::Hiccups,
+                    "operated" => Profile::Operated,
+                    other => return Err(format!("no profile is called {other}")),
+                }
+            }
             "--mutant" => {
                 let name = value()?;
                 let named = Mutant::ALL.into_iter().find(|mutant| format!("{mutant:?}") == name);
-                args.options.mutant = Some(named.ok_or(format!("no mutant is called {name}"))?);
+                let mutant = named.ok_or(format!("no mutant is called {name}"))?;
+                let trace = args.options.trace;
+                args.options = Options { trace, ..Options::hunting(mutant) };
             }
             _ => return Err(format!("{flag} is unknown")),
         }

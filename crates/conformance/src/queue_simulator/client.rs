@@ -61,7 +61,10 @@ struct Pending {
 #[derive(Clone, Debug)]
 enum Purpose {
     Heartbeat,
-    Machine { who: Who, ask: Ask },
+    Machine {
+        who: Who,
+        ask: Ask,
+    },
     /// Its caller was told that the outcome is unknown.
     Forgotten,
 }
@@ -208,8 +211,7 @@ impl World {
         }
         if self.nodes[node].paused {
             let again = self.ttl() / 50;
-            return self
-                .schedule(again, Happening::GiveUp { node, connection, unless_connected });
+            return self.schedule(again, Happening::GiveUp { node, connection, unless_connected });
         }
         self.disconnect(node);
     }
@@ -222,7 +224,16 @@ impl World {
         client.zookeeper.disconnected();
         client.etcd.abandoned();
         let connection = client.connection;
-        let after = self.rng.between(1000, self.ttl() / 20);
+        let mut after = self.rng.between(1000, self.ttl() / 20);
+        if let Some(lease) = self.nodes[node].lease
+            && !self.healed
+            && self.rng.permille(self.swarm.hiccup)
+        {
+            // Back when hardly anything is left.
+            let least = self.rng.between(self.ttl() / 40, self.ttl() / 10);
+            after = lease.until.saturating_sub(self.now).saturating_sub(least).max(1000);
+            self.schedule(after, Happening::Reconnect { node });
+        }
         self.schedule(after, Happening::Connect { node, connection });
         self.tell_session(node);
     }
@@ -335,7 +346,8 @@ impl World {
         }
         let doubtful = self.swarm.dialect == Dialect::Etcd && !self.healed;
         if doubtful && self.rng.permille(self.swarm.indeterminate) {
-            let fault = if self.rng.permille(300) { Fault::Unavailable } else { Fault::Indeterminate };
+            let fault =
+                if self.rng.permille(300) { Fault::Unavailable } else { Fault::Indeterminate };
             let input = match &request {
                 Request::Join { .. } => Input::Joined(ask, Err(fault)),
                 Request::Leave(_) => Input::Left(ask, Err(fault)),
@@ -444,6 +456,10 @@ impl World {
         }
         // Only what the server has really done proves anything: a refusal is no answer.
         self.nodes[node].client.zookeeper.answered(now);
+        if !self.healed && self.rng.permille(self.swarm.chatter) {
+            let request = if self.rng.permille(500) { Request::Touch } else { Request::Beat };
+            self.send(node, request, Purpose::Heartbeat, 0);
+        }
         // Which of the two a machine hears of first is anybody's guess.
         let session_first = self.rng.permille(500);
         if session_first {
@@ -455,6 +471,7 @@ impl World {
         if !session_first {
             self.tell_session(node);
         }
+        self.hiccup(node);
     }
 
     fn deliver(&mut self, node: usize, who: Who, ask: Ask, answer: Answer) {

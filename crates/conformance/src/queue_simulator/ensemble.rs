@@ -57,7 +57,11 @@ pub(super) enum Request {
     Sync,
     KeepAlive,
     Get,
-    Join { who: Who, ticket: Ticket, holder: Arc<Holder> },
+    Join {
+        who: Who,
+        ticket: Ticket,
+        holder: Arc<Holder>,
+    },
     Line(Freshness),
     Leave(Entry),
     End(u64),
@@ -67,8 +71,15 @@ pub(super) enum Request {
 #[derive(Clone, Debug)]
 pub(super) enum Answer {
     Done,
-    KeptAlive { term: u64, alive: bool },
-    Got { session: usize, term: u64, ours: Vec<(Entry, Ticket)> },
+    KeptAlive {
+        term: u64,
+        alive: bool,
+    },
+    Got {
+        session: usize,
+        term: u64,
+        ours: Vec<(Entry, Ticket)>,
+    },
     Joined(Joined),
     Line(Line),
     Left(Left),
@@ -387,6 +398,9 @@ impl World {
         match message {
             Down::Ping => {
                 let touched = std::mem::take(&mut self.servers[to].touched);
+                if std::mem::take(&mut self.servers[to].sticks) && !self.healed {
+                    self.servers[to].up_free = self.now + self.ttl() * 3 / 2;
+                }
                 self.send_up(to, Up::Pong { touched });
             }
             Down::Commit { zxid, answer } => {
@@ -431,7 +445,8 @@ impl World {
         let client = &self.nodes[node].client;
         let closed = client.session().and_then(|session| self.sessions[session].closed);
         let zookeeper = self.swarm.dialect == Dialect::Zookeeper;
-        if zookeeper && client.is_connected() && !client.deaf && closed.is_some_and(|at| at <= zxid) {
+        if zookeeper && client.is_connected() && !client.deaf && closed.is_some_and(|at| at <= zxid)
+        {
             self.server_closes(node);
         }
     }
@@ -482,7 +497,8 @@ impl World {
         self.saw(Rare::SessionExpired);
         self.judge_window(session);
         let node = self.sessions[session].node;
-        let held = |token: u64| self.registry.find(token).is_some_and(|item| item.session == session);
+        let held =
+            |token: u64| self.registry.find(token).is_some_and(|item| item.session == session);
         if self.nodes[node].led.is_some_and(held) {
             self.saw(Rare::LeaderExpired);
         }

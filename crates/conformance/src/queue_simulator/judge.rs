@@ -66,7 +66,8 @@ impl World {
     pub(super) fn judge_extension(&mut self, node: usize, token: u64) {
         let Some(gone) = self.registry.find(token).and_then(|item| item.gone) else { return };
         if gone < self.nodes[node].client.connected_at {
-            let how = format!("token {token} goes on, on a connection made after its entry was gone");
+            let how =
+                format!("token {token} goes on, on a connection made after its entry was gone");
             self.breaks(Promise::OneLeader, how);
         }
     }

@@ -56,6 +56,34 @@ impl World {
                     server.up_free = server.up_free.max(until);
                 }
             }
+            Mischief::Nap => {
+                let span = self.rng.between(ttl / 5, ttl * 9 / 10);
+                self.pause_for(node, false, span);
+            }
+            Mischief::NapOfTheNext => {
+                for waiter in 0..self.nodes.len() {
+                    if self.nodes[waiter].lease.is_none() {
+                        let span = self.rng.between(ttl * 7 / 10, ttl);
+                        self.pause_for(waiter, false, span);
+                    }
+                }
+                if let Some(leader) = self.leading() {
+                    self.resign(leader, Farewell::Free);
+                }
+            }
+            Mischief::StickReply => {
+                for server in &mut self.servers {
+                    server.sticks = true;
+                    server.down_free = server.down_free.max(self.now + self.rng.below(ttl / 8));
+                }
+            }
+            Mischief::DeposeUnderLeader => {
+                if let (Some(server), Some(leader)) = (self.leader, self.leading()) {
+                    self.isolate(server);
+                    let after = self.rng.between(ttl / 20, ttl / 3);
+                    self.schedule(after, Happening::Cut { node: leader });
+                }
+            }
             Mischief::Resign => self.resign(node, Farewell::Free),
             Mischief::EndByHolder => self.resign(node, Farewell::End),
             Mischief::Withdraw => self.withdraw(node),
@@ -90,7 +118,10 @@ impl World {
         self.nodes.iter().position(|process| process.lease.is_some())
     }
 
-    fn cut(&mut self, node: usize) {
+    pub(super) fn cut(&mut self, node: usize) {
+        if self.healed {
+            return;
+        }
         self.nodes[node].cut = true;
         let ttl = self.ttl();
         let span = self.rng.between(ttl / 50, ttl * 2);
@@ -246,7 +277,8 @@ impl World {
             return;
         }
         let token = *self.rng.pick(&all);
-        if self.nodes.iter().any(|process| process.lease.is_some_and(|lease| lease.token == token)) {
+        if self.nodes.iter().any(|process| process.lease.is_some_and(|lease| lease.token == token))
+        {
             self.saw(Rare::OperatorDeletedLeader);
         }
         self.note(|| format!("an operator deletes {token}"));

@@ -27,7 +27,7 @@ use tenure::queue::mutant::Mutant;
 use crate::checkers::Breach;
 
 pub use sometimes::{Rare, Sometimes};
-pub use swarm::Dialect;
+pub use swarm::{Dialect, Profile};
 
 /// What is simulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -36,15 +36,18 @@ pub struct Options {
     pub mutant: Option<Mutant>,
     /// Whose rules servers follow; the seed's choice if not given.
     pub dialect: Option<Dialect>,
+    /// Which part of the swarm the worlds are drawn from.
+    pub profile: Profile,
     /// Whether to write down what happens.
     pub trace: bool,
 }
 
 impl Options {
-    /// A broken machine.
+    /// A broken machine, in the worlds where it shows soonest.
     #[must_use]
     pub fn hunting(mutant: Mutant) -> Options {
-        Options { mutant: Some(mutant), ..Options::default() }
+        let profile = Profile::hunting(mutant);
+        Options { mutant: Some(mutant), profile, ..Options::default() }
     }
 }
 
@@ -80,9 +83,16 @@ pub fn report(seed: u64, options: Options) -> String {
         Some(Dialect::Zookeeper) => " --dialect zookeeper",
         Some(Dialect::Etcd) => " --dialect etcd",
     };
+    let profile = match options.profile {
+        Profile::Any => "",
+        Profile::Pings => " --profile pings",
+        Profile::Deposed => " --profile deposed",
+        Profile::Hiccups => " --profile hiccups",
+        Profile::Operated => " --profile operated",
+    };
     format!(
         "seed {seed} at commit {}, {options:?}\nbroken: {breach}\n{}\nreplay: cargo run --profile sim -p \
-         tenure-conformance --bin simulate-queue -- --seed {seed} --trace{}{dialect}\n",
+         tenure-conformance --bin simulate-queue -- --seed {seed} --trace{}{dialect}{profile}\n",
         crate::simulator::commit(),
         run.trace[last..].join("\n"),
         options.mutant.map_or_else(String::new, |mutant| format!(" --mutant {mutant:?}")),

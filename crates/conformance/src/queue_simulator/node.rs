@@ -4,8 +4,8 @@ use bytes::Bytes;
 use tenure::CandidateId;
 use tenure::lease::machine::{Farewell, Lease, Loss, Outcome};
 use tenure::lease::record::Holder;
-use tenure::queue::machine::{Input, Machine, Output, Settings};
 use tenure::queue::Pace;
+use tenure::queue::machine::{Input, Machine, Output, Settings};
 use tenure::queue::mutant::Mutant;
 
 use super::Rare;
@@ -48,7 +48,6 @@ pub(super) struct Standing {
     pub(super) machine: Machine,
 }
 
-
 /// What a candidate does with its leadership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Work {
@@ -58,11 +57,7 @@ pub(super) enum Work {
 }
 
 impl Node {
-    pub(super) fn new(
-        clock: LocalClock,
-        ttl: std::time::Duration,
-        mutant: Option<Mutant>,
-    ) -> Node {
+    pub(super) fn new(clock: LocalClock, ttl: std::time::Duration, mutant: Option<Mutant>) -> Node {
         Node {
             clock,
             client: Client::new(ttl, mutant),
@@ -265,7 +260,11 @@ impl World {
             Outcome::Ended => {
                 self.judge_end(who);
                 let root = self.registry.newest_root();
-                self.saw(if root.state == RootState::Open { Rare::OtherGeneration } else { Rare::Ended });
+                self.saw(if root.state == RootState::Open {
+                    Rare::OtherGeneration
+                } else {
+                    Rare::Ended
+                });
             }
             _ => {}
         }

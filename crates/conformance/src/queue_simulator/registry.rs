@@ -129,15 +129,15 @@ impl Registry {
 
     /// Whether this transaction is before the entry's deletion.
     pub(super) fn shows(&self, token: u64, zxid: u64) -> bool {
-        self.find(token).is_some_and(|item| token <= zxid && item.gone.is_none_or(|gone| gone > zxid))
+        self.find(token)
+            .is_some_and(|item| token <= zxid && item.gone.is_none_or(|gone| gone > zxid))
     }
 
     /// The line as a server that is this far shows it to a process.
     pub(super) fn line(&self, zxid: u64, node: usize) -> Line {
         let root = self.root(zxid);
-        let shown = |item: &&Item| {
-            item.entry.token <= zxid && item.gone.is_none_or(|gone| gone > zxid)
-        };
+        let shown =
+            |item: &&Item| item.entry.token <= zxid && item.gone.is_none_or(|gone| gone > zxid);
         let mut places: Vec<Place> = Vec::new();
         for item in self.items.iter().filter(shown) {
             places.push(Place {

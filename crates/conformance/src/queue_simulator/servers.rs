@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
+use super::Rare;
 use super::client::Arrival;
 use super::ensemble::Answer;
 use super::world::{Happening, World};
-use super::Rare;
 
 /// One server.
 #[derive(Clone, Debug)]
@@ -22,6 +22,8 @@ pub(super) struct Server {
     /// Streams keep their order: nothing arrives before what was sent earlier.
     pub(super) up_free: u64,
     pub(super) down_free: u64,
+    /// The next reply to a ping is stuck.
+    pub(super) sticks: bool,
 }
 
 /// A connection as its server sees it: answers leave in the order of their requests.
@@ -40,6 +42,7 @@ impl Server {
             touched: Vec::new(),
             up_free: 0,
             down_free: 0,
+            sticks: false,
         }
     }
 }
@@ -145,7 +148,9 @@ impl World {
     /// Answers that are ready leave, in order.
     pub(super) fn flush(&mut self, node: usize) {
         while let Some((_, Some(_))) = self.nodes[node].served.slots.front() {
-            let Some((id, Some(answer))) = self.nodes[node].served.slots.pop_front() else { return };
+            let Some((id, Some(answer))) = self.nodes[node].served.slots.pop_front() else {
+                return;
+            };
             let server = self.nodes[node].client.server;
             let zxid = self.servers[server].applied;
             let term = self.servers[server].term;

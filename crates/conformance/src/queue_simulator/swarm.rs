@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use tenure::queue::mutant::Mutant;
+
 use crate::rng::Rng;
-use crate::simulator::clock::REAL_RATE;
+use crate::simulator::clock::{REAL_RATE, nanos};
 
 /// Whose rules the servers follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,6 +14,42 @@ pub enum Dialect {
     Zookeeper,
     /// Leases are kept alive by the leader alone.
     Etcd,
+}
+
+/// Which part of the swarm worlds are drawn from.
+///
+/// Every profile is part of [`Profile::Any`], so the sound machine is tried on all of them. A mutant that
+/// only one kind of world can show is hunted there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Profile {
+    /// All of it.
+    #[default]
+    Any,
+    /// ZooKeeper's pings at their latest: clocks at the ends of the tolerance, naps, replies that are stuck.
+    Pings,
+    /// etcd's leader is deposed, and whoever led on it is cut off soon after.
+    Deposed,
+    /// Leaders that come back just in time, and stand still until it no longer is.
+    Hiccups,
+    /// Operators delete entries, and connections are lost.
+    Operated,
+}
+
+impl Profile {
+    /// Where a broken rule shows soonest.
+    #[must_use]
+    #[allow(clippy::wildcard_enum_match_arm, reason = "most show anywhere, and so may the next")]
+    pub fn hunting(mutant: Mutant) -> Profile {
+        match mutant {
+            Mutant::SilentConnectionCounts
+            | Mutant::NewestAnswerCounts
+            | Mutant::PingByOwnClock => Profile::Pings,
+            Mutant::DeposedKeepAliveCounts => Profile::Deposed,
+            Mutant::InputBeforeExpiry => Profile::Hiccups,
+            Mutant::ResumedUnverified => Profile::Operated,
+            _ => Profile::Any,
+        }
+    }
 }
 
 /// What a world is like.
@@ -40,6 +78,8 @@ pub(super) struct Swarm {
     pub(super) slow_stop: u32,
     /// A leader that is back just in time stands still until it no longer is.
     pub(super) hiccup: u32,
+    /// Others on the same session send something too, as soon as anything is answered.
+    pub(super) chatter: u32,
     /// The first process's work never ends once it was told to stop.
     pub(super) stuck: bool,
 }
@@ -56,6 +96,14 @@ pub(super) enum Mischief {
     IsolateServer,
     IsolateLeader,
     StallServer,
+    /// A process stands still for most of a session's time.
+    Nap,
+    /// Whoever waits does so, and the leader resigns.
+    NapOfTheNext,
+    /// The next reply to a ping is stuck, and everything behind it.
+    StickReply,
+    /// The servers' leader is cut off, and soon after it whoever leads the election.
+    DeposeUnderLeader,
     Resign,
     EndByHolder,
     Withdraw,
@@ -68,11 +116,74 @@ pub(super) enum Mischief {
 }
 
 impl Swarm {
-    pub(super) fn draw(rng: &mut Rng, dialect: Option<Dialect>) -> Swarm {
+    pub(super) fn draw(rng: &mut Rng, dialect: Option<Dialect>, profile: Profile) -> Swarm {
+        let mut swarm = Swarm::draw_any(rng, dialect);
+        let drawn = rng.below(16);
+        match profile {
+            Profile::Pings => swarm.make_pings_late(rng),
+            Profile::Hiccups => swarm.make_hiccups(),
+            Profile::Deposed => swarm.make_deposed(),
+            Profile::Operated => swarm.make_operated(),
+            Profile::Any if drawn == 2 => swarm.make_deposed(),
+            Profile::Any if drawn == 0 => swarm.make_pings_late(rng),
+            Profile::Any if drawn == 1 => swarm.make_hiccups(),
+            Profile::Any => {}
+        }
+        swarm
+    }
+
+    fn make_pings_late(&mut self, rng: &mut Rng) {
+        let (slow, fast) = (REAL_RATE, REAL_RATE * 5 / 4);
+        let (clients, servers) = if rng.permille(700) { (fast, slow) } else { (slow, fast) };
+        self.dialect = Dialect::Zookeeper;
+        self.servers = 3;
+        self.rates = vec![clients; self.nodes];
+        self.server_rates = vec![servers; 3];
+        self.tick = 0;
+        self.most = nanos(self.ttl) / 2000;
+        self.least = self.least.min(self.most);
+        self.chatter = u32::try_from(rng.between(100, 600)).unwrap_or(100);
+        self.pace = nanos(self.ttl) / rng.between(1, 3);
+        self.mischiefs = vec![
+            Mischief::Nap,
+            Mischief::NapOfTheNext,
+            Mischief::NapOfTheNext,
+            Mischief::StickReply,
+            Mischief::StickReply,
+            Mischief::StallServer,
+            Mischief::Resign,
+        ];
+    }
+
+    fn make_deposed(&mut self) {
+        self.dialect = Dialect::Etcd;
+        self.servers = 3;
+        self.server_rates = vec![REAL_RATE * 5 / 4; 3];
+        self.rates = vec![REAL_RATE; self.nodes];
+        self.tick = 0;
+        self.most = nanos(self.ttl) / 400;
+        self.least = self.least.min(self.most);
+        self.mischiefs.extend([Mischief::DeposeUnderLeader; 8]);
+    }
+
+    fn make_operated(&mut self) {
+        self.lose_notification = 300;
+        self.mischiefs.extend([Mischief::Operator, Mischief::Disconnect, Mischief::CutLeader]);
+        self.mischiefs.extend([Mischief::Operator, Mischief::Disconnect, Mischief::CutLeader]);
+    }
+
+    fn make_hiccups(&mut self) {
+        self.hiccup = 700;
+        self.most = nanos(self.ttl) / 400;
+        self.least = self.least.min(self.most);
+        self.mischiefs.extend([Mischief::CutLeader; 8]);
+    }
+
+    fn draw_any(rng: &mut Rng, dialect: Option<Dialect>) -> Swarm {
         let drawn = if rng.permille(500) { Dialect::Zookeeper } else { Dialect::Etcd };
         let nodes = usize::try_from(rng.between(2, 5)).unwrap_or(2);
         let ttl = *rng.pick(&[1000, 2000, 4000, 10_000]);
-        let nanos = ttl * 1_000_000;
+        let span = ttl * 1_000_000;
         let extremes = rng.permille(500);
         let rate = |rng: &mut Rng| match extremes {
             true if rng.permille(500) => REAL_RATE,
@@ -84,7 +195,7 @@ impl Swarm {
         let server_rates = (0..servers).map(|_| rate(rng)).collect();
         // Four hops of this are just within what a request may take.
         let sluggish = rng.permille(150);
-        let most = if sluggish { nanos / 90 } else { rng.between(nanos / 2000, nanos / 100) };
+        let most = if sluggish { span / 90 } else { rng.between(span / 2000, span / 100) };
         let mut often = |chance: u32, most: u32| -> u32 {
             if rng.permille(chance) {
                 u32::try_from(rng.between(1, u64::from(most))).unwrap_or(1)
@@ -116,9 +227,9 @@ impl Swarm {
             ttl: Duration::from_millis(ttl),
             rates,
             server_rates,
-            tick: if rng.permille(600) { 0 } else { rng.between(1, nanos / 4) },
-            active: nanos * rng.between(6, 16),
-            pace: nanos / rng.between(1, 6),
+            tick: if rng.permille(600) { 0 } else { rng.between(1, span / 4) },
+            active: span * rng.between(6, 16),
+            pace: span / rng.between(1, 6),
             mischiefs,
             least: rng.between(1000, most),
             most,
@@ -130,6 +241,7 @@ impl Swarm {
             indeterminate,
             slow_stop,
             hiccup,
+            chatter: if rng.permille(300) { 50 } else { 0 },
             stuck,
         }
     }
@@ -145,6 +257,10 @@ const KINDS: &[(Mischief, u32)] = &[
     (Mischief::IsolateServer, 300),
     (Mischief::IsolateLeader, 350),
     (Mischief::StallServer, 500),
+    (Mischief::Nap, 200),
+    (Mischief::NapOfTheNext, 100),
+    (Mischief::StickReply, 200),
+    (Mischief::DeposeUnderLeader, 150),
     (Mischief::Resign, 600),
     (Mischief::EndByHolder, 120),
     (Mischief::Withdraw, 350),

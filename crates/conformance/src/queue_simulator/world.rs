@@ -11,7 +11,7 @@ use super::judge::Judge;
 use super::node::Node;
 use super::registry::Registry;
 use super::servers::Server;
-use super::swarm::{Dialect, Swarm};
+use super::swarm::Swarm;
 use super::{Options, Rare, Run, Sometimes};
 use crate::checkers::{Breach, Promise};
 use crate::history::{Event, Instant, What, Who};
@@ -53,34 +53,83 @@ pub(super) struct World {
 #[derive(Clone, Debug)]
 pub(super) enum Happening {
     /// A process's timer fires.
-    Tick { node: usize, serial: u64 },
+    Tick {
+        node: usize,
+        serial: u64,
+    },
     /// A request reaches a server.
-    AtServer { server: usize, errand: Errand },
+    AtServer {
+        server: usize,
+        errand: Errand,
+    },
     /// A handshake reaches a server.
-    Handshake { server: usize, greeting: Greeting },
+    Handshake {
+        server: usize,
+        greeting: Greeting,
+    },
     /// Something reaches a process.
-    AtClient { node: usize, connection: u64, arrival: Arrival },
+    AtClient {
+        node: usize,
+        connection: u64,
+        arrival: Arrival,
+    },
     /// A connection is tried.
-    Connect { node: usize, connection: u64 },
+    Connect {
+        node: usize,
+        connection: u64,
+    },
     /// A connection that was tried is given up, or one is found closed.
-    GiveUp { node: usize, connection: u64, unless_connected: bool },
+    GiveUp {
+        node: usize,
+        connection: u64,
+        unless_connected: bool,
+    },
     /// From another server to the leader.
-    Up { from: usize, streams: u64, message: Up },
+    Up {
+        from: usize,
+        streams: u64,
+        message: Up,
+    },
     /// From the leader to another server.
-    Down { to: usize, streams: u64, message: Down },
+    Down {
+        to: usize,
+        streams: u64,
+        message: Down,
+    },
     /// The leader sends its pings.
-    Ping { term: u64 },
+    Ping {
+        term: u64,
+    },
     /// The leader looks whether a session has expired.
-    Expiry { session: usize },
+    Expiry {
+        session: usize,
+    },
     /// The servers that are left choose a leader.
-    Elect { term: u64 },
+    Elect {
+        term: u64,
+    },
     /// A server that was cut off is back.
-    Rejoin { server: usize },
+    Rejoin {
+        server: usize,
+    },
     /// The work of a tenure has ended.
-    WorkDone { node: usize, who: Who, token: u64 },
-    Resume { node: usize },
-    Stand { node: usize },
-    Reconnect { node: usize },
+    WorkDone {
+        node: usize,
+        who: Who,
+        token: u64,
+    },
+    Resume {
+        node: usize,
+    },
+    Stand {
+        node: usize,
+    },
+    Reconnect {
+        node: usize,
+    },
+    Cut {
+        node: usize,
+    },
     Recreate,
     Mischief,
     Heal,
@@ -118,19 +167,7 @@ impl Ord for Scheduled {
 impl World {
     pub(super) fn new(seed: u64, options: Options) -> World {
         let mut rng = Rng::new(seed);
-        let dialect = match options.mutant {
-            // Where it shows at all.
-            Some(Mutant::DeposedKeepAliveCounts) => Some(Dialect::Etcd),
-            Some(
-                Mutant::SilentConnectionCounts
-                | Mutant::NewestAnswerCounts
-                | Mutant::PingByOwnClock
-                | Mutant::OneAnswerProves
-                | Mutant::SyncsAloneProve,
-            ) => Some(Dialect::Zookeeper),
-            Some(_) | None => options.dialect,
-        };
-        let swarm = Swarm::draw(&mut rng, dialect);
+        let swarm = Swarm::draw(&mut rng, options.dialect, options.profile);
         let mut world = World {
             now: 0,
             nodes: Vec::with_capacity(swarm.nodes),
@@ -231,6 +268,7 @@ impl World {
             Happening::Resume { node } => self.resume(node),
             Happening::Stand { node } => self.stand(node),
             Happening::Reconnect { node } => self.nodes[node].cut = false,
+            Happening::Cut { node } => self.cut(node),
             Happening::Recreate => self.outsider_creates(),
             Happening::Mischief => self.mischief(),
             Happening::Heal => self.heal(),

@@ -24,9 +24,9 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::queue::{Pace, Proof};
 #[cfg(feature = "mutants")]
 use crate::queue::mutant::Mutant;
+use crate::queue::{Pace, Proof};
 use crate::timing::{RATE_DENOMINATOR, RATE_NUMERATOR, window_of};
 
 /// What was sent.
@@ -180,8 +180,7 @@ impl ZookeeperWindow {
         }
         self.answered.push_back(Answered { sent: at, answered: now });
         if let Some(arrived) = self.arrived
-            && (self.written.is_some_and(|written| written >= arrived)
-                || self.is_broken(Broken::Write))
+            && self.written.is_some_and(|written| written >= arrived)
         {
             self.raise(arrived);
         }
@@ -237,9 +236,6 @@ impl ZookeeperWindow {
             newest = self.answered.pop_front();
         }
         let Some(newest) = newest else { return };
-        if self.is_broken(Broken::Echo) {
-            self.arrived = Some(newest.sent);
-        }
         self.reported.get_or_insert(Reported { from: newest.sent, after: self.count });
     }
 
@@ -266,8 +262,6 @@ impl ZookeeperWindow {
                     Broken::Silence => Mutant::SilentConnectionCounts,
                     Broken::Quarter => Mutant::NewestAnswerCounts,
                     Broken::Rate => Mutant::PingByOwnClock,
-                    Broken::Echo => Mutant::OneAnswerProves,
-                    Broken::Write => Mutant::SyncsAloneProve,
                 })
         }
         #[cfg(not(feature = "mutants"))]
@@ -284,8 +278,6 @@ enum Broken {
     Silence,
     Quarter,
     Rate,
-    Echo,
-    Write,
 }
 
 #[cfg(test)]
