@@ -330,7 +330,7 @@ impl World {
 
     fn welcome(&mut self, greeting: &Greeting, session: Option<usize>) {
         if self.nodes[greeting.node].client.connection == greeting.connection {
-            self.to_client(greeting.node, Arrival::Welcome { session });
+            self.send_client(greeting.node, Arrival::Welcome { session });
         }
     }
 

@@ -135,8 +135,13 @@ impl World {
         }
         self.note(|| format!("n{node} c{who} {input:?}"));
         let by_notice = matches!(input, Input::Gone(..));
-        let over = self.nodes[node].machines[at].machine.is_over();
-        let outputs = self.nodes[node].machines[at].machine.step(now, input);
+        let machine = &mut self.nodes[node].machines[at].machine;
+        let over = machine.is_over();
+        let found_by_line = matches!(input, Input::Line(..)) && machine.watching()[0].is_none();
+        let outputs = machine.step(now, input);
+        if found_by_line && machine.watching()[0].is_some() {
+            self.saw(Rare::JoinFound);
+        }
         for output in outputs {
             self.note(|| format!("n{node} c{who}   -> {output:?}"));
             self.do_output(node, who, output, by_notice);
@@ -217,10 +222,6 @@ impl World {
         }
         if self.last_leader.replace(who).is_some_and(|last| last != who) {
             self.saw(Rare::TookOver);
-        }
-        let item = self.registry.find(lease.token);
-        if item.is_some_and(|item| item.ticket.attempt > 1) {
-            self.saw(Rare::JoinFound);
         }
         let lease = self.nodes[node].term(lease);
         let process = &mut self.nodes[node];

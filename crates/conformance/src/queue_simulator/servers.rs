@@ -155,12 +155,12 @@ impl World {
             let zxid = self.servers[server].applied;
             let term = self.servers[server].term;
             let answer = self.finish(answer, node, zxid, term);
-            self.to_client(node, Arrival::Answer { id, answer, zxid });
+            self.send_client(node, Arrival::Answer { id, answer, zxid });
         }
     }
 
     /// A message to a process, in the order of its connection.
-    pub(super) fn to_client(&mut self, node: usize, arrival: Arrival) {
+    pub(super) fn send_client(&mut self, node: usize, arrival: Arrival) {
         self.nodes[node].client.deaf |= self.nodes[node].cut;
         if self.nodes[node].client.deaf {
             return;
@@ -218,7 +218,7 @@ impl World {
             if entry.is_some() {
                 self.judge_notification(node, who, token);
             }
-            self.to_client(node, Arrival::Notified { who, entry });
+            self.send_client(node, Arrival::Notified { who, entry });
         }
     }
 }

@@ -79,10 +79,14 @@ impl Machine {
             return Some(stray.clone());
         }
         let mine = self.mine.as_ref().filter(|mine| mine.discard)?;
-        let stays = self.is(Mutant::LostEntryStays) || self.is(Mutant::LostTokenReturns);
+        let stays = self.keeps_lost_entry();
         let standing = matches!(self.stage, Stage::Standing);
         let due = !self.working || self.until_beyond(now).is_zero();
         (due && !(stays && standing)).then(|| mine.entry.clone())
+    }
+
+    fn keeps_lost_entry(&self) -> bool {
+        self.is(Mutant::LostEntryStays) || self.is(Mutant::LostTokenReturns)
     }
 
     /// How long until work that goes on no longer keeps its entry.
@@ -112,7 +116,7 @@ impl Machine {
             {
                 Some(Duration::ZERO)
             }
-            Stage::Standing if winding_down && self.is(Mutant::LostEntryStays) => None,
+            Stage::Standing if winding_down && self.keeps_lost_entry() => None,
             Stage::Leaving(_) | Stage::Standing if winding_down => {
                 self.mine.as_ref().map(|_| self.until_beyond(now))
             }
