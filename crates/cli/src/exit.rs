@@ -13,6 +13,8 @@ pub(crate) const USAGE: u8 = 2;
 pub(crate) const UNKNOWN: u8 = 4;
 /// The store cannot be reached.
 pub(crate) const UNREACHABLE: u8 = 69;
+/// The end command failed for good: this machine may still act as leader.
+pub(crate) const STUCK: u8 = 70;
 /// Leadership was lost, and CMD stopped because of it.
 pub(crate) const LOST: u8 = 75;
 /// The store, or the operating system, does not allow it.
@@ -34,6 +36,7 @@ Exit codes:
     2  the command line makes no sense
     4  unknown: the store did not say whether it was done
    69  the store cannot be reached
+   70  the end command failed for good: this machine may still act as leader
    75  leadership was lost, and CMD was stopped because of it
    77  not allowed
    78  the settings, or what is in the store, are refused

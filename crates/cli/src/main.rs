@@ -2,36 +2,60 @@
 
 mod args;
 mod commands;
+mod config;
 mod exit;
+mod mandate_file;
 mod session;
 mod show;
 mod signals;
 mod supervise;
+mod systemd;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
-use crate::args::Arguments;
+use crate::config::Misunderstood;
 use crate::exit::Failure;
 
 fn main() -> ExitCode {
-    let mut arguments = std::env::args_os().skip(1);
-    match arguments.next().as_deref().and_then(|first| first.to_str()) {
-        Some(supervise::GUARDIAN) => return supervise::guard(arguments),
-        Some(supervise::STAGE) => return supervise::stage(arguments),
+    let mut words = std::env::args_os().skip(1);
+    match words.next().as_deref().and_then(|first| first.to_str()) {
+        Some(supervise::GUARDIAN) => return supervise::guard(words),
+        Some(supervise::STAGE) => return supervise::stage(words),
         _ => {}
     }
-    let arguments = Arguments::parse();
-    show::log_to_stderr(arguments.settings.verbose);
+    let understood = match config::understand(std::env::args_os().skip(1).collect()) {
+        Ok(understood) => understood,
+        Err(Misunderstood::Line(error)) => return tell(&error),
+        Err(Misunderstood::File(failure)) => return report(&failure),
+    };
+    let settings = &understood.arguments.settings;
+    show::log_to_stderr(settings.verbose, settings.log_format);
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return report(&error.into()),
     };
-    let ending = runtime.block_on(commands::execute(arguments));
+    let ending = runtime.block_on(commands::execute(understood));
     // A thread that waits for a disk which does not answer must not keep us here.
     runtime.shutdown_background();
     ending.unwrap_or_else(|failure| report(&failure))
+}
+
+/// Says what is wrong with the command line, or prints the help that it asks for.
+fn tell(error: &clap::Error) -> ExitCode {
+    if error.use_stderr() {
+        // It quotes the line, and a URL in the wrong place is still a secret.
+        let text = error.render();
+        let shown = if show::colours(&std::io::stderr()) {
+            text.ansi().to_string()
+        } else {
+            text.to_string()
+        };
+        eprint!("{}", show::redact(&shown));
+    } else {
+        // Help that nobody reads to its end is no failure.
+        let _ = error.print();
+    }
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(exit::USAGE))
 }
 
 fn report(failure: &Failure) -> ExitCode {

@@ -4,6 +4,7 @@ use tenure::{Backend, Candidate, Election, Standing, Timing};
 use tenure_stores::{Location, OpenOptions, Opened};
 
 use crate::args::Settings;
+use crate::config::{Origin, Origins};
 use crate::exit::{Failure, REFUSED, USAGE};
 use crate::show;
 
@@ -23,17 +24,14 @@ impl Session {
     ///
     /// # Errors
     /// A URL that makes no sense, times that do not fit.
-    pub(crate) fn new(settings: Settings) -> Result<Session, Failure> {
-        let refused = |error| Failure::new(REFUSED, error);
-        let mut timing = Timing::new(settings.ttl).map_err(refused)?;
-        if let Some(grace) = settings.grace {
-            timing = timing.with_grace(grace).map_err(refused)?;
-        }
-        let location = match &settings.store {
+    pub(crate) fn new(settings: Settings, origins: &Origins) -> Result<Session, Failure> {
+        let timing = timing(&settings)?;
+        let url = store(&settings, origins)?;
+        let location = match &url {
             Some(url) => tenure_stores::parse(url).map_err(tenure_stores::OpenError::from)?,
             None => tenure_stores::embedded()?,
         };
-        let embedded = settings.store.is_none();
+        let embedded = url.is_none();
         Ok(Session { timing, json: settings.json, location, embedded, id: settings.id })
     }
 
@@ -63,7 +61,7 @@ impl Session {
     /// When its name or value is refused.
     pub(crate) fn candidate(&self, value: &str) -> Result<Candidate, Failure> {
         let refused = |error| Failure::new(USAGE, error);
-        let name = self.id.clone().unwrap_or_else(host_name);
+        let name = name(self.id.as_ref());
         Candidate::new(&name)
             .and_then(|candidate| candidate.with_value(value.to_owned()))
             .map_err(refused)
@@ -79,6 +77,56 @@ impl Session {
             show::print_json(&show::StandingJson::of(standing, wall))
         } else {
             show::print(show::standing(standing, wall))
+        }
+    }
+}
+
+/// The times that the settings make.
+///
+/// # Errors
+/// When they do not fit.
+pub(crate) fn timing(settings: &Settings) -> Result<Timing, Failure> {
+    let refused = |error| Failure::new(REFUSED, error);
+    let timing = Timing::new(settings.ttl).map_err(refused)?;
+    match settings.grace {
+        Some(grace) => timing.with_grace(grace).map_err(refused),
+        None => Ok(timing),
+    }
+}
+
+/// What this process is called.
+pub(crate) fn name(id: Option<&String>) -> String {
+    id.cloned().unwrap_or_else(host_name)
+}
+
+/// The store's URL, if anybody named one. Of two the one that was named closer at hand counts.
+fn store(settings: &Settings, origins: &Origins) -> Result<Option<String>, Failure> {
+    let (direct, by_file) = (origins.of("store"), origins.of("store-file"));
+    let file = settings
+        .store_file
+        .as_deref()
+        .filter(|_| settings.store.is_none() || by_file.beats(&direct));
+    if let (Some(_), Some(_), Origin::Flag, Origin::Flag) =
+        (&settings.store, &settings.store_file, &direct, &by_file)
+    {
+        let twice = anyhow::anyhow!("--store and --store-file name the store twice");
+        return Err(Failure::new(USAGE, twice));
+    }
+    let Some(file) = file else {
+        let secret = settings.store.as_deref().is_some_and(tenure_stores::holds_credentials);
+        if secret && direct == Origin::Flag {
+            show::say(
+                "the password in --store can be seen by everybody on this machine; \
+                 TENURE_STORE and --store-file keep it",
+            );
+        }
+        return Ok(settings.store.clone());
+    };
+    match std::fs::read_to_string(file) {
+        Ok(url) => Ok(Some(url.trim_end().to_owned())),
+        Err(error) => {
+            let reading = format!("reading --store-file {}", file.display());
+            Err(Failure::new(REFUSED, anyhow::Error::from(error).context(reading)))
         }
     }
 }

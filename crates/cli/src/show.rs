@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Write as _};
 use std::io::{self, IsTerminal, Write as _};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use base64::Engine;
@@ -9,13 +10,60 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::Serialize;
 use tenure::{ElectionState, Leader, Standing};
 
+use crate::args::LogFormat;
+
 /// Longer values are cut short for people.
 const MOST_SHOWN: usize = 80;
 
-/// Says something to people, on standard error.
+/// How the log looks, once that is known.
+static FORMAT: OnceLock<LogFormat> = OnceLock::new();
+
+/// Says something to people, on standard error; to programs, if the log is for them.
 pub(crate) fn say(text: &str) {
+    let text = redact(text);
+    let line = match FORMAT.get().copied().unwrap_or_default() {
+        LogFormat::Text => format!("tenure: {}", escape(&text)),
+        LogFormat::Json => {
+            let timestamp = humantime::format_rfc3339_micros(std::time::SystemTime::now());
+            serde_json::json!({
+                "timestamp": timestamp.to_string(), "level": "WARN", "message": text,
+            })
+            .to_string()
+        }
+    };
     // Without a standard error there is nobody to tell.
-    let _ = writeln!(io::stderr(), "tenure: {}", escape(text));
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
+/// Text without the passwords of the URLs in it: what is before an `@`, and any query.
+pub(crate) fn redact(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("://") {
+        let (before, after) = rest.split_at(at + 3);
+        shown.push_str(before);
+        let end = after.find(|c: char| c.is_whitespace() || "'\"`<>".contains(c));
+        let (address, behind) = after.split_at(end.unwrap_or(after.len()));
+        let (place, query) = match address.split_once('?') {
+            Some((place, query)) => (place, Some(query)),
+            None => (address, None),
+        };
+        // A password may hold any character, an `@` too; a directory's name is no password.
+        match place.rsplit_once('@').filter(|_| !place.starts_with('/')) {
+            Some((_, host)) => shown.push_str(&format!("***@{host}")),
+            None => shown.push_str(place),
+        }
+        match query {
+            Some(query) if tenure_stores::holds_credentials(&format!("etcd://x?{query}")) => {
+                shown.push_str("?***");
+            }
+            Some(query) => shown.push_str(&format!("?{query}")),
+            None => {}
+        }
+        rest = behind;
+    }
+    shown.push_str(rest);
+    shown
 }
 
 /// Prints one line of data, on standard output.
@@ -207,14 +255,15 @@ pub(crate) fn paint(colour: Colour, text: &str) -> String {
     format!("\u{1b}[{code}m{text}\u{1b}[0m")
 }
 
-fn colours(stream: &impl IsTerminal) -> bool {
+/// Whether a stream wants colours.
+pub(crate) fn colours(stream: &impl IsTerminal) -> bool {
     let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
     stream.is_terminal() && !set("NO_COLOR") && !dumb
 }
 
 /// Shows the library's log: warnings, and more with `-v` or what RUST_LOG says.
-pub(crate) fn log_to_stderr(verbose: u8) {
+pub(crate) fn log_to_stderr(verbose: u8, format: LogFormat) {
     let level = match verbose {
         0 => "warn",
         1 => "info",
@@ -225,14 +274,17 @@ pub(crate) fn log_to_stderr(verbose: u8) {
         Ok(filter) if verbose == 0 => filter,
         Ok(_) | Err(_) => level.to_owned(),
     };
-    // Fails only when there is a subscriber already, and there is none.
-    let _ = tracing_subscriber::fmt()
+    let _ = FORMAT.set(format);
+    let log = tracing_subscriber::fmt()
         .with_env_filter(tracing_subscriber::EnvFilter::new(filter))
         .with_writer(io::stderr)
         .with_ansi(colours(&io::stderr()))
-        .with_target(false)
-        .compact()
-        .try_init();
+        .with_target(false);
+    // Fails only when there is a subscriber already, and there is none.
+    let _ = match format {
+        LogFormat::Text => log.compact().try_init(),
+        LogFormat::Json => log.json().flatten_event(true).with_ansi(false).try_init(),
+    };
 }
 
 #[cfg(test)]
@@ -247,6 +299,20 @@ mod tests {
         );
         assert_eq!(value(&[0xff, 0, b'x']), "\u{fffd}\\u{0}x");
         assert_eq!(value(&[b'y'; 200]).chars().count(), MOST_SHOWN + 1);
+    }
+
+    #[test]
+    fn passwords_are_not_shown() {
+        for (text, shown) in [
+            ("at etcd://u:p@h:1/x: no", "at etcd://***@h:1/x: no"),
+            ("'mongodb://u:p/w@q@h/x'", "'mongodb://***@h/x'"),
+            ("https://h/x?api_key=1 y", "https://h/x?*** y"),
+            ("a file:///srv/a@b c", "a file:///srv/a@b c"),
+            ("two etcd://a@b etcd://c@d", "two etcd://***@b etcd://***@d"),
+            ("no URL: a@b", "no URL: a@b"),
+        ] {
+            assert_eq!(redact(text), shown);
+        }
     }
 
     #[test]

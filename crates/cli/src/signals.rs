@@ -16,9 +16,12 @@ pub(crate) enum Asked {
     Mention(Signal),
     /// Let others lead, and stand again.
     StepDown,
+    /// Nothing; but this process was stopped, and a mandate may have run out meanwhile.
+    Resume,
 }
 
-const HEARD: [Asked; 7] = [
+const HEARD: [Asked; 8] = [
+    Asked::Resume,
     Asked::Stop(Signal::TERM),
     Asked::Stop(Signal::INT),
     Asked::PassOn(Signal::HUP),
@@ -70,6 +73,7 @@ impl Asked {
         match self {
             Asked::Stop(signal) | Asked::PassOn(signal) | Asked::Mention(signal) => signal.as_raw(),
             Asked::StepDown => Signal::USR1.as_raw(),
+            Asked::Resume => Signal::CONT.as_raw(),
         }
     }
 }

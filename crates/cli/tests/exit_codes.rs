@@ -231,8 +231,8 @@ fn what_is_refused_is_78() {
         (vec!["who", "a", "--ttl", "2days"], "at most 24h"),
         (vec!["who", "a", "--grace", "14s"], "use a longer ttl or a shorter grace"),
         (
-            vec!["who", "a", "--store", "etcd://u:canary@h"],
-            "`etcd:` is not built into this program",
+            vec!["who", "a", "--store", "mongodb://u:canary@h"],
+            "`mongodb:` is not built into this program",
         ),
         (vec!["run", "a", "--lock-delay", "2days", "--", "true"], "24h"),
     ] {
@@ -304,13 +304,13 @@ fn the_embedded_store_is_mentioned_once() {
 #[test]
 fn a_child_sees_who_it_is_and_no_credentials() {
     let scene = Scene::new();
-    let script =
-        "echo $TENURE_ELECTION $TENURE_ID $TENURE_TOKEN $TENURE_TTL_MS ${TENURE_STORE-unset}";
+    let script = "echo $TENURE_ELECTION $TENURE_ID $TENURE_TOKEN $TENURE_TTL_MS ${TENURE_STORE-unset} \
+         ${TENURE_STORE_PASSWORD-unset}";
     let mut command = bare(&["run", "a/b", "--id", "me", "--ttl", "3s", "--store"]);
     command.arg(scene.store()).args(["--", "sh", "-c", script]);
-    command.env("TENURE_STORE", "etcd://user:canary@host/x");
+    command.env("TENURE_STORE", "etcd://user:canary@host/x").env("TENURE_STORE_PASSWORD", "canary");
     let ended = ran(command);
-    assert_eq!(ended.out, "a/b me 1 3000 unset\n", "{ended:?}");
+    assert_eq!(ended.out, "a/b me 1 3000 unset unset\n", "{ended:?}");
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! - [`simulator`]: worlds full of faults, one per seed, around the machine that ships.
 //! - [`driven`]: the same through the driver, from `campaign` down to the store's trait.
 //! - [`queue_simulator`]: the same for the queue: sessions, servers and the line they keep.
-//! - [`model`]: all short histories of the same machine, one by one.
+//! - `model` (with the feature of that name): all short histories of the same machine, one by one.
 //! - [`history`]: what such a world looks like from outside.
 //! - [`checkers`]: one promise each, watching a history.
 //! - [`fuzz`]: what the decoders must withstand.
@@ -14,6 +14,7 @@ pub mod checkers;
 pub mod driven;
 pub mod fuzz;
 pub mod history;
+#[cfg(feature = "model")]
 pub mod model;
 pub mod queue_simulator;
 pub mod rng;

@@ -2,8 +2,13 @@
 //!
 //! | URL | store | cargo feature |
 //! |---|---|---|
+//! | `etcd://host:port,host:port/prefix` | etcd 3.4 and later; `etcd+https:`, `?ca=…&cert=…&key=…` with TLS | `etcd` |
 //! | `file:///absolute/directory` | a directory of this machine; `?force=true` on any file system | `file` |
 //! | `memory:` | this process | `memory` |
+//! | `zookeeper://host:port,host:port/node` | ZooKeeper 3.5 and later | `zookeeper` |
+//!
+//! A user and a password stand in front of the hosts, `user:password@`; the password may instead be the first line
+//! of a file (`?password-file=…`) or be in the environment, as `TENURE_STORE_PASSWORD`.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tenure_stores::OpenError> {
@@ -11,7 +16,14 @@
 //! # let _ = opened.backend; Ok(()) }
 //! ```
 
+#[cfg(feature = "etcd")]
+pub mod etcd;
 mod location;
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+mod password;
+mod servers;
+#[cfg(feature = "zookeeper")]
+pub mod zookeeper;
 
 use std::path::PathBuf;
 #[cfg(target_os = "linux")]
@@ -21,6 +33,10 @@ use std::time::Duration;
 use tenure::{Backend, StoreError};
 
 pub use location::{Location, UrlError, holds_credentials, parse};
+pub use servers::{Secret, Servers, Tls};
+
+/// The environment variable with the password of the URL's user, where the URL has neither it nor a file of it.
+pub const PASSWORD_VARIABLE: &str = "TENURE_STORE_PASSWORD";
 
 /// How a store is opened.
 #[derive(Clone, Debug)]
@@ -102,6 +118,8 @@ pub async fn open_at(location: &Location, options: &OpenOptions) -> Result<Opene
     match location {
         Location::Memory => memory(),
         Location::File { directory, force } => file(directory, *force, options),
+        Location::Etcd(servers) => etcd_store(servers, options).await,
+        Location::Zookeeper(servers) => zookeeper_store(servers, options).await,
         Location::Later { scheme } => Err(OpenError::NotBuiltIn { scheme }),
     }
 }
@@ -123,9 +141,43 @@ pub fn embedded() -> Result<Location, OpenError> {
 /// The schemes of this build, as text.
 #[must_use]
 pub fn built_in() -> String {
+    let etcd = cfg!(feature = "etcd").then_some("etcd://HOST:PORT,…/PREFIX");
     let file = cfg!(all(feature = "file", target_os = "linux")).then_some("file:///DIRECTORY");
     let memory = cfg!(feature = "memory").then_some("memory:");
-    [file, memory].into_iter().flatten().collect::<Vec<_>>().join(", ")
+    let zookeeper = cfg!(feature = "zookeeper").then_some("zookeeper://HOST:PORT,…/NODE");
+    [etcd, file, memory, zookeeper].into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(feature = "etcd")]
+async fn etcd_store(servers: &Servers, options: &OpenOptions) -> Result<Opened, OpenError> {
+    let store = etcd::EtcdStore::open(servers, options.request).await?;
+    Ok(on_servers(Backend::new(std::sync::Arc::new(store))))
+}
+
+#[cfg(not(feature = "etcd"))]
+async fn etcd_store(_: &Servers, _: &OpenOptions) -> Result<Opened, OpenError> {
+    Err(OpenError::NotBuiltIn { scheme: "etcd" })
+}
+
+#[cfg(feature = "zookeeper")]
+async fn zookeeper_store(servers: &Servers, options: &OpenOptions) -> Result<Opened, OpenError> {
+    let store = zookeeper::ZookeeperStore::open(servers, options.request).await?;
+    Ok(on_servers(Backend::new(std::sync::Arc::new(store))))
+}
+
+#[cfg(not(feature = "zookeeper"))]
+async fn zookeeper_store(_: &Servers, _: &OpenOptions) -> Result<Opened, OpenError> {
+    Err(OpenError::NotBuiltIn { scheme: "zookeeper" })
+}
+
+/// A store that other machines share has no proof of life.
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+fn on_servers(backend: Backend) -> Opened {
+    Opened {
+        backend,
+        #[cfg(target_os = "linux")]
+        presence: None,
+    }
 }
 
 #[cfg(feature = "memory")]

@@ -1,25 +1,32 @@
 //! URLs of stores, read strictly: a mistyped one must not elect in the wrong place.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::path::PathBuf;
+
+use crate::servers::{Dialect, Servers};
 
 /// Longer URLs are mistakes.
 const MOST_BYTES: usize = 4096;
 
 /// Stores that other builds, or later versions, offer.
-const LATER: [&str; 11] = [
+const LATER: [&str; 8] = [
     "elasticsearch",
     "elasticsearch+http",
     "elasticsearch+https",
-    "etcd",
-    "etcd+https",
     "mongodb",
     "mongodb+srv",
     "opensearch+http",
     "opensearch+https",
     "rethinkdb",
-    "zookeeper",
 ];
+
+/// What the URLs of etcd may have.
+const ETCD: Dialect =
+    Dialect { port: 2379, tls: false, settings: &["ca", "cert", "key", "password-file"] };
+/// The same, when TLS goes without saying.
+const ETCD_HTTPS: Dialect = Dialect { tls: true, ..ETCD };
+/// What the URLs of ZooKeeper may have.
+const ZOOKEEPER: Dialect = Dialect { port: 2181, tls: false, settings: &["password-file"] };
 
 /// Where a store is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +41,10 @@ pub enum Location {
         /// Whether to accept file systems that are not known to be safe.
         force: bool,
     },
+    /// On etcd.
+    Etcd(Servers),
+    /// On ZooKeeper.
+    Zookeeper(Servers),
     /// On a server that this build cannot talk to.
     Later {
         /// What the URL begins with.
@@ -58,7 +69,7 @@ pub enum UrlError {
     #[error("it does not begin with a scheme; write for example file:///var/lib/tenure")]
     NoScheme,
     /// Nobody knows that scheme.
-    #[error("nothing is known about `{scheme}:`; known are file:, memory:, {}", list(&LATER))]
+    #[error("nothing is known about `{scheme}:`; known are etcd:, file:, memory:, zookeeper:, {}", list(&LATER))]
     UnknownScheme {
         /// The scheme.
         scheme: String,
@@ -97,10 +108,12 @@ pub enum UrlError {
     #[error("nothing may follow `memory:`")]
     MemoryTail,
     /// A key of the query that this store does not have.
-    #[error("it has the unknown setting `{key}`; known: force")]
+    #[error("it has the unknown setting `{key}`; known: {known}")]
     UnknownSetting {
         /// The key.
         key: String,
+        /// The settings there are.
+        known: String,
     },
     /// A setting that is given twice.
     #[error("it has the setting `{key}` twice")]
@@ -108,6 +121,32 @@ pub enum UrlError {
         /// The key.
         key: String,
     },
+    /// A setting without a value.
+    #[error("its setting `{key}` has no value")]
+    NoValue {
+        /// The key.
+        key: String,
+    },
+    /// No server.
+    #[error("it names no host; write for example etcd://10.0.0.1:2379,10.0.0.2:2379/tenure")]
+    NoHost,
+    /// Something that is no server.
+    #[error("each of its hosts must be a host and port, such as 10.0.0.1:2379; at most 32 of them")]
+    BadHost,
+    /// A password without a user.
+    #[error("it has a password, but no user")]
+    NoUser,
+    /// A path with empty parts or dots.
+    #[error(
+        "its path has an empty part, `.`, `..`, an `@` that is not written `%40`, or a control character"
+    )]
+    BadPath,
+    /// A password file beside a password, or without a user.
+    #[error("a password file needs a user and no other password")]
+    PasswordFile,
+    /// A certificate without its key, or the other way round.
+    #[error("a client's certificate needs both `cert` and `key`")]
+    HalfACertificate,
     /// A setting that is neither true nor false.
     #[error("its setting `{key}` is neither `true` nor `false`")]
     NotBoolean {
@@ -131,19 +170,21 @@ pub fn parse(url: &str) -> Result<Location, UrlError> {
         return Err(UrlError::Control { at });
     }
     let (scheme, rest) = split_scheme(url).ok_or(UrlError::NoScheme)?;
-    match scheme.as_str() {
-        "memory" if rest.is_empty() => Ok(Location::Memory),
-        "memory" => Err(UrlError::MemoryTail),
-        "file" => parse_file(rest).and_then(|location| {
-            // As it will be written for others, with everything escaped that may be.
-            let bytes = location.to_string().len();
-            if bytes > MOST_BYTES { Err(UrlError::TooLong { bytes }) } else { Ok(location) }
-        }),
+    let location = match scheme.as_str() {
+        "memory" if rest.is_empty() => Location::Memory,
+        "memory" => return Err(UrlError::MemoryTail),
+        "file" => parse_file(rest)?,
+        "etcd" => Location::Etcd(Servers::parse(rest, &ETCD)?),
+        "etcd+https" => Location::Etcd(Servers::parse(rest, &ETCD_HTTPS)?),
+        "zookeeper" => Location::Zookeeper(Servers::parse(rest, &ZOOKEEPER)?),
         _ => match LATER.iter().find(|later| **later == scheme) {
-            Some(scheme) => Ok(Location::Later { scheme }),
-            None => Err(UrlError::UnknownScheme { scheme }),
+            Some(scheme) => Location::Later { scheme },
+            None => return Err(UrlError::UnknownScheme { scheme }),
         },
-    }
+    };
+    // As it will be written for others, with everything escaped that may be.
+    let bytes = location.to_string().len();
+    if bytes > MOST_BYTES { Err(UrlError::TooLong { bytes }) } else { Ok(location) }
 }
 
 /// Whether a URL may hold a password or another secret. In doubt, yes.
@@ -151,6 +192,7 @@ pub fn parse(url: &str) -> Result<Location, UrlError> {
 pub fn holds_credentials(url: &str) -> bool {
     match parse(url) {
         Ok(Location::Memory | Location::File { .. }) => false,
+        Ok(Location::Etcd(servers) | Location::Zookeeper(servers)) => servers.password.is_some(),
         Ok(Location::Later { .. }) => url.contains(['@', '?']),
         Err(_) => true,
     }
@@ -197,7 +239,7 @@ fn parse_query(query: &str) -> Result<bool, UrlError> {
         if key != "force" {
             // Whatever is long is no setting, and might be a secret.
             let key = key.chars().take(32).collect();
-            return Err(UrlError::UnknownSetting { key });
+            return Err(UrlError::UnknownSetting { key, known: "force".into() });
         }
         let value = match value {
             "true" => true,
@@ -211,7 +253,7 @@ fn parse_query(query: &str) -> Result<bool, UrlError> {
     Ok(force.unwrap_or(false))
 }
 
-fn decode(path: &str) -> Result<Vec<u8>, UrlError> {
+pub(crate) fn decode(path: &str) -> Result<Vec<u8>, UrlError> {
     let bytes = path.as_bytes();
     let mut decoded = Vec::with_capacity(bytes.len());
     let mut at = 0;
@@ -237,24 +279,35 @@ fn decode(path: &str) -> Result<Vec<u8>, UrlError> {
 }
 
 impl fmt::Display for Location {
-    /// The URL again.
+    /// The URL again, without user and password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Location::Memory => f.write_str("memory:"),
+            Location::Etcd(servers) => {
+                servers.show(f, if servers.tls.is_some() { "etcd+https" } else { "etcd" })
+            }
+            Location::Zookeeper(servers) => servers.show(f, "zookeeper"),
             Location::Later { scheme } => write!(f, "{scheme}:"),
             Location::File { directory, force } => {
-                f.write_str("file://")?;
-                for byte in directory.to_string_lossy().bytes() {
-                    if byte.is_ascii_graphic() && !b"%?#".contains(&byte) {
-                        write!(f, "{}", byte as char)?;
-                    } else {
-                        write!(f, "%{byte:02X}")?;
-                    }
-                }
+                write!(f, "file://{}", encode(directory.to_string_lossy().as_bytes()))?;
                 f.write_str(if *force { "?force=true" } else { "" })
             }
         }
     }
+}
+
+/// What may stand in a path as it is does; the rest is escaped.
+pub(crate) fn encode(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for byte in bytes {
+        if byte.is_ascii_graphic() && !b"%?#@".contains(byte) {
+            text.push(*byte as char);
+        } else {
+            // Writing to a string does not fail.
+            let _ = write!(text, "%{byte:02X}");
+        }
+    }
+    text
 }
 
 fn list(schemes: &[&str]) -> String {
@@ -278,7 +331,7 @@ mod tests {
             ("file:///a%20b/%C3%A9", file("/a b/é", false)),
             ("file:///a?force=true", file("/a", true)),
             ("file:///a?force=false", file("/a", false)),
-            ("etcd://u:p@h/x", Location::Later { scheme: "etcd" }),
+            ("mongodb://u:p@h/x", Location::Later { scheme: "mongodb" }),
             ("elasticsearch+https://h", Location::Later { scheme: "elasticsearch+https" }),
         ] {
             assert_eq!(parse(url).as_ref(), Ok(&location), "{url}");
@@ -287,7 +340,15 @@ mod tests {
 
     #[test]
     fn a_location_shows_as_the_url_it_came_from() {
-        for url in ["memory:", "file:///a%20b%25/c%3Fd%23", "file:///a?force=true"] {
+        for url in [
+            "memory:",
+            "file:///a%20b%25/c%3Fd%23",
+            "file:///a?force=true",
+            "etcd://h:2379/a/b",
+            "etcd+https://h:2379/a?ca=/a%25",
+            "etcd+https://h:1,[::1]:2?ca=/b",
+            "zookeeper://h:2181//x",
+        ] {
             assert_eq!(parse(url).expect("a URL").to_string(), url);
         }
     }
@@ -301,7 +362,7 @@ mod tests {
             ("/var/lib", "does not begin with a scheme"),
             ("1file:///a", "does not begin with a scheme"),
             (":", "does not begin with a scheme"),
-            ("redis://h", "nothing is known about `redis:`; known are file:, memory:"),
+            ("redis://h", "nothing is known about `redis:`; known are etcd:, file:, memory:"),
             ("file:///a\0b", "control character at byte 9"),
             ("file:///a%00b", "control character"),
             ("file:///a%1", "`%` at byte 2"),

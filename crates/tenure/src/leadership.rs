@@ -4,6 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -24,12 +25,12 @@ pub struct Candidacy {
     election: Election,
     shared: Arc<Shared>,
     driver: Handle,
-    left: bool,
+    left: AtomicBool,
 }
 
 impl Candidacy {
     pub(crate) fn new(election: Election, shared: Arc<Shared>, driver: Handle) -> Candidacy {
-        Candidacy { election, shared, driver, left: false }
+        Candidacy { election, shared, driver, left: AtomicBool::new(false) }
     }
 
     /// Which candidacy this is.
@@ -80,7 +81,7 @@ impl Candidacy {
     ///
     /// # Cancel safety
     /// Cancel safe: the withdrawal goes on in the background.
-    pub async fn withdraw(mut self) {
+    pub async fn withdraw(self) {
         self.say_goodbye(Farewell::Free);
         self.outcome().await;
     }
@@ -140,15 +141,15 @@ impl Candidacy {
         }
     }
 
-    fn say_goodbye(&mut self, farewell: Farewell) {
-        if self.left {
-            return;
-        }
+    fn say_goodbye(&self, farewell: Farewell) {
         self.leave(Input::Release(farewell));
     }
 
-    fn leave(&mut self, goodbye: Input) {
-        self.left = true;
+    /// Says goodbye, once: whatever is said later changes nothing.
+    fn leave(&self, goodbye: Input) {
+        if self.left.swap(true, Ordering::Relaxed) {
+            return;
+        }
         // The mandates end here, not when the driver gets to it.
         self.shared.leave();
         if !matches!(self.shared.status.borrow().role, Role::Over(_)) {
@@ -280,13 +281,13 @@ impl Leadership {
 
     /// Gives the leadership up; others may lead. All mandates are revoked before anything is sent.
     ///
-    /// Asking again gives the same answer: the guard is consumed, and a lost leadership is
-    /// [`Resignation::AlreadyLost`]. It answers within about three requests' time; what is then still
-    /// unknown is tried on in the background.
+    /// Asking again changes nothing, and gives the same answer, or the one that has become known since. A
+    /// leadership that was lost is [`Resignation::AlreadyLost`]. It answers within about three requests'
+    /// time; what is then still unknown is tried on in the background.
     ///
     /// # Cancel safety
     /// Cancel safe: the resignation goes on in the background.
-    pub async fn resign(self) -> Resignation {
+    pub async fn resign(&self) -> Resignation {
         self.part(Farewell::Free).await
     }
 
@@ -298,7 +299,7 @@ impl Leadership {
     ///
     /// # Cancel safety
     /// Not cancel safe: dropping the future leaves it open whether the election has ended.
-    pub async fn end(self) -> Result<Resignation, Error> {
+    pub async fn end(&self) -> Result<Resignation, Error> {
         let election = self.candidacy.election.clone();
         let resignation = self.part(Farewell::End).await;
         match resignation {
@@ -337,7 +338,7 @@ impl Leadership {
     /// For work that cannot be ended and may still act as leader. All mandates are revoked at once and
     /// nothing about the lease is written any more. Where a store takes the death of this process for a
     /// proof that its work is over (the file store does), stay alive until [`Abandoned::expired`].
-    pub fn abandon(mut self) -> Abandoned {
+    pub fn abandon(self) -> Abandoned {
         let election = &self.candidacy.election;
         let (clock, frees_within) = (election.clock().clone(), election.timing().ttl());
         self.candidacy.leave(Input::Abandon);
@@ -351,7 +352,7 @@ impl Leadership {
         let _ = self.candidacy.tell(Input::ForceLoss);
     }
 
-    async fn part(mut self, farewell: Farewell) -> Resignation {
+    async fn part(&self, farewell: Farewell) -> Resignation {
         let remaining = self.mandate().remaining();
         self.candidacy.say_goodbye(farewell);
         let patience = self.candidacy.election.timing().request() * 3;

@@ -53,6 +53,7 @@ mod registry;
 mod status;
 mod store;
 mod timing;
+mod value;
 
 pub use backend::Backend;
 pub use candidate::{Candidate, CandidateError, CandidateId, MAX_VALUE_BYTES};

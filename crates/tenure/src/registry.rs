@@ -3,17 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::Timing;
-use crate::candidate::{CandidateId, MAX_VALUE_BYTES};
+use crate::candidate::CandidateId;
 use crate::driver::REFRESH_TTLS;
 use crate::lease::record::Holder;
 use crate::name::check_segment;
 use crate::store::MAX_DOCUMENT_BYTES;
+use crate::value;
 
 /// One candidate, as it registered itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,12 +57,11 @@ impl Entry {
     }
 
     pub(crate) fn encode(&mut self, wall: u64) -> Bytes {
-        let value = Some(&self.value).filter(|value| !value.is_empty());
-        let text = value.and_then(|value| std::str::from_utf8(value).ok());
+        let (value, value_base64) = value::encode(&self.value);
         let wire = Wire {
             name: (*self.name).into(),
-            value: text.map(Into::into),
-            value_base64: value.filter(|_| text.is_none()).map(|value| BASE64.encode(value)),
+            value,
+            value_base64,
             since: *self.since.get_or_insert(wall),
             seen: wall,
             ttl: u64::try_from(self.ttl.as_millis()).unwrap_or(u64::MAX),
@@ -85,17 +83,11 @@ impl Registered {
         }
         let wire: Wire = serde_json::from_slice(body).ok()?;
         check_segment(&wire.name).ok()?;
-        let value = match (wire.value, wire.value_base64) {
-            (Some(text), None) => text.into_bytes(),
-            (None, Some(encoded)) => BASE64.decode(encoded).ok()?,
-            (None, None) => Vec::new(),
-            (Some(_), Some(_)) => return None,
-        };
         let silence = wall.saturating_sub(wire.seen);
         Some(Registered {
             id: CandidateId::parse(id).ok()?,
             name: wire.name.into(),
-            value: (value.len() <= MAX_VALUE_BYTES).then_some(value)?.into(),
+            value: value::decode(wire.value, wire.value_base64).ok()?,
             since: wire.since,
             stale: silence > wire.ttl.saturating_mul(2 * u64::from(REFRESH_TTLS)),
         })

@@ -1,9 +1,13 @@
 //! What a candidacy is in, as a value and as a stream.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::Stream;
+use tokio::sync::watch;
 use tokio_stream::wrappers::WatchStream;
 
 use crate::candidate::CandidateId;
@@ -91,7 +95,34 @@ impl Role {
     }
 }
 
-/// Every status from now on, the present one first; closes when the candidacy is over.
+/// Every status from now on, the present one first; ends after the one that says it is over.
 ///
 /// A slow reader misses what was overtaken in between, never the newest.
-pub type StatusStream = WatchStream<Status>;
+#[derive(Debug)]
+pub struct StatusStream {
+    statuses: WatchStream<Status>,
+    over: bool,
+}
+
+impl StatusStream {
+    pub(crate) fn new(statuses: watch::Receiver<Status>) -> StatusStream {
+        StatusStream { statuses: WatchStream::new(statuses), over: false }
+    }
+}
+
+impl Stream for StatusStream {
+    type Item = Status;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Status>> {
+        let this = self.get_mut();
+        // A guard that is still held keeps the channel open, though nothing can follow any more.
+        if this.over {
+            return Poll::Ready(None);
+        }
+        let polled = Pin::new(&mut this.statuses).poll_next(context);
+        if let Poll::Ready(Some(status)) = &polled {
+            this.over = matches!(status.role, Role::Over(_));
+        }
+        polled
+    }
+}

@@ -69,11 +69,11 @@ pub enum Reads {
 /// What a write must survive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// A power cut, once it was acknowledged: whatever raises a token or changes who may lead.
+    /// A power cut, once it was acknowledged: whatever raises a token or ends an election.
     Lasting,
     /// Only the death of processes. A store on the machine of its users may lose it in a power cut
-    /// and show the last lasting document again, because that cut ended every leader too: a renewal.
-    /// Stores on other machines make no difference.
+    /// and show the last lasting document again, because that cut ended every leader too: a renewal, a
+    /// release. Stores on other machines make no difference.
     UntilPowerCut,
 }
 

@@ -247,3 +247,14 @@ async fn the_status_stream_tells_the_story_and_closes() {
     }
     assert!(matches!(last, Some(Role::Over(_))), "{last:?}");
 }
+
+#[tokio::test]
+async fn resigning_again_gives_the_same_answer() {
+    let backend = Backend::memory();
+    let election = open(&backend).await;
+    let leader = election.campaign(candidate("a")).await.expect("elected");
+    assert_eq!(leader.resign().await, Resignation::Released);
+    assert_eq!(leader.resign().await, Resignation::Released);
+    assert!(!leader.mandate().is_leader());
+    assert!(matches!(leader.publish("x"), Err(Error::Finished)), "a finished candidacy refuses");
+}

@@ -3,6 +3,7 @@
 mod administer;
 mod candidates;
 mod completions;
+mod config;
 mod demo;
 mod doctor;
 mod list;
@@ -11,8 +12,10 @@ mod watch;
 mod who;
 
 use crate::args::{Arguments, Command};
+use crate::config::Understood;
 use crate::exit::Ending;
 use crate::session::Session;
+use crate::show;
 
 /// Does what the command line says.
 ///
@@ -21,23 +24,24 @@ use crate::session::Session;
 ///
 /// # Cancel safety
 /// Not cancel safe: work may be left running.
-pub(crate) async fn execute(arguments: Arguments) -> Ending {
-    let Arguments { settings, command } = arguments;
-    if let Command::Completions(wanted) = &command {
-        return completions::completions(wanted);
+pub(crate) async fn execute(understood: Understood) -> Ending {
+    let Understood { arguments: Arguments { settings, command }, origins, hints } = understood;
+    if !matches!(command, Command::Completions(_) | Command::Config(_)) {
+        hints.iter().for_each(|hint| show::say(hint));
     }
-    let session = Session::new(settings)?;
+    let session = || Session::new(settings.clone(), &origins);
     match command {
-        Command::Run(wanted) => run::run(&session, wanted).await,
-        Command::Who(wanted) => who::who(&session, &wanted).await,
-        Command::Watch(wanted) => watch::watch(&session, &wanted).await,
-        Command::Candidates(wanted) => candidates::candidates(&session, &wanted).await,
-        Command::List(_) => list::list(&session).await,
-        Command::Create(wanted) => administer::create(&session, &wanted).await,
-        Command::End(wanted) => administer::end(&session, &wanted).await,
-        Command::Delete(wanted) => administer::delete(&session, &wanted).await,
-        Command::Doctor(_) => doctor::doctor(&session).await,
-        Command::Demo(wanted) => demo::demo(&session, &wanted).await,
+        Command::Run(wanted) => run::run(settings.clone(), &origins, *wanted).await,
+        Command::Who(wanted) => who::who(&session()?, &wanted).await,
+        Command::Watch(wanted) => watch::watch(&session()?, &wanted).await,
+        Command::Candidates(wanted) => candidates::candidates(&session()?, &wanted).await,
+        Command::List(_) => list::list(&session()?).await,
+        Command::Create(wanted) => administer::create(&session()?, &wanted).await,
+        Command::End(wanted) => administer::end(&session()?, &wanted).await,
+        Command::Delete(wanted) => administer::delete(&session()?, &wanted).await,
+        Command::Doctor(_) => doctor::doctor(&session()?).await,
+        Command::Demo(wanted) => demo::demo(&session()?, &wanted).await,
+        Command::Config(_) => config::show(&origins, settings.json),
         Command::Completions(wanted) => completions::completions(&wanted),
     }
 }

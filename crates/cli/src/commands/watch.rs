@@ -23,7 +23,7 @@ pub(crate) async fn watch(session: &Session, wanted: &Watch) -> Ending {
             seen = observer.next() => seen,
             asked = signals.next() => match asked {
                 Asked::Stop(_) | Asked::PassOn(_) => return Ok(ExitCode::SUCCESS),
-                Asked::Mention(_) | Asked::StepDown => continue,
+                Asked::Mention(_) | Asked::StepDown | Asked::Resume => continue,
             },
         };
         match seen {

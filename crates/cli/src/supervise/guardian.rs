@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitStatus, getpid, kill_process_group, set_child_subreaper};
 
 use super::boot::{BootTime, BootTimer};
+use super::cgroup::Cgroup;
 use super::channel::{Inbox, send};
 use super::message::{Order, Refusal, Report, Status};
 use super::tree::{self, Left};
@@ -53,6 +55,12 @@ struct Guard {
     stdin: Option<OwnedFd>,
     phase: Phase,
     lease: Option<Lease>,
+    /// What tells the tree to stop.
+    signal: Signal,
+    /// How long the tree has when the supervisor is dead.
+    orphan_grace: Duration,
+    cgroup: Option<Cgroup>,
+    runtime: Option<PathBuf>,
     stopping: Option<Stopping>,
     overdue: bool,
 }
@@ -117,6 +125,10 @@ impl Guard {
             stdin: None,
             phase: Phase::Waiting,
             lease: None,
+            signal: Signal::TERM,
+            orphan_grace: Duration::ZERO,
+            cgroup: None,
+            runtime: None,
             stopping: None,
             overdue: false,
         })
@@ -136,12 +148,32 @@ impl Guard {
             match self.phase {
                 Phase::Waiting if self.supervisor.is_none() => return Ok(()),
                 Phase::Waiting => {}
-                Phase::Emptying if left == Left::None => {
+                Phase::Emptying if left == Left::None && self.is_empty() => {
+                    // First, because the supervisor waits for it, and removing a group takes time.
                     self.report(&Report::TreeDead { overdue: self.overdue });
+                    self.clear_up();
                     return Ok(());
                 }
                 Phase::Staged { .. } | Phase::Running { .. } | Phase::Emptying => self.enforce(),
             }
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.cgroup.as_ref().is_none_or(Cgroup::is_empty)
+    }
+
+    /// Removes what the supervisor removes, if that is dead.
+    fn clear_up(&self) {
+        if self.supervisor.is_some() {
+            return;
+        }
+        if let Some(cgroup) = &self.cgroup {
+            cgroup.remove();
+        }
+        if let Some(runtime) = &self.runtime {
+            // What is left of it takes a few bytes and is not read by anybody.
+            let _ = std::fs::remove_dir_all(runtime);
         }
     }
 
@@ -179,7 +211,7 @@ impl Guard {
         let stop_at = self.lease.as_ref().map(Lease::stop_at);
         if self.stopping.is_none() && stop_at.is_some_and(BootTime::has_passed) {
             self.overdue = true;
-            self.stop(Signal::TERM, None);
+            self.stop(self.signal, None);
         }
         let Some(stopping) = &self.stopping else { return };
         if self.kill_at(stopping).has_passed() && stopping.next.has_passed() {
@@ -213,6 +245,9 @@ impl Guard {
             Phase::Staged { child, .. } | Phase::Running { child } => Some(child),
             Phase::Waiting | Phase::Emptying => None,
         };
+        if let (Some(cgroup), Signal::KILL) = (&self.cgroup, signal) {
+            cgroup.kill();
+        }
         // The group first, because that is one atomic step; then those that left it.
         if let Some(child) = child {
             let _ = kill_process_group(child, signal);
@@ -234,9 +269,13 @@ impl Guard {
                 Ok(true) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Ok(false) => {
-                    // The supervisor is dead. So must be the tree.
+                    // The supervisor is dead. So must be the tree, and this process goes last.
                     self.supervisor = None;
-                    self.stop(Signal::KILL, Some(BootTime::PAST));
+                    let kill_at = match self.orphan_grace.is_zero() {
+                        true => BootTime::PAST,
+                        false => BootTime::now().after(self.orphan_grace),
+                    };
+                    self.stop(self.signal, Some(kill_at));
                 }
                 Err(error) => return Err(error),
             }
@@ -251,9 +290,26 @@ impl Guard {
                     self._presence = self.inbox.take_descriptor();
                 }
             }
-            Order::Start { environment, until, grace, terminal, work } => {
-                self.lease = Some(Lease { until, grace });
+            Order::Start {
+                environment,
+                until,
+                grace,
+                signal,
+                orphan_grace,
+                cgroup,
+                runtime,
+                terminal,
+                work,
+            } => {
+                let lease = self.lease.insert(Lease { until, grace });
                 let work = if work { self.inbox.take_descriptor() } else { None };
+                self.signal = Signal::from_named_raw(signal).unwrap_or(Signal::TERM);
+                (self.orphan_grace, self.cgroup, self.runtime) = (orphan_grace, cgroup, runtime);
+                if lease.stop_at().has_passed() {
+                    // One of us has slept: there is nothing to begin any more.
+                    (self.overdue, self.phase) = (true, Phase::Emptying);
+                    return Ok(());
+                }
                 self.start(&environment, work)?;
                 match &self.phase {
                     Phase::Staged { child, .. } if terminal => {
@@ -291,6 +347,8 @@ impl Guard {
         command.args(&self.command).stdin(Stdio::from(OwnedFd::from(theirs))).process_group(0);
         command.envs(environment.iter().map(|(name, value)| (name, value)));
         let child = Pid::from_child(&command.spawn()?);
+        // Before it becomes CMD, so that everything CMD starts is in there, too.
+        self.cgroup = self.cgroup.take().filter(|cgroup| cgroup.take(child).is_ok());
         self.phase = Phase::Staged { child, stage, answers: Inbox::default(), work };
         Ok(())
     }
@@ -320,7 +378,8 @@ impl Guard {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Ok(false) => {
                     self.phase = Phase::Running { child };
-                    self.report(&Report::Started { pid: child.as_raw_nonzero().get() });
+                    let pid = child.as_raw_nonzero().get();
+                    self.report(&Report::Started { pid, contained: self.cgroup.is_some() });
                     return Ok(());
                 }
                 Err(error) => return Err(error),
@@ -354,7 +413,7 @@ impl Guard {
             // Whatever CMD left behind is told to stop, too.
             if self.stopping.is_none() {
                 let grace = self.lease.as_ref().map_or(Duration::ZERO, |lease| lease.grace);
-                self.stop(Signal::TERM, Some(BootTime::now().after(grace)));
+                self.stop(self.signal, Some(BootTime::now().after(grace)));
             }
         }
     }

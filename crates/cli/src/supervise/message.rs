@@ -1,11 +1,12 @@
 //! What supervisor and guardian say to each other, one line of JSON a message.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::process::WaitStatus;
 use serde::{Deserialize, Serialize};
 
-use super::BootTime;
+use super::{BootTime, Cgroup};
 
 /// What the supervisor tells the guardian.
 #[derive(Debug, Serialize, Deserialize)]
@@ -21,6 +22,14 @@ pub(crate) enum Order {
         until: BootTime,
         /// How long before that the tree must be told to stop.
         grace: Duration,
+        /// What tells the tree to stop.
+        signal: i32,
+        /// How long the tree has to stop when the supervisor is dead.
+        orphan_grace: Duration,
+        /// The control group that CMD is to be put into.
+        cgroup: Option<Cgroup>,
+        /// A directory to remove at the end, should the supervisor be dead by then.
+        runtime: Option<PathBuf>,
         /// Whether to wait for [`Order::Proceed`], because CMD gets the terminal first.
         terminal: bool,
         work: bool,
@@ -42,7 +51,7 @@ pub(crate) enum Report {
     /// CMD's process exists and waits for the terminal.
     Staged { pid: i32 },
     /// CMD runs.
-    Started { pid: i32 },
+    Started { pid: i32, contained: bool },
     /// CMD could not be run.
     Failed { code: u8, why: String },
     /// CMD was stopped by the terminal (Ctrl-Z), or by somebody else.

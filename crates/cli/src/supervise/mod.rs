@@ -9,8 +9,8 @@
 //! child of the guardian, or of the supervisor when the guardian is dead, however often it forked.
 //! So "the tree is dead" is one system call: there is nothing left to wait for.
 //!
-//! - The supervisor dies: the guardian reads the end of their socket and kills the tree at once.
-//!   It exits last, and with it goes the last copy of the presence file: that is what tells the next
+//! - The supervisor dies: the guardian reads the end of their socket and kills the tree, at once or
+//!   after the orphans' grace. It exits last, and with it goes the last copy of the presence file: that is what tells the next
 //!   leader.
 //! - The supervisor hangs: the guardian knows until when the lease is proven. It stops the tree in
 //!   time by itself, unless it was told of a renewal.
@@ -18,23 +18,28 @@
 //! - The guardian hangs: the supervisor has asked it to stop the tree, waits, and then kills the
 //!   guardian first.
 //! - Both die at the same instant: the kernel kills CMD itself (the parent death signal). What CMD
-//!   had started holds the work file, and the next leader waits out the lease.
+//!   had started holds the work file, or is in its control group; the next leader waits out the lease
+//!   and kills it before it starts anything.
 //!
 //! Descriptors travel over the socket, never as inherited numbers: nothing leaks into CMD, and there
 //! is no unsafe code.
 
 mod boot;
+mod cgroup;
 mod channel;
 mod guardian;
 mod message;
+mod orphans;
 mod stage;
 mod supervisor;
 mod terminal;
 mod tree;
 
 pub(crate) use boot::BootTime;
+pub(crate) use cgroup::Cgroup;
 pub(crate) use guardian::guard;
 pub(crate) use message::Status;
+pub(crate) use orphans::end_orphans;
 pub(crate) use stage::stage;
 pub(crate) use supervisor::{Event, Guardian, Work};
 

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream as Socket;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use rustix::process::{Pid, Signal, WaitOptions, getpid, set_child_subreaper, wai
 use tokio::net::UnixStream;
 
 use super::boot::BootTime;
+use super::cgroup::Cgroup;
 use super::channel::{Inbox, send};
 use super::message::{Order, Report, Status};
 use super::terminal::Terminal;
@@ -31,6 +33,12 @@ pub(crate) struct Work<'a> {
     pub(crate) environment: Vec<(String, String)>,
     pub(crate) until: BootTime,
     pub(crate) grace: Duration,
+    /// What tells the tree to stop, and how long it has when this process is dead.
+    pub(crate) signal: Signal,
+    pub(crate) orphan_grace: Duration,
+    /// Removed by the guardian when this process is dead.
+    pub(crate) runtime: Option<PathBuf>,
+    pub(crate) cgroup: Option<Cgroup>,
     /// Inherited by CMD and everything it starts.
     pub(crate) file: Option<BorrowedFd<'a>>,
 }
@@ -38,7 +46,11 @@ pub(crate) struct Work<'a> {
 /// What became of CMD.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    Started(Pid),
+    Started {
+        pid: Pid,
+        /// Whether it is in a control group of its own.
+        contained: bool,
+    },
     /// CMD could not be run; the exit code that says so, and why.
     Failed(u8, String),
     Exited(Status),
@@ -58,6 +70,7 @@ pub(crate) struct Guardian {
     pid: Pid,
     terminal: Option<Terminal>,
     child: Option<Pid>,
+    cgroup: Option<Cgroup>,
     /// Children this process had before it became a supervisor (a shell that ran `exec`).
     foreign: Vec<Process>,
 }
@@ -89,8 +102,9 @@ impl Guardian {
         let child = guardian.stdin(Stdio::from(OwnedFd::from(theirs))).process_group(0).spawn()?;
         let pid = Pid::from_child(&child);
         let terminal = Terminal::of_this_process();
+        let inbox = Inbox::default();
         let guardian =
-            Guardian { socket, inbox: Inbox::default(), pid, terminal, child: None, foreign };
+            Guardian { socket, inbox, pid, terminal, child: None, cgroup: None, foreign };
         let stdin = io::stdin();
         let mut descriptors = vec![stdin.as_fd()];
         descriptors.extend(presence.as_ref().map(AsFd::as_fd));
@@ -107,11 +121,21 @@ impl Guardian {
     ///
     /// # Errors
     /// When the guardian is dead or hangs.
-    pub(crate) fn start(&self, work: Work<'_>) -> io::Result<()> {
-        let Work { environment, until, grace, file } = work;
-        let terminal = self.terminal.is_some();
-        let work = file.is_some();
-        let order = Order::Start { environment, until, grace, terminal, work };
+    pub(crate) fn start(&mut self, work: Work<'_>) -> io::Result<()> {
+        let Work { environment, until, grace, signal, orphan_grace, runtime, cgroup, file } = work;
+        let (signal, terminal, work) = (signal.as_raw(), self.terminal.is_some(), file.is_some());
+        self.cgroup.clone_from(&cgroup);
+        let order = Order::Start {
+            environment,
+            until,
+            grace,
+            signal,
+            orphan_grace,
+            cgroup,
+            runtime,
+            terminal,
+            work,
+        };
         self.order(&order, file.as_slice())
     }
 
@@ -186,9 +210,9 @@ impl Guardian {
                 let _ = self.order(&Order::Proceed, &[]);
                 None
             }
-            Report::Started { pid } => {
+            Report::Started { pid, contained } => {
                 self.child = Pid::from_raw(pid);
-                self.child.map(Event::Started)
+                self.child.map(|pid| Event::Started { pid, contained })
             }
             Report::Suspended => {
                 self.suspend();
@@ -246,12 +270,16 @@ impl Guardian {
         // The guardian first, because it may hang; its children are ours then.
         let _ = rustix::process::kill_process(self.pid, Signal::KILL);
         loop {
-            if tree::reap(|_, _| {}) == Left::None {
-                return;
+            let contained = self.cgroup.as_ref().is_some_and(|cgroup| !cgroup.is_empty());
+            if tree::reap(|_, _| {}) == Left::None && !contained {
+                break;
             }
             let left = tree::descendants(getpid(), &self.foreign);
-            if left.is_empty() && !self.foreign.is_empty() {
-                return;
+            if left.is_empty() && !self.foreign.is_empty() && !contained {
+                break;
+            }
+            if let Some(cgroup) = &self.cgroup {
+                cgroup.kill();
             }
             for process in &left {
                 tree::signal(process, Signal::KILL);

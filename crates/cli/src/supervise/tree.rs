@@ -82,7 +82,8 @@ impl Process {
     }
 }
 
-fn processes() -> Vec<Process> {
+/// Every process that this one can see.
+pub(super) fn processes() -> Vec<Process> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     entries
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())

@@ -72,10 +72,12 @@ impl Scene {
 pub fn bare(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tenure"));
     for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("TENURE_") {
+        let ours = ["TENURE_", "ELECTOR_", "NOTIFY_", "WATCHDOG_"];
+        if ours.iter().any(|prefix| name.to_string_lossy().starts_with(prefix)) {
             command.env_remove(name);
         }
     }
+    command.env("XDG_CONFIG_HOME", "/nonexistent");
     command.args(arguments).stdin(Stdio::null());
     command
 }

@@ -76,6 +76,7 @@ impl World {
                 self.step(node, Input::Publish(value));
             }
             Mischief::ForceLoss => self.step(node, Input::ForceLoss),
+            Mischief::Abandon => self.step(node, Input::Abandon),
             Mischief::OutsiderCreate => self.send_outsider(Wish::Create),
             Mischief::OutsiderEnd => self.send_outsider(Wish::End),
             Mischief::OutsiderDelete => self.send_outsider(Wish::Delete),

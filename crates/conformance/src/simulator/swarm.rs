@@ -112,6 +112,7 @@ pub(super) enum Mischief {
     EndByHolder,
     Publish,
     ForceLoss,
+    Abandon,
     OutsiderEnd,
     OutsiderCreate,
     OutsiderDelete,
@@ -313,6 +314,7 @@ fn draw_mischiefs(rng: &mut Rng, reads: Reads, vandal: bool) -> Vec<Mischief> {
         (Mischief::EndByHolder, 150, 1),
         (Mischief::Publish, 200, 1),
         (Mischief::ForceLoss, 200, 2),
+        (Mischief::Abandon, 150, 1),
         (Mischief::WallJump, 300, 2),
         (Mischief::CutLeader, 350, 4),
     ] {

@@ -20,6 +20,7 @@ use super::directory::{FILE_MODE, Identity, Root};
 use super::error::{failed, refused};
 use super::mark::{Claim, Life, Locked};
 use super::notify::Bells;
+use super::orphan::{self, Orphan};
 use super::proof::{Prover, is_free};
 use super::work::WorkFile;
 use super::{path, presence_directory};
@@ -83,6 +84,32 @@ impl FilePresence {
     /// # Errors
     /// [`Fault::Unavailable`] while earlier work still has its file open: a mark names only one.
     pub fn work(&self) -> Result<WorkFile, StoreError> {
+        self.make_work(None)
+    }
+
+    /// The same, for the work of one election: [`orphans`](FilePresence::orphans) finds it when this
+    /// process is dead. `cgroup` is the control group that the work is going to be put into.
+    ///
+    /// # Errors
+    /// As for [`work`](FilePresence::work).
+    pub fn work_for(&self, election: &str, cgroup: Option<&str>) -> Result<WorkFile, StoreError> {
+        self.make_work(Some((election, cgroup)))
+    }
+
+    /// The work of an election that may still run although the process it belonged to, and every
+    /// process that shared its proof of life, is dead.
+    ///
+    /// Whoever leads next should end it first. Where the work has a control group it is listed even
+    /// when its file is free: a process may have closed that.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    pub fn orphans(&self, election: &str) -> Result<Vec<Orphan>, StoreError> {
+        orphan::find(&self.root, &self.bells, &self.boot, election)
+            .map_err(|errno| failed("looking for work that was left behind", errno))
+    }
+
+    fn make_work(&self, purpose: Option<(&str, Option<&str>)>) -> Result<WorkFile, StoreError> {
         const DOING: &str = "making a work file";
         let mut own = self.own();
         self.check_process(DOING)?;
@@ -95,6 +122,12 @@ impl FilePresence {
             own.earlier.push(name);
         }
         let (locked, descriptor) = create(&self.root).map_err(|errno| failed(DOING, errno))?;
+        if let Some((election, cgroup)) = purpose {
+            let life = self.life(&mut own)?.0.clone();
+            let claim = Claim { life, work: Some(locked.clone()) };
+            orphan::describe(&descriptor, &claim, election, cgroup)
+                .map_err(|errno| failed(DOING, errno))?;
+        }
         own.work = Some(locked.clone());
         Ok(WorkFile::new(descriptor, locked, Arc::clone(&self.root), Arc::clone(&self.bells)))
     }

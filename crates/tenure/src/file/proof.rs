@@ -120,7 +120,7 @@ pub(super) fn is_free(root: &Root, locked: &Locked) -> bool {
 }
 
 /// Whether the process is gone, as far as this pid namespace can tell.
-fn has_ended(life: &Life) -> bool {
+pub(super) fn has_ended(life: &Life) -> bool {
     match namespace() {
         // Its process id means nothing here; the lock alone decides.
         Ok(ours) if ours != life.namespace => true,

@@ -370,6 +370,30 @@ async fn no_wake_up_is_lost_between_looking_and_waiting() {
 }
 
 #[test]
+fn a_document_deleted_by_hand_is_not_created_anew_but_put_back() {
+    let at = directory();
+    let store = open_at_boot(&at, "first");
+    stored(put_here(&store, write("a/b", Expect::Absent, "token 7", Durability::Lasting)));
+    fs::remove_file(file(&at, "a/b.json")).expect("removed");
+    assert_eq!(body_here(&store, "a/b"), None, "whoever led by it must know");
+    let anew = write("a/b", Expect::Absent, "token 1", Durability::Lasting);
+    assert!(matches!(put_here(&store, anew), Ok(Put::Conflict)));
+    assert_eq!(body_here(&store, "a/b").as_deref(), Some("token 7"));
+}
+
+#[test]
+fn a_document_deleted_through_the_store_may_be_created_anew() {
+    let at = directory();
+    let store = open_at_boot(&at, "first");
+    let version = stored(put_here(&store, write("a/b", Expect::Absent, "1", Durability::Lasting)));
+    let key = key("a/b");
+    let expect = Expect::At(version);
+    let gone = Write { key, expect, body: None, durability: Durability::Lasting };
+    stored(put_here(&store, gone));
+    stored(put_here(&store, write("a/b", Expect::Absent, "2", Durability::Lasting)));
+}
+
+#[test]
 fn after_a_reboot_documents_go_back_to_their_last_lasting_content() {
     let at = directory();
     let store = open_at_boot(&at, "first");

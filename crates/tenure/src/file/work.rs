@@ -55,6 +55,10 @@ pub struct WorkProbe {
 }
 
 impl WorkProbe {
+    pub(super) fn new(locked: Locked, root: Arc<Root>, bells: Arc<Bells>) -> WorkProbe {
+        WorkProbe { locked, root, bells }
+    }
+
     /// Whether no process has the file open any more. In doubt, no.
     #[must_use]
     pub fn is_free(&self) -> bool {

@@ -17,7 +17,7 @@ use super::error::{failed, refused, unsure};
 use super::path::{self, Place};
 use super::spare::{self, Failure, Renewal};
 use super::step::step;
-use super::temporary::{Kept, Temporary};
+use super::temporary::{Kept, Temporary, link_over};
 use super::unsettled::Unsettled;
 use crate::store::{
     Document, Durability, Expect, Fault, MAX_DOCUMENT_BYTES, Put, StoreError, Version, Write,
@@ -277,6 +277,9 @@ impl Job<'_> {
         let Some(body) = &self.write.body else {
             return self.remove(directory, unsettled);
         };
+        if self.creates() && self.put_back(directory)? {
+            return Ok(Put::Conflict);
+        }
         if !self.lasts() && !self.creates() {
             match spare::renew(directory, &self.name, body) {
                 Ok(Renewal::Done) => return Ok(Put::Stored(document::version(body))),
@@ -307,6 +310,20 @@ impl Job<'_> {
         let renamed = temporary.rename_to(&self.name);
         renamed.map_err(|errno| unsure(self.doing(), errno))?;
         Ok(Put::Stored(document::version(body)))
+    }
+
+    /// Puts a document back that somebody removed without asking the store. To create it anew would be to
+    /// forget its token, and whom it was held by.
+    fn put_back(&self, directory: &OwnedFd) -> Result<bool, StoreError> {
+        match link_over(directory, &self.kept, &self.name) {
+            Ok(()) => {
+                tracing::warn!(key = %self.write.key, "a document that was deleted by hand is back");
+                Ok(true)
+            }
+            Err(Kept::Untouched(Errno::NOENT)) => Ok(false),
+            Err(Kept::Untouched(errno)) => Err(failed(self.doing(), errno)),
+            Err(Kept::Unsure(errno)) => Err(unsure(self.doing(), errno)),
+        }
     }
 
     fn remove(&self, directory: &OwnedFd, unsettled: &Unsettled) -> Result<Put, StoreError> {

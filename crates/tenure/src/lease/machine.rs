@@ -476,6 +476,13 @@ impl Machine {
     /// How long from now the next [`Input::Tick`] is needed; `None` while only an input can help.
     #[must_use]
     pub fn wake(&self, now: Moment) -> Option<Duration> {
+        if self.is(Mutant::NeverRests) && !self.is_over() {
+            return Some(Duration::ZERO);
+        }
+        if self.is(Mutant::SleepsThroughExpiry) && self.flight.is_none() && self.following.is_some()
+        {
+            return None;
+        }
         let mut soonest: Option<Duration> = None;
         let mut at = |span: Duration| soonest = Some(soonest.map_or(span, |least| least.min(span)));
         match &self.stage {

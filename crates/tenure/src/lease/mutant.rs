@@ -57,11 +57,17 @@ pub enum Mutant {
     GoneSkipsDelay,
     /// A candidate claims over a renewed version whose own timer has not run.
     TimerSurvivesRenewal,
+    /// A follower sets no alarm for the end of the lease it waits for.
+    SleepsThroughExpiry,
+    /// An alarm that has nothing to do is set again at once.
+    NeverRests,
+    /// A lease that stands still is respected for ten times its ttl.
+    WaitsTooLong,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 25] = [
+    pub const ALL: [Mutant; 28] = [
         Mutant::WindowFromAnswer,
         Mutant::ObservedAtSend,
         Mutant::OpReused,
@@ -87,5 +93,8 @@ impl Mutant {
         Mutant::HungMeansGone,
         Mutant::GoneSkipsDelay,
         Mutant::TimerSurvivesRenewal,
+        Mutant::SleepsThroughExpiry,
+        Mutant::NeverRests,
+        Mutant::WaitsTooLong,
     ];
 }

@@ -7,15 +7,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::candidate::{CandidateId, MAX_VALUE_BYTES};
+use crate::candidate::CandidateId;
 use crate::name::{MAX_SEGMENT_BYTES, check_segment};
 use crate::store::{MAX_DOCUMENT_BYTES, Mark};
 use crate::timing::MAX_TTL;
+use crate::value;
 
 /// The largest number in a record: the largest that every JSON reader keeps exactly.
 pub const MAX_NUMBER: u64 = (1 << 53) - 1;
@@ -130,8 +129,8 @@ impl Record {
             State::Held(holder) => (WireState::Held, Some(holder), false, false),
             State::Ended { kept, deleted } => (WireState::Ended, kept.as_ref(), false, *deleted),
         };
-        let value = holder.map(|holder| &holder.value).filter(|value| !value.is_empty());
-        let text = value.and_then(|value| std::str::from_utf8(value).ok());
+        let (value, value_base64) =
+            holder.map_or((None, None), |holder| value::encode(&holder.value));
         let wire = Wire {
             holder: holder.map(|holder| holder.id.as_str().into()).unwrap_or_default(),
             name: holder.map(|holder| (*holder.name).into()),
@@ -146,8 +145,8 @@ impl Record {
             generation: self.generation,
             revision: self.revision,
             op: self.op.as_str().into(),
-            value: text.map(Into::into),
-            value_base64: value.filter(|_| text.is_none()).map(|value| BASE64.encode(value)),
+            value,
+            value_base64,
             presence: holder.and_then(|holder| holder.presence.clone()),
         };
         let mut line = serde_json::to_vec(&wire).expect("strings, numbers and maps always encode");
@@ -256,27 +255,13 @@ impl Wire {
         let id = CandidateId::parse(&self.holder).map_err(|error| refused("holder", &error))?;
         let name = self.name.unwrap_or(self.holder);
         check_segment(&name).map_err(|error| refused("name", &error))?;
-        let value = match (self.value, self.value_base64) {
-            (Some(text), None) => text.into_bytes(),
-            (None, Some(encoded)) => {
-                BASE64.decode(encoded).map_err(|error| refused("value_base64", &error))?
-            }
-            (None, None) => Vec::new(),
-            (Some(_), Some(_)) => return Err(refused("value", &"given twice")),
-        };
-        if value.len() > MAX_VALUE_BYTES {
-            return Err(refused("value", &"too long"));
-        }
+        let value = value::decode(self.value, self.value_base64)
+            .map_err(|(field, says)| RecordError::Field { field, says })?;
         let mark_bytes = serde_json::to_vec(&self.presence).map_or(0, |encoded| encoded.len());
         if mark_bytes > MAX_MARK_BYTES {
             return Err(refused("presence", &"too long"));
         }
-        Ok(Some(Arc::new(Holder {
-            id,
-            name: name.into(),
-            value: value.into(),
-            presence: self.presence,
-        })))
+        Ok(Some(Arc::new(Holder { id, name: name.into(), value, presence: self.presence })))
     }
 }
 

@@ -166,7 +166,12 @@ pub struct Context {
     pub deadline: Option<Duration>,
     /// The right to act, where there is one.
     pub mandate: Option<Mandate>,
+    /// What processes find in their environment beside this, or do not find there.
+    pub(super) variables: Variables,
 }
+
+/// Variables that processes get, or that are taken from them.
+pub(super) type Variables = Arc<Vec<(String, Option<String>)>>;
 
 impl Context {
     pub(super) fn new(identity: &Identity, state: Step, reason: Reason) -> Context {
@@ -179,6 +184,7 @@ impl Context {
             ttl: identity.ttl,
             deadline: None,
             mandate: None,
+            variables: Variables::default(),
         }
     }
 

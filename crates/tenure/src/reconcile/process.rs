@@ -143,6 +143,12 @@ fn prepare(
     VARIABLES.iter().for_each(|name| {
         command.env_remove(name);
     });
+    for (name, value) in context.variables.iter() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
     command.envs(context.environment());
     if store.is_some_and(|store| holds_credentials(&store.to_string_lossy())) {
         command.env_remove("TENURE_STORE");

@@ -1,11 +1,12 @@
 //! The loop's settings, handles and outcome.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::handler::Handler;
+use super::handler::{Handler, Variables};
 use super::machine::{Patience, State, Step};
 use super::run;
 use super::source::Source;
@@ -36,6 +37,7 @@ pub(super) struct Settings {
     pub(super) end_timeout: Option<Duration>,
     pub(super) stuck_timeout: Duration,
     pub(super) kill_after: Duration,
+    pub(super) variables: Variables,
 }
 
 impl Settings {
@@ -123,6 +125,13 @@ impl Builder {
         self
     }
 
+    /// What handlers that are processes find in their environment beside what they are told; a variable
+    /// without a value is one that they must not inherit.
+    pub fn variable(mut self, name: impl Into<String>, value: Option<String>) -> Builder {
+        Arc::make_mut(&mut self.settings.variables).push((name.into(), value));
+        self
+    }
+
     /// The reconciler.
     ///
     /// # Errors
@@ -159,6 +168,7 @@ impl Reconciler {
                 end_timeout: None,
                 stuck_timeout: STUCK_TIMEOUT,
                 kill_after: KILL_AFTER,
+                variables: Variables::default(),
             },
         }
     }

@@ -225,6 +225,7 @@ impl Shell<'_> {
             token,
             deadline: allowed,
             mandate: mandate.clone(),
+            variables: settings.variables.clone(),
             ..Context::new(&self.identity, step, reason)
         };
         let (stop, stopped) = oneshot::channel();

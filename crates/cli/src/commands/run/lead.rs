@@ -9,8 +9,10 @@ use rustix::process::Signal;
 use tenure::file::WorkFile;
 use tenure::{Loss, Mandate};
 
+use crate::mandate_file::MandateFile;
 use crate::signals::{Asked, Signals};
-use crate::supervise::{BootTime, Event, Guardian, Status, Work};
+use crate::supervise::{BootTime, Cgroup, Event, Guardian, Status, Work};
+use crate::systemd::Systemd;
 
 /// How much later than ordered a guardian may have killed, before it counts as hung.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -22,6 +24,14 @@ pub(super) struct Lead<'a> {
     pub(super) mandate: Mandate,
     pub(super) grace: Duration,
     pub(super) environment: Vec<(String, String)>,
+    /// What tells CMD to stop.
+    pub(super) signal: Signal,
+    /// How long CMD has when this process is dead.
+    pub(super) orphan_grace: Duration,
+    pub(super) cgroup: Option<Cgroup>,
+    /// Where CMD reads how long it may go on.
+    pub(super) mandate_file: Option<&'a MandateFile>,
+    pub(super) systemd: &'a Systemd,
     pub(super) signals: &'a mut Signals,
 }
 
@@ -70,12 +80,27 @@ impl Lead<'_> {
     /// # Cancel safety
     /// Not cancel safe: the tree may live.
     pub(super) async fn run(mut self, mut guardian: Guardian, work: Option<&WorkFile>) -> Led {
-        let led = Led { cause: Cause::Itself, status: None, refused: None };
+        let mut led = Led { cause: Cause::Itself, status: None, refused: None };
+        if let Some(loss) = self.mandate.must_stop() {
+            // This process has slept since it was elected: there is nothing to begin any more.
+            led.cause = Cause::Lost(loss);
+            guardian.dismiss().await;
+            return led;
+        }
         let until = self.until();
         let mut course = Course { led, until, dead_by: None, interrupted: false, lost: false };
         let environment = std::mem::take(&mut self.environment);
         let file = work.map(WorkFile::descriptor);
-        let work = Work { environment, until, grace: self.grace, file };
+        let work = Work {
+            environment,
+            until,
+            grace: self.grace,
+            signal: self.signal,
+            orphan_grace: self.orphan_grace,
+            runtime: self.mandate_file.map(|file| file.directory().to_owned()),
+            cgroup: self.cgroup.take(),
+            file,
+        };
         let healthy =
             guardian.start(work).is_ok() && self.oversee(&mut guardian, &mut course).await;
         if !healthy {
@@ -137,7 +162,15 @@ impl Lead<'_> {
             return Ok(());
         }
         course.until = until;
+        self.write_mandate();
         guardian.renewed(until)
+    }
+
+    fn write_mandate(&self) {
+        if let Some(Err(error)) = self.mandate_file.map(|file| file.write(&self.mandate)) {
+            // CMD reads an older word, which promises less.
+            tracing::warn!(%error, "writing the mandate's file");
+        }
     }
 
     /// Until when the lease is proven. The clock is read first: a pause in between must not add to it.
@@ -159,7 +192,9 @@ impl Lead<'_> {
         if matches!(course.led.cause, Cause::Itself) && course.led.status.is_none() {
             course.led.cause = Cause::Lost(loss);
         }
-        stop(guardian, course, Signal::TERM, kill_at)
+        self.write_mandate();
+        self.systemd.status("leadership is lost; stopping");
+        stop(guardian, course, self.signal, kill_at)
     }
 
     fn obey(&self, guardian: &Guardian, course: &mut Course, asked: Asked) -> std::io::Result<()> {
@@ -173,14 +208,19 @@ impl Lead<'_> {
                 if again && signal == Signal::INT {
                     return stop(guardian, course, Signal::KILL, BootTime::PAST);
                 }
+                self.systemd.stopping();
+                // A service manager says TERM to everybody; CMD may want to hear something else.
+                let signal = if signal == Signal::TERM { self.signal } else { signal };
                 stop(guardian, course, signal, gracefully)
             }
             Asked::StepDown => {
                 if matches!(course.led.cause, Cause::Itself) {
                     course.led.cause = Cause::SteppedDown;
                 }
-                stop(guardian, course, Signal::TERM, gracefully)
+                stop(guardian, course, self.signal, gracefully)
             }
+            // The loop looks at the mandate before it looks at signals.
+            Asked::Resume => Ok(()),
             Asked::PassOn(signal) | Asked::Mention(signal) => guardian.signal(signal),
         }
     }
@@ -191,7 +231,10 @@ impl Course {
     /// failed.
     fn learn(&mut self, event: Event) -> ControlFlow<bool> {
         match event {
-            Event::Started(pid) => tracing::info!(?pid, "CMD runs"),
+            Event::Started { pid, contained } => {
+                let found_by = if contained { "its control group" } else { "its parents" };
+                tracing::info!(?pid, found_by, "CMD runs");
+            }
             Event::Failed(code, why) => self.led.refused = Some((code, why)),
             Event::Exited(status) => self.led.status = Some(status),
             Event::TreeDead { overdue } => {

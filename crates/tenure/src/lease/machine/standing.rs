@@ -126,6 +126,7 @@ impl Machine {
                 } else {
                     record.ttl
                 };
+                let ttl = if self.is(Mutant::WaitsTooLong) { ttl * 10 } else { ttl };
                 let expired = left(ttl + record.delay + jitter, stood);
                 let delay =
                     if self.is(Mutant::GoneSkipsDelay) { Duration::ZERO } else { record.delay };
@@ -238,9 +239,12 @@ impl Machine {
         let request = Request::Write { record: record.clone(), purpose };
         self.flight = Some(Flight { ask, sent: now, request });
         let expect = base.map_or(Expect::Absent, Expect::At);
-        let durability = match purpose {
-            Purpose::Renew => Durability::UntilPowerCut,
-            Purpose::Claim | Purpose::Release | Purpose::Confirm | Purpose::Fence => {
+        let durability = match (purpose, &record.state) {
+            (Purpose::Renew, _) => Durability::UntilPowerCut,
+            // A power cut that takes a release back ended its candidates too: it costs the next one a ttl,
+            // and no token is given out twice, because every claim lasts.
+            (Purpose::Release, State::Free { .. }) => Durability::UntilPowerCut,
+            (Purpose::Release | Purpose::Claim | Purpose::Confirm | Purpose::Fence, _) => {
                 Durability::Lasting
             }
         };

@@ -1,0 +1,70 @@
+//! `tenure config show`: every setting, and where it comes from.
+
+use std::process::ExitCode;
+
+use serde::Serialize;
+
+use crate::config::{Origin, Origins, Setting};
+use crate::exit::Ending;
+use crate::show;
+
+/// One setting as `--json` shows it; docs/json.md.
+#[derive(Debug, Serialize)]
+struct SettingJson<'a> {
+    name: &'a str,
+    value: Option<String>,
+    origin: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    from: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct SettingsJson<'a> {
+    file: Option<String>,
+    settings: Vec<SettingJson<'a>>,
+}
+
+pub(crate) fn show(origins: &Origins, json: bool) -> Ending {
+    if json {
+        let file = origins.file.as_ref().map(|file| file.display().to_string());
+        let settings = origins.settings.iter().map(SettingJson::of).collect();
+        show::print_json(&SettingsJson { file, settings })?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    for setting in &origins.settings {
+        let text = match shown(setting) {
+            Some(value) => format!("{} = {}", setting.name, show::escape(&value)),
+            None => setting.name.clone(),
+        };
+        show::print(format_args!("{text:<36} {}", whence(&setting.origin)))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+impl SettingJson<'_> {
+    fn of(setting: &Setting) -> SettingJson<'_> {
+        let (origin, from) = match &setting.origin {
+            Origin::BuiltIn => ("default", None),
+            Origin::File(path, line) => ("file", Some(format!("{}:{line}", path.display()))),
+            Origin::Elector(name) => ("environment", Some((*name).to_owned())),
+            Origin::Variable(name) => ("environment", Some(name.clone())),
+            Origin::Flag => ("flag", None),
+        };
+        SettingJson { name: &setting.name, value: shown(setting), origin, from }
+    }
+}
+
+/// The value, without what nobody should read over a shoulder.
+fn shown(setting: &Setting) -> Option<String> {
+    setting.value.as_deref().map(show::redact)
+}
+
+fn whence(origin: &Origin) -> String {
+    match origin {
+        Origin::BuiltIn => "default".to_owned(),
+        Origin::File(path, line) => format!("{}:{line}", path.display()),
+        Origin::Elector(name) => (*name).to_owned(),
+        Origin::Variable(name) => name.clone(),
+        Origin::Flag => "the command line".to_owned(),
+    }
+}

@@ -1,0 +1,408 @@
+//! CMD: wait, lead, run it while leading, stop it in time, release.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use tenure::file::{FilePresence, WorkFile};
+use tenure::{
+    Candidacy, Candidate, Election, ElectionState, Leadership, Loss, Resignation, Status,
+};
+use tenure_stores::Opened;
+
+use super::lead::{self, Cause, Led};
+use super::secrets::secrets;
+use super::wanted::{Patience, Wanted, last_in_line};
+use crate::exit::{self, Ending, Failure};
+use crate::mandate_file::MandateFile;
+use crate::session::Session;
+use crate::show;
+use crate::signals::{Asked, Signals};
+use crate::supervise::{BootTime, Cgroup, Guardian, end_orphans};
+use crate::systemd::Systemd;
+
+/// A child that keeps failing is tried again after pauses from the first to the longest.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// Runs CMD whenever it leads.
+pub(super) struct Runner<'a> {
+    pub(super) session: &'a Session,
+    pub(super) wanted: Wanted,
+    pub(super) candidate: Candidate,
+    pub(super) opened: Opened,
+    pub(super) election: Election,
+    pub(super) signals: Signals,
+    pub(super) systemd: Systemd,
+}
+
+/// How one candidacy ended.
+enum Round {
+    /// With this exit code, for good.
+    Over(u8),
+    /// With this exit code, and it is to stand again, now or after a pause.
+    Again { code: u8, pause: Pause },
+}
+
+/// How long to keep away before standing again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pause {
+    None,
+    /// It stepped down: others come first.
+    LastInLine,
+    /// CMD did what it was for: so that it is not run without a pause.
+    Short,
+    /// CMD failed: longer each time.
+    Backoff,
+}
+
+/// What came of waiting.
+enum Waited {
+    Elected(Box<Leadership>),
+    Interrupted,
+    SteppedDown,
+    TooLong,
+    GuardianDied,
+}
+
+impl Runner<'_> {
+    /// Stands, leads and stands again, until it is over.
+    ///
+    /// # Errors
+    /// When the store refuses, or a process cannot be had.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: the tree may live.
+    pub(super) async fn rounds(&mut self) -> Ending {
+        let mut backoff = FIRST_PAUSE;
+        loop {
+            let (code, pause) = match self.round().await? {
+                Round::Over(code) => return Ok(ExitCode::from(code)),
+                Round::Again { code, pause } => (code, pause),
+            };
+            let pause = match pause {
+                Pause::None => continue,
+                Pause::LastInLine => {
+                    if self.interrupted_within(last_in_line(self.session.timing)).await {
+                        return Ok(ExitCode::from(code));
+                    }
+                    continue;
+                }
+                Pause::Short => {
+                    backoff = FIRST_PAUSE;
+                    FIRST_PAUSE
+                }
+                Pause::Backoff => {
+                    let pause = backoff;
+                    backoff = (backoff * 2).min(LONGEST_PAUSE);
+                    pause
+                }
+            };
+            show::say(&format!("standing again in {} (CMD: {code})", show::span(pause)));
+            self.systemd.status("waiting before it stands again");
+            if self.interrupted_within(pause).await {
+                return Ok(ExitCode::from(code));
+            }
+        }
+    }
+
+    async fn interrupted_within(&mut self, pause: Duration) -> bool {
+        let pause = tokio::time::sleep(pause);
+        tokio::pin!(pause);
+        loop {
+            tokio::select! {
+                () = &mut pause => return false,
+                asked = self.signals.next() => match asked {
+                    Asked::Stop(_) | Asked::PassOn(_) => return true,
+                    Asked::Mention(_) | Asked::StepDown | Asked::Resume => {}
+                },
+            }
+        }
+    }
+
+    /// One candidacy, with a guardian of its own.
+    async fn round(&mut self) -> Result<Round, Failure> {
+        // The work file comes first: the candidacy's proof of life names it.
+        let presence = self.opened.presence.clone();
+        let cgroup = Cgroup::plan();
+        let path = cgroup.as_ref().and_then(Cgroup::path);
+        let name = self.election.name().to_string();
+        let work =
+            presence.as_deref().map(|presence| presence.work_for(&name, path)).transpose()?;
+        let share = presence.as_deref().map(FilePresence::share).transpose()?;
+        let mut guardian = Guardian::post(&self.wanted.command, &secrets(), share)?;
+        tracing::info!(guardian = ?guardian.pid(), "the guardian waits");
+        let now_or_never = self.wanted.patience == Patience::None;
+        if now_or_never && self.election.standing().await?.state == ElectionState::Led {
+            guardian.dismiss().await;
+            return Ok(Round::Over(self.wanted.conflict_exit_code));
+        }
+        let candidacy = self.election.stand(self.candidate.clone())?;
+        self.systemd.ready();
+        self.systemd.status(&format!("waiting to lead {name}"));
+        let waited = self.wait(candidacy, &mut guardian).await;
+        let ending = match waited {
+            Ok(Waited::Elected(leadership)) => {
+                return self.lead(*leadership, guardian, work, cgroup).await;
+            }
+            Ok(Waited::Interrupted) => Ok(Round::Over(0)),
+            Ok(Waited::SteppedDown) => Ok(Round::Again { code: 0, pause: Pause::LastInLine }),
+            Ok(Waited::TooLong) => Ok(Round::Over(self.wanted.conflict_exit_code)),
+            Ok(Waited::GuardianDied) => {
+                show::say("the guardian died; withdrawing");
+                Ok(Round::Over(exit::FAILURE))
+            }
+            Err(error) => Err(error),
+        };
+        guardian.dismiss().await;
+        // What the candidacy may just have won is freed before we go.
+        self.opened.backend.close().await;
+        ending
+    }
+
+    /// Waits to be elected. Dropping the candidacy withdraws it.
+    async fn wait(
+        &mut self,
+        candidacy: Candidacy,
+        guardian: &mut Guardian,
+    ) -> Result<Waited, Failure> {
+        let patience = self.wanted.patience.span(self.session.timing);
+        let patience = async {
+            match patience {
+                Some(patience) => tokio::time::sleep(patience).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::pin!(patience);
+        let mut statuses = candidacy.statuses();
+        let mut told = false;
+        let elected = candidacy.elected();
+        tokio::pin!(elected);
+        loop {
+            tokio::select! {
+                // Who has won has won, however late it is.
+                biased;
+                leadership = &mut elected => return Ok(Waited::Elected(Box::new(leadership?))),
+                asked = self.signals.next() => match asked {
+                    Asked::Stop(_) | Asked::PassOn(_) => return Ok(Waited::Interrupted),
+                    Asked::StepDown => return Ok(Waited::SteppedDown),
+                    Asked::Mention(_) | Asked::Resume => {}
+                },
+                _ = guardian.event() => return Ok(Waited::GuardianDied),
+                () = &mut patience => return Ok(Waited::TooLong),
+                Some(status) = statuses.next() => tell(&status, &mut told),
+            }
+        }
+    }
+
+    async fn lead(
+        &mut self,
+        leadership: Leadership,
+        guardian: Guardian,
+        work: Option<WorkFile>,
+        cgroup: Option<Cgroup>,
+    ) -> Result<Round, Failure> {
+        let token = leadership.mandate().token();
+        let name = self.election.name().to_string();
+        tracing::info!(election = %name, token, "leading");
+        if let Some(presence) = self.opened.presence.clone() {
+            // Nothing of a former leader may still run when CMD starts.
+            let ended = end_orphans(&presence, &name, self.session.timing.grace()).await;
+            if let Err(error) = ended {
+                guardian.dismiss().await;
+                release(leadership, work, self.session).await;
+                return Err(Failure::new(exit::FAILURE, error));
+            }
+        }
+        let cgroup = cgroup.filter(|cgroup| match cgroup.create() {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::info!(%error, "no control group for CMD");
+                false
+            }
+        });
+        let mandate_file = mandate_file(&leadership);
+        self.systemd.status(&format!("leading {name} with token {token}"));
+        let begun = BootTime::now();
+        let mut led = lead::Lead {
+            mandate: leadership.mandate(),
+            grace: self.session.timing.grace(),
+            environment: self.environment(token, mandate_file.as_ref()),
+            signal: self.wanted.signal,
+            orphan_grace: self.wanted.orphan_grace,
+            cgroup: cgroup.clone(),
+            mandate_file: mandate_file.as_ref(),
+            systemd: &self.systemd,
+            signals: &mut self.signals,
+        }
+        .run(guardian, work.as_ref())
+        .await;
+        if let (Cause::Itself, Some(_), Some(hold)) = (&led.cause, led.status, self.wanted.hold)
+            && self.hold(&leadership, begun.after(hold)).await
+        {
+            led.cause = Cause::Interrupted;
+        }
+        let resigned = release(leadership, work, self.session).await;
+        if let Some(cgroup) = cgroup {
+            // Not earlier: it takes a while, and others wait.
+            cgroup.remove();
+        }
+        Ok(self.judge(&led, resigned))
+    }
+
+    /// Goes on leading, idle, until then; or until it is lost. Whether somebody interrupted it.
+    async fn hold(&mut self, leadership: &Leadership, until: BootTime) -> bool {
+        if until.has_passed() {
+            return false;
+        }
+        tracing::info!(
+            "CMD has ended; holding the leadership for {}",
+            show::span(until.remaining())
+        );
+        self.systemd.status("CMD has ended; holding the leadership");
+        loop {
+            tokio::select! {
+                biased;
+                loss = leadership.lost() => {
+                    show::say(&format!("leadership lost while it was held: {loss}"));
+                    return false;
+                }
+                asked = self.signals.next() => match asked {
+                    Asked::Stop(_) | Asked::PassOn(_) => return true,
+                    Asked::StepDown => return false,
+                    Asked::Mention(_) | Asked::Resume => {}
+                },
+                () = tokio::time::sleep(until.remaining()) => {
+                    if until.has_passed() {
+                        return false;
+                    }
+                }
+            }
+        }
+    }
+
+    fn environment(&self, token: u64, mandate: Option<&MandateFile>) -> Vec<(String, String)> {
+        let ttl = self.session.timing.ttl().as_millis();
+        let path = mandate.and_then(|file| file.path().to_str().map(str::to_owned));
+        let variables = [
+            ("TENURE_ELECTION", Some(self.election.name().to_string())),
+            ("TENURE_ID", Some(self.candidate.name().to_owned())),
+            ("TENURE_TOKEN", Some(token.to_string())),
+            ("TENURE_STATE", Some("leading".to_owned())),
+            ("TENURE_REASON", Some("elected".to_owned())),
+            ("TENURE_TTL_MS", Some(ttl.to_string())),
+            ("TENURE_MANDATE", path),
+        ];
+        variables.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
+    }
+
+    /// What it all means for the exit code.
+    fn judge(&self, led: &Led, resigned: Released) -> Round {
+        let own = led.status.map_or(exit::FAILURE, crate::supervise::Status::shell_code);
+        let keep = self.wanted.keep;
+        match (&led.cause, &led.refused) {
+            (Cause::GuardianFailed, _) => {
+                show::say("the guardian died or hung; CMD was killed");
+                Round::Over(exit::FAILURE)
+            }
+            (_, Some((code, why))) => {
+                let command = self.wanted.command.first().map(|first| first.to_string_lossy());
+                show::say(&format!("running {}: {why}", command.unwrap_or_default()));
+                Round::Over(*code)
+            }
+            (Cause::Lost(Loss::Ended), None) => {
+                show::say("the election has ended; CMD was stopped");
+                Round::Over(exit::NOT_LED)
+            }
+            (Cause::Lost(loss), None) if resigned == Released::Escaped => {
+                show::say(&format!("leadership lost: {loss}"));
+                Round::Over(exit::LOST)
+            }
+            (Cause::Lost(loss), None) => {
+                show::say(&format!("leadership lost: {loss}; CMD was stopped"));
+                match keep {
+                    true => Round::Again { code: exit::LOST, pause: Pause::None },
+                    false => Round::Over(exit::LOST),
+                }
+            }
+            // Its work may still run: this process must go, and renew nothing.
+            _ if resigned == Released::Escaped => {
+                Round::Over(if own == 0 { exit::UNKNOWN } else { own })
+            }
+            (Cause::SteppedDown, None) => Round::Again { code: own, pause: Pause::LastInLine },
+            (Cause::Interrupted, None) => Round::Over(own),
+            (Cause::Itself, None) if keep => {
+                let pause = if own == 0 { Pause::Short } else { Pause::Backoff };
+                Round::Again { code: own, pause }
+            }
+            (Cause::Itself, None) => match resigned {
+                Released::Unknown if own == 0 => Round::Over(exit::UNKNOWN),
+                Released::Unknown | Released::Escaped | Released::Yes => Round::Over(own),
+            },
+        }
+    }
+}
+
+/// Tells people what is waited for. A store that does not answer is mentioned once, until it does.
+fn tell(status: &Status, told: &mut bool) {
+    match &status.error {
+        Some(error) if !*told => {
+            show::say(&format!("waiting on: {}", show::chain(&error.clone().into())));
+        }
+        Some(_) | None => {}
+    }
+    *told = status.error.is_some();
+    if let Some(leader) = &status.follows {
+        tracing::info!(leader = %show::escape(&leader.name), "waiting");
+    }
+}
+
+/// Whether others may lead now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Released {
+    Yes,
+    /// The store did not say.
+    Unknown,
+    /// No: something of its work still runs.
+    Escaped,
+}
+
+/// Gives the leadership up, if nothing of its work can be left.
+async fn release(leadership: Leadership, work: Option<WorkFile>, session: &Session) -> Released {
+    if let Some(probe) = work.map(WorkFile::close) {
+        // The kernel closes the files of a dead process a moment after its parent has heard of it.
+        let patience = session.timing.grace() / 4;
+        if tokio::time::timeout(patience, probe.freed()).await.is_err() {
+            show::say(&format!(
+                "a process that CMD started has escaped and still has the work file open; not \
+                 releasing: others lead when the lease has expired, within {}",
+                show::span(session.timing.ttl())
+            ));
+            // Dropped, it would release.
+            std::mem::forget(leadership);
+            return Released::Escaped;
+        }
+    }
+    match leadership.resign().await {
+        Resignation::Released | Resignation::AlreadyLost => Released::Yes,
+        Resignation::Unknown { frees_within } => {
+            show::say(&format!(
+                "the store did not say whether the leadership was released; others lead within {}",
+                show::span(frees_within)
+            ));
+            Released::Unknown
+        }
+    }
+}
+
+/// A file that tells CMD how long it may go on. CMD can do without it.
+fn mandate_file(leadership: &Leadership) -> Option<MandateFile> {
+    let made = MandateFile::new().and_then(|file| file.write(&leadership.mandate()).map(|()| file));
+    match made {
+        Ok(file) => Some(file),
+        Err(error) => {
+            tracing::warn!(%error, "CMD runs without TENURE_MANDATE");
+            None
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! `--dry-run`: what would be run.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use tenure::Candidate;
+
+use crate::args::RunOptions;
+use crate::exit::Ending;
+use crate::session::Session;
+use crate::show;
+
+/// Says where it would stand and what it would run. The store is not touched.
+pub(super) fn describe(
+    session: &Session,
+    candidate: &Candidate,
+    election: &str,
+    options: &RunOptions,
+    command: &[OsString],
+) -> Ending {
+    show::print(format_args!(
+        "would stand in {} as {}, at {}, with a ttl of {} and a grace of {}",
+        show::escape(election),
+        show::escape(candidate.name()),
+        show::escape(&session.location.to_string()),
+        show::span(session.timing.ttl()),
+        show::span(session.timing.grace()),
+    ))?;
+    let handlers = &options.handlers;
+    for (step, text) in [
+        ("begin", &handlers.leader_begin_command),
+        ("end", &handlers.leader_end_command),
+        ("error", &handlers.error_command),
+        ("stuck", &handlers.on_stuck),
+    ] {
+        if let Some(text) = text {
+            show::print(format_args!("would run ({step}): {}", show::escape(text)))?;
+        }
+    }
+    if !command.is_empty() {
+        let words: Vec<String> = command.iter().map(|word| format!("{word:?}")).collect();
+        show::print(format_args!("would run: {}", words.join(" ")))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

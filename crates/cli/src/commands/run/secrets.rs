@@ -1,0 +1,28 @@
+//! What the work may not see.
+
+use std::env::{self, VarError};
+
+use crate::systemd;
+
+/// Variables that may hold a password.
+const ADDRESSES: [&str; 3] = ["TENURE_STORE", "TENURE_ETCD_MEMBERS", "ELECTOR_ETCD_MEMBERS"];
+
+/// The variables to take out of the environment: a store's password, a URL with one in it, and what only this
+/// process may tell systemd.
+pub(super) fn secrets() -> Vec<&'static str> {
+    let secret = |name: &&str| match env::var(name) {
+        // Members may be bare, `host:port`.
+        Ok(value) => {
+            value.contains('@') && !value.starts_with("file:")
+                || name.ends_with("STORE") && tenure_stores::holds_credentials(&value)
+        }
+        Err(VarError::NotPresent) => false,
+        Err(VarError::NotUnicode(_)) => true,
+    };
+    ADDRESSES
+        .into_iter()
+        .filter(secret)
+        .chain(systemd::VARIABLES)
+        .chain([tenure_stores::PASSWORD_VARIABLE])
+        .collect()
+}

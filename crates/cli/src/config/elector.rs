@@ -1,0 +1,26 @@
+//! The variables that elector's users have set.
+
+use super::{Layer, Origin};
+
+/// Each with the id of the argument it stands for, and the flag to use instead.
+const VARIABLES: [(&str, &str, &str); 7] = [
+    ("ELECTOR_BACKEND", "backend", "TENURE_BACKEND"),
+    ("ELECTOR_INSTANCE_ID", "id", "TENURE_ID"),
+    ("ELECTOR_START_COMMAND", "leader_begin_command", "TENURE_LEADER_BEGIN_COMMAND"),
+    ("ELECTOR_STOP_COMMAND", "leader_end_command", "TENURE_LEADER_END_COMMAND"),
+    ("ELECTOR_KEY", "etcd_keyspace", "TENURE_ETCD_KEYSPACE"),
+    ("ELECTOR_ETCD_MEMBERS", "etcd_members", "TENURE_ETCD_MEMBERS"),
+    ("ELECTOR_ERROR_TIMEOUT", "error_timeout", "TENURE_ERROR_TIMEOUT"),
+];
+
+/// What they say, and a hint for each.
+pub(super) fn layers() -> (Vec<Layer>, Vec<String>) {
+    let mut layers = Vec::new();
+    let mut hints = Vec::new();
+    for (variable, id, ours) in VARIABLES {
+        let Ok(value) = std::env::var(variable) else { continue };
+        layers.push(Layer { id: id.to_owned(), value, origin: Origin::Elector(variable) });
+        hints.push(format!("{variable} is honoured; here it is called {ours}"));
+    }
+    (layers, hints)
+}

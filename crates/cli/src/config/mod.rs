@@ -1,0 +1,199 @@
+//! Where settings come from: flags, then the environment, then a file, then what is built in.
+//!
+//! The declaration of the command line is the only list of settings there is. What a file, or a variable
+//! of elector, says becomes a default of that declaration; so the layers cannot disagree about names.
+
+mod elector;
+mod file;
+mod hoist;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::parser::ValueSource;
+use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches};
+
+use crate::args::Arguments;
+use crate::exit::Failure;
+
+/// The command line with all that was said elsewhere.
+#[derive(Debug)]
+pub(crate) struct Understood {
+    pub(crate) arguments: Arguments,
+    pub(crate) origins: Origins,
+    /// What people should hear before anything happens.
+    pub(crate) hints: Vec<String>,
+}
+
+/// Why there is none.
+#[derive(Debug)]
+pub(crate) enum Misunderstood {
+    /// The command line makes no sense, or only asks for help.
+    Line(clap::Error),
+    /// The file is refused.
+    File(Failure),
+}
+
+/// Where a value comes from, the weakest first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    BuiltIn,
+    /// A file, and the line in it.
+    File(PathBuf, usize),
+    /// A variable of elector.
+    Elector(&'static str),
+    /// A variable.
+    Variable(String),
+    Flag,
+}
+
+impl Origin {
+    /// Whether this was said closer at hand: that is what counts.
+    pub(crate) fn beats(&self, other: &Origin) -> bool {
+        let rank = |origin: &Origin| match origin {
+            Origin::BuiltIn => 0,
+            Origin::File(..) => 1,
+            Origin::Elector(_) => 2,
+            Origin::Variable(_) => 3,
+            Origin::Flag => 4,
+        };
+        rank(self) > rank(other)
+    }
+}
+
+/// One setting as it came out.
+#[derive(Clone, Debug)]
+pub(crate) struct Setting {
+    /// As the flag is called.
+    pub(crate) name: String,
+    /// `None`: not set, and there is no default.
+    pub(crate) value: Option<String>,
+    pub(crate) origin: Origin,
+}
+
+/// Where each setting comes from.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Origins {
+    pub(crate) settings: Vec<Setting>,
+    /// The file that was read.
+    pub(crate) file: Option<PathBuf>,
+}
+
+impl Origins {
+    /// Where the setting comes from that the flag of this name sets.
+    pub(crate) fn of(&self, name: &str) -> Origin {
+        let found = self.settings.iter().find(|setting| setting.name == name);
+        found.map_or(Origin::BuiltIn, |setting| setting.origin.clone())
+    }
+}
+
+/// A value from outside the command line.
+#[derive(Debug)]
+struct Layer {
+    /// The id of the argument in the declaration.
+    id: String,
+    value: String,
+    origin: Origin,
+}
+
+/// Understands a command line, without the program's name.
+///
+/// # Errors
+/// What is wrong with it, or with the file.
+pub(crate) fn understand(words: Vec<OsString>) -> Result<Understood, Misunderstood> {
+    let mut command = Arguments::command();
+    command.build();
+    let words = hoist::hoist(&command, words);
+    let read = file::read(&command, &words).map_err(Misunderstood::File)?;
+    let (elector, hints) = elector::layers();
+    // The stronger one comes later.
+    let layers: Vec<Layer> = read.layers.into_iter().chain(elector).collect();
+    let mut command = Arguments::command();
+    for layer in &layers {
+        command = with_default(command, &layer.id, &layer.value);
+    }
+    let line = std::iter::once(OsString::from("tenure")).chain(words);
+    let matches = command.clone().try_get_matches_from(line).map_err(Misunderstood::Line)?;
+    let arguments = Arguments::from_arg_matches(&matches)
+        .map_err(|error| Misunderstood::Line(error.format(&mut command)))?;
+    command.build();
+    let settings = settings(&command, &matches, &layers);
+    Ok(Understood { arguments, origins: Origins { settings, file: read.path }, hints })
+}
+
+/// Sets a default wherever the argument is declared.
+fn with_default(command: Command, id: &str, value: &str) -> Command {
+    let has = |command: &Command| command.get_arguments().any(|argument| argument.get_id() == id);
+    // Help shows defaults; some values are nobody's business.
+    let set = |argument: Arg| {
+        let takes_value = argument.get_action().takes_values();
+        argument.default_value(value.to_owned()).hide_default_value(takes_value)
+    };
+    if has(&command) {
+        return command.mut_arg(id, set);
+    }
+    command
+        .mut_subcommand("run", |run| if has(&run) { run.mut_arg(id, set) } else { run })
+        .mut_subcommand("config", |config| {
+            config.mut_subcommand(
+                "show",
+                |show| if has(&show) { show.mut_arg(id, set) } else { show },
+            )
+        })
+}
+
+/// What each setting of the chosen command came out as.
+fn settings(command: &Command, matches: &ArgMatches, layers: &[Layer]) -> Vec<Setting> {
+    let (mut command, mut matches) = (command, matches);
+    let mut declared: BTreeMap<String, &Arg> = BTreeMap::new();
+    let mut order = Vec::new();
+    loop {
+        for argument in command.get_arguments().filter(|argument| is_setting(argument)) {
+            let id = argument.get_id().to_string();
+            if declared.insert(id.clone(), argument).is_none() {
+                order.push(id);
+            }
+        }
+        let Some((name, inner)) = matches.subcommand() else { break };
+        let Some(next) = command.find_subcommand(name) else { break };
+        (command, matches) = (next, inner);
+    }
+    order
+        .into_iter()
+        .filter_map(|id| declared.remove(&id).map(|argument| setting(argument, matches, layers)))
+        .collect()
+}
+
+fn setting(argument: &Arg, matches: &ArgMatches, layers: &[Layer]) -> Setting {
+    let id = argument.get_id().as_str();
+    let source = matches.try_contains_id(id).ok().and_then(|_| matches.value_source(id));
+    let layer = layers.iter().rev().find(|layer| layer.id == id);
+    let origin = match (source, layer) {
+        (Some(ValueSource::CommandLine), _) => Origin::Flag,
+        (Some(ValueSource::EnvVariable), _) => {
+            let name = argument.get_env().map(|name| name.to_string_lossy().into_owned());
+            Origin::Variable(name.unwrap_or_default())
+        }
+        (Some(_), Some(layer)) => layer.origin.clone(),
+        (Some(_) | None, _) => Origin::BuiltIn,
+    };
+    let raw = matches.try_get_raw(id).ok().flatten().map(|values| {
+        let texts: Vec<_> = values.map(|value| value.to_string_lossy().into_owned()).collect();
+        texts.join(",")
+    });
+    let value = if matches!(argument.get_action(), clap::ArgAction::Count) {
+        Some(matches.get_count(id).to_string())
+    } else if matches!(argument.get_action(), clap::ArgAction::SetTrue) {
+        Some(matches.get_flag(id).to_string())
+    } else {
+        raw
+    };
+    Setting { name: argument.get_long().unwrap_or(id).to_owned(), value, origin }
+}
+
+/// Whether an argument can be set elsewhere, too.
+fn is_setting(argument: &Arg) -> bool {
+    let told_otherwise = ["help", "version", "config", "dry_run"];
+    argument.get_long().is_some() && !told_otherwise.contains(&argument.get_id().as_str())
+}

@@ -1,0 +1,141 @@
+//! What an error of etcd, or of the way to it, means for the request.
+
+use std::error::Error;
+use std::time::Duration;
+
+use tenure::Fault;
+use tonic::{Code, ConnectError, Status};
+
+/// Whether a request changes anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Read,
+    Write,
+}
+
+/// A request that failed.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) fault: Fault,
+    /// Another server may do better.
+    pub(super) elsewhere: bool,
+    /// The token, or its absence, was refused; nothing happened.
+    pub(super) token: bool,
+    /// The server, or the way to it, was silent: the connection may be dead.
+    pub(super) silent: bool,
+    pub(super) source: Box<dyn Error + Send + Sync>,
+}
+
+/// The server answered so before it did anything, or did nothing and said so.
+const REFUSED: [&str; 4] = [
+    "etcdserver: no leader",
+    "etcdserver: too many requests",
+    "etcdserver: mvcc: database space exceeded",
+    "etcdserver: rpc not supported for learner",
+];
+
+/// A new token helps.
+const TOKEN: [&str; 3] = [
+    "etcdserver: invalid auth token",
+    "etcdserver: revision of auth store is old",
+    "etcdserver: user name is empty",
+];
+
+impl Failure {
+    /// Nothing came back in time.
+    pub(super) fn late(kind: Kind, after: Duration) -> Failure {
+        let source = format!("no answer within {after:?}").into();
+        Failure { fault: unknown(kind), elsewhere: true, token: false, silent: true, source }
+    }
+
+    /// The server answered, or the connection broke.
+    pub(super) fn of(status: Status, kind: Kind) -> Failure {
+        let message = status.message();
+        let token = TOKEN.contains(&message);
+        let connected = !chain(&status).any(|error| error.is::<ConnectError>());
+        let fault = match status.code() {
+            _ if token => Fault::Denied,
+            _ if !connected || REFUSED.contains(&message) => Fault::Unavailable,
+            Code::PermissionDenied | Code::Unauthenticated => Fault::Denied,
+            Code::InvalidArgument if message.contains("authentication failed") => Fault::Denied,
+            Code::InvalidArgument | Code::Unimplemented => Fault::Permanent,
+            Code::Ok
+            | Code::Cancelled
+            | Code::Unknown
+            | Code::DeadlineExceeded
+            | Code::NotFound
+            | Code::AlreadyExists
+            | Code::ResourceExhausted
+            | Code::FailedPrecondition
+            | Code::Aborted
+            | Code::OutOfRange
+            | Code::Internal
+            | Code::Unavailable
+            | Code::DataLoss => unknown(kind),
+        };
+        let elsewhere = matches!(fault, Fault::Unavailable | Fault::Indeterminate);
+        let source = told(&status).into();
+        Failure { fault, elsewhere, token, silent: false, source }
+    }
+}
+
+/// A read has no effect to be in doubt about.
+fn unknown(kind: Kind) -> Fault {
+    match kind {
+        Kind::Read => Fault::Unavailable,
+        Kind::Write => Fault::Indeterminate,
+    }
+}
+
+/// What the server said, and the root of it where that says more.
+fn told(status: &Status) -> String {
+    let said = match status.message() {
+        "" => status.code().description(),
+        message => message,
+    };
+    match chain(status).last().map(ToString::to_string) {
+        Some(root) if !root.is_empty() && !said.contains(&root) => format!("{said}: {root}"),
+        _ => said.to_owned(),
+    }
+}
+
+fn chain<'a>(status: &'a Status) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(status.source(), |error: &&'a (dyn Error + 'static)| (*error).source())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fault(code: Code, message: &str, kind: Kind) -> Fault {
+        Failure::of(Status::new(code, message), kind).fault
+    }
+
+    #[test]
+    fn a_write_is_in_doubt_unless_the_server_refused_it() {
+        for (code, message, write) in [
+            (Code::Unavailable, "etcdserver: no leader", Fault::Unavailable),
+            (Code::ResourceExhausted, "etcdserver: too many requests", Fault::Unavailable),
+            (Code::Unavailable, "etcdserver: request timed out", Fault::Indeterminate),
+            (Code::Unavailable, "etcdserver: leader changed", Fault::Indeterminate),
+            (Code::Unavailable, "etcdserver: server stopped", Fault::Indeterminate),
+            (Code::Unavailable, "error reading a body from connection", Fault::Indeterminate),
+            (Code::Cancelled, "h2 protocol error", Fault::Indeterminate),
+            (Code::Unknown, "raft: stopped", Fault::Indeterminate),
+            (Code::PermissionDenied, "etcdserver: permission denied", Fault::Denied),
+            (Code::Unauthenticated, "etcdserver: invalid auth token", Fault::Denied),
+            (Code::InvalidArgument, "etcdserver: request is too large", Fault::Permanent),
+        ] {
+            assert_eq!(fault(code, message, Kind::Write), write, "{message}");
+        }
+    }
+
+    #[test]
+    fn a_read_that_fails_has_no_effect() {
+        for code in [Code::Unavailable, Code::Cancelled, Code::DeadlineExceeded, Code::Unknown] {
+            assert_eq!(fault(code, "", Kind::Read), Fault::Unavailable);
+        }
+        assert_eq!(Failure::late(Kind::Read, Duration::ZERO).fault, Fault::Unavailable);
+        assert_eq!(Failure::late(Kind::Write, Duration::ZERO).fault, Fault::Indeterminate);
+    }
+}

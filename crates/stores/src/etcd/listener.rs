@@ -1,0 +1,236 @@
+//! The one stream over which all changes arrive.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use tenure::Key;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Status, Streaming};
+
+use super::client::Client;
+use super::fault::{Failure, Kind};
+use super::keys::Keys;
+use super::known::Known;
+use super::message::at;
+use super::proto::event::EventType;
+use super::proto::watch_client::WatchClient;
+use super::proto::watch_request::RequestUnion;
+use super::proto::{
+    WatchCancelRequest, WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchResponse,
+};
+use super::waits::Waits;
+
+/// How often the server is asked whether it still listens. Nothing heard for twice as long: it does not.
+const ASK: Duration = Duration::from_secs(5);
+/// The pause after a stream that failed; it doubles up to the longest.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// Requests that wait to be sent.
+const QUEUE: usize = 256;
+
+/// Serves all waits, for as long as it is polled.
+pub(super) async fn listen(client: Arc<Client>, keys: Keys, waits: Arc<Waits>) {
+    let mut pause = SHORTEST_PAUSE;
+    loop {
+        waits.somebody().await;
+        waits.begin_again();
+        let mut stream = match Conversation::open(&client, &keys, &waits).await {
+            Ok(Some(stream)) => stream,
+            Ok(None) => continue,
+            Err(failure) => {
+                tracing::debug!(error = %failure.source, "etcd: listening for changes failed");
+                waits.fell_silent(false);
+                sleep(pause).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+                continue;
+            }
+        };
+        let Err(failure) = stream.run().await else { continue };
+        tracing::debug!(error = %failure.source, "etcd: the stream of changes ended");
+        waits.fell_silent(stream.served);
+        client.gave_up(&stream.chosen, &failure);
+        pause = if stream.served { SHORTEST_PAUSE } else { (pause * 2).min(LONGEST_PAUSE) };
+        sleep(pause).await;
+    }
+}
+
+struct Conversation<'a> {
+    keys: &'a Keys,
+    waits: &'a Waits,
+    chosen: super::endpoint::Chosen,
+    answers: Streaming<WatchResponse>,
+    requests: mpsc::Sender<WatchRequest>,
+    patience: Duration,
+    watches: Watches,
+    heard: Instant,
+    served: bool,
+}
+
+/// The watches of one stream, by numbers that are ours.
+#[derive(Default)]
+struct Watches {
+    keys: HashMap<i64, Key>,
+    ids: HashMap<Key, i64>,
+    last: i64,
+}
+
+impl Watches {
+    fn create<'a>(
+        &'a mut self,
+        keys: &'a Keys,
+        waits: &Waits,
+    ) -> impl Iterator<Item = WatchRequest> + 'a {
+        waits.unasked().into_iter().map(move |(key, start_revision)| {
+            self.last += 1;
+            let watch_id = self.last;
+            let create = WatchCreateRequest {
+                key: keys.encode(&key),
+                start_revision,
+                watch_id,
+                ..WatchCreateRequest::default()
+            };
+            self.ids.insert(key.clone(), watch_id);
+            self.keys.insert(watch_id, key);
+            request(RequestUnion::CreateRequest(create))
+        })
+    }
+}
+
+impl<'a> Conversation<'a> {
+    async fn open(
+        client: &Client,
+        keys: &'a Keys,
+        waits: &'a Waits,
+    ) -> Result<Option<Conversation<'a>>, Failure> {
+        let (requests, queue) = mpsc::channel(QUEUE);
+        let mut watches = Watches::default();
+        // The server says nothing, not even that it accepts, before it has a watch to confirm.
+        let first: Vec<WatchRequest> = watches.create(keys, waits).collect();
+        if first.is_empty() {
+            // Whoever waited has gone.
+            return Ok(None);
+        }
+        let stream = futures_util::stream::iter(first).chain(ReceiverStream::new(queue));
+        let opened = client.stream(stream, |channel, request| async move {
+            WatchClient::new(channel).watch(request).await
+        });
+        let (answers, chosen) = opened.await?;
+        let (patience, heard) = (client.request(), Instant::now());
+        Ok(Some(Conversation {
+            keys,
+            waits,
+            chosen,
+            answers,
+            requests,
+            patience,
+            watches,
+            heard,
+            served: false,
+        }))
+    }
+
+    /// Ends well when nobody waits any more.
+    async fn run(&mut self) -> Result<(), Failure> {
+        let mut tick = interval(ASK);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let waits = self.waits;
+            tokio::select! {
+                answer = self.answers.message() => match answer {
+                    Ok(Some(answer)) => self.take(answer)?,
+                    // A clean end means no more than a broken one.
+                    Ok(None) => return Err(ended("the server ended the stream")),
+                    Err(status) => return Err(Failure::of(status, Kind::Read)),
+                },
+                () = waits.wanted.notified() => self.ask_for_watches().await?,
+                _ = tick.tick() => {
+                    if self.heard.elapsed() > 2 * ASK + self.patience {
+                        return Err(Failure::late(Kind::Read, self.heard.elapsed()));
+                    }
+                    self.drop_watches().await?;
+                    if self.waits.is_empty() {
+                        return Ok(());
+                    }
+                    self.send(progress()).await?;
+                }
+            }
+        }
+    }
+
+    async fn ask_for_watches(&mut self) -> Result<(), Failure> {
+        let requests: Vec<WatchRequest> = self.watches.create(self.keys, self.waits).collect();
+        for request in requests {
+            self.send(request).await?;
+        }
+        Ok(())
+    }
+
+    async fn drop_watches(&mut self) -> Result<(), Failure> {
+        for key in self.waits.expired() {
+            if let Some(watch_id) = self.watches.ids.remove(&key) {
+                self.watches.keys.remove(&watch_id);
+                let cancel = WatchCancelRequest { watch_id };
+                self.send(request(RequestUnion::CancelRequest(cancel))).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn send(&self, request: WatchRequest) -> Result<(), Failure> {
+        match timeout(self.patience, self.requests.send(request)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) => Err(ended("the server ended the stream")),
+            Err(_) => Err(Failure::late(Kind::Read, self.patience)),
+        }
+    }
+
+    fn take(&mut self, answer: WatchResponse) -> Result<(), Failure> {
+        self.heard = Instant::now();
+        let Some(key) = self.watches.keys.get(&answer.watch_id).cloned() else {
+            // An answer to a question, or about a watch that was given up.
+            return if answer.canceled && answer.created {
+                Err(ended(&format!("a watch was refused: {}", answer.cancel_reason)))
+            } else {
+                Ok(())
+            };
+        };
+        if answer.canceled {
+            self.watches.keys.remove(&answer.watch_id);
+            self.watches.ids.remove(&key);
+            self.waits.ended(&key);
+            // What came after that revision is forgotten: the caller has to look. Any other reason is ours.
+            return if answer.compact_revision > 0 {
+                Ok(())
+            } else {
+                Err(ended(&format!("a watch was cancelled: {}", answer.cancel_reason)))
+            };
+        }
+        if answer.created {
+            self.served = true;
+            self.waits.begun(&key, at(answer.header.as_ref()));
+        }
+        for event in answer.events {
+            let absent = event.r#type() == EventType::Delete;
+            if let Some(found) = event.kv {
+                self.waits.event(&key, Known { revision: found.mod_revision, absent });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn ended(why: &str) -> Failure {
+    Failure::of(Status::unavailable(why), Kind::Read)
+}
+
+fn progress() -> WatchRequest {
+    request(RequestUnion::ProgressRequest(WatchProgressRequest {}))
+}
+
+fn request(union: RequestUnion) -> WatchRequest {
+    WatchRequest { request_union: Some(union) }
+}

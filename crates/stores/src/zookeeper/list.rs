@@ -1,0 +1,101 @@
+//! The documents under a prefix: a walk over levels, each level's questions sent at once.
+
+use std::collections::BTreeSet;
+
+use futures_util::future::join_all;
+use tenure::{Key, MAX_KEY_SEGMENTS, Page};
+use zookeeper_client::{Client, Error};
+
+use super::found;
+use super::paths::{Named, Paths, name};
+
+/// A page of documents.
+pub(super) async fn page(
+    client: &Client,
+    paths: &Paths,
+    prefix: &Key,
+    after: Option<&Key>,
+    limit: usize,
+) -> Result<Page, Error> {
+    let mut keys = keys(client, paths, prefix, after).await?.into_iter();
+    let mut page = Page::default();
+    // A document may be deleted between the walk and its reading: then the next ones take its place.
+    loop {
+        let some: Vec<Key> = keys.by_ref().take(limit - page.documents.len()).collect();
+        if some.is_empty() {
+            break;
+        }
+        let reads: Vec<_> = some.iter().map(|key| client.get_data(&paths.document(key))).collect();
+        for (key, read) in some.into_iter().zip(join_all(reads).await) {
+            if let Some(document) = found(read)? {
+                page.documents.push((key, document));
+            }
+        }
+    }
+    if keys.next().is_some() {
+        page.next = page.documents.last().map(|(key, _)| key.clone());
+    }
+    Ok(page)
+}
+
+/// The keys of all documents strictly below `prefix` and after `after`.
+async fn keys(
+    client: &Client,
+    paths: &Paths,
+    prefix: &Key,
+    after: Option<&Key>,
+) -> Result<BTreeSet<Key>, Error> {
+    let mut keys = BTreeSet::new();
+    let mut levels = vec![prefix.clone()];
+    for _ in 0..MAX_KEY_SEGMENTS {
+        if levels.is_empty() {
+            break;
+        }
+        let nodes: Vec<String> = levels.iter().map(|level| paths.level(level)).collect();
+        let asked: Vec<_> = nodes.iter().map(|node| client.list_children(node)).collect();
+        let mut below = Vec::new();
+        for (level, children) in levels.iter().zip(join_all(asked).await) {
+            let children = match children {
+                Ok(children) => children,
+                Err(Error::NoNode) => continue,
+                Err(error) => return Err(error),
+            };
+            for child in children.iter().filter_map(|child| name(child)) {
+                match child {
+                    Named::Document(segment) => keys.extend(level.child(&segment).ok()),
+                    Named::Level(segment) => below.extend(level.child(&segment).ok()),
+                }
+            }
+        }
+        below.retain(|level| may_hold(level, after));
+        levels = below;
+    }
+    keys.retain(|key| after.is_none_or(|after| key > after));
+    Ok(keys)
+}
+
+/// Whether anything below this level can come after that key.
+fn may_hold(level: &Key, after: Option<&Key>) -> bool {
+    // What is below `a` is all before `a0`: `0` follows the slash.
+    after.is_none_or(|after| format!("{level}0").as_str() > after.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_that_lie_behind_are_left_out() {
+        let key = |text| Key::parse(text).expect("a good key");
+        for (level, after, may) in [
+            ("a", "a", true),
+            ("a", "a/b", true),
+            ("a", "a-b", true),
+            ("a", "a0", false),
+            ("a", "b", false),
+            ("b", "a/z", true),
+        ] {
+            assert_eq!(may_hold(&key(level), Some(&key(after))), may, "{level} {after}");
+        }
+    }
+}

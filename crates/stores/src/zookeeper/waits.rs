@@ -1,0 +1,189 @@
+//! Who waits for which document to change: one watch for all who wait on the same.
+
+use std::collections::HashMap;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tenure::{Key, Version};
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, timeout};
+use zookeeper_client::{Error, OneshotWatcher};
+
+use super::keeper::Connection;
+use super::link::Link;
+use super::record;
+
+/// A watch is kept for so long after the last wait: whoever waits mostly waits again.
+const LINGER: Duration = Duration::from_secs(20);
+/// The fewest watches among which unused ones are looked for.
+const FEW: usize = 64;
+
+/// The waits of a store.
+#[derive(Debug, Default)]
+pub(super) struct Waits {
+    watches: Mutex<Watches>,
+}
+
+#[derive(Debug, Default)]
+struct Watches {
+    by_key: HashMap<Key, Arc<Watch>>,
+    /// Unused ones are looked for when there are so many.
+    crowd: usize,
+}
+
+/// One watch on a server, from its beginning to the first event.
+#[derive(Debug)]
+struct Watch {
+    state: Mutex<State>,
+    changed: Notify,
+    /// Ended with the watch.
+    task: Mutex<Option<AbortHandle>>,
+    used: Mutex<Instant>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum State {
+    /// The server was not asked yet, or has not answered.
+    Beginning,
+    /// It will tell when the document is no longer so.
+    Watching(Option<Version>),
+    /// It has told, or cannot any more.
+    Over,
+}
+
+impl Waits {
+    /// Waits until the document may no longer be as it was seen.
+    pub(super) async fn changed(
+        &self,
+        connection: &Arc<Connection>,
+        key: &Key,
+        path: String,
+        seen: Option<&Version>,
+        request: Duration,
+    ) {
+        let watch = self.join(connection, key, path, seen, request);
+        loop {
+            let mut changed = pin!(watch.changed.notified());
+            // From here on no notification is missed, also before the first poll.
+            changed.as_mut().enable();
+            match watch.state() {
+                State::Beginning => {}
+                State::Watching(version) if version.as_ref() == seen => {}
+                State::Watching(_) | State::Over => return,
+            }
+            changed.await;
+            watch.touch();
+        }
+    }
+
+    fn join(
+        &self,
+        connection: &Arc<Connection>,
+        key: &Key,
+        path: String,
+        seen: Option<&Version>,
+        request: Duration,
+    ) -> Arc<Watch> {
+        let mut watches = lock(&self.watches);
+        if let Some(watch) = watches.by_key.get(key) {
+            let usable = match watch.state() {
+                State::Beginning => true,
+                State::Watching(version) => version.as_ref() == seen,
+                State::Over => false,
+            };
+            if usable {
+                watch.touch();
+                return watch.clone();
+            }
+        }
+        if watches.by_key.len() >= watches.crowd.max(FEW) {
+            watches.by_key.retain(|_, watch| Arc::strong_count(watch) > 1 || watch.is_fresh());
+            watches.crowd = watches.by_key.len() * 2;
+        }
+        let watch = Watch::begin(connection.clone(), path, request);
+        watches.by_key.insert(key.clone(), watch.clone());
+        watch
+    }
+}
+
+impl Watch {
+    fn begin(connection: Arc<Connection>, path: String, request: Duration) -> Arc<Watch> {
+        let watch = Arc::new(Watch {
+            state: Mutex::new(State::Beginning),
+            changed: Notify::new(),
+            task: Mutex::default(),
+            used: Mutex::new(Instant::now()),
+        });
+        // Weak, so that the watch ends when nobody needs it.
+        let told = Arc::downgrade(&watch);
+        let tell = move |state| {
+            if let Some(watch) = told.upgrade() {
+                *lock(&watch.state) = state;
+                watch.changed.notify_waiters();
+            }
+        };
+        let task = tokio::spawn(async move {
+            let link = connection.link().await;
+            match timeout(request, ask(&link, &path)).await {
+                Ok(Ok((version, event))) => {
+                    tell(State::Watching(version));
+                    // In this order: the client panics when it is asked for events after its end.
+                    tokio::select! {
+                        biased;
+                        () = link.ended() => {}
+                        _ = event.changed() => {}
+                    }
+                }
+                Ok(Err(error)) => tracing::debug!(%error, "zookeeper: a watch failed"),
+                Err(_) => link.end(),
+            }
+            tell(State::Over);
+        });
+        *lock(&watch.task) = Some(task.abort_handle());
+        watch
+    }
+
+    fn state(&self) -> State {
+        lock(&self.state).clone()
+    }
+
+    fn touch(&self) {
+        *lock(&self.used) = Instant::now();
+    }
+
+    fn is_fresh(&self) -> bool {
+        self.state() != State::Over && lock(&self.used).elapsed() < LINGER
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if let Some(task) = lock(&self.task).take() {
+            task.abort();
+        }
+    }
+}
+
+/// Reads the document and leaves a watch on it; on its creation where there is none.
+async fn ask(link: &Link, path: &str) -> Result<(Option<Version>, OneshotWatcher), Error> {
+    loop {
+        match link.client.get_and_watch_data(path).await {
+            Ok((data, stat, event)) => {
+                return Ok((Some(record::document(data, &stat).version), event));
+            }
+            Err(Error::NoNode) => {}
+            Err(error) => return Err(error),
+        }
+        // Created in between: read it after all.
+        if let (None, event) = link.client.check_and_watch_stat(path).await? {
+            return Ok((None, event));
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Every change is a single assignment: a panic leaves nothing half done.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

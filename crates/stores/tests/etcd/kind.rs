@@ -1,0 +1,44 @@
+//! How etcd is started for these tests.
+
+use std::net::SocketAddr;
+use std::ops::Deref;
+use std::sync::OnceLock;
+
+use tenure_harness::{Cluster, Etcd, Failure, Framing, Skipped, Version, etcd};
+
+use crate::faults::Servers;
+use crate::support::{Shared, keep};
+
+pub(crate) struct Kind(Etcd);
+
+impl Deref for Kind {
+    type Target = Cluster;
+
+    fn deref(&self) -> &Cluster {
+        &self.0
+    }
+}
+
+impl Servers for Kind {
+    const FRAMING: Framing = Framing::Http2;
+
+    async fn start(count: usize, version: Version) -> Result<Kind, Failure> {
+        let options = etcd::Options { version, ..etcd::Options::default() };
+        Ok(Kind(Etcd::cluster(count, options).await?))
+    }
+
+    fn url(addresses: &[SocketAddr], prefix: &str) -> String {
+        let hosts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+        format!("etcd://{}/{prefix}", hosts.join(","))
+    }
+}
+
+pub(crate) fn single() -> &'static Result<Shared, Skipped> {
+    static SERVER: OnceLock<Result<Shared, Skipped>> = OnceLock::new();
+    SERVER.get_or_init(|| keep::<Kind>("etcd, one server", 1))
+}
+
+pub(crate) fn three() -> &'static Result<Shared, Skipped> {
+    static SERVERS: OnceLock<Result<Shared, Skipped>> = OnceLock::new();
+    SERVERS.get_or_init(|| keep::<Kind>("etcd, three servers", 3))
+}

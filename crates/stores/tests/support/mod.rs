@@ -1,0 +1,96 @@
+//! Servers that the cases of the suite share.
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use tenure::{Backend, Timing};
+use tenure_conformance::suite::Subject;
+use tenure_harness::{Failure, Skipped, Version};
+use tenure_stores::OpenOptions;
+
+use crate::faults::Servers;
+
+/// Servers that live as long as the test program, and the URL that leads to them.
+pub(crate) struct Shared {
+    name: &'static str,
+    url: String,
+}
+
+/// Starts servers on a thread that keeps them until the program ends; none where they cannot be had.
+pub(crate) fn keep<S: Servers + 'static>(
+    name: &'static str,
+    count: usize,
+) -> Result<Shared, Skipped> {
+    let (tell, told) = mpsc::channel();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime can be started");
+        match runtime.block_on(S::start(count, Version::Newest)) {
+            Ok(servers) => {
+                let url = S::url(&servers.addresses(), "suite");
+                let _ = tell.send(Ok(Shared { name, url }));
+                // Never dropped: the kernel ends them with this program, and their logs stay until then.
+                loop {
+                    std::thread::park();
+                }
+            }
+            Err(failure) => {
+                let _ = tell.send(Err(failure));
+            }
+        }
+    });
+    match told.recv().expect("the thread answers") {
+        Ok(shared) => Ok(shared),
+        Err(Failure::Skipped(skipped)) => Err(skipped),
+        Err(failure) => panic!("{failure}"),
+    }
+}
+
+#[async_trait::async_trait]
+impl Subject for &'static Shared {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    async fn open(&self) -> Backend {
+        // Many cases run at once on few cores: none of them is about slow answers.
+        open(&self.url, Duration::from_secs(10)).await
+    }
+
+    fn timing(&self) -> Timing {
+        Timing::new(Duration::from_secs(2)).expect("two seconds leave room for every part")
+    }
+}
+
+/// Makes the suite's cases tests on shared servers.
+macro_rules! suite {
+    ($servers:expr) => {
+        tenure_conformance::conformance!(match $servers {
+            Ok(shared) => shared,
+            Err(skipped) => {
+                tenure_harness::available::<()>(Err(skipped.clone().into()));
+                return;
+            }
+        });
+    };
+}
+pub(crate) use suite;
+
+/// A handle as a program of its own would have it.
+pub(crate) async fn open(url: &str, request: Duration) -> Backend {
+    let options = OpenOptions::default().with_request(request);
+    match tenure_stores::open(url, &options).await {
+        Ok(opened) => opened.backend,
+        Err(error) => panic!("{url} does not open: {}", chain(&error)),
+    }
+}
+
+/// An error with its causes.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    std::iter::successors(Some(error), |error| error.source())
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(": ")
+}

@@ -1,0 +1,37 @@
+//! ZooKeeper: the whole suite on one server and on three, and what happens when servers fail.
+//!
+//! Needs the servers that `scripts/servers` installs; without them every test says what it skipped.
+#![cfg(feature = "zookeeper")]
+
+#[path = "support/mod.rs"]
+mod support;
+
+#[path = "support/faults.rs"]
+mod faults;
+
+#[path = "zookeeper/kind.rs"]
+mod kind;
+
+#[path = "zookeeper/secured.rs"]
+mod secured;
+
+mod single {
+    use super::*;
+    support::suite!(kind::single());
+}
+
+mod three {
+    use super::*;
+    support::suite!(kind::three());
+}
+
+mod failing {
+    use super::*;
+    faults::failures!(kind::Kind);
+}
+
+/// What a long-lived Debian has: enough to see that it works.
+mod debian {
+    use super::*;
+    faults::smoke!(kind::Kind);
+}

@@ -1,0 +1,47 @@
+//! How ZooKeeper is started for these tests.
+
+use std::net::SocketAddr;
+use std::ops::Deref;
+use std::sync::OnceLock;
+
+use tenure_harness::{Cluster, Failure, Framing, Skipped, Version, Zookeeper, zookeeper};
+
+use crate::faults::Servers;
+use crate::support::{Shared, keep};
+
+pub(crate) struct Kind(Zookeeper);
+
+impl Deref for Kind {
+    type Target = Cluster;
+
+    fn deref(&self) -> &Cluster {
+        &self.0
+    }
+}
+
+impl Servers for Kind {
+    const FRAMING: Framing = Framing::Zookeeper;
+
+    async fn start(count: usize, version: Version) -> Result<Kind, Failure> {
+        let options = zookeeper::Options { version, ..zookeeper::Options::default() };
+        Ok(Kind(match count {
+            1 => Zookeeper::single(options).await?,
+            more => Zookeeper::ensemble(more, options).await?,
+        }))
+    }
+
+    fn url(addresses: &[SocketAddr], prefix: &str) -> String {
+        let hosts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+        format!("zookeeper://{}/{prefix}", hosts.join(","))
+    }
+}
+
+pub(crate) fn single() -> &'static Result<Shared, Skipped> {
+    static SERVER: OnceLock<Result<Shared, Skipped>> = OnceLock::new();
+    SERVER.get_or_init(|| keep::<Kind>("zookeeper, one server", 1))
+}
+
+pub(crate) fn three() -> &'static Result<Shared, Skipped> {
+    static SERVERS: OnceLock<Result<Shared, Skipped>> = OnceLock::new();
+    SERVERS.get_or_init(|| keep::<Kind>("zookeeper, three servers", 3))
+}
