@@ -147,7 +147,7 @@ impl Registry {
             });
         }
         match root.state {
-            RootState::Open => Line::Open { generation: root.generation, places },
+            RootState::Open => Line::Open { generation: root.generation, places, unclean: None },
             RootState::Ended => {
                 places.retain(|place| place.ticket.is_some());
                 Line::Ended { generation: root.generation, places }

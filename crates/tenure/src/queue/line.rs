@@ -53,6 +53,10 @@ pub enum Line {
         generation: u64,
         /// Those in line, lowest first. Some that nobody asked about may be left out.
         places: Vec<Place>,
+        /// The newest tenure that began and was not left cleanly; kept only in elections with a lock delay.
+        ///
+        /// It may still stand in line, as its leader.
+        unclean: Option<u64>,
     },
     /// The election has ended. Entries may still stand; each is its owner's to delete.
     Ended {

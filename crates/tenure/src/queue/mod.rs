@@ -112,17 +112,34 @@ pub trait SessionQueue: fmt::Debug + Send + Sync + 'static {
     /// Cancel safe.
     async fn ended(&self, election: &Key, generation: u64);
 
-    /// Deletes an entry of this process, and only that very one: same name *and* same token.
+    /// Records that the tenure of this entry begins, before it is announced: until it is left cleanly, lines
+    /// show it as `unclean` of [`Line::Open`]. Asked for only in elections with a lock delay.
     ///
     /// # Cancel safety
     /// Not cancel safe.
-    async fn leave(&self, entry: &Entry) -> Result<Left, StoreError>;
+    async fn begin(&self, entry: &Entry) -> Result<(), StoreError>;
+
+    /// Deletes an entry of this process, and only that very one: same name *and* same token.
+    ///
+    /// `clean` after [`SessionQueue::begin`] takes the record of that tenure back in the same transaction: its
+    /// work has ended, and the next in line need not wait.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe.
+    async fn leave(&self, entry: &Entry, clean: bool) -> Result<Left, StoreError>;
 
     /// Publishes another value at an entry of this process.
     ///
     /// # Cancel safety
     /// Not cancel safe.
     async fn publish(&self, entry: &Entry, value: &Bytes) -> Result<(), StoreError>;
+
+    /// Makes the election if it is missing, and the next generation of one that has ended; one that is open
+    /// stays as it is. Says which generation there is now.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: dropping the future leaves open whether it was made.
+    async fn create(&self, election: &Key) -> Result<u64, StoreError>;
 
     /// Ends this generation of the election; a later one, or an election that is missing, stays as it is.
     ///
@@ -131,6 +148,27 @@ pub trait SessionQueue: fmt::Debug + Send + Sync + 'static {
     /// # Cancel safety
     /// Not cancel safe.
     async fn end(&self, election: &Key, generation: u64) -> Result<(), StoreError>;
+
+    /// Removes an election that has ended once nobody stands in it; says whether nothing is left of it.
+    ///
+    /// `false` while the line is not empty, or the election is open: ask again when [`SessionQueue::moved`].
+    ///
+    /// # Cancel safety
+    /// Not cancel safe.
+    async fn remove(&self, election: &Key) -> Result<bool, StoreError>;
+
+    /// The whole line with everyone who stands in it, for people and observers.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    async fn look(&self, election: &Key) -> Result<Line, StoreError>;
+
+    /// Resolves when what [`SessionQueue::look`] shows may be another first than `first`, another state of the
+    /// election, or another value of the first. A hint; may wake too often, or never.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    async fn moved(&self, election: &Key, first: Option<&Entry>);
 
     /// What is known of the session.
     fn session(&self) -> watch::Receiver<Session>;

@@ -45,7 +45,7 @@ impl Machine {
         out: &mut Vec<Output>,
     ) {
         match line {
-            Line::Open { generation, places } => match self.age(generation) {
+            Line::Open { generation, places, unclean: _ } => match self.age(generation) {
                 Age::Same => self.take_places(now, &places, freshness, out),
                 Age::Newer => {
                     self.collect(&places, freshness);

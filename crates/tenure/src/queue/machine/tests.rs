@@ -20,7 +20,7 @@ fn place(token: u64) -> Place {
 }
 
 fn open(tokens: &[u64]) -> Line {
-    Line::Open { generation: 1, places: tokens.iter().copied().map(place).collect() }
+    Line::Open { generation: 1, places: tokens.iter().copied().map(place).collect(), unclean: None }
 }
 
 fn session(number: u64, connection: u64, proven: u64) -> Session {
@@ -213,7 +213,7 @@ fn a_join_whose_answer_was_lost_is_found_by_its_ticket_and_an_older_entry_is_del
         Place { ticket: Some(earlier), ..place(4) },
         Place { ticket: Some(ticket.clone()), ..place(5) },
     ];
-    let line = Line::Open { generation: 1, places };
+    let line = Line::Open { generation: 1, places, unclean: None };
     let out = machine.step(at(2_010), Input::Line(ask(&read), Ok(line)));
     assert!(matches!(&out[..], [Output::Leave { entry, .. }] if entry.token == 4), "{out:?}");
     assert_eq!(machine.watching(), [Some(&entry(5)), Some(&entry(4))]);
@@ -298,7 +298,7 @@ fn another_generation_is_an_end_and_an_older_one_is_an_old_read() {
     let older = Line::Ended { generation: 0, places: Vec::new() };
     assert_eq!(machine.step(at(30), Input::Line(ask(&look), Ok(older))), []);
     let look = machine.step(at(2_000), Input::Tick);
-    let newer = Line::Open { generation: 2, places: vec![place(4), place(5)] };
+    let newer = Line::Open { generation: 2, places: vec![place(4), place(5)], unclean: None };
     let leave = machine.step(at(2_010), Input::Line(ask(&look), Ok(newer)));
     assert!(matches!(leave[..], [Output::Leave { .. }]), "{leave:?}");
     let out = machine.step(at(2_020), Input::Left(ask(&leave), Ok(Left::Deleted)));
