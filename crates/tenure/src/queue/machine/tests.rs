@@ -439,13 +439,15 @@ fn an_entry_is_left_cleanly_only_if_its_work_ended_while_its_session_was_proven(
 }
 
 #[test]
-fn a_candidacy_does_not_wait_after_its_own_tenure() {
+fn a_candidacy_waits_after_its_own_tenure_too_or_its_next_mark_would_hide_that_one() {
     let (mut machine, begin) = next_after(None);
     let _ = machine.step(at(40), Input::Begun(ask(&begin), Ok(())));
     let _ = machine.step(at(100), Input::Gone(entry(5), Gone::Deleted));
     let join = machine.step(at(200), Input::WorkEnded);
     let answer = Joined { session: 1, entry: Some(entry(9)), line: marked(&[9], Some(5)) };
     let look = machine.step(at(210), Input::Joined(ask(&join), Ok(answer)));
-    let begin = machine.step(at(220), Input::Line(ask(&look), Ok(marked(&[9], Some(5)))));
+    let out = machine.step(at(220), Input::Line(ask(&look), Ok(marked(&[9], Some(5)))));
+    assert_eq!(out, []);
+    let begin = machine.step(at(3_220), Input::Tick);
     assert!(matches!(&begin[..], [Output::Begin { entry, .. }] if entry.token == 9), "{begin:?}");
 }
