@@ -4,7 +4,9 @@
 //! the clock that waited. A candidate that succeeds itself need not wait: it knows that its work ended.
 //!
 //! On a queue a tenure also ends cleanly if its work ends while its window lasts, however it was lost: its entry
-//! stood until then, and is left with the word that the work has ended.
+//! stood until then, and is left with the word that the work has ended. And there a candidate waits before it
+//! records that its tenure begins. If it leaves without having led, whoever follows need not wait again: the delay
+//! has passed, though by the clock of the one who waited.
 
 use std::time::Duration;
 
@@ -47,14 +49,34 @@ impl LockDelay {
         self.newest = None;
     }
 
+    /// A candidate's record that its tenure begins has reached the queue's store.
+    ///
+    /// # Errors
+    /// The delay had not passed.
+    pub fn begun(&mut self, at: Instant, who: Who, token: u64) -> Result<(), Breach> {
+        let Some(last) = self.newest.filter(|last| last.token != token) else { return Ok(()) };
+        if !self.vandalised {
+            self.follow(at, who, last)?;
+        }
+        self.newest = None;
+        Ok(())
+    }
+
     fn of(&mut self, who: Who) -> Option<&mut Tenure> {
         self.newest.as_mut().filter(|tenure| tenure.who == who && tenure.ended.is_none())
     }
 
     fn succeed(&self, at: Instant, who: Who) -> Result<(), Breach> {
-        let Some(last) = self.newest.filter(|last| last.who != who && !last.clean) else {
+        match self.newest.filter(|last| last.who != who) {
+            Some(last) => self.follow(at, who, last),
+            None => Ok(()),
+        }
+    }
+
+    fn follow(&self, at: Instant, who: Who, last: Tenure) -> Result<(), Breach> {
+        if last.clean {
             return Ok(());
-        };
+        }
         let recorded = self.in_force.iter().rev().find(|(token, _)| *token == last.token);
         let delay = self.queue.or(recorded.map(|(_, delay)| *delay));
         let rate = self.rates.iter().rev().find(|(whose, _)| *whose == who);

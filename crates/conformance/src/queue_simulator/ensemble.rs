@@ -205,7 +205,7 @@ impl World {
                     possible.then(|| self.registry.enter(*who, node, session, ticket, holder));
                 Answer::Joined(Joined { session: 0, entry, line: Line::Missing })
             }
-            Request::Begin(entry) => Answer::Begun(self.registry.begin(entry.token)),
+            Request::Begin(entry) => Answer::Begun(self.begin_tenure(entry.token)),
             Request::Leave { entry, clean } => match self.registry.delete(entry.token, *clean) {
                 true => Answer::Left(Left::Deleted),
                 false => Answer::Left(Left::Absent),
@@ -218,6 +218,17 @@ impl World {
                 Answer::Ended
             }
         }
+    }
+
+    fn begin_tenure(&mut self, token: u64) -> bool {
+        let begun = self.registry.begin(token);
+        if let Some(item) = self.registry.find(token).filter(|_| begun) {
+            let (at, who) = (self.now, item.who);
+            if let Err(breach) = self.judge.lock_delay.begun(at, who, token) {
+                self.breaks(breach.promise, breach.how);
+            }
+        }
+        begun
     }
 
     pub(super) fn end_election(&mut self) {
