@@ -95,6 +95,11 @@ pub enum What<'a> {
         /// Whether it frees or ends what the candidate holds.
         gives_up: bool,
     },
+    /// A candidate asked for its entry in line to be deleted.
+    Leaves {
+        /// Who.
+        who: Who,
+    },
     /// The store's lasting record changed.
     Committed {
         /// Who wrote it, if a candidate did.

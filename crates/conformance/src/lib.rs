@@ -3,6 +3,7 @@
 //! - [`suite`]: the cases every store passes; [`conformance!`] makes them tests of yours.
 //! - [`simulator`]: worlds full of faults, one per seed, around the machine that ships.
 //! - [`driven`]: the same through the driver, from `campaign` down to the store's trait.
+//! - [`queue_simulator`]: the same for the queue: sessions, servers and the line they keep.
 //! - `model` (with the feature of that name): all short histories of the same machine, one by one.
 //! - [`history`]: what such a world looks like from outside.
 //! - [`checkers`]: one promise each, watching a history.
@@ -15,6 +16,7 @@ pub mod fuzz;
 pub mod history;
 #[cfg(feature = "model")]
 pub mod model;
+pub mod queue_simulator;
 pub mod rng;
 pub mod simulator;
 pub mod suite;

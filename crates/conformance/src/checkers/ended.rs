@@ -95,7 +95,8 @@ impl Check for EndedIsTerminal {
             | What::Paused { .. }
             | What::Crashed { .. }
             | What::Learned { .. }
-            | What::Sent { .. } => Ok(()),
+            | What::Sent { .. }
+            | What::Leaves { .. } => Ok(()),
         };
         match verdict {
             Err(how) if !self.vandalised => Err(Breach::new(Promise::EndedIsTerminal, how)),

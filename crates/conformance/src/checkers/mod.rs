@@ -35,6 +35,14 @@ pub enum Promise {
     LockDelay,
     /// L2: once faults stop, somebody leads within the bound.
     Recovery,
+    /// L4: on a queue, first come, first led.
+    Fairness,
+    /// On a queue, the server keeps a session for as long as its owner believes.
+    Window,
+    /// On a queue, no entry is left behind by a candidacy that is over.
+    NoGhost,
+    /// On a queue, nobody is woken but the one who left and the next.
+    NoHerd,
     /// A machine neither spins nor sleeps for ever.
     Wakefulness,
 }

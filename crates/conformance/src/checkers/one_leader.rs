@@ -12,7 +12,7 @@ pub struct OneLeader {
 }
 
 impl OneLeader {
-    pub(super) fn leader(&self, at: Instant) -> Option<Who> {
+    pub(crate) fn leader(&self, at: Instant) -> Option<Who> {
         self.believers.iter().find(|(_, _, until)| *until > at).map(|(who, _, _)| *who)
     }
 
@@ -54,6 +54,7 @@ impl Check for OneLeader {
             | What::Paused { .. }
             | What::Learned { .. }
             | What::Sent { .. }
+            | What::Leaves { .. }
             | What::Committed { .. }
             | What::Over { .. } => {}
         }

@@ -56,7 +56,8 @@ impl Check for TruthfulOutcome {
             | What::Paused { .. }
             | What::Crashed { .. }
             | What::Learned { .. }
-            | What::Sent { .. } => {}
+            | What::Sent { .. }
+            | What::Leaves { .. } => {}
         }
         Ok(())
     }

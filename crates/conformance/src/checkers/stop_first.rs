@@ -95,7 +95,9 @@ impl Check for StopFirst {
                 }
             }
             What::Crashed { who } => self.tenures.retain(|tenure| tenure.who != who),
-            What::Sent { who, gives_up: true, .. } => self.gives_up(event.at, who)?,
+            What::Sent { who, gives_up: true, .. } | What::Leaves { who } => {
+                self.gives_up(event.at, who)?;
+            }
             What::Stood { .. }
             | What::GaveUp { .. }
             | What::Learned { .. }

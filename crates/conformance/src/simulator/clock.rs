@@ -7,11 +7,11 @@ use tenure::Moment;
 use crate::history::Instant;
 
 /// Rates are counted in millionths of real time.
-pub(super) const REAL_RATE: u64 = 1_000_000;
+pub(crate) const REAL_RATE: u64 = 1_000_000;
 
 /// The clocks of one machine.
 #[derive(Clone, Debug)]
-pub(super) struct LocalClock {
+pub(crate) struct LocalClock {
     rate: u64,
     /// Machines boot at different times.
     base: u64,
@@ -22,33 +22,33 @@ pub(super) struct LocalClock {
 }
 
 impl LocalClock {
-    pub(super) fn new(rate: u64, base: u64, wall: u64) -> LocalClock {
+    pub(crate) fn new(rate: u64, base: u64, wall: u64) -> LocalClock {
         LocalClock { rate, base, missed: 0, suspended: None, wall }
     }
 
-    pub(super) fn rate(&self) -> u64 {
+    pub(crate) fn rate(&self) -> u64 {
         self.rate
     }
 
-    pub(super) fn now(&self, real: Instant) -> Moment {
+    pub(crate) fn now(&self, real: Instant) -> Moment {
         let boot = self.local(real);
         let missed = self.missed + self.suspended.map_or(0, |since| boot - self.local(since));
         Moment { boot: Duration::from_nanos(boot), monotonic: Duration::from_nanos(boot - missed) }
     }
 
-    pub(super) fn wall(&self, real: Instant) -> u64 {
+    pub(crate) fn wall(&self, real: Instant) -> u64 {
         self.wall.wrapping_add(self.local(real) / 1_000_000) % (1 << 50)
     }
 
-    pub(super) fn set_wall(&mut self, wall: u64) {
+    pub(crate) fn set_wall(&mut self, wall: u64) {
         self.wall = wall;
     }
 
-    pub(super) fn suspend(&mut self, real: Instant) {
+    pub(crate) fn suspend(&mut self, real: Instant) {
         self.suspended.get_or_insert(real);
     }
 
-    pub(super) fn wake_up(&mut self, real: Instant) {
+    pub(crate) fn wake_up(&mut self, real: Instant) {
         if let Some(since) = self.suspended.take() {
             self.missed += self.local(real) - self.local(since);
         }
@@ -56,13 +56,13 @@ impl LocalClock {
 
     /// The first real moment at which `span` has passed on this clock since `moment`, by the longer of
     /// both clocks: that is the one that counts sleep, because the other only ever misses some.
-    pub(super) fn passed(&self, moment: Moment, span: Duration) -> Instant {
+    pub(crate) fn passed(&self, moment: Moment, span: Duration) -> Instant {
         let local = nanos(moment.boot) + nanos(span) - self.base;
         (local * REAL_RATE).div_ceil(self.rate)
     }
 
     /// How long this much of the local clock takes in real time, rounded up.
-    pub(super) fn real(&self, span: Duration) -> u64 {
+    pub(crate) fn real(&self, span: Duration) -> u64 {
         (nanos(span) * REAL_RATE).div_ceil(self.rate)
     }
 
@@ -72,6 +72,6 @@ impl LocalClock {
     }
 }
 
-pub(super) fn nanos(span: Duration) -> u64 {
+pub(crate) fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).expect("a simulation lasts minutes")
 }

@@ -4,7 +4,7 @@
 //! Nothing in here reads a clock, starts a thread or depends on the order of a hash map, so a seed
 //! replays byte for byte. After a phase of mischief all faults stop, and somebody must lead soon.
 
-mod clock;
+pub(crate) mod clock;
 mod healing;
 mod mischief;
 mod network;

@@ -49,6 +49,12 @@ pub struct Settings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ask(u64);
 
+impl Ask {
+    pub(crate) fn numbered(number: u64) -> Ask {
+        Ask(number)
+    }
+}
+
 /// What was found at the election's key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {

@@ -1,0 +1,512 @@
+//! The simulated backend: one session of one process, its connections, and what they prove.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use tenure::lease::machine::Ask;
+use tenure::queue::machine::Input;
+use tenure::queue::mutant::Mutant;
+use tenure::queue::window::{EtcdWindow, Kind, ZookeeperWindow};
+use tenure::queue::{Entry, Freshness, Gone, Life, Pace, Proof, Session};
+use tenure::{Fault, Moment};
+
+use super::Rare;
+use super::ensemble::{Answer, Errand, Greeting, Request};
+use super::swarm::Dialect;
+use super::world::{Happening, World};
+use crate::history::Who;
+
+/// A process's side of its session.
+#[derive(Clone, Debug)]
+pub(super) struct Client {
+    pub(super) connection: u64,
+    pub(super) server: usize,
+    state: State,
+    session: Option<usize>,
+    pub(super) number: u64,
+    zookeeper: ZookeeperWindow,
+    etcd: EtcdWindow,
+    pending: VecDeque<Pending>,
+    ids: u64,
+    seen: u64,
+    /// The newest transaction there was when this connection was made.
+    pub(super) connected_at: u64,
+    up_free: u64,
+    pub(super) down_free: u64,
+    /// Nothing more arrives on this connection.
+    pub(super) deaf: bool,
+    /// Nothing more leaves on this connection.
+    mute: bool,
+    /// What was told on this connection: to whom, about which token; 0 is the end.
+    pub(super) notified: Vec<(Who, u64)>,
+    pub(super) told: Session,
+    ttl: Duration,
+    mutant: Option<Mutant>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Down,
+    Connecting,
+    Connected,
+}
+
+#[derive(Clone, Debug)]
+struct Pending {
+    id: u64,
+    sent: Moment,
+    purpose: Purpose,
+}
+
+#[derive(Clone, Debug)]
+enum Purpose {
+    Heartbeat,
+    Machine {
+        who: Who,
+        ask: Ask,
+    },
+    /// Its caller was told that the outcome is unknown.
+    Forgotten,
+}
+
+/// What reaches a process.
+#[derive(Clone, Debug)]
+pub(super) enum Arrival {
+    Welcome { session: Option<usize> },
+    Answer { id: u64, answer: Answer, zxid: u64 },
+    Notified { who: Who, entry: Option<Entry> },
+    Fault { who: Who, input: Input },
+}
+
+impl Client {
+    pub(super) fn new(ttl: Duration, mutant: Option<Mutant>) -> Client {
+        Client {
+            connection: 0,
+            server: 0,
+            state: State::Down,
+            session: None,
+            number: 0,
+            zookeeper: ZookeeperWindow::new(ttl).broken(mutant),
+            etcd: EtcdWindow::new(ttl).broken(mutant),
+            pending: VecDeque::new(),
+            ids: 0,
+            seen: 0,
+            connected_at: 0,
+            up_free: 0,
+            down_free: 0,
+            deaf: false,
+            mute: false,
+            notified: Vec::new(),
+            told: Session { ttl, ..Session::none() },
+            ttl,
+            mutant,
+        }
+    }
+
+    /// The client of the same process after it has started again.
+    pub(super) fn reborn(&self) -> Client {
+        let (connection, number) = (self.connection + 1, self.number);
+        let told = Session { number, ..Session::none() };
+        Client { connection, number, told, ..Client::new(self.ttl, self.mutant) }
+    }
+
+    pub(super) fn session(&self) -> Option<usize> {
+        self.session
+    }
+
+    pub(super) fn is_connected(&self) -> bool {
+        self.state == State::Connected
+    }
+
+    fn proof(&self, dialect: Dialect) -> Option<Proof> {
+        match dialect {
+            Dialect::Zookeeper => self.zookeeper.proof(),
+            Dialect::Etcd => self.etcd.proof(),
+        }
+    }
+
+    fn life(&self, dialect: Dialect) -> Life {
+        let proof = self.session.and_then(|_| self.proof(dialect));
+        match self.state {
+            State::Connected => Life::Live { proof },
+            State::Down | State::Connecting => Life::Suspended { proof },
+        }
+    }
+
+    /// How long until this client must do something.
+    pub(super) fn wake(&self, now: Moment, dialect: Dialect, pace: Pace) -> Option<Duration> {
+        if !self.is_connected() {
+            return None;
+        }
+        let beat = self.until_beat(now, dialect, pace);
+        beat.into_iter().chain(self.until_overdue(now, dialect)).min()
+    }
+
+    fn until_beat(&self, now: Moment, dialect: Dialect, pace: Pace) -> Option<Duration> {
+        match dialect {
+            Dialect::Zookeeper => Some(self.zookeeper.until_heartbeat(now, pace)),
+            Dialect::Etcd => self.etcd.until_heartbeat(now),
+        }
+    }
+
+    fn until_overdue(&self, now: Moment, dialect: Dialect) -> Option<Duration> {
+        match dialect {
+            Dialect::Zookeeper if self.mutant == Some(Mutant::SilentConnectionCounts) => {
+                let oldest = self.pending.front()?;
+                Some((self.ttl).saturating_sub(now.at_most_since(oldest.sent)))
+            }
+            Dialect::Zookeeper => self.zookeeper.until_overdue(now),
+            Dialect::Etcd => {
+                let oldest = self.pending.front()?;
+                Some(self.etcd.request().saturating_sub(now.at_most_since(oldest.sent)))
+            }
+        }
+    }
+}
+
+/// Connections.
+impl World {
+    pub(super) fn connect(&mut self, node: usize, connection: u64) {
+        if self.nodes[node].client.connection != connection {
+            return;
+        }
+        if self.nodes[node].paused {
+            let again = self.ttl() / 50;
+            return self.schedule(again, Happening::Connect { node, connection });
+        }
+        let server = usize::try_from(self.rng.below(self.servers.len() as u64)).unwrap_or(0);
+        let now = self.nodes[node].clock.now(self.now);
+        let process = &mut self.nodes[node];
+        process.served.slots.clear();
+        let client = &mut process.client;
+        client.connection += 1;
+        client.server = server;
+        client.state = State::Connecting;
+        client.deaf = process.cut;
+        client.mute = process.cut;
+        client.notified.clear();
+        client.pending.clear();
+        if client.session.is_none() {
+            client.zookeeper = ZookeeperWindow::new(client.ttl).broken(client.mutant);
+            client.etcd = EtcdWindow::new(client.ttl).broken(client.mutant);
+        }
+        client.zookeeper.connecting(now);
+        let (connection, session, seen) = (client.connection, client.session, client.seen);
+        let greeting = Greeting { node, connection, session, seen };
+        if !process.cut {
+            let delay = self.delay(self.swarm.slow);
+            let client = &mut self.nodes[node].client;
+            let at = self.now + delay;
+            (client.up_free, client.down_free) = (at, at);
+            self.schedule(delay, Happening::Handshake { server, greeting });
+        }
+        let patience = self.ttl() / 5;
+        self.schedule(patience, Happening::GiveUp { node, connection, unless_connected: true });
+    }
+
+    pub(super) fn give_up(&mut self, node: usize, connection: u64, unless_connected: bool) {
+        let client = &self.nodes[node].client;
+        if client.connection != connection || unless_connected && client.is_connected() {
+            return;
+        }
+        if self.nodes[node].paused {
+            let again = self.ttl() / 50;
+            return self.schedule(again, Happening::GiveUp { node, connection, unless_connected });
+        }
+        self.disconnect(node);
+    }
+
+    pub(super) fn disconnect(&mut self, node: usize) {
+        let client = &mut self.nodes[node].client;
+        client.connection += 1;
+        client.state = State::Down;
+        client.pending.clear();
+        client.zookeeper.disconnected();
+        client.etcd.abandoned();
+        let connection = client.connection;
+        let mut after = self.rng.between(1000, self.ttl() / 20);
+        if let Some(lease) = self.nodes[node].lease
+            && !self.healed
+            && self.rng.permille(self.swarm.hiccup)
+        {
+            // Back when hardly anything is left.
+            let least = self.rng.between(self.ttl() / 40, self.ttl() / 10);
+            after = lease.until.saturating_sub(self.now).saturating_sub(least).max(1000);
+            self.schedule(after, Happening::Reconnect { node });
+        }
+        self.schedule(after, Happening::Connect { node, connection });
+        self.tell_session(node);
+    }
+
+    /// Tells every candidacy of this process what is known of the session, if that is news.
+    pub(super) fn tell_session(&mut self, node: usize) {
+        let client = &mut self.nodes[node].client;
+        let connection =
+            if client.is_connected() { client.connection } else { client.told.connection };
+        let life = client.life(self.swarm.dialect);
+        let session = Session { number: client.number, connection, ttl: client.ttl, life };
+        self.tell_this(node, session);
+    }
+
+    fn tell_this(&mut self, node: usize, session: Session) {
+        if self.nodes[node].client.told == session {
+            return;
+        }
+        self.nodes[node].client.told = session;
+        for who in self.nodes[node].whos() {
+            self.step(node, who, Input::Session(session));
+        }
+        self.set_timer(node);
+    }
+
+    /// The server says that the session is over.
+    fn session_over(&mut self, node: usize) {
+        let client = &mut self.nodes[node].client;
+        client.session = None;
+        client.seen = 0;
+        let over = Session { life: Life::Over, ..client.told };
+        // A value that is overtaken by the next is never seen.
+        if self.rng.permille(700) {
+            self.tell_this(node, over);
+        }
+        self.disconnect(node);
+    }
+}
+
+/// Requests and answers.
+impl World {
+    /// A heartbeat that is due leaves; a request that waited too long ends the connection.
+    pub(super) fn pulse(&mut self, node: usize) {
+        let dialect = self.swarm.dialect;
+        let process = &self.nodes[node];
+        let (client, now) = (&process.client, process.clock.now(self.now));
+        if !client.is_connected() {
+            return;
+        }
+        if client.until_overdue(now, dialect).is_some_and(|left| left.is_zero()) {
+            return self.disconnect(node);
+        }
+        if client.until_beat(now, dialect, process.pace()) != Some(Duration::ZERO) {
+            return;
+        }
+        let request = match dialect {
+            Dialect::Zookeeper => match client.zookeeper.beat(now, process.pace()) {
+                Kind::Read => Request::Beat,
+                Kind::Sync => Request::Sync,
+                Kind::Write => Request::Touch,
+            },
+            Dialect::Etcd => {
+                self.nodes[node].client.etcd.keep_alive_sent(now);
+                Request::KeepAlive
+            }
+        };
+        self.send(node, request, Purpose::Heartbeat, 0);
+    }
+
+    fn send(&mut self, node: usize, request: Request, purpose: Purpose, late: u64) {
+        let process = &mut self.nodes[node];
+        let now = process.clock.now(self.now);
+        let Some(session) = process.client.session else { return };
+        let client = &mut process.client;
+        client.ids += 1;
+        let id = client.ids;
+        client.pending.push_back(Pending { id, sent: now, purpose });
+        let kind = match &request {
+            Request::Beat | Request::Line(Freshness::Session) => Kind::Read,
+            Request::Sync => Kind::Sync,
+            Request::KeepAlive
+            | Request::Get
+            | Request::Touch
+            | Request::Join { .. }
+            | Request::Line(_)
+            | Request::Begin(_)
+            | Request::Leave { .. }
+            | Request::End(_) => Kind::Write,
+        };
+        client.zookeeper.sent(now, kind);
+        client.mute |= process.cut;
+        if !self.healed && self.rng.permille(self.swarm.break_up) {
+            self.nodes[node].client.mute = true;
+        }
+        if self.nodes[node].client.mute {
+            return;
+        }
+        let delay = self.delay(self.swarm.slow);
+        let client = &mut self.nodes[node].client;
+        let at = (self.now + delay).max(client.up_free);
+        client.up_free = at;
+        let (server, connection) = (client.server, client.connection);
+        let errand = Errand { node, connection, session, id, request };
+        self.schedule(at + late - self.now, Happening::AtServer { server, errand });
+    }
+
+    /// A machine's request. On etcd it may be reported as unknown although the connection lives.
+    pub(super) fn request(&mut self, node: usize, who: Who, ask: Ask, request: Request) {
+        if !self.nodes[node].client.is_connected() {
+            return;
+        }
+        let doubtful = self.swarm.dialect == Dialect::Etcd && !self.healed;
+        if doubtful && self.rng.permille(self.swarm.indeterminate) {
+            let fault =
+                if self.rng.permille(300) { Fault::Unavailable } else { Fault::Indeterminate };
+            let input = match &request {
+                Request::Join { .. } => Input::Joined(ask, Err(fault)),
+                Request::Begin(_) => Input::Begun(ask, Err(fault)),
+                Request::Leave { .. } => Input::Left(ask, Err(fault)),
+                Request::End(_) => Input::Ended(ask, Err(fault)),
+                Request::Line(_)
+                | Request::Beat
+                | Request::Touch
+                | Request::Sync
+                | Request::KeepAlive
+                | Request::Get => Input::Line(ask, Err(fault)),
+            };
+            if fault == Fault::Indeterminate && self.rng.permille(600) {
+                self.send_later(node, request);
+            }
+            let client = &self.nodes[node].client;
+            let (connection, arrival) = (client.connection, Arrival::Fault { who, input });
+            let after = self.delay(0);
+            return self.schedule(after, Happening::AtClient { node, connection, arrival });
+        }
+        self.send(node, request, Purpose::Machine { who, ask }, 0);
+    }
+
+    /// A request of its own stream, given up by its sender, and still on its way.
+    fn send_later(&mut self, node: usize, request: Request) {
+        let client = &mut self.nodes[node].client;
+        let Some(session) = client.session else { return };
+        client.ids += 1;
+        // No connection waits for its answer.
+        let (id, connection, server) = (client.ids, u64::MAX, client.server);
+        let after = self.rng.between(1000, self.ttl());
+        let errand = Errand { node, connection, session, id, request };
+        self.schedule(after, Happening::AtServer { server, errand });
+    }
+
+    pub(super) fn at_client(&mut self, node: usize, connection: u64, arrival: Arrival) {
+        if self.nodes[node].paused {
+            self.nodes[node].inbox.push((connection, arrival));
+            return;
+        }
+        if self.nodes[node].client.connection != connection {
+            return;
+        }
+        self.note(|| format!("n{node} hears {arrival:?}"));
+        match arrival {
+            Arrival::Welcome { session: None } => self.session_over(node),
+            Arrival::Welcome { session: Some(session) } => self.welcomed(node, session),
+            Arrival::Answer { id, answer, zxid } => self.answered(node, id, answer, zxid),
+            Arrival::Notified { who, entry } => {
+                let input = match entry {
+                    Some(entry) if self.rng.permille(50) => Input::Gone(entry, Gone::Perhaps),
+                    Some(entry) => Input::Gone(entry, Gone::Deleted),
+                    None => Input::Hint,
+                };
+                self.step(node, who, input);
+            }
+            Arrival::Fault { who, input } => self.step(node, who, input),
+        }
+        self.set_timer(node);
+    }
+
+    fn welcomed(&mut self, node: usize, session: usize) {
+        let zxid = self.registry.zxid;
+        let client = &mut self.nodes[node].client;
+        if client.state != State::Connecting {
+            return;
+        }
+        client.state = State::Connected;
+        client.connected_at = zxid;
+        if client.session != Some(session) {
+            client.session = Some(session);
+            client.number += 1;
+        }
+        self.pulse(node);
+        self.tell_session(node);
+    }
+
+    fn answered(&mut self, node: usize, id: u64, answer: Answer, zxid: u64) {
+        let now = self.nodes[node].clock.now(self.now);
+        let dialect = self.swarm.dialect;
+        let client = &mut self.nodes[node].client;
+        if client.until_overdue(now, dialect).is_some_and(|left| left.is_zero()) {
+            return self.disconnect(node);
+        }
+        let Some(pending) = client.pending.pop_front() else { return };
+        assert_eq!(pending.id, id, "answers come in the order of their requests");
+        client.seen = client.seen.max(zxid);
+        match &answer {
+            Answer::KeptAlive { alive: false, .. } | Answer::Expired => {
+                return self.session_over(node);
+            }
+            Answer::Moved => return self.disconnect(node),
+            Answer::KeptAlive { term, alive: true } => {
+                client.etcd.keep_alive_answered(*term, client.ttl);
+                client.etcd.get_sent();
+                self.send(node, Request::Get, Purpose::Heartbeat, 0);
+            }
+            Answer::Got { term, ours, .. } => {
+                client.etcd.get_answered(*term, !ours.is_empty());
+                self.reap(node, ours);
+            }
+            Answer::Done
+            | Answer::Joined(_)
+            | Answer::Line(_)
+            | Answer::Begun(_)
+            | Answer::Left(_)
+            | Answer::Ended => {}
+        }
+        // Only what the server has really done proves anything: a refusal is no answer.
+        self.nodes[node].client.zookeeper.answered(now);
+        if !self.healed && self.rng.permille(self.swarm.chatter) {
+            let request = if self.rng.permille(500) { Request::Touch } else { Request::Beat };
+            self.send(node, request, Purpose::Heartbeat, 0);
+        }
+        // Which of the two a machine hears of first is anybody's guess.
+        let session_first = self.rng.permille(500);
+        if session_first {
+            self.tell_session(node);
+        }
+        if let Purpose::Machine { who, ask } = pending.purpose {
+            self.deliver(node, who, ask, answer);
+        }
+        if !session_first {
+            self.tell_session(node);
+        }
+        self.hiccup(node);
+    }
+
+    fn deliver(&mut self, node: usize, who: Who, ask: Ask, answer: Answer) {
+        let input = match answer {
+            Answer::Joined(joined) => Input::Joined(ask, Ok(joined)),
+            Answer::Line(line) => Input::Line(ask, Ok(line)),
+            Answer::Begun(true) => Input::Begun(ask, Ok(())),
+            // The entry is gone.
+            Answer::Begun(false) => Input::Begun(ask, Err(Fault::Unavailable)),
+            Answer::Left(left) => Input::Left(ask, Ok(left)),
+            Answer::Ended => Input::Ended(ask, Ok(())),
+            Answer::Done
+            | Answer::KeptAlive { .. }
+            | Answer::Got { .. }
+            | Answer::Expired
+            | Answer::Moved => return,
+        };
+        self.step(node, who, input);
+    }
+
+    /// etcd: an entry of our lease that no candidacy claims is deleted.
+    fn reap(&mut self, node: usize, ours: &[(Entry, tenure::queue::Ticket)]) {
+        for (entry, ticket) in ours {
+            let claimed = self.nodes[node]
+                .machines
+                .iter()
+                .any(|standing| standing.machine.claims(entry, ticket));
+            if !claimed {
+                self.saw(Rare::LateJoinReaped);
+                let request = Request::Leave { entry: entry.clone(), clean: false };
+                self.send(node, request, Purpose::Forgotten, 0);
+            }
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Faults stop, and somebody leads soon; nothing is left behind.
+//!
+//! # The bound
+//! Clocks run at real time or faster, so that what is waited on any of them takes no longer in real time. From
+//! the moment faults stop: what was under way arrives (T), a connection is given up and made again (T), a session
+//! that nobody keeps expires (T and a tick), work winds down (3T, or its entry goes 1.25T after the last
+//! proof), and a notification that was lost is made good by a second look (2T), perhaps twice in a line whose
+//! first two went without a word. The lock delay passes after a tenure that faults cut short, and once more if its
+//! successor was.
+
+use super::Rare;
+use super::node::Work;
+use super::registry::RootState;
+use super::world::{Happening, World};
+use crate::checkers::Promise;
+use crate::simulator::clock::nanos;
+
+impl World {
+    pub(super) fn heal(&mut self) {
+        self.note(|| "HEAL".to_owned());
+        self.healed = true;
+        for server in 0..self.servers.len() {
+            self.rejoin(server);
+        }
+        for node in 0..self.nodes.len() {
+            self.nodes[node].cut = false;
+            self.resume(node);
+            self.schedule(0, Happening::Stand { node });
+        }
+        if self.registry.newest_root().state != RootState::Open && self.rng.permille(600) {
+            let after = self.ttl() / 2;
+            self.schedule(after, Happening::Recreate);
+        }
+        let bound = self.ttl() * 11 + nanos(self.swarm.delay) * 2;
+        self.schedule(bound, Happening::Deadline);
+    }
+
+    /// By now somebody must lead, or everybody must have left.
+    pub(super) fn deadline(&mut self) {
+        self.note(|| "DEADLINE".to_owned());
+        let root = self.registry.newest_root();
+        for node in 0..self.nodes.len() {
+            self.judge_generation(node, root.generation, root.state);
+        }
+        if root.state != RootState::Open {
+            let standing = self.registry.living().next().map(|item| item.entry.token);
+            if let Some(token) = standing {
+                let how = format!("token {token} stands in an election that is over");
+                self.breaks(Promise::NoGhost, how);
+            }
+            self.saw(Rare::HealedEnded);
+            return self.schedule(1, Happening::End);
+        }
+        if self.judge.leader(self.now).is_none() {
+            self.breaks(Promise::Recovery, "nobody leads long after the last fault".to_owned());
+        }
+        self.saw(Rare::HealedLed);
+        let more = self.ttl();
+        self.schedule(more, Happening::End);
+    }
+
+    /// Whoever joined an election that is over has left it.
+    fn judge_generation(&mut self, node: usize, generation: u64, state: RootState) {
+        let process = &self.nodes[node];
+        // Its work never ends, and until then its caller is not told.
+        let stuck = process.work != Work::None && self.swarm.stuck && node == 0;
+        let stale = process.machines.iter().find(|standing| {
+            let known = standing.machine.awaiting_end();
+            known.is_some_and(|known| known != generation || state != RootState::Open)
+        });
+        if let Some(standing) = stale.filter(|_| !stuck) {
+            let how = format!("candidate {} never leaves an election that is over", standing.who);
+            self.breaks(Promise::EndedIsTerminal, how);
+        }
+    }
+
+    /// Still somebody leads, and every entry is somebody's.
+    pub(super) fn end(&mut self) {
+        self.note(|| "END".to_owned());
+        let open = self.registry.newest_root().state == RootState::Open;
+        if open && self.judge.leader(self.now).is_none() {
+            self.breaks(Promise::Recovery, "a healthy leader was lost".to_owned());
+        }
+        let ghost = self.registry.living().find(|item| {
+            let machines = &self.nodes[item.node].machines;
+            !machines.iter().any(|standing| standing.machine.claims(&item.entry, &item.ticket))
+        });
+        if let Some(ghost) = ghost {
+            let how = format!("token {} stands in line for nobody", ghost.entry.token);
+            self.breaks(Promise::NoGhost, how);
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! What is watched: the promises that leases make too, and those that only queues do.
+
+use std::time::Duration;
+
+use crate::checkers::{Breach, Check, Fencing, LockDelay, OneLeader, Promise, StopFirst};
+use crate::history::{Event, Instant};
+
+use super::world::World;
+
+/// The checkers that know nothing of queues.
+#[derive(Debug)]
+pub(super) struct Judge {
+    one_leader: OneLeader,
+    fencing: Fencing,
+    stop_first: StopFirst,
+    pub(super) lock_delay: LockDelay,
+    pub(super) vandalised: bool,
+}
+
+impl Judge {
+    pub(super) fn new(delay: Duration) -> Judge {
+        Judge {
+            one_leader: OneLeader::default(),
+            fencing: Fencing::default(),
+            stop_first: StopFirst::default(),
+            lock_delay: LockDelay::of_a_queue(delay),
+            vandalised: false,
+        }
+    }
+
+    pub(super) fn observe(&mut self, event: &Event<'_>) -> Result<(), Breach> {
+        self.one_leader.observe(event)?;
+        self.fencing.observe(event)?;
+        self.stop_first.observe(event)?;
+        self.lock_delay.observe(event)
+    }
+
+    pub(super) fn leader(&self, at: Instant) -> Option<crate::history::Who> {
+        self.one_leader.leader(at)
+    }
+}
+
+/// The promises of queues, seen from above.
+impl World {
+    /// Whoever is elected has nobody before it.
+    pub(super) fn judge_order(&mut self, token: u64) {
+        let before = self.registry.living().find(|item| item.entry.token < token);
+        if let Some(before) = before {
+            let how = format!("token {token} leads before {}, who came first", before.entry.token);
+            self.breaks(Promise::Fairness, how);
+        }
+    }
+
+    /// A session that its owner believes in must not expire.
+    pub(super) fn judge_window(&mut self, session: usize) {
+        let node = self.sessions[session].node;
+        let process = &self.nodes[node];
+        let Some(lease) = process.lease else { return };
+        let entry = self.registry.find(lease.token);
+        if lease.until > self.now && entry.is_some_and(|item| item.session == session) {
+            let how = format!(
+                "the session of token {} expires {} ns before its window ends",
+                lease.token,
+                lease.until - self.now
+            );
+            self.breaks(Promise::Window, how);
+        }
+    }
+
+    /// Whoever begins or goes on to lead has a session that the servers keep.
+    pub(super) fn judge_life(&mut self, token: u64) {
+        let Some(item) = self.registry.find(token) else { return };
+        if !self.sessions[item.session].alive {
+            let how = format!("token {token} leads, and its session is over already");
+            self.breaks(Promise::Window, how);
+        }
+    }
+
+    /// On a connection made after its entry was deleted, nobody goes on leading.
+    pub(super) fn judge_extension(&mut self, node: usize, token: u64) {
+        let Some(gone) = self.registry.find(token).and_then(|item| item.gone) else { return };
+        if gone < self.nodes[node].client.connected_at {
+            let how =
+                format!("token {token} goes on, on a connection made after its entry was gone");
+            self.breaks(Promise::OneLeader, how);
+        }
+    }
+
+    /// One deletion tells at most the one who left and the next in line.
+    pub(super) fn judge_notification(&mut self, node: usize, who: u32, token: u64) {
+        let living = self.registry.living().any(|item| item.who == who && item.node == node);
+        let Some(item) = self.registry.items.iter_mut().find(|item| item.entry.token == token)
+        else {
+            return;
+        };
+        // Whoever lost its own entry meanwhile does not know yet that it is not the next any more.
+        if (living || item.who == who) && !item.told.contains(&who) {
+            item.told.push(who);
+        }
+        if item.told.len() > 2 {
+            let how = format!("{} candidates are told that token {token} is gone", item.told.len());
+            self.breaks(Promise::NoHerd, how);
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! What goes wrong, and what people do, while a world is active.
+
+use tenure::lease::machine::Farewell;
+use tenure::queue::machine::Input;
+
+use super::Rare;
+use super::node::Work;
+use super::registry::RootState;
+use super::swarm::Mischief;
+use super::world::{Happening, World};
+use crate::history::What;
+
+impl World {
+    pub(super) fn mischief(&mut self) {
+        if self.healed {
+            return;
+        }
+        let next = self.rng.below(self.swarm.pace * 2);
+        self.schedule(next, Happening::Mischief);
+        let mischief = *self.rng.pick(&self.swarm.mischiefs);
+        let node = self.victim();
+        let ttl = self.ttl();
+        self.note(|| format!("MISCHIEF {mischief:?} n{node}"));
+        match mischief {
+            Mischief::Pause => self.pause(node, false),
+            Mischief::Suspend => self.pause(node, true),
+            Mischief::Crash => self.crash(node),
+            Mischief::Cut => self.cut(node),
+            Mischief::CutLeader => {
+                if let Some(leader) = self.leading() {
+                    self.cut(leader);
+                }
+            }
+            Mischief::Disconnect => {
+                if self.nodes[node].client.is_connected() {
+                    self.server_closes(node);
+                }
+            }
+            Mischief::IsolateServer => {
+                let server = self.rng.below(self.servers.len() as u64);
+                self.isolate(usize::try_from(server).unwrap_or(0));
+            }
+            Mischief::IsolateLeader => {
+                if let Some(leader) = self.leader {
+                    self.isolate(leader);
+                }
+            }
+            Mischief::StallServer => {
+                let server = self.rng.below(self.servers.len() as u64);
+                let until = self.now + self.rng.between(ttl / 20, ttl);
+                let server = &mut self.servers[usize::try_from(server).unwrap_or(0)];
+                if self.rng.permille(600) {
+                    server.down_free = server.down_free.max(until);
+                }
+                if self.rng.permille(600) {
+                    server.up_free = server.up_free.max(until);
+                }
+            }
+            Mischief::Nap => {
+                let span = self.rng.between(ttl / 5, ttl * 9 / 10);
+                self.pause_for(node, false, span);
+            }
+            Mischief::NapOfTheNext => {
+                for waiter in 0..self.nodes.len() {
+                    if self.nodes[waiter].lease.is_none() {
+                        let span = self.rng.between(ttl * 7 / 10, ttl);
+                        self.pause_for(waiter, false, span);
+                    }
+                }
+                if let Some(leader) = self.leading() {
+                    self.resign(leader, Farewell::Free);
+                }
+            }
+            Mischief::StickReply => {
+                for server in &mut self.servers {
+                    server.sticks = true;
+                    server.down_free = server.down_free.max(self.now + self.rng.below(ttl / 8));
+                }
+            }
+            Mischief::DeposeUnderLeader => {
+                if let (Some(server), Some(leader)) = (self.leader, self.leading()) {
+                    self.isolate(server);
+                    let after = self.rng.between(ttl / 20, ttl / 3);
+                    self.schedule(after, Happening::Cut { node: leader });
+                }
+            }
+            Mischief::Resign => self.resign(node, Farewell::Free),
+            Mischief::EndByHolder => self.resign(node, Farewell::End),
+            Mischief::Withdraw => self.withdraw(node),
+            Mischief::ForceLoss => {
+                if let Some(who) = self.nodes[node].current.filter(|_| !self.nodes[node].paused) {
+                    self.step(node, who, Input::ForceLoss);
+                    self.set_timer(node);
+                }
+            }
+            Mischief::OutsiderEnd => self.outsider_ends(),
+            Mischief::OutsiderCreate => self.outsider_creates(),
+            Mischief::OutsiderDelete => self.outsider_deletes(),
+            Mischief::RecreateBehindLeader => {
+                if let Some(leader) = self.leading() {
+                    self.cut(leader);
+                    self.outsider_ends();
+                    let after = self.rng.between(1000, ttl / 20);
+                    self.schedule(after, Happening::Recreate);
+                }
+            }
+            Mischief::Operator => self.operator(),
+        }
+    }
+
+    /// Mostly the leader: that is where things hurt.
+    fn victim(&mut self) -> usize {
+        let any = usize::try_from(self.rng.below(self.nodes.len() as u64)).unwrap_or(0);
+        self.leading().filter(|_| self.rng.permille(500)).unwrap_or(any)
+    }
+
+    fn leading(&self) -> Option<usize> {
+        self.nodes.iter().position(|process| process.lease.is_some())
+    }
+
+    pub(super) fn cut(&mut self, node: usize) {
+        if self.healed {
+            return;
+        }
+        self.nodes[node].cut = true;
+        let ttl = self.ttl();
+        let span = self.rng.between(ttl / 50, ttl * 2);
+        self.schedule(span, Happening::Reconnect { node });
+    }
+
+    fn pause(&mut self, node: usize, suspend: bool) {
+        let ttl = self.ttl();
+        let span = self.rng.between(1000, ttl * 5 / 2);
+        self.pause_for(node, suspend, span);
+    }
+
+    /// A leader that waits for the answer which would extend its lease stands still until it has ended.
+    pub(super) fn hiccup(&mut self, node: usize) {
+        let ttl = self.ttl();
+        let Some(lease) = self.nodes[node].lease.filter(|lease| lease.until > self.now) else {
+            return;
+        };
+        let left = lease.until - self.now;
+        if !self.healed && left < ttl / 10 && self.rng.permille(self.swarm.hiccup) {
+            let span = left + self.rng.below(ttl / 100);
+            self.pause_for(node, false, span);
+        }
+    }
+
+    fn pause_for(&mut self, node: usize, suspend: bool, span: u64) {
+        if self.nodes[node].paused {
+            return;
+        }
+        let now = self.now;
+        let process = &mut self.nodes[node];
+        process.paused = true;
+        process.serial += 1;
+        if suspend {
+            process.clock.suspend(now);
+        }
+        self.schedule(span, Happening::Resume { node });
+    }
+
+    pub(super) fn resume(&mut self, node: usize) {
+        if !self.nodes[node].paused {
+            return;
+        }
+        let now = self.now;
+        let process = &mut self.nodes[node];
+        process.paused = false;
+        process.clock.wake_up(now);
+        let (lease, current) = (process.lease, process.current);
+        let inbox = std::mem::take(&mut process.inbox);
+        if lease.is_some_and(|lease| lease.until <= now) {
+            self.saw(Rare::PausedBeyondWindow);
+        }
+        if let Some(who) = current {
+            self.tell(What::Paused { who });
+        }
+        // Its timers and what has arrived are both due.
+        if self.rng.permille(300) {
+            self.tick(node);
+        }
+        for (connection, arrival) in inbox {
+            self.at_client(node, connection, arrival);
+        }
+        self.tick(node);
+        if self.nodes[node].current.is_none() {
+            self.schedule(0, Happening::Stand { node });
+        }
+    }
+
+    fn crash(&mut self, node: usize) {
+        let now = self.now;
+        let process = &mut self.nodes[node];
+        process.machines.clear();
+        process.lease = None;
+        process.led = None;
+        process.work = Work::None;
+        process.paused = false;
+        process.clock.wake_up(now);
+        process.inbox.clear();
+        process.serial += 1;
+        process.served.slots.clear();
+        process.client = process.client.reborn();
+        let connection = process.client.connection;
+        if let Some(who) = process.current.take() {
+            self.tell(What::Crashed { who });
+        }
+        let ttl = self.ttl();
+        let after = self.rng.between(ttl / 20, ttl * 2);
+        self.schedule(after, Happening::Connect { node, connection });
+        let later = after + self.rng.below(ttl);
+        self.schedule(later, Happening::Stand { node });
+    }
+
+    fn resign(&mut self, node: usize, farewell: Farewell) {
+        if self.nodes[node].paused {
+            return;
+        }
+        match self.nodes[node].work {
+            Work::Running { .. } => self.stop_work(node, Some(farewell)),
+            Work::None if farewell == Farewell::Free => self.withdraw(node),
+            Work::None | Work::Stopping { .. } => {}
+        }
+    }
+
+    /// A candidate that does not lead leaves, perhaps in the middle of its join.
+    fn withdraw(&mut self, node: usize) {
+        if self.nodes[node].paused || self.nodes[node].work != Work::None {
+            return;
+        }
+        if let Some(who) = self.nodes[node].current {
+            self.step(node, who, Input::Release(Farewell::Free));
+            self.set_timer(node);
+        }
+    }
+
+    fn outsider_ends(&mut self) {
+        if self.leader.is_some() && self.registry.newest_root().state == RootState::Open {
+            self.note(|| "an outsider ends the election".to_owned());
+            self.end_election();
+            self.commit(None);
+        }
+    }
+
+    pub(super) fn outsider_creates(&mut self) {
+        if self.leader.is_some() && self.registry.newest_root().state != RootState::Open {
+            self.note(|| "an outsider creates the election".to_owned());
+            self.registry.set_root(RootState::Open);
+            self.commit(None);
+            for node in 0..self.nodes.len() {
+                let after = self.rng.below(self.swarm.most * 8);
+                self.schedule(after, Happening::Stand { node });
+            }
+        } else if self.healed && self.leader.is_none() {
+            let again = self.ttl() / 10;
+            self.schedule(again, Happening::Recreate);
+        }
+    }
+
+    /// The root goes only when nothing is below it.
+    fn outsider_deletes(&mut self) {
+        self.outsider_ends();
+        let empty = self.registry.living().next().is_none();
+        if self.leader.is_some() && empty {
+            self.note(|| "an outsider deletes the election".to_owned());
+            self.registry.set_root(RootState::Missing);
+            self.judge.lock_delay.forget();
+            self.commit(None);
+        }
+    }
+
+    /// Deletes somebody's entry, which no protocol can stop.
+    fn operator(&mut self) {
+        let all: Vec<u64> = self.registry.living().map(|item| item.entry.token).collect();
+        if all.is_empty() || self.leader.is_none() {
+            return;
+        }
+        let token = *self.rng.pick(&all);
+        if self.nodes.iter().any(|process| process.lease.is_some_and(|lease| lease.token == token))
+        {
+            self.saw(Rare::OperatorDeletedLeader);
+        }
+        self.note(|| format!("an operator deletes {token}"));
+        self.judge.vandalised = true;
+        self.tell(What::Vandalised);
+        self.registry.delete(token, false);
+        self.commit(None);
+    }
+}

@@ -1,0 +1,101 @@
+//! A deterministic simulator of queues, over the machine and the window calculators that ship.
+//!
+//! One seed is one world: processes with clocks of their own, each with a session; three servers with a
+//! leader that counts sessions by *its* clock, streams between them in which pings, writes and commits keep their
+//! order, and a swarm of faults. ZooKeeper's rules or etcd's, as the seed says. Nothing in here reads a clock,
+//! starts a thread or depends on the order of a hash map, so a seed replays byte for byte.
+//!
+//! What is modelled, because leaving it out would hide two leaders: a session expires only by what reached the
+//! *leader*; another server reports what it heard with its replies to pings; a server that is cut off still
+//! answers reads, and an old leader keep-alives and handshakes too; a new leader gives every session its whole
+//! time again; a server that lags shows an old line; requests of a connection that was given up may still arrive.
+
+mod client;
+mod ensemble;
+mod healing;
+mod judge;
+mod mischief;
+mod node;
+mod registry;
+mod servers;
+mod sometimes;
+mod swarm;
+mod world;
+
+use tenure::queue::mutant::Mutant;
+
+use crate::checkers::Breach;
+
+pub use sometimes::{Rare, Sometimes};
+pub use swarm::{Dialect, Profile};
+
+/// What is simulated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Options {
+    /// The rule that is broken, if any.
+    pub mutant: Option<Mutant>,
+    /// Whose rules servers follow; the seed's choice if not given.
+    pub dialect: Option<Dialect>,
+    /// Which part of the swarm the worlds are drawn from.
+    pub profile: Profile,
+    /// Whether to write down what happens.
+    pub trace: bool,
+}
+
+impl Options {
+    /// A broken machine, in the worlds where it shows soonest.
+    #[must_use]
+    pub fn hunting(mutant: Mutant) -> Options {
+        let profile = Profile::hunting(mutant);
+        Options { mutant: Some(mutant), profile, ..Options::default() }
+    }
+}
+
+/// How one seed went.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// Which seed.
+    pub seed: u64,
+    /// The promise that was broken, if one was.
+    pub breach: Option<Breach>,
+    /// Which rare paths it took.
+    pub sometimes: Sometimes,
+    /// How many events there were.
+    pub events: u64,
+    /// What happened, if that was asked for.
+    pub trace: Vec<String>,
+}
+
+/// Simulates one seed.
+#[must_use]
+pub fn simulate(seed: u64, options: Options) -> Run {
+    world::World::new(seed, options).run()
+}
+
+/// What to print when a seed breaks a promise: everything that is needed to see it again.
+#[must_use]
+pub fn report(seed: u64, options: Options) -> String {
+    let run = simulate(seed, Options { trace: true, ..options });
+    let breach = run.breach.map_or_else(|| "none".to_owned(), |breach| breach.to_string());
+    let last = run.trace.len().saturating_sub(60);
+    let dialect = match options.dialect {
+        None => "",
+        Some(Dialect::Zookeeper) => " --dialect zookeeper",
+        Some(Dialect::Etcd) => " --dialect etcd",
+    };
+    let profile = match options.profile {
+        Profile::Any => "",
+        Profile::Pings => " --profile pings",
+        Profile::Deposed => " --profile deposed",
+        Profile::Hiccups => " --profile hiccups",
+        Profile::Operated => " --profile operated",
+        Profile::Delayed => " --profile delayed",
+    };
+    format!(
+        "seed {seed} at commit {}, {options:?}\nbroken: {breach}\n{}\nreplay: cargo run --profile sim -p \
+         tenure-conformance --bin simulate-queue -- --seed {seed} --trace{}{dialect}{profile}\n",
+        crate::simulator::commit(),
+        run.trace[last..].join("\n"),
+        options.mutant.map_or_else(String::new, |mutant| format!(" --mutant {mutant:?}")),
+    )
+}

@@ -1,0 +1,392 @@
+//! A process: its candidacies, of which one is current, and its work.
+
+use bytes::Bytes;
+use tenure::CandidateId;
+use tenure::lease::machine::{Farewell, Lease, Loss, Outcome};
+use tenure::lease::record::Holder;
+use tenure::queue::Pace;
+use tenure::queue::machine::{Input, Machine, Output, Settings};
+use tenure::queue::mutant::Mutant;
+
+use super::Rare;
+use super::client::{Arrival, Client};
+use super::ensemble::Request;
+use super::registry::RootState;
+use super::servers::Served;
+use super::world::{Happening, World};
+use crate::checkers::Promise;
+use crate::history::{Instant, Term, What, Who};
+use crate::simulator::clock::LocalClock;
+
+/// So many steps at one moment are not waiting for anything.
+const MOST_STEPS_AT_ONCE: u32 = 300;
+
+/// One process.
+pub(super) struct Node {
+    pub(super) clock: LocalClock,
+    pub(super) client: Client,
+    pub(super) served: Served,
+    pub(super) machines: Vec<Standing>,
+    /// The candidacy whose caller still waits for it.
+    pub(super) current: Option<Who>,
+    pub(super) serial: u64,
+    timer: Option<Instant>,
+    pub(super) paused: bool,
+    pub(super) inbox: Vec<(u64, Arrival)>,
+    pub(super) cut: bool,
+    pub(super) lease: Option<Term>,
+    /// The token of the newest tenure.
+    pub(super) led: Option<u64>,
+    told: bool,
+    pub(super) work: Work,
+    busy: (Instant, u32),
+}
+
+/// A candidacy, until nothing of it is left.
+pub(super) struct Standing {
+    pub(super) who: Who,
+    pub(super) machine: Machine,
+}
+
+/// What a candidate does with its leadership.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Work {
+    None,
+    Running { who: Who, token: u64 },
+    Stopping { who: Who, token: u64, farewell: Option<Farewell> },
+}
+
+impl Node {
+    pub(super) fn new(clock: LocalClock, ttl: std::time::Duration, mutant: Option<Mutant>) -> Node {
+        Node {
+            clock,
+            client: Client::new(ttl, mutant),
+            served: Served::default(),
+            machines: Vec::new(),
+            current: None,
+            serial: 0,
+            timer: None,
+            paused: false,
+            inbox: Vec::new(),
+            cut: false,
+            lease: None,
+            led: None,
+            told: false,
+            work: Work::None,
+            busy: (0, 0),
+        }
+    }
+
+    pub(super) fn whos(&self) -> Vec<Who> {
+        self.machines.iter().map(|standing| standing.who).collect()
+    }
+
+    pub(super) fn pace(&self) -> Pace {
+        let paces = self.machines.iter().map(|standing| standing.machine.pace());
+        paces.max().unwrap_or_default()
+    }
+
+    fn term(&self, lease: Lease) -> Term {
+        Term {
+            token: lease.token,
+            until: self.clock.passed(lease.from, lease.window),
+            grace: self.clock.real(lease.grace),
+        }
+    }
+}
+
+impl World {
+    /// A fresh candidate begins to stand in this process.
+    pub(super) fn stand(&mut self, node: usize) {
+        let process = &self.nodes[node];
+        if process.current.is_some() || process.paused || process.work != Work::None {
+            return;
+        }
+        let who = self.whos;
+        self.whos += 1;
+        let candidate = Holder {
+            id: CandidateId::from_bits(u128::from(who)),
+            name: format!("c{who}").into(),
+            value: Bytes::new(),
+            presence: None,
+        };
+        let settings =
+            Settings { candidate, grace: None, generation: None, delay: self.swarm.delay };
+        let machine = Machine::new(settings).broken(self.mutant);
+        let process = &mut self.nodes[node];
+        process.machines.push(Standing { who, machine });
+        process.current = Some(who);
+        let (rate, session) = (process.clock.rate(), process.client.told);
+        self.tell(What::Stood { who, rate });
+        self.step(node, who, Input::Session(session));
+        self.set_timer(node);
+    }
+
+    /// Hands an input to a candidacy.
+    pub(super) fn step(&mut self, node: usize, who: Who, input: Input) {
+        let process = &mut self.nodes[node];
+        let Some(at) = process.machines.iter().position(|standing| standing.who == who) else {
+            return;
+        };
+        let now = process.clock.now(self.now);
+        process.busy =
+            if process.busy.0 == self.now { (self.now, process.busy.1 + 1) } else { (self.now, 0) };
+        if process.busy.1 > MOST_STEPS_AT_ONCE {
+            return self.breaks(Promise::Wakefulness, format!("candidate {who} spins"));
+        }
+        self.note(|| format!("n{node} c{who} {input:?}"));
+        let by_notice = matches!(input, Input::Gone(..));
+        let machine = &mut self.nodes[node].machines[at].machine;
+        let over = machine.is_over();
+        let found_by_line = matches!(input, Input::Line(..)) && machine.watching()[0].is_none();
+        let outputs = machine.step(now, input);
+        if found_by_line && machine.watching()[0].is_some() {
+            self.saw(Rare::JoinFound);
+        }
+        for output in outputs {
+            self.note(|| format!("n{node} c{who}   -> {output:?}"));
+            self.do_output(node, who, output, by_notice);
+        }
+        if self.is_broken() {
+            return;
+        }
+        let process = &mut self.nodes[node];
+        let Some(at) = process.machines.iter().position(|standing| standing.who == who) else {
+            return;
+        };
+        let machine = &process.machines[at].machine;
+        let believes = machine.lease(now).is_some();
+        if machine.is_settled() {
+            process.machines.remove(at);
+            if over {
+                self.saw(Rare::ZombieReaped);
+            }
+        }
+        if self.nodes[node].lease.is_some() && self.nodes[node].current == Some(who) && !believes {
+            self.nodes[node].lease = None;
+            self.tell(What::GaveUp { who });
+        }
+        self.fire_watches(node);
+    }
+
+    fn do_output(&mut self, node: usize, who: Who, output: Output, by_notice: bool) {
+        match output {
+            Output::Join { ask, ticket, holder } => {
+                self.request(node, who, ask, Request::Join { who, ticket, holder });
+            }
+            Output::Line { ask, freshness, .. } => {
+                self.request(node, who, ask, Request::Line(freshness));
+                self.hiccup(node);
+            }
+            Output::Begin { ask, entry } => {
+                let mark = self.registry.mark(self.registry.zxid);
+                if mark.is_some_and(|token| token != entry.token) {
+                    self.saw(Rare::WaitedTheDelay);
+                }
+                self.request(node, who, ask, Request::Begin(entry));
+            }
+            Output::Leave { ask, entry, clean } => {
+                if self.nodes[node].led == Some(entry.token) {
+                    self.tell(What::Leaves { who });
+                    if !clean {
+                        self.saw(Rare::LeftUncleanly);
+                    }
+                    if matches!(self.nodes[node].work, Work::Running { .. } | Work::Stopping { .. })
+                    {
+                        self.saw(Rare::StuckWorkLostEntry);
+                    }
+                }
+                self.request(node, who, ask, Request::Leave { entry, clean });
+            }
+            Output::End { ask, generation } => {
+                self.request(node, who, ask, Request::End(generation));
+            }
+            Output::Publish { .. } | Output::Following(_) | Output::Suspended => {}
+            Output::Elected(lease) => self.elected(node, who, lease, by_notice),
+            Output::Extended(lease) => {
+                self.judge_extension(node, lease.token);
+                self.judge_life(lease.token);
+                if self.nodes[node].told {
+                    self.saw(Rare::ExtendedAfterMustStop);
+                }
+                let lease = self.nodes[node].term(lease);
+                self.nodes[node].lease = Some(lease);
+                self.tell(What::Extended { who, lease });
+            }
+            Output::MustStop => {
+                self.nodes[node].told = true;
+                self.tell(What::MustStop { who });
+                self.stop_work(node, None);
+            }
+            Output::Lost { token, loss } => self.lost(node, who, token, &loss),
+            Output::Resumed => self.saw(Rare::Resumed),
+            Output::Over(outcome) => self.over(node, who, &outcome),
+        }
+    }
+
+    fn elected(&mut self, node: usize, who: Who, lease: Lease, by_notice: bool) {
+        self.judge_order(lease.token);
+        self.judge_extension(node, lease.token);
+        self.judge_life(lease.token);
+        if by_notice {
+            self.saw(Rare::LedAtOnce);
+        }
+        if self.last_leader.replace(who).is_some_and(|last| last != who) {
+            self.saw(Rare::TookOver);
+        }
+        let lease = self.nodes[node].term(lease);
+        let process = &mut self.nodes[node];
+        process.lease = Some(lease);
+        process.led = Some(lease.token);
+        process.told = false;
+        process.work = Work::Running { who, token: lease.token };
+        self.tell(What::Elected { who, lease });
+    }
+
+    fn lost(&mut self, node: usize, who: Who, token: u64, loss: &Loss) {
+        self.nodes[node].lease = None;
+        let alive = self.registry.find(token).is_some_and(|item| item.gone.is_none());
+        if *loss == Loss::Expired && alive {
+            self.saw(Rare::LostWhileSessionLives);
+        }
+        if *loss == Loss::Ended {
+            self.judge_end(who);
+        }
+        self.tell(What::Lost { who, token, loss });
+        self.stop_work(node, None);
+    }
+
+    // The enum may grow; what is not counted is not rare.
+    #[allow(clippy::wildcard_enum_match_arm)]
+    fn over(&mut self, node: usize, who: Who, outcome: &Outcome) {
+        match outcome {
+            Outcome::Released => {
+                // A join of etcd's that comes late may stand there; the backend deletes that.
+                let led = self.nodes[node].led;
+                if self.registry.living().any(|item| Some(item.entry.token) == led) {
+                    let how = format!("candidate {who} reports a release, and stands in line");
+                    self.breaks(Promise::TruthfulOutcome, how);
+                }
+            }
+            Outcome::Unknown { .. } => self.saw(Rare::ReleaseUnknown),
+            Outcome::Ended => {
+                self.judge_end(who);
+                let root = self.registry.newest_root();
+                self.saw(if root.state == RootState::Open {
+                    Rare::OtherGeneration
+                } else {
+                    Rare::Ended
+                });
+            }
+            _ => {}
+        }
+        self.tell(What::Over { who, outcome });
+        if self.nodes[node].current == Some(who) {
+            self.nodes[node].current = None;
+            self.stop_work(node, None);
+            if self.nodes[node].work == Work::None {
+                self.stand_again(node);
+            }
+        }
+    }
+
+    /// Nobody is told of an end that never was.
+    fn judge_end(&mut self, who: Who) {
+        let root = self.registry.newest_root();
+        if root.generation == 1 && root.state == RootState::Open {
+            let how = format!("candidate {who} is told of an end that never was");
+            self.breaks(Promise::EndedIsTerminal, how);
+        }
+    }
+
+    pub(super) fn stand_again(&mut self, node: usize) {
+        let open = self.registry.newest_root().state == RootState::Open;
+        if self.healed && !open {
+            return;
+        }
+        let ttl = self.ttl();
+        let least = if open { 0 } else { ttl / 2 };
+        let most = if self.healed { ttl / 50 } else { ttl };
+        let after = least + self.rng.below(most);
+        self.schedule(after, Happening::Stand { node });
+    }
+
+    /// Work that was told to stop takes its time, mostly within its budget.
+    pub(super) fn stop_work(&mut self, node: usize, farewell: Option<Farewell>) {
+        let Work::Running { who, token } = self.nodes[node].work else { return };
+        self.nodes[node].work = Work::Stopping { who, token, farewell };
+        if self.swarm.stuck && node == 0 {
+            return;
+        }
+        let ttl = self.ttl();
+        let slow = !self.healed && self.rng.permille(self.swarm.slow_stop);
+        let most = if slow { ttl * 3 } else { ttl / 10 };
+        let takes = self.rng.below(most);
+        self.schedule(takes, Happening::WorkDone { node, who, token });
+    }
+
+    pub(super) fn work_done(&mut self, node: usize, done: Who, done_token: u64) {
+        let Work::Stopping { who, token, farewell } = self.nodes[node].work else { return };
+        if who != done || token != done_token {
+            return;
+        }
+        if self.nodes[node].paused {
+            // Its work is as paused as it is.
+            return self.schedule(1_000_000, Happening::WorkDone { node, who, token });
+        }
+        self.nodes[node].work = Work::None;
+        self.tell(What::WorkEnded { who });
+        if self.nodes[node].lease.is_none() {
+            self.saw(Rare::WorkOutlivedLease);
+        }
+        let current = self.nodes[node].current == Some(who);
+        match farewell {
+            Some(farewell) if current => self.step(node, who, Input::Release(farewell)),
+            None if current && self.nodes[node].lease.is_some() && self.rng.permille(500) => {
+                self.step(node, who, Input::Release(Farewell::Free));
+            }
+            Some(_) | None => self.step(node, who, Input::WorkEnded),
+        }
+        if self.nodes[node].current.is_none() {
+            self.stand_again(node);
+        }
+        self.set_timer(node);
+    }
+
+    pub(super) fn tick(&mut self, node: usize) {
+        if self.nodes[node].paused {
+            return;
+        }
+        self.nodes[node].timer = None;
+        for who in self.nodes[node].whos() {
+            let process = &self.nodes[node];
+            let now = process.clock.now(self.now);
+            let due = process.machines.iter().any(|standing| {
+                standing.who == who && standing.machine.wake(now).is_some_and(|span| span.is_zero())
+            });
+            if due {
+                self.step(node, who, Input::Tick);
+            }
+        }
+        self.pulse(node);
+        self.set_timer(node);
+    }
+
+    pub(super) fn set_timer(&mut self, node: usize) {
+        let process = &mut self.nodes[node];
+        let now = process.clock.now(self.now);
+        let client = process.client.wake(now, self.swarm.dialect, process.pace());
+        let machines = process.machines.iter().filter_map(|standing| standing.machine.wake(now));
+        let at = machines.chain(client).min().map(|span| self.now + process.clock.real(span));
+        if at == process.timer && at.is_some_and(|at| at > self.now) {
+            return;
+        }
+        process.timer = at;
+        process.serial += 1;
+        let serial = process.serial;
+        if let Some(at) = at {
+            let after = at - self.now;
+            self.schedule(after, Happening::Tick { node, serial });
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! What the servers have agreed on: the root and its line, as of every transaction.
+
+use std::sync::Arc;
+
+use tenure::lease::record::Holder;
+use tenure::queue::{Entry, Line, Place, Ticket};
+
+use crate::history::Who;
+
+/// One entry that was ever made.
+#[derive(Clone, Debug)]
+pub(super) struct Item {
+    pub(super) entry: Entry,
+    pub(super) who: Who,
+    pub(super) node: usize,
+    pub(super) session: usize,
+    pub(super) ticket: Ticket,
+    pub(super) holder: Arc<Holder>,
+    /// The transaction that deleted it.
+    pub(super) gone: Option<u64>,
+    /// How many were told of that.
+    pub(super) told: Vec<Who>,
+}
+
+/// The root since one transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Root {
+    since: u64,
+    pub(super) generation: u64,
+    pub(super) state: RootState,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RootState {
+    Open,
+    Ended,
+    Missing,
+}
+
+/// Everything, at every transaction.
+#[derive(Clone, Debug)]
+pub(super) struct Registry {
+    pub(super) zxid: u64,
+    pub(super) items: Vec<Item>,
+    roots: Vec<Root>,
+    /// The newest tenure that began and was not left cleanly, since each transaction that changed that.
+    marks: Vec<(u64, Option<u64>)>,
+}
+
+impl Registry {
+    pub(super) fn new() -> Registry {
+        let root = Root { since: 0, generation: 1, state: RootState::Open };
+        Registry { zxid: 1, items: Vec::new(), roots: vec![root], marks: vec![(0, None)] }
+    }
+
+    pub(super) fn root(&self, zxid: u64) -> Root {
+        let shown = self.roots.iter().rev().find(|root| root.since <= zxid);
+        *shown.unwrap_or(&self.roots[0])
+    }
+
+    pub(super) fn newest_root(&self) -> Root {
+        self.root(self.zxid)
+    }
+
+    /// A transaction that changes nothing here.
+    pub(super) fn tick(&mut self) -> u64 {
+        self.zxid += 1;
+        self.zxid
+    }
+
+    pub(super) fn enter(
+        &mut self,
+        who: Who,
+        node: usize,
+        session: usize,
+        ticket: &Ticket,
+        holder: &Arc<Holder>,
+    ) -> Entry {
+        let token = self.tick();
+        let entry = Entry { name: format!("{ticket}").into(), token };
+        self.items.push(Item {
+            entry: entry.clone(),
+            who,
+            node,
+            session,
+            ticket: ticket.clone(),
+            holder: holder.clone(),
+            gone: None,
+            told: Vec::new(),
+        });
+        entry
+    }
+
+    /// Records that a tenure begins, if its entry stands.
+    pub(super) fn begin(&mut self, token: u64) -> bool {
+        let zxid = self.tick();
+        let stands = self.living().any(|item| item.entry.token == token);
+        if stands {
+            self.marks.push((zxid, Some(token)));
+        }
+        stands
+    }
+
+    pub(super) fn mark(&self, zxid: u64) -> Option<u64> {
+        let shown = self.marks.iter().rev().find(|(since, _)| *since <= zxid);
+        shown.and_then(|(_, mark)| *mark)
+    }
+
+    pub(super) fn delete(&mut self, token: u64, clean: bool) -> bool {
+        let zxid = self.tick();
+        if clean
+            && self.mark(zxid) == Some(token)
+            && self.living().any(|item| item.entry.token == token)
+        {
+            self.marks.push((zxid, None));
+        }
+        match self.items.iter_mut().find(|item| item.entry.token == token && item.gone.is_none()) {
+            Some(item) => {
+                item.gone = Some(zxid);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// A session is over, and its entries with it.
+    pub(super) fn close(&mut self, session: usize) {
+        let zxid = self.tick();
+        for item in &mut self.items {
+            if item.session == session && item.gone.is_none() {
+                item.gone = Some(zxid);
+            }
+        }
+    }
+
+    pub(super) fn set_root(&mut self, state: RootState) {
+        let since = self.tick();
+        let generation = match state {
+            RootState::Open => since,
+            RootState::Ended | RootState::Missing => self.roots[self.roots.len() - 1].generation,
+        };
+        self.roots.push(Root { since, generation, state });
+        // A mark outlives its generation, because its entry does; what is deleted was never there.
+        if state == RootState::Missing {
+            self.marks.push((since, None));
+        }
+    }
+
+    pub(super) fn living(&self) -> impl Iterator<Item = &Item> {
+        self.items.iter().filter(|item| item.gone.is_none())
+    }
+
+    pub(super) fn find(&self, token: u64) -> Option<&Item> {
+        self.items.iter().find(|item| item.entry.token == token)
+    }
+
+    /// Whether this transaction is before the entry's deletion.
+    pub(super) fn shows(&self, token: u64, zxid: u64) -> bool {
+        self.find(token)
+            .is_some_and(|item| token <= zxid && item.gone.is_none_or(|gone| gone > zxid))
+    }
+
+    /// The line as a server that is this far shows it to a process.
+    pub(super) fn line(&self, zxid: u64, node: usize) -> Line {
+        let root = self.root(zxid);
+        let shown =
+            |item: &&Item| item.entry.token <= zxid && item.gone.is_none_or(|gone| gone > zxid);
+        let mut places: Vec<Place> = Vec::new();
+        for item in self.items.iter().filter(shown) {
+            places.push(Place {
+                entry: item.entry.clone(),
+                ticket: (item.node == node).then(|| item.ticket.clone()),
+                holder: places.is_empty().then(|| item.holder.clone()),
+            });
+        }
+        match root.state {
+            RootState::Open => {
+                let unclean = self.mark(zxid);
+                Line::Open { generation: root.generation, places, unclean }
+            }
+            RootState::Ended => {
+                places.retain(|place| place.ticket.is_some());
+                Line::Ended { generation: root.generation, places }
+            }
+            RootState::Missing => Line::Missing,
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Servers: who leads them, who is cut off, and what each has seen.
+
+use std::collections::VecDeque;
+
+use super::Rare;
+use super::client::Arrival;
+use super::ensemble::Answer;
+use super::world::{Happening, World};
+
+/// One server.
+#[derive(Clone, Debug)]
+pub(super) struct Server {
+    /// The newest transaction it has applied.
+    pub(super) applied: u64,
+    /// Cut off from the other servers; its clients still reach it.
+    pub(super) isolated: bool,
+    /// Believes that it leads.
+    pub(super) leads: bool,
+    pub(super) term: u64,
+    /// Sessions heard of since the last ping.
+    pub(super) touched: Vec<usize>,
+    /// Streams keep their order: nothing arrives before what was sent earlier.
+    pub(super) up_free: u64,
+    pub(super) down_free: u64,
+    /// The next reply to a ping is stuck.
+    pub(super) sticks: bool,
+}
+
+/// A connection as its server sees it: answers leave in the order of their requests.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Served {
+    pub(super) slots: VecDeque<(u64, Option<Answer>)>,
+}
+
+impl Server {
+    pub(super) fn new() -> Server {
+        Server {
+            applied: 1,
+            isolated: false,
+            leads: false,
+            term: 1,
+            touched: Vec::new(),
+            up_free: 0,
+            down_free: 0,
+            sticks: false,
+        }
+    }
+}
+
+impl World {
+    /// Cuts a server off from the others; if it led, another will.
+    pub(super) fn isolate(&mut self, server: usize) {
+        if self.servers.iter().any(|server| server.isolated) || self.servers.len() < 3 {
+            return;
+        }
+        self.note(|| format!("server {server} is cut off"));
+        self.servers[server].isolated = true;
+        let ttl = self.ttl();
+        if self.leader == Some(server) {
+            self.leader = None;
+            self.streams += 1;
+            let term = self.term;
+            let after = self.rng.between(ttl / 50, ttl / 2);
+            self.schedule(after, Happening::Elect { term });
+        }
+        let after = self.rng.between(ttl / 20, ttl * 5 / 2);
+        self.schedule(after, Happening::Rejoin { server });
+    }
+
+    pub(super) fn elect(&mut self, term: u64) {
+        if self.term != term || self.leader.is_some() {
+            return;
+        }
+        let able: Vec<usize> =
+            (0..self.servers.len()).filter(|at| !self.servers[*at].isolated).collect();
+        let leader = *self.rng.pick(&able);
+        self.become_leader(leader);
+    }
+
+    fn become_leader(&mut self, leader: usize) {
+        self.term += 1;
+        self.streams += 1;
+        self.leader = Some(leader);
+        let (term, zxid, now) = (self.term, self.registry.zxid, self.now);
+        self.note(|| format!("server {leader} leads in term {term}"));
+        self.saw(Rare::ServerElection);
+        for (at, server) in self.servers.iter_mut().enumerate() {
+            server.up_free = server.up_free.max(now);
+            server.down_free = server.down_free.max(now);
+            if !server.isolated {
+                server.leads = at == leader;
+                server.term = term;
+                server.applied = zxid;
+                server.touched.clear();
+            }
+        }
+        // Every session begins its whole time anew.
+        for session in 0..self.sessions.len() {
+            if self.sessions[session].alive {
+                self.touch(session);
+            }
+        }
+        for node in 0..self.nodes.len() {
+            self.fire_watches(node);
+        }
+        self.schedule(0, Happening::Ping { term });
+    }
+
+    pub(super) fn rejoin(&mut self, server: usize) {
+        if !self.servers[server].isolated {
+            return;
+        }
+        self.note(|| format!("server {server} is back"));
+        self.servers[server].isolated = false;
+        match self.leader {
+            Some(_) => {
+                let (term, zxid, now) = (self.term, self.registry.zxid, self.now);
+                let back = &mut self.servers[server];
+                back.leads = false;
+                back.term = term;
+                back.applied = zxid;
+                back.touched.clear();
+                back.up_free = now;
+                back.down_free = now;
+                // A server that changes its role closes its connections.
+                for node in 0..self.nodes.len() {
+                    if self.nodes[node].client.server == server {
+                        self.server_closes(node);
+                    }
+                }
+            }
+            // Nobody has led in its place yet: it goes on.
+            None if self.servers[server].leads => {
+                self.become_leader(server);
+            }
+            None => {}
+        }
+    }
+
+    pub(super) fn server_closes(&mut self, node: usize) {
+        let connection = self.nodes[node].client.connection;
+        let after = self.delay(0);
+        self.schedule(after, Happening::GiveUp { node, connection, unless_connected: false });
+        self.nodes[node].served.slots.clear();
+        self.nodes[node].client.deaf = true;
+    }
+
+    /// Answers that are ready leave, in order.
+    pub(super) fn flush(&mut self, node: usize) {
+        while let Some((_, Some(_))) = self.nodes[node].served.slots.front() {
+            let Some((id, Some(answer))) = self.nodes[node].served.slots.pop_front() else {
+                return;
+            };
+            let server = self.nodes[node].client.server;
+            let zxid = self.servers[server].applied;
+            let term = self.servers[server].term;
+            let answer = self.finish(answer, node, zxid, term);
+            self.send_client(node, Arrival::Answer { id, answer, zxid });
+        }
+    }
+
+    /// A message to a process, in the order of its connection.
+    pub(super) fn send_client(&mut self, node: usize, arrival: Arrival) {
+        self.nodes[node].client.deaf |= self.nodes[node].cut;
+        if self.nodes[node].client.deaf {
+            return;
+        }
+        let is_answer = matches!(arrival, Arrival::Answer { .. });
+        if is_answer && !self.healed && self.rng.permille(self.swarm.break_down) {
+            // A stream that loses one message loses all that follow.
+            self.note(|| format!("  n{node} hears no more on this connection: {arrival:?}"));
+            self.nodes[node].client.deaf = true;
+            return;
+        }
+        let delay = self.delay(self.swarm.slow);
+        let client = &mut self.nodes[node].client;
+        let at = (self.now + delay).max(client.down_free);
+        client.down_free = at;
+        let connection = client.connection;
+        self.schedule(at - self.now, Happening::AtClient { node, connection, arrival });
+    }
+
+    /// What a watch of this process would tell it by now.
+    pub(super) fn fire_watches(&mut self, node: usize) {
+        let process = &self.nodes[node];
+        if !process.client.is_connected() || process.client.deaf {
+            return;
+        }
+        let applied = self.servers[process.client.server].applied;
+        let root = self.registry.root(applied);
+        let mut told: Vec<(u32, Option<tenure::queue::Entry>)> = Vec::new();
+        for standing in &process.machines {
+            for entry in standing.machine.watching().into_iter().flatten() {
+                let known = process.client.notified.contains(&(standing.who, entry.token));
+                // A server that has not seen the entry's creation has nothing to say about it.
+                let seen = entry.token <= applied;
+                if !known && seen && !self.registry.shows(entry.token, applied) {
+                    told.push((standing.who, Some(entry.clone())));
+                }
+            }
+            if let Some(generation) = standing.machine.awaiting_end() {
+                let open = root.state == super::registry::RootState::Open;
+                let over = !open || root.generation != generation;
+                let known = process.client.notified.contains(&(standing.who, 0));
+                if over && !known {
+                    told.push((standing.who, None));
+                }
+            }
+        }
+        for (who, entry) in told {
+            let token = entry.as_ref().map_or(0, |entry| entry.token);
+            self.nodes[node].client.notified.push((who, token));
+            if !self.healed && self.rng.permille(self.swarm.lose_notification) {
+                self.saw(Rare::NotificationLost);
+                self.note(|| format!("  n{node} is never told that {token} is gone"));
+                continue;
+            }
+            if entry.is_some() {
+                self.judge_notification(node, who, token);
+            }
+            self.send_client(node, Arrival::Notified { who, entry });
+        }
+    }
+}

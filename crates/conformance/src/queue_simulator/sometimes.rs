@@ -1,0 +1,106 @@
+//! Rare paths that a run of many seeds must have gone down at least once.
+
+macro_rules! rare {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+        /// A path worth knowing that it was taken.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Rare { $($(#[$doc])* $name),* }
+
+        impl Rare {
+            /// All of them.
+            pub const ALL: &'static [Rare] = &[$(Rare::$name),*];
+        }
+    };
+}
+
+rare! {
+    /// A predecessor's deletion made a leader without another look.
+    LedAtOnce,
+    /// A leader followed another in the same election.
+    TookOver,
+    /// A session expired at the server.
+    SessionExpired,
+    /// A leader's session expired after its window had ended.
+    LeaderExpired,
+    /// A leader whose connection was lost went on.
+    Resumed,
+    /// A leader was told to stop, and life was proven afterwards.
+    ExtendedAfterMustStop,
+    /// A window ended while the session lived.
+    LostWhileSessionLives,
+    /// A join was applied, and its answer lost.
+    JoinAnswerLost,
+    /// Such a join was found again by its ticket.
+    JoinFound,
+    /// A deletion was applied, and its answer lost.
+    LeaveAnswerLost,
+    /// A caller was told that the outcome of its release is unknown.
+    ReleaseUnknown,
+    /// A candidacy that was over for its caller deleted its entry later.
+    ZombieReaped,
+    /// An etcd join arrived after it was given up, and the backend deleted its entry.
+    LateJoinReaped,
+    /// A new leader of the servers was elected.
+    ServerElection,
+    /// An old leader answered a keep-alive or a handshake.
+    DeposedAnswered,
+    /// A notification was lost.
+    NotificationLost,
+    /// An operator deleted an entry of a leader.
+    OperatorDeletedLeader,
+    /// Work outlived its lease.
+    WorkOutlivedLease,
+    /// Work that would not end lost its entry.
+    StuckWorkLostEntry,
+    /// A candidacy ended because the election did.
+    Ended,
+    /// A candidacy ended because the election was made anew.
+    OtherGeneration,
+    /// A process was paused beyond its window.
+    PausedBeyondWindow,
+    /// Somebody waited because the last tenure had not ended cleanly.
+    WaitedTheDelay,
+    /// The beginning of a tenure was recorded, and the answer lost.
+    BeginAnswerLost,
+    /// The entry of a tenure whose work had gone on for too long was deleted by its owner.
+    LeftUncleanly,
+    /// The election was still over when the faults stopped, and everybody left.
+    HealedEnded,
+    /// Somebody led when the faults had stopped.
+    HealedLed,
+}
+
+/// How often each rare path was taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sometimes(Vec<u64>);
+
+impl Default for Sometimes {
+    fn default() -> Sometimes {
+        Sometimes(vec![0; Rare::ALL.len()])
+    }
+}
+
+impl Sometimes {
+    /// Counts one.
+    pub fn saw(&mut self, rare: Rare) {
+        self.0[rare as usize] += 1;
+    }
+
+    /// How often this path was taken.
+    #[must_use]
+    pub fn count(&self, rare: Rare) -> u64 {
+        self.0[rare as usize]
+    }
+
+    /// Adds another run's counts.
+    pub fn add(&mut self, other: &Sometimes) {
+        for (mine, theirs) in self.0.iter_mut().zip(&other.0) {
+            *mine += theirs;
+        }
+    }
+
+    /// The paths never taken.
+    pub fn never(&self) -> impl Iterator<Item = Rare> {
+        Rare::ALL.iter().copied().filter(|rare| self.count(*rare) == 0)
+    }
+}

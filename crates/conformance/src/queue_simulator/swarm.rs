@@ -1,0 +1,292 @@
+//! Which faults a seed has, and how many of them.
+
+use std::time::Duration;
+
+use tenure::queue::mutant::Mutant;
+
+use crate::rng::Rng;
+use crate::simulator::clock::{REAL_RATE, nanos};
+
+/// Whose rules the servers follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    /// Sessions are touched by requests, and reported with pings.
+    Zookeeper,
+    /// Leases are kept alive by the leader alone.
+    Etcd,
+}
+
+/// Which part of the swarm worlds are drawn from.
+///
+/// Every profile is part of [`Profile::Any`], so the sound machine is tried on all of them. A mutant that
+/// only one kind of world can show is hunted there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Profile {
+    /// All of it.
+    #[default]
+    Any,
+    /// ZooKeeper's pings at their latest: clocks at the ends of the tolerance, naps, replies that are stuck.
+    Pings,
+    /// etcd's leader is deposed, and whoever led on it is cut off soon after.
+    Deposed,
+    /// Leaders that come back just in time, and stand still until it no longer is.
+    Hiccups,
+    /// Operators delete entries, and connections are lost.
+    Operated,
+    /// A lock delay, and tenures that end badly.
+    Delayed,
+}
+
+impl Profile {
+    /// Where a broken rule shows soonest.
+    #[must_use]
+    #[allow(clippy::wildcard_enum_match_arm, reason = "most show anywhere, and so may the next")]
+    pub fn hunting(mutant: Mutant) -> Profile {
+        match mutant {
+            Mutant::SilentConnectionCounts
+            | Mutant::NewestAnswerCounts
+            | Mutant::PingByOwnClock => Profile::Pings,
+            Mutant::DeposedKeepAliveCounts => Profile::Deposed,
+            Mutant::InputBeforeExpiry => Profile::Hiccups,
+            Mutant::ResumedUnverified => Profile::Operated,
+            Mutant::DelayIgnored
+            | Mutant::EarlierMarkCounts
+            | Mutant::BeginNotAwaited
+            | Mutant::OutlivedCountsAsClean => Profile::Delayed,
+            _ => Profile::Any,
+        }
+    }
+}
+
+/// What a world is like.
+#[derive(Clone, Debug)]
+pub(super) struct Swarm {
+    pub(super) dialect: Dialect,
+    pub(super) nodes: usize,
+    pub(super) servers: usize,
+    pub(super) ttl: Duration,
+    /// The lock delay; mostly there is none.
+    pub(super) delay: Duration,
+    pub(super) rates: Vec<u64>,
+    pub(super) server_rates: Vec<u64>,
+    /// How much longer than T the server keeps a session, at most, in real nanoseconds.
+    pub(super) tick: u64,
+    pub(super) active: u64,
+    pub(super) pace: u64,
+    pub(super) mischiefs: Vec<Mischief>,
+    pub(super) least: u64,
+    pub(super) most: u64,
+    /// Chances in a thousand.
+    pub(super) slow: u32,
+    pub(super) slow_server: u32,
+    pub(super) lose_notification: u32,
+    pub(super) break_up: u32,
+    pub(super) break_down: u32,
+    pub(super) indeterminate: u32,
+    pub(super) slow_stop: u32,
+    /// A leader that is back just in time stands still until it no longer is.
+    pub(super) hiccup: u32,
+    /// Others on the same session send something too, as soon as anything is answered.
+    pub(super) chatter: u32,
+    /// The first process's work never ends once it was told to stop.
+    pub(super) stuck: bool,
+}
+
+/// What can be done to a world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mischief {
+    Pause,
+    Suspend,
+    Crash,
+    Cut,
+    CutLeader,
+    Disconnect,
+    IsolateServer,
+    IsolateLeader,
+    StallServer,
+    /// A process stands still for most of a session's time.
+    Nap,
+    /// Whoever waits does so, and the leader resigns.
+    NapOfTheNext,
+    /// The next reply to a ping is stuck, and everything behind it.
+    StickReply,
+    /// The servers' leader is cut off, and soon after it whoever leads the election.
+    DeposeUnderLeader,
+    Resign,
+    EndByHolder,
+    Withdraw,
+    ForceLoss,
+    OutsiderEnd,
+    OutsiderCreate,
+    OutsiderDelete,
+    RecreateBehindLeader,
+    Operator,
+}
+
+impl Swarm {
+    pub(super) fn draw(rng: &mut Rng, dialect: Option<Dialect>, profile: Profile) -> Swarm {
+        let mut swarm = Swarm::draw_any(rng, dialect);
+        let drawn = rng.below(16);
+        match profile {
+            Profile::Pings => swarm.make_pings_late(rng),
+            Profile::Hiccups => swarm.make_hiccups(),
+            Profile::Deposed => swarm.make_deposed(),
+            Profile::Operated => swarm.make_operated(),
+            Profile::Delayed => swarm.make_delayed(),
+            Profile::Any if drawn == 2 => swarm.make_deposed(),
+            Profile::Any if drawn == 0 => swarm.make_pings_late(rng),
+            Profile::Any if drawn == 1 => swarm.make_hiccups(),
+            Profile::Any if drawn == 3 => swarm.make_delayed(),
+            Profile::Any => {}
+        }
+        swarm
+    }
+
+    fn make_pings_late(&mut self, rng: &mut Rng) {
+        let (slow, fast) = (REAL_RATE, REAL_RATE * 5 / 4);
+        let (clients, servers) = if rng.permille(700) { (fast, slow) } else { (slow, fast) };
+        self.dialect = Dialect::Zookeeper;
+        self.servers = 3;
+        self.rates = vec![clients; self.nodes];
+        self.server_rates = vec![servers; 3];
+        self.tick = 0;
+        self.most = nanos(self.ttl) / 2000;
+        self.least = self.least.min(self.most);
+        self.chatter = u32::try_from(rng.between(100, 600)).unwrap_or(100);
+        self.pace = nanos(self.ttl) / rng.between(1, 3);
+        self.mischiefs = vec![
+            Mischief::Nap,
+            Mischief::NapOfTheNext,
+            Mischief::NapOfTheNext,
+            Mischief::StickReply,
+            Mischief::StickReply,
+            Mischief::StallServer,
+            Mischief::Resign,
+        ];
+    }
+
+    fn make_deposed(&mut self) {
+        self.dialect = Dialect::Etcd;
+        self.servers = 3;
+        self.server_rates = vec![REAL_RATE * 5 / 4; 3];
+        self.rates = vec![REAL_RATE; self.nodes];
+        self.tick = 0;
+        self.most = nanos(self.ttl) / 400;
+        self.least = self.least.min(self.most);
+        self.mischiefs.extend([Mischief::DeposeUnderLeader; 8]);
+    }
+
+    fn make_operated(&mut self) {
+        self.lose_notification = 300;
+        self.mischiefs.extend([Mischief::Operator, Mischief::Disconnect, Mischief::CutLeader]);
+        self.mischiefs.extend([Mischief::Operator, Mischief::Disconnect, Mischief::CutLeader]);
+    }
+
+    fn make_delayed(&mut self) {
+        self.delay = self.ttl * 2;
+        self.slow_stop = 500;
+        self.mischiefs.extend([Mischief::Crash, Mischief::Crash, Mischief::CutLeader]);
+        self.mischiefs.extend([Mischief::Resign, Mischief::ForceLoss, Mischief::Crash]);
+    }
+
+    fn make_hiccups(&mut self) {
+        self.hiccup = 700;
+        self.most = nanos(self.ttl) / 400;
+        self.least = self.least.min(self.most);
+        self.mischiefs.extend([Mischief::CutLeader; 8]);
+    }
+
+    fn draw_any(rng: &mut Rng, dialect: Option<Dialect>) -> Swarm {
+        let drawn = if rng.permille(500) { Dialect::Zookeeper } else { Dialect::Etcd };
+        let nodes = usize::try_from(rng.between(2, 5)).unwrap_or(2);
+        let ttl = *rng.pick(&[1000, 2000, 4000, 10_000]);
+        let span = ttl * 1_000_000;
+        let extremes = rng.permille(500);
+        let rate = |rng: &mut Rng| match extremes {
+            true if rng.permille(500) => REAL_RATE,
+            true => REAL_RATE * 5 / 4,
+            false => rng.between(REAL_RATE, REAL_RATE * 5 / 4),
+        };
+        let rates = (0..nodes).map(|_| rate(rng)).collect();
+        let servers = if rng.permille(800) { 3 } else { 1 };
+        let server_rates = (0..servers).map(|_| rate(rng)).collect();
+        // Four hops of this are just within what a request may take.
+        let sluggish = rng.permille(150);
+        let most = if sluggish { span / 90 } else { rng.between(span / 2000, span / 100) };
+        let mut often = |chance: u32, most: u32| -> u32 {
+            if rng.permille(chance) {
+                u32::try_from(rng.between(1, u64::from(most))).unwrap_or(1)
+            } else {
+                0
+            }
+        };
+        let (slow, slow_server) = (often(400, 40), often(500, 60));
+        let lose_notification = often(400, 400);
+        let (break_up, break_down) = (often(400, 20), often(400, 20));
+        let indeterminate = often(300, 60);
+        let slow_stop = often(300, 400);
+        let hiccup = often(400, 500);
+        let delay = if rng.permille(650) { 0 } else { rng.between(ttl / 10, ttl * 2) };
+        let mut mischiefs = Vec::new();
+        let stuck = rng.permille(120);
+        for (mischief, chance) in KINDS {
+            if rng.permille(*chance) {
+                let times = usize::try_from(rng.between(1, 4)).unwrap_or(1);
+                mischiefs.extend(std::iter::repeat_n(*mischief, times));
+            }
+        }
+        if mischiefs.is_empty() {
+            mischiefs.push(Mischief::Resign);
+        }
+        Swarm {
+            dialect: dialect.unwrap_or(drawn),
+            nodes,
+            servers,
+            ttl: Duration::from_millis(ttl),
+            delay: Duration::from_millis(delay),
+            rates,
+            server_rates,
+            tick: if rng.permille(600) { 0 } else { rng.between(1, span / 4) },
+            active: span * rng.between(6, 16),
+            pace: span / rng.between(1, 6),
+            mischiefs,
+            least: rng.between(1000, most),
+            most,
+            slow,
+            slow_server,
+            lose_notification,
+            break_up,
+            break_down,
+            indeterminate,
+            slow_stop,
+            hiccup,
+            chatter: if rng.permille(300) { 50 } else { 0 },
+            stuck,
+        }
+    }
+}
+
+const KINDS: &[(Mischief, u32)] = &[
+    (Mischief::Pause, 350),
+    (Mischief::Suspend, 200),
+    (Mischief::Crash, 350),
+    (Mischief::Cut, 350),
+    (Mischief::CutLeader, 350),
+    (Mischief::Disconnect, 400),
+    (Mischief::IsolateServer, 300),
+    (Mischief::IsolateLeader, 350),
+    (Mischief::StallServer, 500),
+    (Mischief::Nap, 200),
+    (Mischief::NapOfTheNext, 100),
+    (Mischief::StickReply, 200),
+    (Mischief::DeposeUnderLeader, 150),
+    (Mischief::Resign, 600),
+    (Mischief::EndByHolder, 120),
+    (Mischief::Withdraw, 350),
+    (Mischief::ForceLoss, 200),
+    (Mischief::OutsiderEnd, 150),
+    (Mischief::OutsiderCreate, 300),
+    (Mischief::OutsiderDelete, 120),
+    (Mischief::RecreateBehindLeader, 150),
+    (Mischief::Operator, 100),
+];

@@ -1,0 +1,249 @@
+//! What has passed by now, and what has just happened.
+
+use super::*;
+
+/// Expiry: what has passed by `now`, before anything else is looked at.
+impl Machine {
+    pub(super) fn expire(&mut self, now: Moment, out: &mut Vec<Output>) {
+        if let Some(lease) = self.lease {
+            if lease.remaining(now).is_zero() {
+                self.lose(Loss::Expired, out);
+            } else if !self.stopping && lease.until_stop(now).is_zero() {
+                self.stopping = true;
+                out.push(Output::MustStop);
+                if self.is(Mutant::ReleaseBeforeStop) {
+                    self.lease = None;
+                    self.working = false;
+                    self.discard();
+                }
+            }
+        }
+        if let Some((since, span)) = self.pause
+            && now.at_most_since(since) >= span
+        {
+            self.pause = None;
+        }
+    }
+
+    pub(super) fn lose(&mut self, loss: Loss, out: &mut Vec<Output>) {
+        let Some(lease) = self.lease.take() else { return };
+        self.ended_token = lease.token;
+        self.lost = Some(lease);
+        self.stopping = false;
+        self.suspended = false;
+        self.discard();
+        out.push(Output::Lost { token: lease.token, loss });
+    }
+
+    /// The entry of a tenure that is over must go, or it would block the line.
+    fn discard(&mut self) {
+        if let Some(mine) = &mut self.mine {
+            mine.discard = true;
+        }
+    }
+
+    /// From here on nobody here leads, whatever becomes of the entry.
+    pub(super) fn give_up(&mut self) {
+        if let Some(lease) = self.lease.take() {
+            self.ended_token = lease.token;
+            self.lost = Some(lease);
+        }
+        self.stopping = false;
+        self.suspended = false;
+        self.discard();
+    }
+}
+
+/// Inputs.
+impl Machine {
+    pub(super) fn take(&mut self, now: Moment, input: Input, out: &mut Vec<Output>) {
+        match input {
+            Input::Tick => {}
+            Input::Session(session) => self.take_session(now, session, out),
+            Input::Joined(ask, answer) => {
+                if let Some(Request::Join(ticket)) = self.landed(ask) {
+                    self.take_joined(now, ticket, answer, out);
+                }
+            }
+            Input::Line(ask, answer) => {
+                if let Some(Request::Line { freshness, first }) = self.landed(ask) {
+                    self.last_read = Some(now);
+                    match answer {
+                        Ok(line) => self.take_line(now, line, freshness, first, out),
+                        Err(fault) => self.fail(now, fault),
+                    }
+                }
+            }
+            Input::Begun(ask, answer) => {
+                if let Some(Request::Begin(entry)) = self.landed(ask) {
+                    self.take_begun(now, &entry, answer);
+                }
+            }
+            Input::Left(ask, answer) => {
+                if let Some(Request::Leave(entry)) = self.landed(ask) {
+                    self.take_left(now, &entry, answer);
+                }
+            }
+            Input::Ended(ask, answer) => {
+                if let Some(Request::End) = self.landed(ask) {
+                    self.take_ended(now, answer);
+                }
+            }
+            Input::Published(ask, answer) => {
+                if let Some(Request::Publish) = self.landed(ask)
+                    && let Err(fault) = answer
+                {
+                    self.unpublished = true;
+                    self.fail(now, fault);
+                }
+            }
+            Input::Gone(entry, gone) => self.take_gone(&entry, gone, out),
+            Input::Hint => self.stale = true,
+            Input::WorkEnded => {
+                // Told to stop and stopped: what is left of that tenure is given up, then it stands again.
+                if self.stopping {
+                    self.lose(Loss::Resigned, out);
+                }
+                // Otherwise, while the lease lives, its work is not over.
+                if self.lease.is_none() {
+                    self.end_work(now);
+                }
+            }
+            Input::Release(farewell) => self.begin_leaving(now, farewell),
+            Input::Abandon => self.abandon(now, out),
+            Input::Publish(value) => {
+                self.me = Arc::new(Holder { value, ..(*self.me).clone() });
+                self.unpublished = self.mine.is_some() || self.flight.is_some();
+            }
+            Input::ForceLoss => self.lose(Loss::Forced, out),
+        }
+    }
+
+    /// The request this answers, unless it was given up.
+    fn landed(&mut self, ask: Ask) -> Option<Request> {
+        self.flight.take_if(|flight| flight.ask == ask).map(|flight| flight.request)
+    }
+
+    fn take_session(&mut self, now: Moment, session: Session, out: &mut Vec<Output>) {
+        let before = std::mem::replace(&mut self.session, session);
+        if session.number != before.number {
+            self.session_over(out);
+        }
+        if session.connection != before.connection || !session.is_live() {
+            self.disconnect(out);
+        }
+        match session.life {
+            Life::Live { .. } => {
+                if session.connection != before.connection || !before.is_live() {
+                    // What was watched meanwhile is not known.
+                    self.stale = true;
+                    self.pause = None;
+                }
+            }
+            Life::Suspended { .. } => {}
+            Life::Over => self.session_over(out),
+            Life::Closed => {
+                self.session_over(out);
+                self.close(out);
+            }
+        }
+        self.extend(now, out);
+    }
+
+    /// What was under way is in doubt, and what is led is led only as long as was proven.
+    fn disconnect(&mut self, out: &mut Vec<Output>) {
+        if let Some(Flight { request: Request::Join(ticket), .. }) = self.flight.take()
+            && !self.is(Mutant::LostJoinForgotten)
+        {
+            self.doubt = Some(ticket);
+        }
+        if self.is(Mutant::ResumedUnverified) {
+            return;
+        }
+        self.unverified = true;
+        if self.lease.is_some() && !self.suspended {
+            self.suspended = true;
+            out.push(Output::Suspended);
+        }
+    }
+
+    /// The entries of earlier sessions are gone, or going: nothing can be done for or about them.
+    fn session_over(&mut self, out: &mut Vec<Output>) {
+        self.lose(Loss::Expired, out);
+        self.mine = None;
+        self.doubt = None;
+        self.strays.clear();
+        if matches!(&self.flight, Some(flight) if flight.request != Request::End) {
+            self.flight = None;
+        }
+    }
+
+    /// A newer proof of life is a longer lease.
+    pub(super) fn extend(&mut self, now: Moment, out: &mut Vec<Output>) {
+        let Some(held) = self.lease.filter(|_| !self.unverified && self.session.is_live()) else {
+            return;
+        };
+        if !self.mine.as_ref().is_some_and(|mine| self.is_current(mine)) {
+            return;
+        }
+        let Some(lease) = self.proven(now, held.token) else { return };
+        if lease.remaining(now) > held.remaining(now) {
+            self.lease = Some(lease);
+            if self.is(Mutant::MustStopNotLatched) {
+                self.stopping = false;
+            }
+            out.push(Output::Extended(lease));
+        }
+    }
+
+    /// The lease that the session's newest proof gives.
+    pub(super) fn proven(&self, now: Moment, token: u64) -> Option<Lease> {
+        let proof = self.session.proof()?;
+        let from = if self.is(Mutant::WindowFromAnswer) { now } else { proof.from };
+        let window = if self.is(Mutant::NoDriftMargin) { self.session.ttl } else { proof.window };
+        Some(Lease { token, from, window, grace: self.grace() })
+    }
+
+    fn take_gone(&mut self, entry: &Entry, gone: Gone, out: &mut Vec<Output>) {
+        let any = self.is(Mutant::LeadWhenAnyPredecessorLeaves);
+        let Some(mine) = &mut self.mine else { return };
+        let own = mine.entry == *entry;
+        match (&mine.ahead, gone) {
+            (_, Gone::Deleted) if own => self.own_entry_gone(out),
+            (_, Gone::Perhaps) => self.stale = true,
+            (Ahead::Before { predecessor, is_first, .. }, Gone::Deleted)
+                if predecessor == entry =>
+            {
+                if *is_first || any {
+                    // Nobody was before it, and nobody can have come since.
+                    mine.ahead = Ahead::Nobody;
+                    self.follow(None, out);
+                } else {
+                    mine.ahead = Ahead::Unknown;
+                    self.stale = true;
+                }
+            }
+            // A watch of somebody who is no longer before us.
+            (Ahead::Before { .. } | Ahead::Nobody | Ahead::Unknown, Gone::Deleted) => {
+                self.stale |= self.is(Mutant::Herd);
+            }
+        }
+    }
+
+    pub(super) fn own_entry_gone(&mut self, out: &mut Vec<Output>) {
+        self.lose(Loss::Vanished, out);
+        self.mine = None;
+    }
+
+    pub(super) fn follow(&mut self, holder: Option<Arc<Holder>>, out: &mut Vec<Output>) {
+        let same = match (&holder, &self.following) {
+            (Some(now), Some(before)) => now.id == before.id && now.value == before.value,
+            (None, None) => true,
+            (Some(_), None) | (None, Some(_)) => false,
+        };
+        if !same {
+            self.following = holder;
+            out.push(Output::Following(self.following.clone()));
+        }
+    }
+}

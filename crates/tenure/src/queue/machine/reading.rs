@@ -1,0 +1,208 @@
+//! What a line, and the answer to a join, tell.
+
+use super::*;
+
+impl Machine {
+    pub(super) fn take_joined(
+        &mut self,
+        now: Moment,
+        ticket: Ticket,
+        answer: Result<Joined, Fault>,
+        out: &mut Vec<Output>,
+    ) {
+        let joined = match answer {
+            Ok(joined) => joined,
+            Err(fault) => {
+                if fault == Fault::Indeterminate && !self.is(Mutant::LostJoinForgotten) {
+                    self.doubt = Some(ticket);
+                }
+                return self.fail(now, fault);
+            }
+        };
+        self.last_read = Some(now);
+        if joined.session < self.session.number {
+            // An entry of a session that is over.
+            return;
+        }
+        if let Some(entry) = joined.entry {
+            // Made on this connection: there is nothing to verify.
+            self.unverified = false;
+            self.mine = Some(Mine::new(entry, joined.session));
+        }
+        self.take_line(now, joined.line, Freshness::Session, false, out);
+    }
+
+    pub(super) fn take_line(
+        &mut self,
+        now: Moment,
+        line: Line,
+        freshness: Freshness,
+        first: bool,
+        out: &mut Vec<Output>,
+    ) {
+        match line {
+            Line::Open { generation, places, unclean } => match self.age(generation) {
+                Age::Same => {
+                    self.take_places(now, &places, freshness, out);
+                    self.take_mark(now, unclean, first);
+                }
+                Age::Newer => {
+                    self.collect(&places, freshness);
+                    self.election_over(now, out);
+                }
+                Age::Older => self.look_again(now),
+            },
+            Line::Ended { generation, places } => match self.age(generation) {
+                Age::Same | Age::Newer => {
+                    self.collect(&places, freshness);
+                    self.election_over(now, out);
+                }
+                Age::Older => self.look_again(now),
+            },
+            Line::Missing => {
+                // There is nothing below a root that does not exist.
+                self.doubt = None;
+                self.strays.clear();
+                self.lose(Loss::Ended, out);
+                self.mine = None;
+                self.election_over(now, out);
+            }
+        }
+    }
+
+    /// A line from before the election was made: whoever answered lags behind.
+    fn look_again(&mut self, now: Moment) {
+        self.stale = true;
+        self.rest(now);
+    }
+
+    fn age(&mut self, found: u64) -> Age {
+        let known = *self.generation.get_or_insert(found);
+        if self.is(Mutant::GenerationIgnored) {
+            return Age::Same;
+        }
+        match found.cmp(&known) {
+            std::cmp::Ordering::Equal => Age::Same,
+            std::cmp::Ordering::Greater => Age::Newer,
+            std::cmp::Ordering::Less => Age::Older,
+        }
+    }
+
+    fn take_places(
+        &mut self,
+        now: Moment,
+        places: &[Place],
+        freshness: Freshness,
+        out: &mut Vec<Output>,
+    ) {
+        self.collect(places, freshness);
+        let leader = places.first().and_then(|place| place.holder.clone());
+        self.follow(leader.filter(|leader| leader.id != self.me.id), out);
+        let Some(mine) = &mut self.mine else { return };
+        let Some(at) = places.iter().position(|place| place.entry == mine.entry) else {
+            // The line is newer than our entry, which it does not show: somebody deleted it.
+            return self.own_entry_gone(out);
+        };
+        mine.ahead = match (at.checked_sub(1).and_then(|at| places.get(at)), places.first()) {
+            (Some(before), Some(first)) => Ahead::Before {
+                predecessor: before.entry.clone(),
+                is_first: at == 1,
+                first: first.entry.clone(),
+            },
+            (Some(_), None) | (None, Some(_) | None) => Ahead::Nobody,
+        };
+        if freshness == Freshness::Barrier {
+            self.unverified = false;
+            if std::mem::take(&mut self.suspended) {
+                out.push(Output::Resumed);
+            }
+            self.extend(now, out);
+        }
+    }
+
+    /// Finds our entries: the one that a doubtful join made, and those that must go.
+    fn collect(&mut self, places: &[Place], freshness: Freshness) {
+        let ours = |place: &&Place| {
+            let ticket = place.ticket.as_ref();
+            ticket.is_some_and(|ticket| ticket.candidate == self.me.id)
+        };
+        let any = self.is(Mutant::AdoptOldEntry);
+        let adoptable = |place: &&Place| {
+            let awaited = self.doubt.is_some() && place.ticket == self.doubt;
+            awaited && place.entry.token > self.ended_token || any && place.ticket.is_some()
+        };
+        let found = places.iter().find(adoptable);
+        let adopted = found.filter(|_| self.mine.is_none()).map(|place| place.entry.clone());
+        if let Some(entry) = adopted {
+            self.mine = Some(Mine::new(entry, self.session.number));
+            self.doubt = None;
+        }
+        let mine = self.mine.as_ref().map(|mine| &mine.entry);
+        let strays = places.iter().filter(ours).map(|place| &place.entry);
+        let strays: Vec<Entry> = strays.filter(|entry| Some(*entry) != mine).cloned().collect();
+        self.strays = strays;
+        if freshness == Freshness::Barrier {
+            self.doubt = None;
+        }
+    }
+
+    /// The election has ended: whoever leads stops, and everybody leaves by itself.
+    fn election_over(&mut self, now: Moment, out: &mut Vec<Output>) {
+        let had_lease = self.lease.is_some();
+        self.lose(Loss::Ended, out);
+        self.follow(None, out);
+        match &mut self.stage {
+            Stage::Standing => {
+                self.stage = Stage::Leaving(Leaving {
+                    why: Why::Ended,
+                    since: now,
+                    had_lease,
+                    tried: false,
+                    told: false,
+                });
+            }
+            Stage::Leaving(leaving) => {
+                // Somebody else has written the end that we were about to.
+                if leaving.why == Why::EndFirst {
+                    leaving.why = Why::Farewell;
+                }
+            }
+            Stage::Settled => {}
+        }
+    }
+
+    pub(super) fn fail(&mut self, now: Moment, fault: Fault) {
+        self.stale = true;
+        let refused = matches!(fault, Fault::Permanent | Fault::Denied);
+        let idle = self.lease.is_none() && !self.working && self.mine.is_none();
+        if refused && idle {
+            self.refuse(now, fault);
+        }
+        self.rest(now);
+    }
+
+    /// The store refuses, and always will: whoever stands leaves.
+    pub(super) fn refuse(&mut self, now: Moment, fault: Fault) {
+        if matches!(self.stage, Stage::Standing) {
+            self.stage = Stage::Leaving(Leaving {
+                why: Why::Refused(fault),
+                since: now,
+                had_lease: false,
+                tried: false,
+                told: false,
+            });
+        }
+    }
+
+    /// A store that fails at once is not asked again at once.
+    pub(super) fn rest(&mut self, now: Moment) {
+        self.pause = Some((now, self.session.ttl / 20));
+    }
+}
+
+/// How a line's generation compares to ours.
+enum Age {
+    Same,
+    Newer,
+    Older,
+}

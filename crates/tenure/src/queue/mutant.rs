@@ -1,0 +1,90 @@
+//! Broken twins of the queue's rules, for the suite that must notice each of them.
+
+/// A rule of the queue protocol that is broken on purpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Mutant {
+    /// Any predecessor's deletion makes a leader, though it was not first in line.
+    LeadWhenAnyPredecessorLeaves,
+    /// An entry that an earlier candidacy of this process left behind is taken over.
+    AdoptOldEntry,
+    /// A keep-alive counts without a read that shows the same term (etcd).
+    DeposedKeepAliveCounts,
+    /// Any write that is answered proves life from its sending, however silent the connection was (ZooKeeper).
+    SilentConnectionCounts,
+    /// After a loss the same entry leads again.
+    LostTokenReturns,
+    /// The entry is deleted before the work has ended.
+    ReleaseBeforeStop,
+    /// A proof that comes late takes "must stop" back.
+    MustStopNotLatched,
+    /// A step takes its input first and expires afterwards.
+    InputBeforeExpiry,
+    /// The window is counted from when its proof arrived.
+    WindowFromAnswer,
+    /// The window is the whole ttl, without the margin for clocks that run unevenly.
+    NoDriftMargin,
+    /// The candidate still leads while the deletion of its entry is on the way.
+    LeaderWhileLeaving,
+    /// Ending an election deletes everybody's entries.
+    EndDeletesOthers,
+    /// Back after a lost connection, it goes on without looking for its own entry.
+    ResumedUnverified,
+    /// A join whose answer was lost is forgotten.
+    LostJoinForgotten,
+    /// A deletion whose answer was lost is not tried again.
+    LostLeaveForgotten,
+    /// The entry of a lost tenure stays in line while its session lives.
+    LostEntryStays,
+    /// Work that never ends keeps its entry for ever.
+    StuckWorkKeepsEntry,
+    /// Lost notifications are never made good.
+    NoSecondLook,
+    /// Everybody watches the first in line.
+    Herd,
+    /// An election of another generation is taken for one's own.
+    GenerationIgnored,
+    /// The leader's answer proves whatever was answered before it, however shortly (ZooKeeper).
+    NewestAnswerCounts,
+    /// The leader's ping is waited for by one's own clock, as if that could not run faster (ZooKeeper).
+    PingByOwnClock,
+    /// Nobody waits after a tenure that did not end cleanly.
+    DelayIgnored,
+    /// How the last tenure ended is taken from a line that is older than its end.
+    EarlierMarkCounts,
+    /// A tenure is announced while the record of its beginning is still on the way.
+    BeginNotAwaited,
+    /// The entry of a tenure whose work went on for too long is left as if that had ended in time.
+    OutlivedCountsAsClean,
+}
+
+impl Mutant {
+    /// All of them.
+    pub const ALL: [Mutant; 26] = [
+        Mutant::LeadWhenAnyPredecessorLeaves,
+        Mutant::AdoptOldEntry,
+        Mutant::DeposedKeepAliveCounts,
+        Mutant::SilentConnectionCounts,
+        Mutant::LostTokenReturns,
+        Mutant::ReleaseBeforeStop,
+        Mutant::MustStopNotLatched,
+        Mutant::InputBeforeExpiry,
+        Mutant::WindowFromAnswer,
+        Mutant::NoDriftMargin,
+        Mutant::LeaderWhileLeaving,
+        Mutant::EndDeletesOthers,
+        Mutant::ResumedUnverified,
+        Mutant::LostJoinForgotten,
+        Mutant::LostLeaveForgotten,
+        Mutant::LostEntryStays,
+        Mutant::StuckWorkKeepsEntry,
+        Mutant::NoSecondLook,
+        Mutant::Herd,
+        Mutant::GenerationIgnored,
+        Mutant::NewestAnswerCounts,
+        Mutant::PingByOwnClock,
+        Mutant::DelayIgnored,
+        Mutant::EarlierMarkCounts,
+        Mutant::BeginNotAwaited,
+        Mutant::OutlivedCountsAsClean,
+    ];
+}

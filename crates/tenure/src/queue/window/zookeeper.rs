@@ -1,0 +1,401 @@
+//! ZooKeeper's window.
+//!
+//! The leader expires sessions. Of those on other servers it hears only with their replies to its pings, every
+//! half tick (at most T/4, as long as `minSessionTimeout` is at least two ticks), so an answer alone proves
+//! little: the reply that would report it may be stuck. But the streams between servers keep their order.
+//! `until = S + T/R`, where S is the later of
+//!
+//! - the moment before the handshake that began this connection, once a write sent on it has been answered: the
+//!   leader begins or revalidates the session in the handshake, and the write shows that it was the leader;
+//! - the sending of the newest request that is *known to be reported*, once a write sent since was answered.
+//!
+//! Known to be reported: it was answered at least R·T/4 before the sending of something that the leader itself
+//! must answer (a sync or a write), that was answered, and so was another sent afterwards. Why: in R·T/4 of our
+//! clock, which is T/4 of the leader's, it sends a ping. Its first answer follows that ping to our server, which
+//! has therefore replied to it, with our request in the reply, when the answer reaches us. Whatever we send then
+//! follows the reply to the leader; once that is answered, the leader has heard of the session, and it did so after
+//! our request was sent. No bound on delays is needed, and none of Q. The write shows that it was still the leader:
+//! if another was elected later, that one gave every session its whole time then.
+//!
+//! A request that is not answered within Q ends the connection ([`ZookeeperWindow::is_overdue`]), and no answer
+//! of it counts afterwards. A refusal (session expired, session moved) is no answer: do not report it as one.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::clock::Moment;
+#[cfg(feature = "mutants")]
+use crate::queue::mutant::Mutant;
+use crate::queue::{Pace, Proof};
+use crate::timing::{RATE_DENOMINATOR, RATE_NUMERATOR, window_of};
+
+/// What was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Answered by the server it was sent to.
+    Read,
+    /// Answered by the leader, in the order of the streams; it need not be written (`sync`).
+    Sync,
+    /// Answered only once a quorum has taken it.
+    Write,
+}
+
+/// What a ZooKeeper session has proven.
+#[derive(Clone, Debug)]
+pub struct ZookeeperWindow {
+    ttl: Duration,
+    /// The moment before this connection's handshake.
+    began: Option<Moment>,
+    /// Sent on this connection and not answered yet, in order: answers come in order too.
+    sent: VecDeque<Sent>,
+    /// Answered on this connection, oldest first, as far as a write may still prove them.
+    answered: VecDeque<Answered>,
+    /// A request in a reply to a ping that was sent, and after which of ours.
+    reported: Option<Reported>,
+    /// The newest request in a reply that has arrived.
+    arrived: Option<Moment>,
+    /// When the newest write that was answered was sent.
+    written: Option<Moment>,
+    last_sent: Option<Moment>,
+    last_write: Option<Moment>,
+    count: u64,
+    from: Option<Moment>,
+    #[cfg(feature = "mutants")]
+    broken: Option<Mutant>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    at: Moment,
+    kind: Kind,
+    number: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Answered {
+    sent: Moment,
+    answered: Moment,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Reported {
+    from: Moment,
+    /// How many had been sent when that was known: what follows the reply is sent later.
+    after: u64,
+}
+
+impl ZookeeperWindow {
+    /// A session of which nothing is proven yet, with the time-out that the server granted.
+    #[must_use]
+    pub fn new(ttl: Duration) -> ZookeeperWindow {
+        ZookeeperWindow {
+            ttl,
+            began: None,
+            sent: VecDeque::new(),
+            answered: VecDeque::new(),
+            reported: None,
+            arrived: None,
+            written: None,
+            last_sent: None,
+            last_write: None,
+            count: 0,
+            from: None,
+            #[cfg(feature = "mutants")]
+            broken: None,
+        }
+    }
+
+    /// Breaks one rule, for the suite that must notice.
+    #[cfg(feature = "mutants")]
+    #[must_use]
+    pub fn broken(mut self, mutant: Option<Mutant>) -> ZookeeperWindow {
+        self.broken = mutant;
+        self
+    }
+
+    /// Q: a request that is not answered within this time ends the connection.
+    #[must_use]
+    pub fn request(&self) -> Duration {
+        self.ttl / 10
+    }
+
+    /// How long after the last request the next leaves, at this pace.
+    #[must_use]
+    pub fn heartbeat(&self, pace: Pace) -> Duration {
+        match pace {
+            Pace::Waiting => self.ttl / 8,
+            Pace::Leading => self.ttl / 16,
+        }
+    }
+
+    /// What the next heartbeat is to be: a leading session writes every T/8, and syncs in between.
+    #[must_use]
+    pub fn beat(&self, now: Moment, pace: Pace) -> Kind {
+        let since = self.last_write.map_or(Duration::MAX, |last| now.at_least_since(last));
+        match pace {
+            Pace::Waiting => Kind::Read,
+            Pace::Leading if since >= self.ttl / 8 => Kind::Write,
+            Pace::Leading => Kind::Sync,
+        }
+    }
+
+    /// Bytes of a handshake that resumes or begins the session leave after this moment.
+    pub fn connecting(&mut self, now: Moment) {
+        self.disconnected();
+        self.began = Some(now);
+    }
+
+    /// The connection is over. What it has proven stays proven; its answers count no more.
+    pub fn disconnected(&mut self) {
+        self.began = None;
+        self.sent.clear();
+        self.answered.clear();
+        self.reported = None;
+        self.arrived = None;
+        self.written = None;
+        self.last_sent = None;
+        self.last_write = None;
+    }
+
+    /// A request leaves after this moment.
+    pub fn sent(&mut self, now: Moment, kind: Kind) {
+        self.last_sent = Some(now);
+        self.count += 1;
+        if kind == Kind::Write {
+            self.last_write = Some(now);
+        }
+        self.sent.push_back(Sent { at: now, kind, number: self.count });
+    }
+
+    /// The oldest request that was not answered has been, at this moment.
+    pub fn answered(&mut self, now: Moment) {
+        let Some(Sent { at, kind, number }) = self.sent.pop_front() else { return };
+        match kind {
+            Kind::Read => {}
+            Kind::Sync => self.follows(at, number),
+            Kind::Write => {
+                self.follows(at, number);
+                self.writes(at);
+            }
+        }
+        self.answered.push_back(Answered { sent: at, answered: now });
+        if let Some(arrived) = self.arrived
+            && self.written.is_some_and(|written| written >= arrived)
+        {
+            self.raise(arrived);
+        }
+    }
+
+    /// Whether a request has waited too long, and the connection must end.
+    #[must_use]
+    pub fn is_overdue(&self, now: Moment) -> bool {
+        self.until_overdue(now).is_some_and(|left| left.is_zero())
+    }
+
+    /// How long until the oldest request has waited too long.
+    #[must_use]
+    pub fn until_overdue(&self, now: Moment) -> Option<Duration> {
+        let oldest = self.sent.front()?;
+        let waited = now.at_most_since(oldest.at);
+        Some((self.request() + Duration::from_nanos(1)).saturating_sub(waited))
+    }
+
+    /// How long until the next request should leave.
+    #[must_use]
+    pub fn until_heartbeat(&self, now: Moment, pace: Pace) -> Duration {
+        let since = self.last_sent.map_or(Duration::MAX, |last| now.at_most_since(last));
+        self.heartbeat(pace).saturating_sub(since)
+    }
+
+    /// What is proven.
+    #[must_use]
+    pub fn proof(&self) -> Option<Proof> {
+        self.from.map(|from| Proof { from, window: window_of(self.ttl) })
+    }
+
+    /// A write sent at this moment was answered: then its leader was one.
+    fn writes(&mut self, sent: Moment) {
+        self.written = Some(sent);
+        if self.is_broken(Broken::Silence) {
+            self.raise(sent);
+        } else if let Some(began) = self.began {
+            self.raise(began);
+        }
+    }
+
+    /// The leader answered something sent at this moment: what it sent us before has arrived, and what our
+    /// server sent it before, too.
+    fn follows(&mut self, sent: Moment, number: u64) {
+        if let Some(reported) = self.reported.take_if(|reported| number > reported.after) {
+            self.arrived = Some(reported.from);
+        }
+        let ping = self.ping();
+        let due = |answered: &Answered| sent.at_least_since(answered.answered) >= ping;
+        let mut newest = None;
+        while self.answered.front().is_some_and(due) {
+            newest = self.answered.pop_front();
+        }
+        let Some(newest) = newest else { return };
+        self.reported.get_or_insert(Reported { from: newest.sent, after: self.count });
+    }
+
+    /// Within this time of our clock the leader sends a ping: half a tick of its own.
+    fn ping(&self) -> Duration {
+        if self.is_broken(Broken::Quarter) {
+            Duration::ZERO
+        } else if self.is_broken(Broken::Rate) {
+            self.ttl / 4
+        } else {
+            self.ttl / 4 * RATE_NUMERATOR / RATE_DENOMINATOR
+        }
+    }
+
+    fn raise(&mut self, from: Moment) {
+        self.from = Some(self.from.map_or(from, |known| known.max(from)));
+    }
+
+    fn is_broken(&self, broken: Broken) -> bool {
+        #[cfg(feature = "mutants")]
+        {
+            self.broken
+                == Some(match broken {
+                    Broken::Silence => Mutant::SilentConnectionCounts,
+                    Broken::Quarter => Mutant::NewestAnswerCounts,
+                    Broken::Rate => Mutant::PingByOwnClock,
+                })
+        }
+        #[cfg(not(feature = "mutants"))]
+        {
+            let _ = broken;
+            false
+        }
+    }
+}
+
+/// A rule that the suite may break.
+#[derive(Clone, Copy, Debug)]
+enum Broken {
+    Silence,
+    Quarter,
+    Rate,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TTL: Duration = Duration::from_secs(8);
+
+    fn at(millis: u64) -> Moment {
+        Moment::default() + Duration::from_millis(millis)
+    }
+
+    fn from(window: &ZookeeperWindow) -> Option<Moment> {
+        window.proof().map(|proof| proof.from)
+    }
+
+    /// A connection on which everything is answered 10 ms after it was sent, one a second.
+    fn steady(kind: Kind, seconds: u64) -> ZookeeperWindow {
+        let mut window = ZookeeperWindow::new(TTL);
+        window.connecting(at(0));
+        for second in 1..=seconds {
+            exchange(&mut window, second * 1000, kind);
+        }
+        window
+    }
+
+    fn exchange(window: &mut ZookeeperWindow, millis: u64, kind: Kind) {
+        window.sent(at(millis), kind);
+        window.answered(at(millis + 10));
+    }
+
+    #[test]
+    fn a_handshake_counts_from_before_it_once_a_write_was_answered() {
+        let mut window = steady(Kind::Read, 1);
+        assert_eq!(from(&window), None, "reads prove nothing");
+        window.sent(at(2000), Kind::Write);
+        assert_eq!(from(&window), None, "nor does a write that is not answered");
+        window.answered(at(2010));
+        assert_eq!(from(&window), Some(at(0)));
+        let proof = window.proof().expect("just proven");
+        assert_eq!(proof.window, TTL * 4 / 5);
+    }
+
+    #[test]
+    fn a_request_counts_once_a_ping_has_passed_and_the_leader_answered_twice() {
+        // R·T/4 is 2.5 s: the write of 7 s shows what was answered by 4.5 s, and the next proves it.
+        let mut window = steady(Kind::Write, 7);
+        assert_eq!(from(&window), Some(at(3000)), "shown by the write of 6 s");
+        exchange(&mut window, 7020, Kind::Sync);
+        assert_eq!(from(&window), Some(at(4000)), "a sync is enough, if a write was sent since");
+    }
+
+    #[test]
+    fn syncs_without_a_write_prove_nothing() {
+        let mut window = steady(Kind::Sync, 9);
+        assert_eq!(from(&window), None, "it may have been an old leader that answered");
+        exchange(&mut window, 10_000, Kind::Write);
+        assert_eq!(from(&window), Some(at(6000)));
+    }
+
+    #[test]
+    fn two_writes_prove_the_reads_of_a_waiter() {
+        let mut window = steady(Kind::Read, 20);
+        assert_eq!(from(&window), None);
+        exchange(&mut window, 20_600, Kind::Write);
+        assert_eq!(from(&window), Some(at(0)), "the handshake, which is long ago");
+        exchange(&mut window, 20_620, Kind::Sync);
+        assert_eq!(from(&window), Some(at(18_000)));
+    }
+
+    #[test]
+    fn a_sync_that_was_under_way_with_the_write_proves_nothing() {
+        let mut window = steady(Kind::Read, 20);
+        window.sent(at(20_600), Kind::Write);
+        window.sent(at(20_600), Kind::Sync);
+        window.answered(at(20_610));
+        window.answered(at(20_610));
+        assert_eq!(from(&window), Some(at(0)));
+    }
+
+    #[test]
+    fn a_clock_that_stood_still_in_a_suspend_does_not_shorten_the_wait_for_a_ping() {
+        let slept = Moment { boot: Duration::from_secs(6), monotonic: Duration::from_secs(2) };
+        let mut window = steady(Kind::Write, 1);
+        window.sent(slept, Kind::Write);
+        window.answered(slept);
+        window.sent(slept, Kind::Write);
+        window.answered(slept);
+        assert_eq!(from(&window), Some(at(0)), "by one of the clocks no ping need have passed");
+    }
+
+    #[test]
+    fn a_leading_session_writes_every_eighth_and_syncs_in_between() {
+        let mut window = steady(Kind::Write, 3);
+        assert_eq!(window.until_heartbeat(at(3100), Pace::Leading), Duration::from_millis(400));
+        assert_eq!(window.beat(at(3500), Pace::Leading), Kind::Sync);
+        exchange(&mut window, 3500, Kind::Sync);
+        assert_eq!(window.beat(at(4000), Pace::Leading), Kind::Write);
+        assert_eq!(window.beat(at(4000), Pace::Waiting), Kind::Read);
+    }
+
+    #[test]
+    fn a_request_that_is_not_answered_ends_the_connection() {
+        let mut window = steady(Kind::Write, 7);
+        window.sent(at(8000), Kind::Write);
+        assert!(!window.is_overdue(at(8800)));
+        assert!(window.is_overdue(at(8801)));
+    }
+
+    #[test]
+    fn answers_of_an_earlier_connection_prove_nothing_on_this_one() {
+        let mut window = steady(Kind::Write, 7);
+        window.sent(at(7500), Kind::Write);
+        window.connecting(at(7600));
+        window.answered(at(7610));
+        assert_eq!(from(&window), Some(at(3000)));
+        window.sent(at(7700), Kind::Write);
+        window.answered(at(7710));
+        assert_eq!(from(&window), Some(at(7600)), "the new handshake does");
+    }
+}
