@@ -15,6 +15,9 @@ mod kind;
 #[path = "etcd/secured.rs"]
 mod secured;
 
+#[path = "etcd/queue/mod.rs"]
+mod queue;
+
 mod single {
     use super::*;
     support::suite!(kind::single());

@@ -1,0 +1,3 @@
+//! etcd's own clients in the same lines.
+
+use super::*;
