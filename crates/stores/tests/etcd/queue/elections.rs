@@ -78,7 +78,99 @@ async fn a_follower_that_resigns_in_the_middle_disturbs_nobody() {
     assert!(leader.mandate().is_leader());
     assert!(!matches!(last.status().role, Role::Leading { .. }), "one is still before it");
     leader.resign().await;
-    soon("elected", last.elected()).await.expect("elected");
+    let last = soon("elected", last.elected()).await.expect("elected");
+    assert!(last.mandate().is_leader());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_election_that_is_missing_is_told_and_not_made() {
+    let servers = require!(servers(1).await);
+    let backend = process(&servers.addresses(), LONG).await;
+    let opened = Election::builder(&backend, NAME).create_if_missing(false).open().await;
+    assert!(matches!(opened, Err(Error::Missing { .. })), "{opened:?}");
+    assert!(keys_under(&servers, &format!("{PREFIX}//lines/")).is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_url_may_choose_documents_and_the_other_protocol_is_refused_then() {
+    let servers = require!(servers(1).await);
+    let address = servers[0].address();
+    let url = format!("etcd://{address}/{PREFIX}?protocol=lease");
+    let leases = crate::support::open(&url, Duration::from_secs(5)).await;
+    assert_eq!(leases.protocol(), tenure::Protocol::Lease);
+    let election = Election::open(&leases, NAME).await.expect("it opens");
+    let leader = soon("elected", election.campaign(candidate("a"))).await.expect("elected");
+    assert_eq!(leader.mandate().token(), 1);
+    let lines = process(&servers.addresses(), LONG).await;
+    let refused = Election::open(&lines, NAME).await;
+    assert!(matches!(refused, Err(Error::Protocol { .. })), "{refused:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_nested_deeper_are_no_candidates() {
+    let servers = require!(servers(1).await);
+    ask(&servers, &["put", &format!("{PREFIX}/{NAME}/deeper/1"), "x"]);
+    let (_a, election, leader) = lead(&servers.addresses(), LONG, "a").await;
+    let (_b, _, waiting) = stand(&servers.addresses(), LONG, "b").await;
+    assert_eq!(names(&election).await, ["a", "b"]);
+    leader.resign().await;
+    let next = soon("elected", waiting.elected()).await.expect("elected");
+    assert!(next.mandate().is_leader());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_not_left_cleanly_is_waited_for_under_a_lock_delay() {
+    const DELAY: Duration = Duration::from_secs(3);
+    let servers = require!(servers(1).await);
+    let addresses = servers.addresses();
+    let opened = async |backend: &Backend| {
+        let builder = Election::builder(backend, NAME).lock_delay(DELAY);
+        builder.open().await.expect("it opens")
+    };
+    let one = process(&addresses, LONG).await;
+    let earlier = opened(&one).await;
+    let first = soon("elected", earlier.campaign(candidate("a"))).await.expect("elected");
+    assert_eq!(keys_under(&servers, &format!("{PREFIX}//tenures/")).len(), 1);
+    let two = process(&addresses, LONG).await;
+    let election = opened(&two).await;
+    let waiting = stand_in(&election, "b").await;
+    let began = std::time::Instant::now();
+    first.resign().await;
+    let second = soon("elected", waiting.elected()).await.expect("elected");
+    println!("after a clean release: {:?}", began.elapsed());
+    assert!(began.elapsed() < DELAY, "{:?}", began.elapsed());
+    let third = opened(&one).await;
+    let third = stand_in(&third, "c").await;
+    // An operator deletes the leader's entry: it had no chance to end its work first.
+    let entries = ask(&servers, &["get", "--prefix", "--keys-only", &format!("{PREFIX}/{NAME}/")]);
+    let mandate = second.mandate();
+    let leading = format!("{PREFIX}/{NAME}/");
+    let led = entries.lines().filter(|line| line.starts_with(&leading)).find(|key| {
+        ask(&servers, &["get", "--print-value-only", key]).trim() == "b"
+    });
+    let began = std::time::Instant::now();
+    ask(&servers, &["del", led.expect("its entry")]);
+    let third = soon("elected", third.elected()).await.expect("elected");
+    println!("after an unclean end: {:?}", began.elapsed());
+    assert!(began.elapsed() >= DELAY, "{:?}", began.elapsed());
+    assert!(third.mandate().token() > mandate.token());
+    assert!(!mandate.is_leader());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_channel_of_the_callers_serves_documents_and_lines() {
+    use std::sync::Arc;
+    let servers = require!(servers(1).await);
+    let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{}", servers[0].address()));
+    let channel = endpoint.expect("an address").connect().await.expect("it is there");
+    let store = tenure_stores::etcd::EtcdStore::from_channel(channel, PREFIX, Duration::from_secs(5));
+    let queue = Arc::new(store.queue(LONG));
+    let backend = Backend::new(Arc::new(store)).with_queue(queue);
+    let election = enter(&backend).await;
+    let leader = soon("elected", election.campaign(candidate("a"))).await.expect("elected");
+    let seen = enter(&process(&servers.addresses(), LONG).await).await;
+    assert_eq!(names(&seen).await, ["a"]);
+    leader.resign().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

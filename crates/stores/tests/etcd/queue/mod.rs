@@ -1,7 +1,11 @@
 //! Elections that are lines in etcd, on real servers.
 
+mod cluster;
 mod elections;
+mod faults;
 mod interop;
+mod many;
+mod referee;
 
 use std::future::Future;
 use std::net::SocketAddr;
