@@ -10,6 +10,8 @@
 //! A user and a password stand in front of the hosts, `user:password@`; the password may instead be the first line
 //! of a file (`?password-file=…`) or be in the environment, as `TENURE_STORE_PASSWORD`.
 //!
+//! Elections are queues where the store has them; `?protocol=lease` decides them by documents instead.
+//!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tenure_stores::OpenError> {
 //! let opened = tenure_stores::open("memory:", &Default::default()).await?;
@@ -33,7 +35,7 @@ use std::time::Duration;
 use tenure::{Backend, StoreError};
 
 pub use location::{Location, UrlError, holds_credentials, parse};
-pub use servers::{Secret, Servers, Tls};
+pub use servers::{Access, Reconnect, Secret, Servers, Settings, Tls};
 
 /// The environment variable with the password of the URL's user, where the URL has neither it nor a file of it.
 pub const PASSWORD_VARIABLE: &str = "TENURE_STORE_PASSWORD";
@@ -161,7 +163,13 @@ pub fn built_in() -> String {
 #[cfg(feature = "etcd")]
 async fn etcd_store(servers: &Servers, options: &OpenOptions) -> Result<Opened, OpenError> {
     let store = etcd::EtcdStore::open(servers, options.request).await?;
-    Ok(on_servers(Backend::new(std::sync::Arc::new(store))))
+    let ttl = servers.settings.ttl.or(options.session).unwrap_or(Duration::from_secs(15));
+    let queue = std::sync::Arc::new(store.queue(ttl));
+    let backend = Backend::new(std::sync::Arc::new(store));
+    Ok(on_servers(match servers.settings.lease {
+        true => backend,
+        false => backend.with_queue(queue),
+    }))
 }
 
 #[cfg(not(feature = "etcd"))]

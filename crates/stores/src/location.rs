@@ -21,8 +21,11 @@ const LATER: [&str; 8] = [
 ];
 
 /// What the URLs of etcd may have.
-const ETCD: Dialect =
-    Dialect { port: 2379, tls: false, settings: &["ca", "cert", "key", "password-file"] };
+const ETCD: Dialect = Dialect {
+    port: 2379,
+    tls: false,
+    settings: &["ca", "cert", "key", "password-file", "protocol", "ttl"],
+};
 /// The same, when TLS goes without saying.
 const ETCD_HTTPS: Dialect = Dialect { tls: true, ..ETCD };
 /// What the URLs of ZooKeeper may have.
@@ -147,6 +150,12 @@ pub enum UrlError {
     /// A certificate without its key, or the other way round.
     #[error("a client's certificate needs both `cert` and `key`")]
     HalfACertificate,
+    /// A setting whose value makes no sense.
+    #[error("its setting `{key}` has a value that it cannot have")]
+    BadValue {
+        /// The key.
+        key: String,
+    },
     /// A setting that is neither true nor false.
     #[error("its setting `{key}` is neither `true` nor `false`")]
     NotBoolean {
@@ -347,6 +356,8 @@ mod tests {
             "etcd://h:2379/a/b",
             "etcd+https://h:2379/a?ca=/a%25",
             "etcd+https://h:1,[::1]:2?ca=/b",
+            "etcd://h:2379/x?protocol=lease",
+            "etcd://h:2379/x?ttl=5000ms",
             "zookeeper://h:2181//x",
         ] {
             assert_eq!(parse(url).expect("a URL").to_string(), url);

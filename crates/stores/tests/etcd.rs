@@ -18,6 +18,9 @@ mod kind;
 #[path = "etcd/secured.rs"]
 mod secured;
 
+#[path = "etcd/queue/mod.rs"]
+mod queue;
+
 mod single {
     use super::*;
     support::suite!(kind::single());

@@ -58,7 +58,23 @@ impl Client {
         F: Fn(Channel, Request<Q>) -> R,
         R: Future<Output = Result<Response<A>, Status>>,
     {
-        let end = Instant::now() + self.request;
+        self.call_within(self.request, kind, body, send).await
+    }
+
+    /// The same, with another limit than that of every request.
+    pub(super) async fn call_within<Q, A, F, R>(
+        &self,
+        within: Duration,
+        kind: Kind,
+        body: Q,
+        send: F,
+    ) -> Result<A, Failure>
+    where
+        Q: Clone,
+        F: Fn(Channel, Request<Q>) -> R,
+        R: Future<Output = Result<Response<A>, Status>>,
+    {
+        let end = Instant::now() + within;
         let mut others = self.endpoints.count() - 1;
         let mut tokens = 1;
         loop {
@@ -84,7 +100,12 @@ impl Client {
     }
 
     /// Opens a stream; it has no end of its own.
-    pub(super) async fn stream<Q, A, F, R>(&self, body: Q, send: F) -> Result<(A, Chosen), Failure>
+    pub(super) async fn stream<Q, A, F, R>(
+        &self,
+        within: Duration,
+        body: Q,
+        send: F,
+    ) -> Result<(A, Chosen), Failure>
     where
         F: FnOnce(Channel, Request<Q>) -> R,
         R: Future<Output = Result<Response<A>, Status>>,
@@ -95,8 +116,8 @@ impl Client {
             let answer = send(chosen.channel.clone(), request).await;
             answer.map(Response::into_inner).map_err(|status| Failure::of(status, Kind::Read))
         };
-        let opened = timeout(self.request, opening).await;
-        let opened = opened.unwrap_or_else(|_| Err(Failure::late(Kind::Read, self.request)));
+        let opened = timeout(within, opening).await;
+        let opened = opened.unwrap_or_else(|_| Err(Failure::late(Kind::Read, within)));
         match opened {
             Ok(stream) => Ok((stream, chosen)),
             Err(failure) => {

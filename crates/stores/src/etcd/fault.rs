@@ -23,7 +23,18 @@ pub(super) struct Failure {
     pub(super) token: bool,
     /// The server, or the way to it, was silent: the connection may be dead.
     pub(super) silent: bool,
+    /// What it says of the lease the request was about; nothing happened.
+    pub(super) lease: Option<LeaseTrouble>,
     pub(super) source: Box<dyn Error + Send + Sync>,
+}
+
+/// Why a request about a lease was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LeaseTrouble {
+    /// There is no such lease.
+    Missing,
+    /// There is one of that number already.
+    Exists,
 }
 
 /// The server answered so before it did anything, or did nothing and said so.
@@ -45,7 +56,27 @@ impl Failure {
     /// Nothing came back in time.
     pub(super) fn late(kind: Kind, after: Duration) -> Failure {
         let source = format!("no answer within {after:?}").into();
-        Failure { fault: unknown(kind), elsewhere: true, token: false, silent: true, source }
+        let (fault, lease) = (unknown(kind), None);
+        Failure { fault, elsewhere: true, token: false, silent: true, lease, source }
+    }
+
+    /// It was never sent: there was too much else to send.
+    pub(super) fn unsent(after: Duration) -> Failure {
+        let source = format!("it was not sent within {after:?}").into();
+        let fault = Fault::Unavailable;
+        Failure { fault, elsewhere: false, token: false, silent: false, lease: None, source }
+    }
+
+    /// The answer does not fit the question.
+    pub(super) fn garbled(kind: Kind) -> Failure {
+        let source = "the answer has other parts than the question".into();
+        let fault = unknown(kind);
+        Failure { fault, elsewhere: false, token: false, silent: false, lease: None, source }
+    }
+
+    /// The same, for another who asked in the same request.
+    pub(super) fn copy(&self) -> Failure {
+        Failure { source: self.source.to_string().into(), ..*self }
     }
 
     /// The server answered, or the connection broke.
@@ -53,8 +84,15 @@ impl Failure {
         let message = status.message();
         let token = TOKEN.contains(&message);
         let connected = !chain(&status).any(|error| error.is::<ConnectError>());
+        let lease = match message {
+            "etcdserver: requested lease not found" => Some(LeaseTrouble::Missing),
+            "etcdserver: lease already exists" => Some(LeaseTrouble::Exists),
+            _ => None,
+        };
         let fault = match status.code() {
             _ if token => Fault::Denied,
+            // The server looks for the lease before it does anything.
+            _ if lease.is_some() => Fault::Unavailable,
             _ if !connected || REFUSED.contains(&message) => Fault::Unavailable,
             Code::PermissionDenied | Code::Unauthenticated => Fault::Denied,
             Code::InvalidArgument if message.contains("authentication failed") => Fault::Denied,
@@ -73,9 +111,10 @@ impl Failure {
             | Code::Unavailable
             | Code::DataLoss => unknown(kind),
         };
-        let elsewhere = matches!(fault, Fault::Unavailable | Fault::Indeterminate);
+        let elsewhere =
+            matches!(fault, Fault::Unavailable | Fault::Indeterminate) && lease.is_none();
         let source = told(&status).into();
-        Failure { fault, elsewhere, token, silent: false, source }
+        Failure { fault, elsewhere, token, silent: false, lease, source }
     }
 }
 
@@ -125,6 +164,7 @@ mod tests {
             (Code::PermissionDenied, "etcdserver: permission denied", Fault::Denied),
             (Code::Unauthenticated, "etcdserver: invalid auth token", Fault::Denied),
             (Code::InvalidArgument, "etcdserver: request is too large", Fault::Permanent),
+            (Code::NotFound, "etcdserver: requested lease not found", Fault::Unavailable),
         ] {
             assert_eq!(fault(code, message, Kind::Write), write, "{message}");
         }

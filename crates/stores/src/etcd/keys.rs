@@ -17,6 +17,11 @@ impl Keys {
         Keys { base: format!("{prefix}//") }
     }
 
+    /// What stands before the two slashes.
+    pub(super) fn prefix(&self) -> &str {
+        self.base.strip_suffix("//").expect("it was made so")
+    }
+
     pub(super) fn encode(&self, key: &Key) -> Bytes {
         format!("{}{key}", self.base).into()
     }

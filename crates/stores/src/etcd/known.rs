@@ -36,6 +36,8 @@ impl Known {
 pub(super) struct Glimpse {
     /// The document's own revision; 0 when it was absent.
     pub(super) document: i64,
+    /// When the document was made; 0 when it was absent, or when nobody asked.
+    pub(super) created: i64,
     /// The store's revision at that time.
     pub(super) store: i64,
 }
@@ -87,7 +89,7 @@ mod tests {
 
     #[test]
     fn a_watch_begins_after_the_last_look() {
-        let glimpse = |document, store| Some(Glimpse { document, store });
+        let glimpse = |document, store| Some(Glimpse { document, created: 0, store });
         assert_eq!(begin(Some(5), glimpse(5, 9)), (present(5), 10));
         assert_eq!(begin(Some(5), glimpse(4, 9)), (present(5), 6));
         assert_eq!(begin(Some(5), None), (present(5), 6));

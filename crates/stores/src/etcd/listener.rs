@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use tenure::Key;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
@@ -13,8 +12,6 @@ use tonic::{Status, Streaming};
 
 use super::client::Client;
 use super::fault::{Failure, Kind};
-use super::keys::Keys;
-use super::known::Known;
 use super::message::at;
 use super::proto::event::EventType;
 use super::proto::watch_client::WatchClient;
@@ -22,7 +19,7 @@ use super::proto::watch_request::RequestUnion;
 use super::proto::{
     WatchCancelRequest, WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchResponse,
 };
-use super::waits::Waits;
+use super::waits::{News, Topic, Waits};
 
 /// How often the server is asked whether it still listens. Nothing heard for twice as long: it does not.
 const ASK: Duration = Duration::from_secs(5);
@@ -33,12 +30,12 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 const QUEUE: usize = 256;
 
 /// Serves all waits, for as long as it is polled.
-pub(super) async fn listen(client: Arc<Client>, keys: Keys, waits: Arc<Waits>) {
+pub(super) async fn listen(client: Arc<Client>, waits: Arc<Waits>) {
     let mut pause = SHORTEST_PAUSE;
     loop {
         waits.somebody().await;
         waits.begin_again();
-        let mut stream = match Conversation::open(&client, &keys, &waits).await {
+        let mut stream = match Conversation::open(&client, &waits).await {
             Ok(Some(stream)) => stream,
             Ok(None) => continue,
             Err(failure) => {
@@ -59,7 +56,6 @@ pub(super) async fn listen(client: Arc<Client>, keys: Keys, waits: Arc<Waits>) {
 }
 
 struct Conversation<'a> {
-    keys: &'a Keys,
     waits: &'a Waits,
     chosen: super::endpoint::Chosen,
     answers: Streaming<WatchResponse>,
@@ -73,28 +69,25 @@ struct Conversation<'a> {
 /// The watches of one stream, by numbers that are ours.
 #[derive(Default)]
 struct Watches {
-    keys: HashMap<i64, Key>,
-    ids: HashMap<Key, i64>,
+    topics: HashMap<i64, Topic>,
+    ids: HashMap<Topic, i64>,
     last: i64,
 }
 
 impl Watches {
-    fn create<'a>(
-        &'a mut self,
-        keys: &'a Keys,
-        waits: &Waits,
-    ) -> impl Iterator<Item = WatchRequest> + 'a {
-        waits.unasked().into_iter().map(move |(key, start_revision)| {
+    fn create(&mut self, waits: &Waits) -> impl Iterator<Item = WatchRequest> {
+        waits.unasked().into_iter().map(|(topic, start_revision)| {
             self.last += 1;
             let watch_id = self.last;
             let create = WatchCreateRequest {
-                key: keys.encode(&key),
+                key: topic.key.clone(),
+                range_end: topic.end.clone(),
                 start_revision,
                 watch_id,
                 ..WatchCreateRequest::default()
             };
-            self.ids.insert(key.clone(), watch_id);
-            self.keys.insert(watch_id, key);
+            self.ids.insert(topic.clone(), watch_id);
+            self.topics.insert(watch_id, topic);
             request(RequestUnion::CreateRequest(create))
         })
     }
@@ -103,25 +96,23 @@ impl Watches {
 impl<'a> Conversation<'a> {
     async fn open(
         client: &Client,
-        keys: &'a Keys,
         waits: &'a Waits,
     ) -> Result<Option<Conversation<'a>>, Failure> {
         let (requests, queue) = mpsc::channel(QUEUE);
         let mut watches = Watches::default();
         // The server says nothing, not even that it accepts, before it has a watch to confirm.
-        let first: Vec<WatchRequest> = watches.create(keys, waits).collect();
+        let first: Vec<WatchRequest> = watches.create(waits).collect();
         if first.is_empty() {
             // Whoever waited has gone.
             return Ok(None);
         }
         let stream = futures_util::stream::iter(first).chain(ReceiverStream::new(queue));
-        let opened = client.stream(stream, |channel, request| async move {
+        let opened = client.stream(client.request(), stream, |channel, request| async move {
             WatchClient::new(channel).watch(request).await
         });
         let (answers, chosen) = opened.await?;
         let (patience, heard) = (client.request(), Instant::now());
         Ok(Some(Conversation {
-            keys,
             waits,
             chosen,
             answers,
@@ -162,7 +153,7 @@ impl<'a> Conversation<'a> {
     }
 
     async fn ask_for_watches(&mut self) -> Result<(), Failure> {
-        let requests: Vec<WatchRequest> = self.watches.create(self.keys, self.waits).collect();
+        let requests: Vec<WatchRequest> = self.watches.create(self.waits).collect();
         for request in requests {
             self.send(request).await?;
         }
@@ -170,9 +161,9 @@ impl<'a> Conversation<'a> {
     }
 
     async fn drop_watches(&mut self) -> Result<(), Failure> {
-        for key in self.waits.expired() {
-            if let Some(watch_id) = self.watches.ids.remove(&key) {
-                self.watches.keys.remove(&watch_id);
+        for topic in self.waits.expired() {
+            if let Some(watch_id) = self.watches.ids.remove(&topic) {
+                self.watches.topics.remove(&watch_id);
                 let cancel = WatchCancelRequest { watch_id };
                 self.send(request(RequestUnion::CancelRequest(cancel))).await?;
             }
@@ -190,7 +181,7 @@ impl<'a> Conversation<'a> {
 
     fn take(&mut self, answer: WatchResponse) -> Result<(), Failure> {
         self.heard = Instant::now();
-        let Some(key) = self.watches.keys.get(&answer.watch_id).cloned() else {
+        let Some(topic) = self.watches.topics.get(&answer.watch_id).cloned() else {
             // An answer to a question, or about a watch that was given up.
             return if answer.canceled && answer.created {
                 Err(ended(&format!("a watch was refused: {}", answer.cancel_reason)))
@@ -199,9 +190,9 @@ impl<'a> Conversation<'a> {
             };
         };
         if answer.canceled {
-            self.watches.keys.remove(&answer.watch_id);
-            self.watches.ids.remove(&key);
-            self.waits.ended(&key);
+            self.watches.topics.remove(&answer.watch_id);
+            self.watches.ids.remove(&topic);
+            self.waits.ended(&topic);
             // What came after that revision is forgotten: the caller has to look. Any other reason is ours.
             return if answer.compact_revision > 0 {
                 Ok(())
@@ -211,12 +202,13 @@ impl<'a> Conversation<'a> {
         }
         if answer.created {
             self.served = true;
-            self.waits.begun(&key, at(answer.header.as_ref()));
+            self.waits.begun(&topic, at(answer.header.as_ref()));
         }
         for event in answer.events {
             let absent = event.r#type() == EventType::Delete;
             if let Some(found) = event.kv {
-                self.waits.event(&key, Known { revision: found.mod_revision, absent });
+                let created = if absent { 0 } else { found.create_revision };
+                self.waits.event(&topic, News { revision: found.mod_revision, created });
             }
         }
         Ok(())

@@ -51,7 +51,10 @@ pub(super) fn write(key: Bytes, expect: &Expect, body: Option<Bytes>) -> Option<
 pub(super) fn found(part: ResponseOp) -> Option<KeyValue> {
     match part.response {
         Some(Response::ResponseRange(range)) => range.kvs.into_iter().next(),
-        Some(Response::ResponsePut(_) | Response::ResponseDeleteRange(_)) | None => None,
+        Some(
+            Response::ResponsePut(_) | Response::ResponseDeleteRange(_) | Response::ResponseTxn(_),
+        )
+        | None => None,
     }
 }
 

@@ -1,4 +1,4 @@
-//! Documents in etcd, version 3.4 and later.
+//! Documents and lines of candidates in etcd, version 3.4 and later.
 //!
 //! Reads are linearizable. A read of many documents is one transaction, a write is a transaction on the
 //! document's own revision, and the writes of a batch are sent at once. Changes arrive over one stream.
@@ -11,6 +11,7 @@ mod keys;
 mod known;
 mod listener;
 mod message;
+mod queue;
 #[allow(missing_docs, unreachable_pub, dead_code, clippy::all, rust_2018_idioms)]
 #[rustfmt::skip]
 mod proto;
@@ -35,7 +36,8 @@ use self::fault::{Failure, Kind};
 use self::keys::Keys;
 use self::known::Glimpse;
 use self::proto::kv_client::KvClient;
-use self::waits::Waits;
+use self::waits::{Topic, Waits};
+pub use self::queue::EtcdQueue;
 use crate::servers::Servers;
 
 /// What documents are under when the URL does not say.
@@ -47,8 +49,13 @@ const LARGEST_ANSWER: usize = 64 * 1024 * 1024;
 
 /// Documents in etcd.
 pub struct EtcdStore {
-    client: Arc<Client>,
+    core: Arc<Core>,
     keys: Keys,
+}
+
+/// What documents and queues of a process share: the connections, and the one stream of changes.
+struct Core {
+    client: Arc<Client>,
     waits: Arc<Waits>,
     listener: Mutex<Option<JoinHandle<()>>>,
 }
@@ -81,8 +88,24 @@ impl EtcdStore {
     }
 
     fn new(client: Client, prefix: &str) -> EtcdStore {
-        let (client, keys) = (Arc::new(client), Keys::new(prefix));
-        EtcdStore { client, keys, waits: Arc::default(), listener: Mutex::default() }
+        let core = Core {
+            client: Arc::new(client),
+            waits: Arc::default(),
+            listener: Mutex::default(),
+        };
+        EtcdStore { core: Arc::new(core), keys: Keys::new(prefix) }
+    }
+
+    /// Lines of candidates beside these documents, over the same connections; `ttl` is the session's.
+    ///
+    /// etcd counts in whole seconds: the ttl is rounded up.
+    #[must_use]
+    pub fn queue(&self, ttl: Duration) -> EtcdQueue {
+        EtcdQueue::new(self.core.clone(), &self.keys, ttl)
+    }
+
+    fn topic(&self, key: &Key) -> Topic {
+        Topic::one(self.keys.encode(key))
     }
 
     async fn read_one(&self, key: Bytes, doing: &str) -> Result<proto::RangeResponse, StoreError> {
@@ -94,7 +117,7 @@ impl EtcdStore {
         range: proto::RangeRequest,
     ) -> Result<proto::RangeResponse, Failure> {
         let send = |channel, request| async move { kv(channel).range(request).await };
-        self.client.call(Kind::Read, range, send).await
+        self.core.client.call(Kind::Read, range, send).await
     }
 
     async fn read_some(&self, keys: &[Key]) -> Result<Vec<Option<Document>>, StoreError> {
@@ -111,6 +134,7 @@ impl EtcdStore {
                 let send = |channel, request| async move { kv(channel).txn(request).await };
                 let doing = format!("reading {} and {} others", keys[0], keys.len() - 1);
                 let answer: proto::TxnResponse = self
+                    .core
                     .client
                     .call(Kind::Read, txn, send)
                     .await
@@ -125,9 +149,10 @@ impl EtcdStore {
         };
         let glimpse = |found: &Option<proto::KeyValue>| Glimpse {
             document: found.as_ref().map_or(0, |found| found.mod_revision),
+            created: found.as_ref().map_or(0, |found| found.create_revision),
             store: revision,
         };
-        self.waits.saw(keys.iter().cloned().zip(found.iter().map(glimpse)));
+        self.core.waits.saw(keys.iter().map(|key| self.topic(key)).zip(found.iter().map(glimpse)));
         Ok(found.into_iter().map(|found| found.map(message::document)).collect())
     }
 
@@ -147,6 +172,7 @@ impl EtcdStore {
         };
         let send = |channel, request| async move { kv(channel).txn(request).await };
         let answer: proto::TxnResponse = self
+            .core
             .client
             .call(Kind::Write, txn, send)
             .await
@@ -156,18 +182,9 @@ impl EtcdStore {
         }
         let store = message::at(answer.header.as_ref());
         let document = if deletion { 0 } else { store };
-        self.waits.saw([(write.key, Glimpse { document, store })].into_iter());
+        let look = Glimpse { document, created: 0, store };
+        self.core.waits.saw([(self.topic(&write.key), look)].into_iter());
         Ok(Put::Stored(message::version(store)))
-    }
-
-    /// Starts to listen, or starts again if the runtime it listened on is gone.
-    fn listen(&self) {
-        let mut listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
-        if listener.as_ref().is_none_or(JoinHandle::is_finished) {
-            let (client, keys, waits) =
-                (self.client.clone(), self.keys.clone(), self.waits.clone());
-            *listener = Some(tokio::spawn(listener::listen(client, keys, waits)));
-        }
     }
 }
 
@@ -178,7 +195,7 @@ impl Store for EtcdStore {
     }
 
     fn notifies(&self) -> bool {
-        self.waits.listening()
+        self.core.waits.listening()
     }
 
     async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Document>>, StoreError> {
@@ -227,12 +244,23 @@ impl Store for EtcdStore {
             Some(revision) => revision,
             None => None,
         };
-        self.listen();
-        self.waits.changed(key, seen).await;
+        self.core.listen();
+        self.core.waits.changed(&self.topic(key), seen).await;
     }
 }
 
-impl Drop for EtcdStore {
+impl Core {
+    /// Starts to listen, or starts again if the runtime it listened on is gone.
+    fn listen(&self) {
+        let mut listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
+        if listener.as_ref().is_none_or(JoinHandle::is_finished) {
+            let (client, waits) = (self.client.clone(), self.waits.clone());
+            *listener = Some(tokio::spawn(listener::listen(client, waits)));
+        }
+    }
+}
+
+impl Drop for Core {
     fn drop(&mut self) {
         let listener = self.listener.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let Some(listener) = listener {

@@ -1,20 +1,44 @@
-//! Who waits for which document to change, for all waits of a store.
+//! Who waits for which key to change, for all waits of a process on one store.
 
 use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tenure::Key;
+use bytes::Bytes;
+use tenure::queue::Gone;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::known::{Glimpse, Known, Verdict, begin};
 
-/// More looks are not remembered; a watch then begins at the document's own revision.
-const MOST_GLIMPSES: usize = 16 * 1024;
+/// More looks are not remembered; a watch then begins at the key's own revision.
+const MOST_GLIMPSES: usize = 32 * 1024;
 /// A watch is kept for so long after the last wait: whoever is woken mostly waits again.
 const LINGER: Duration = Duration::from_secs(20);
+
+/// What is watched: a key of etcd, or a range of them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Topic {
+    pub(super) key: Bytes,
+    /// Where the range ends; empty for one key.
+    pub(super) end: Bytes,
+}
+
+impl Topic {
+    pub(super) fn one(key: Bytes) -> Topic {
+        Topic { key, end: Bytes::new() }
+    }
+}
+
+/// What a watch said of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct News {
+    /// The revision of the change.
+    pub(super) revision: i64,
+    /// When what is there now was made; 0 when it was deleted.
+    pub(super) created: i64,
+}
 
 /// The waits of a store.
 #[derive(Debug, Default)]
@@ -26,8 +50,10 @@ pub(super) struct Waits {
 
 #[derive(Debug, Default)]
 struct State {
-    entries: HashMap<Key, Entry>,
-    glimpses: HashMap<Key, Glimpse>,
+    entries: HashMap<Topic, Entry>,
+    /// Those that no watch serves yet.
+    unasked: Vec<Topic>,
+    glimpses: HashMap<Topic, Glimpse>,
     /// The last attempt to listen failed, or what was heard ended.
     deaf: bool,
 }
@@ -37,37 +63,65 @@ struct Entry {
     known: Known,
     /// Where a watch has to begin.
     start: i64,
+    /// Every change from this revision on is, or will be, heard of.
+    since: Option<i64>,
+    /// When what stands there was made, if that is known.
+    created: i64,
+    /// The newest deletion that was heard of.
+    deleted: i64,
     waiting: usize,
-    since: Instant,
+    idle_since: Instant,
     /// Whether the stream there is serves it.
     asked: bool,
     changed: Arc<Notify>,
 }
 
 impl Waits {
-    /// Remembers how documents were.
-    pub(super) fn saw(&self, looks: impl Iterator<Item = (Key, Glimpse)>) {
+    /// Remembers how keys were.
+    pub(super) fn saw(&self, looks: impl Iterator<Item = (Topic, Glimpse)>) {
         let mut state = self.lock();
         if state.glimpses.len() > MOST_GLIMPSES {
             state.glimpses.clear();
         }
-        for (key, glimpse) in looks {
-            let held = state.glimpses.entry(key).or_insert(glimpse);
+        for (topic, glimpse) in looks {
+            let held = state.glimpses.entry(topic).or_insert(glimpse);
             if held.store <= glimpse.store {
                 *held = glimpse;
             }
         }
     }
 
-    /// Waits until the document may no longer be as it was seen.
-    pub(super) async fn changed(self: &Arc<Waits>, key: &Key, seen: Option<i64>) {
-        let Some(wait) = self.join(key, seen) else { return };
+    /// Waits until the key may no longer be as it was seen.
+    pub(super) async fn changed(self: &Arc<Waits>, topic: &Topic, seen: Option<i64>) {
+        let Some(wait) = self.join(topic, seen) else { return };
+        wait.until_over().await;
+    }
+
+    /// Waits until the key may no longer be as anybody here saw it last.
+    pub(super) async fn moved(self: &Arc<Waits>, topic: &Topic) {
+        let seen = {
+            let state = self.lock();
+            let looked = state.glimpses.get(topic).map(|glimpse| (glimpse.store, glimpse.document));
+            let heard = state.entries.get(topic).map(|entry| {
+                (entry.known.revision, if entry.known.absent { 0 } else { entry.known.revision })
+            });
+            looked.max(heard).map(|(_, document)| document)
+        };
+        self.changed(topic, seen.filter(|revision| *revision > 0)).await;
+    }
+
+    /// Waits until what was made at revision `token` is deleted, or that can no longer be told.
+    pub(super) async fn gone(self: &Arc<Waits>, topic: &Topic, token: i64) -> Gone {
+        let wait = match self.join_until_gone(topic, token) {
+            Ok(wait) => wait,
+            Err(gone) => return gone,
+        };
         loop {
             let mut notified = pin!(wait.changed.notified());
             // From here on no notification is missed, also before the first poll.
             notified.as_mut().enable();
-            if wait.is_over() {
-                return;
+            if let Some(gone) = wait.fate(token) {
+                return gone;
             }
             notified.await;
         }
@@ -95,39 +149,47 @@ impl Waits {
         let mut state = self.lock();
         state.entries.retain(|_, entry| entry.waiting > 0);
         state.entries.values_mut().for_each(|entry| entry.asked = false);
+        state.unasked = state.entries.keys().cloned().collect();
     }
 
     /// Watches that have to be asked for, with where they begin.
-    pub(super) fn unasked(&self) -> Vec<(Key, i64)> {
+    pub(super) fn unasked(&self) -> Vec<(Topic, i64)> {
         let mut state = self.lock();
-        let unasked = state.entries.iter_mut().filter(|(_, entry)| !entry.asked);
-        unasked
-            .map(|(key, entry)| {
-                entry.asked = true;
-                (key.clone(), entry.start)
-            })
-            .collect()
+        let unasked = std::mem::take(&mut state.unasked);
+        let ask = |topic: Topic| {
+            let entry = state.entries.get_mut(&topic).filter(|entry| !entry.asked)?;
+            entry.asked = true;
+            Some((topic, entry.start))
+        };
+        unasked.into_iter().filter_map(ask).collect()
     }
 
     /// A watch has begun at this revision of the store.
-    pub(super) fn begun(&self, key: &Key, revision: i64) {
+    pub(super) fn begun(&self, topic: &Topic, revision: i64) {
         let mut state = self.lock();
         state.deaf = false;
-        if let Some(entry) = state.entries.get_mut(key).filter(|entry| entry.start == 0) {
+        if let Some(entry) = state.entries.get_mut(topic).filter(|entry| entry.start == 0) {
+            entry.since = Some(revision + 1);
             entry.learn(Known { revision, absent: true }, revision);
         }
     }
 
-    /// A document changed.
-    pub(super) fn event(&self, key: &Key, known: Known) {
-        if let Some(entry) = self.lock().entries.get_mut(key) {
-            entry.learn(known, known.revision);
+    /// A key changed.
+    pub(super) fn event(&self, topic: &Topic, news: News) {
+        if let Some(entry) = self.lock().entries.get_mut(topic) {
+            let News { revision, created } = news;
+            let absent = created == 0;
+            if absent {
+                entry.deleted = entry.deleted.max(revision);
+            }
+            entry.created = created;
+            entry.learn(Known { revision, absent }, revision);
         }
     }
 
     /// A watch ended; whoever waits has to look again.
-    pub(super) fn ended(&self, key: &Key) {
-        if let Some(entry) = self.lock().entries.remove(key) {
+    pub(super) fn ended(&self, topic: &Topic) {
+        if let Some(entry) = self.lock().entries.remove(topic) {
             entry.changed.notify_waiters();
         }
     }
@@ -138,14 +200,15 @@ impl Waits {
         state.deaf = true;
         if served {
             state.entries.drain().for_each(|(_, entry)| entry.changed.notify_waiters());
+            state.unasked.clear();
         }
     }
 
     /// Watches that nobody has needed for a while. They are forgotten here.
-    pub(super) fn expired(&self) -> Vec<Key> {
+    pub(super) fn expired(&self) -> Vec<Topic> {
         let mut state = self.lock();
-        let old = |entry: &Entry| entry.waiting == 0 && entry.since.elapsed() > LINGER;
-        state.entries.extract_if(|_, entry| old(entry)).map(|(key, _)| key).collect()
+        let old = |entry: &Entry| entry.waiting == 0 && entry.idle_since.elapsed() > LINGER;
+        state.entries.extract_if(|_, entry| old(entry)).map(|(topic, _)| topic).collect()
     }
 
     /// Whether there is any watch to keep.
@@ -153,30 +216,57 @@ impl Waits {
         self.lock().entries.is_empty()
     }
 
-    fn join(self: &Arc<Waits>, key: &Key, seen: Option<i64>) -> Option<Wait> {
+    fn join(self: &Arc<Waits>, topic: &Topic, seen: Option<i64>) -> Option<Wait> {
         let mut state = self.lock();
-        let (known, start) = begin(seen, state.glimpses.get(key).copied());
-        let entry = state.entries.entry(key.clone()).or_insert_with(|| Entry {
-            known,
-            start,
-            waiting: 0,
-            since: Instant::now(),
-            asked: false,
-            changed: Arc::default(),
-        });
+        let glimpse = state.glimpses.remove(topic);
+        let (known, start) = begin(seen, glimpse);
+        let created = glimpse.filter(|look| look.store + 1 == start).map_or(0, |look| look.created);
+        let entry = state.enter(topic, || Entry::new(known, start, created));
         match entry.known.judge(known) {
             Verdict::Stale => return None,
             Verdict::Newer => entry.learn(known, known.revision),
             Verdict::Same => {}
         }
+        Some(self.begin_wait(state, topic, known))
+    }
+
+    fn join_until_gone(self: &Arc<Waits>, topic: &Topic, token: i64) -> Result<Wait, Gone> {
+        let mut state = self.lock();
+        let look = state.glimpses.remove(topic).filter(|look| look.store >= token);
+        if look.is_some_and(|look| look.created != token) {
+            return Err(Gone::Deleted);
+        }
+        // It was made at that revision, which is to say that it stood then.
+        let known = Known { revision: look.map_or(token, |look| look.document), absent: false };
+        let stood = look.map_or(token, |look| look.store);
+        let entry = state.enter(topic, || Entry::new(known, stood + 1, token));
+        if let Some(gone) = entry.fate(token) {
+            return Err(gone);
+        }
+        if entry.created != token && entry.since.is_none_or(|since| since > token) {
+            // The watch there is began after it was made: what it has not heard of is known only from a look.
+            match entry.since {
+                Some(since) if since <= stood + 1 => entry.created = token,
+                Some(_) | None => return Err(Gone::Perhaps),
+            }
+        }
+        Ok(self.begin_wait(state, topic, known))
+    }
+
+    fn begin_wait(
+        self: &Arc<Waits>,
+        mut state: MutexGuard<'_, State>,
+        topic: &Topic,
+        seen: Known,
+    ) -> Wait {
+        let entry = state.entries.get_mut(topic).expect("it was entered under the same lock");
         entry.waiting += 1;
-        let changed = entry.changed.clone();
-        let unasked = !entry.asked;
+        let (changed, unasked) = (entry.changed.clone(), !entry.asked);
         drop(state);
         if unasked {
             self.wanted.notify_one();
         }
-        Some(Wait { waits: self.clone(), key: key.clone(), seen: known, changed })
+        Wait { waits: self.clone(), topic: topic.clone(), seen, changed }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -185,7 +275,31 @@ impl Waits {
     }
 }
 
+impl State {
+    fn enter(&mut self, topic: &Topic, new: impl FnOnce() -> Entry) -> &mut Entry {
+        let State { entries, unasked, .. } = self;
+        entries.entry(topic.clone()).or_insert_with(|| {
+            unasked.push(topic.clone());
+            new()
+        })
+    }
+}
+
 impl Entry {
+    fn new(known: Known, start: i64, created: i64) -> Entry {
+        Entry {
+            known,
+            start,
+            since: Some(start).filter(|start| *start > 0),
+            created,
+            deleted: 0,
+            waiting: 0,
+            idle_since: Instant::now(),
+            asked: false,
+            changed: Arc::default(),
+        }
+    }
+
     fn learn(&mut self, known: Known, until: i64) {
         if self.known.judge(known) == Verdict::Newer {
             self.known = known;
@@ -193,33 +307,54 @@ impl Entry {
             self.changed.notify_waiters();
         }
     }
+
+    /// What became of that which was made at revision `token`; nothing while it stands, or is not heard of yet.
+    fn fate(&self, token: i64) -> Option<Gone> {
+        (self.deleted > token || self.created > token).then_some(Gone::Deleted)
+    }
 }
 
 /// One wait; dropping it ends it.
 struct Wait {
     waits: Arc<Waits>,
-    key: Key,
+    topic: Topic,
     seen: Known,
     changed: Arc<Notify>,
 }
 
 impl Wait {
-    fn is_over(&self) -> bool {
+    async fn until_over(&self) {
+        loop {
+            let mut notified = pin!(self.changed.notified());
+            // From here on no notification is missed, also before the first poll.
+            notified.as_mut().enable();
+            if self.with_entry(|entry| entry.known.judge(self.seen)) != Some(Verdict::Same) {
+                return;
+            }
+            notified.await;
+        }
+    }
+
+    fn fate(&self, token: i64) -> Option<Gone> {
+        self.with_entry(|entry| entry.fate(token)).unwrap_or(Some(Gone::Perhaps))
+    }
+
+    /// What is known, unless the watch ended.
+    fn with_entry<T>(&self, look: impl FnOnce(&Entry) -> T) -> Option<T> {
         let state = self.waits.lock();
-        let entry = state.entries.get(&self.key);
-        let mine = entry.filter(|entry| Arc::ptr_eq(&entry.changed, &self.changed));
-        mine.is_none_or(|entry| entry.known.judge(self.seen) != Verdict::Same)
+        let entry = state.entries.get(&self.topic);
+        entry.filter(|entry| Arc::ptr_eq(&entry.changed, &self.changed)).map(look)
     }
 }
 
 impl Drop for Wait {
     fn drop(&mut self) {
         let mut state = self.waits.lock();
-        if let Some(entry) = state.entries.get_mut(&self.key)
+        if let Some(entry) = state.entries.get_mut(&self.topic)
             && Arc::ptr_eq(&entry.changed, &self.changed)
         {
             entry.waiting -= 1;
-            entry.since = Instant::now();
+            entry.idle_since = Instant::now();
         }
     }
 }
@@ -229,30 +364,34 @@ mod tests {
     use super::*;
     use futures_util::FutureExt as _;
 
-    fn key() -> Key {
-        Key::parse("a/b").expect("a good key")
+    fn topic() -> Topic {
+        Topic::one("a/b".into())
     }
 
-    fn present(revision: i64) -> Known {
-        Known { revision, absent: false }
+    fn present(revision: i64) -> News {
+        News { revision, created: 1 }
+    }
+
+    fn deleted(revision: i64) -> News {
+        News { revision, created: 0 }
     }
 
     #[tokio::test]
     async fn a_wait_ends_with_the_event_it_waits_for_and_not_with_its_own() {
         let waits = Arc::new(Waits::default());
-        let key = key();
-        let mut wait = pin!(waits.changed(&key, Some(5)));
+        let topic = topic();
+        let mut wait = pin!(waits.changed(&topic, Some(5)));
         assert!(wait.as_mut().now_or_never().is_none());
-        assert_eq!(waits.unasked(), [(key.clone(), 6)]);
-        waits.event(&key, present(5));
+        assert_eq!(waits.unasked(), [(topic.clone(), 6)]);
+        waits.event(&topic, present(5));
         assert!(wait.as_mut().now_or_never().is_none());
-        waits.event(&key, present(7));
+        waits.event(&topic, present(7));
         wait.await;
         assert!(
-            waits.changed(&key, Some(5)).now_or_never().is_some(),
+            waits.changed(&topic, Some(5)).now_or_never().is_some(),
             "what is past wakes at once"
         );
-        assert!(waits.changed(&key, Some(7)).now_or_never().is_none());
+        assert!(waits.changed(&topic, Some(7)).now_or_never().is_none());
         assert!(waits.unasked().is_empty(), "the watch goes on serving");
     }
 
@@ -260,32 +399,79 @@ mod tests {
     async fn a_wait_for_something_absent_ends_when_its_watch_begins_or_begins_after_the_last_look()
     {
         let waits = Arc::new(Waits::default());
-        let key = key();
-        let mut wait = pin!(waits.changed(&key, None));
+        let topic = topic();
+        let mut wait = pin!(waits.changed(&topic, None));
         assert!(wait.as_mut().now_or_never().is_none());
-        assert_eq!(waits.unasked(), [(key.clone(), 0)]);
-        waits.begun(&key, 9);
+        assert_eq!(waits.unasked(), [(topic.clone(), 0)]);
+        waits.begun(&topic, 9);
         wait.await;
-        waits.saw([(key.clone(), Glimpse { document: 0, store: 12 })].into_iter());
-        let mut wait = pin!(waits.changed(&key, None));
+        let look = Glimpse { document: 0, created: 0, store: 12 };
+        waits.saw([(topic.clone(), look)].into_iter());
+        let mut wait = pin!(waits.changed(&topic, None));
         assert!(wait.as_mut().now_or_never().is_none());
-        waits.event(&key, present(13));
+        waits.event(&topic, present(13));
         wait.await;
     }
 
     #[tokio::test]
     async fn everybody_wakes_when_the_stream_ends_and_may_wait_for_the_next() {
         let waits = Arc::new(Waits::default());
-        let key = key();
-        let mut wait = pin!(waits.changed(&key, Some(5)));
+        let topic = topic();
+        let mut wait = pin!(waits.changed(&topic, Some(5)));
+        let mut gone = pin!(waits.gone(&topic, 5));
         assert!(wait.as_mut().now_or_never().is_none());
+        assert!(gone.as_mut().now_or_never().is_none());
         waits.fell_silent(false);
         assert!(wait.as_mut().now_or_never().is_none(), "there was nothing to miss");
         waits.fell_silent(true);
         wait.await;
+        assert_eq!(gone.await, Gone::Perhaps);
         assert!(!waits.listening());
-        assert!(waits.changed(&key, Some(5)).now_or_never().is_none());
+        assert!(waits.changed(&topic, Some(5)).now_or_never().is_none());
         waits.begin_again();
         assert!(waits.is_empty(), "that wait was dropped");
+    }
+
+    #[tokio::test]
+    async fn an_entry_is_gone_when_it_is_deleted_and_not_when_its_value_changes() {
+        let waits = Arc::new(Waits::default());
+        let topic = topic();
+        let look = Glimpse { document: 5, created: 5, store: 9 };
+        waits.saw([(topic.clone(), look)].into_iter());
+        let mut gone = pin!(waits.gone(&topic, 5));
+        assert!(gone.as_mut().now_or_never().is_none());
+        assert_eq!(waits.unasked(), [(topic.clone(), 10)], "watched from the look on");
+        waits.event(&topic, News { revision: 11, created: 5 });
+        assert!(gone.as_mut().now_or_never().is_none());
+        waits.event(&topic, deleted(12));
+        waits.event(&topic, News { revision: 13, created: 13 });
+        assert_eq!(gone.await, Gone::Deleted, "another stands at the same key");
+        assert_eq!(waits.gone(&topic, 5).now_or_never(), Some(Gone::Deleted));
+        assert!(waits.gone(&topic, 13).now_or_never().is_none());
+    }
+
+    #[tokio::test]
+    async fn an_entry_that_a_look_did_not_show_is_gone_at_once() {
+        let waits = Arc::new(Waits::default());
+        let topic = topic();
+        waits.saw([(topic.clone(), Glimpse { document: 0, created: 0, store: 9 })].into_iter());
+        assert_eq!(waits.gone(&topic, 5).now_or_never(), Some(Gone::Deleted));
+    }
+
+    #[tokio::test]
+    async fn a_watch_that_began_later_does_not_say_that_an_entry_stands() {
+        let waits = Arc::new(Waits::default());
+        let topic = topic();
+        let mut wait = pin!(waits.changed(&topic, None));
+        assert!(wait.as_mut().now_or_never().is_none());
+        assert_eq!(waits.gone(&topic, 5).now_or_never(), Some(Gone::Perhaps));
+        waits.begun(&topic, 9);
+        assert_eq!(waits.gone(&topic, 5).now_or_never(), Some(Gone::Perhaps));
+        let look = Glimpse { document: 5, created: 5, store: 10 };
+        waits.saw([(topic.clone(), look)].into_iter());
+        let mut gone = pin!(waits.gone(&topic, 5));
+        assert!(gone.as_mut().now_or_never().is_none(), "it stood after the watch began");
+        waits.event(&topic, deleted(12));
+        assert_eq!(gone.await, Gone::Deleted);
     }
 }

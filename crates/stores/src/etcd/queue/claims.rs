@@ -1,0 +1,401 @@
+//! What this process knows of its own entries, and of the leases they belong to.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tenure::lease::record::Holder;
+use tenure::queue::Ticket;
+use tenure::{CandidateId, Key};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// Who of this process stands where, under which lease.
+///
+/// The key of an entry is made of the election and the lease: two candidates of one election need two leases. The
+/// first lease serves one candidate of every election.
+#[derive(Debug, Default)]
+pub(super) struct Claims {
+    state: Mutex<State>,
+    /// More leases are wanted, or some trouble with one was seen.
+    pub(super) wanted: Notify,
+    /// There are other leases.
+    leased: Notify,
+    /// A claim was given up: what appears at its key now is nobody's.
+    pub(super) given_up: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    session: u64,
+    leases: Vec<i64>,
+    wanted: usize,
+    /// By election, then by the number of the lease.
+    claims: HashMap<Key, Vec<Claim>>,
+    /// Keys at which a join that was given up may still arrive.
+    haunted: HashMap<(Key, i64), ()>,
+    newly_haunted: Vec<(Key, i64)>,
+    /// Some lease is said not to exist.
+    trouble: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Claim {
+    /// Which of the session's leases.
+    number: usize,
+    ticket: Ticket,
+    holder: Arc<Holder>,
+    stage: Stage,
+}
+
+/// How far a join got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// It is under way.
+    Joining,
+    /// Its outcome is unknown.
+    Lost { since: Instant },
+    /// It made an entry.
+    Standing { token: u64 },
+}
+
+/// A place for an entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Reservation {
+    pub(super) session: u64,
+    number: usize,
+}
+
+/// The entry of a candidacy, as far as it is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Own {
+    pub(super) session: u64,
+    pub(super) lease: i64,
+    pub(super) ticket: Ticket,
+    pub(super) holder: Arc<Holder>,
+    pub(super) stage: Stage,
+}
+
+/// What a key of ours may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Claimed {
+    /// Nothing: whatever is there must go.
+    Nothing,
+    /// The entry of this token; anything else must go.
+    Entry { token: u64 },
+    /// The outcome of a join that is under way or in doubt: nobody knows yet.
+    InDoubt,
+}
+
+impl Claims {
+    /// Another session begins, with this lease.
+    pub(super) fn begin(&self, session: u64, lease: i64) {
+        let mut state = self.lock();
+        *state = State { session, leases: vec![lease], ..State::default() };
+        drop(state);
+        self.leased.notify_waiters();
+    }
+
+    /// The session is over, and with it all entries.
+    pub(super) fn over(&self) {
+        let mut state = self.lock();
+        *state = State { session: state.session, ..State::default() };
+        drop(state);
+        self.leased.notify_waiters();
+        self.given_up.notify_one();
+    }
+
+    /// Whether anything of this process may stand in a line.
+    pub(super) fn is_empty(&self) -> bool {
+        self.lock().claims.is_empty()
+    }
+
+    /// How many leases are wanted.
+    pub(super) fn leases_wanted(&self) -> usize {
+        self.lock().wanted
+    }
+
+    /// More leases may be used.
+    pub(super) fn add(&self, session: u64, leases: &[i64]) {
+        let mut state = self.lock();
+        if state.session == session {
+            state.leases.extend(leases);
+            drop(state);
+            self.leased.notify_waiters();
+        }
+    }
+
+    /// Takes back the leases that nobody needs; the first stays.
+    pub(super) fn spare(&self) -> Vec<i64> {
+        let mut state = self.lock();
+        let claims = state.claims.values().flatten();
+        let used = claims.map(|claim| claim.number + 1).max().unwrap_or(0);
+        let haunted = state.haunted.keys().map(|(_, lease)| *lease);
+        let haunted = haunted.filter_map(|lease| state.leases.iter().position(|own| *own == lease));
+        let needed = haunted.map(|at| at + 1).max().unwrap_or(0).max(used).max(1);
+        state.wanted = needed;
+        let kept = needed.min(state.leases.len());
+        state.leases.split_off(kept)
+    }
+
+    /// Whether a lease was said not to exist; asks once.
+    pub(super) fn trouble(&self) -> bool {
+        std::mem::take(&mut self.lock().trouble)
+    }
+
+    /// A lease is said not to exist.
+    pub(super) fn report_trouble(&self) {
+        self.lock().trouble = true;
+        self.wanted.notify_one();
+    }
+
+    /// A place for an entry of this candidacy; none while there is no session.
+    pub(super) fn reserve(
+        &self,
+        election: &Key,
+        ticket: &Ticket,
+        holder: &Arc<Holder>,
+    ) -> Option<Reservation> {
+        let mut state = self.lock();
+        if state.leases.is_empty() {
+            return None;
+        }
+        let session = state.session;
+        let claims = state.claims.entry(election.clone()).or_default();
+        let claim = |number| Claim {
+            number,
+            ticket: ticket.clone(),
+            holder: holder.clone(),
+            stage: Stage::Joining,
+        };
+        let earlier =
+            claims.iter_mut().find(|claim| claim.ticket.candidate == ticket.candidate);
+        let number = match earlier {
+            Some(earlier) => {
+                *earlier = claim(earlier.number);
+                earlier.number
+            }
+            None => {
+                // They are kept in order: the first gap is where a number is not the next.
+                let gap = claims.iter().enumerate().find(|(at, claim)| *at != claim.number);
+                let number = gap.map_or(claims.len(), |(at, _)| at);
+                claims.insert(number, claim(number));
+                number
+            }
+        };
+        if number >= state.leases.len() && number >= state.wanted {
+            state.wanted = number + 1;
+            drop(state);
+            self.wanted.notify_one();
+        }
+        Some(Reservation { session, number })
+    }
+
+    /// The lease of a place, once there is one; none when the session is over.
+    pub(super) async fn lease(&self, place: &Reservation) -> Option<i64> {
+        loop {
+            let mut leased = std::pin::pin!(self.leased.notified());
+            leased.as_mut().enable();
+            {
+                let state = self.lock();
+                if state.session != place.session || state.leases.is_empty() {
+                    return None;
+                }
+                if let Some(lease) = state.leases.get(place.number) {
+                    return Some(*lease);
+                }
+            }
+            leased.await;
+        }
+    }
+
+    /// The entry that this candidacy has, or may have, here.
+    pub(super) fn of(&self, election: &Key, candidate: &CandidateId) -> Option<Own> {
+        let state = self.lock();
+        let claim = state.find(election, candidate)?;
+        Some(state.own(claim, *state.leases.get(claim.number)?))
+    }
+
+    /// Who of this process stands at this entry.
+    pub(super) fn at(&self, election: &Key, lease: i64) -> Option<Own> {
+        let state = self.lock();
+        let number = state.leases.iter().position(|own| *own == lease)?;
+        let claim = state.claims.get(election)?.iter().find(|claim| claim.number == number)?;
+        Some(state.own(claim, lease))
+    }
+
+    /// Another value is published at this entry.
+    pub(super) fn publish(&self, election: &Key, candidate: &CandidateId, holder: Arc<Holder>) {
+        let mut state = self.lock();
+        let claims = state.claims.get_mut(election).into_iter().flatten();
+        for claim in claims.filter(|claim| claim.ticket.candidate == *candidate) {
+            claim.holder = holder.clone();
+        }
+    }
+
+    /// Whether this is a lease of the session there is.
+    pub(super) fn owns(&self, lease: i64) -> bool {
+        self.lock().leases.contains(&lease)
+    }
+
+    /// What may be at this key of ours; none when the lease is no longer ours.
+    pub(super) fn claimed(&self, election: &Key, lease: i64, patience: Duration) -> Option<Claimed> {
+        if !self.owns(lease) {
+            return None;
+        }
+        Some(match self.at(election, lease).map(|own| own.stage) {
+            None => Claimed::Nothing,
+            Some(Stage::Standing { token }) => Claimed::Entry { token },
+            Some(Stage::Lost { since }) if since.elapsed() > patience => Claimed::Nothing,
+            Some(Stage::Joining | Stage::Lost { .. }) => Claimed::InDoubt,
+        })
+    }
+
+    /// The join of this ticket got so far. False when it had been given up meanwhile.
+    pub(super) fn note(&self, election: &Key, ticket: &Ticket, session: u64, stage: Stage) -> bool {
+        let mut state = self.lock();
+        if state.session != session {
+            return false;
+        }
+        let claims = state.claims.get_mut(election);
+        let claim = claims.and_then(|all| all.iter_mut().find(|claim| claim.ticket == *ticket));
+        match claim {
+            Some(claim) => {
+                claim.stage = stage;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// The entry of this candidacy is gone, or was never made.
+    pub(super) fn release(&self, election: &Key, candidate: &CandidateId, session: u64) {
+        let mut state = self.lock();
+        if state.session != session {
+            return;
+        }
+        let Some(claims) = state.claims.get_mut(election) else { return };
+        claims.retain(|claim| claim.ticket.candidate != *candidate);
+        if claims.is_empty() {
+            state.claims.remove(election);
+        }
+        drop(state);
+        self.given_up.notify_one();
+    }
+
+    /// The entry of this token is gone.
+    pub(super) fn gone(&self, election: &Key, lease: i64, token: u64) {
+        if let Some(own) = self.at(election, lease)
+            && own.stage == (Stage::Standing { token })
+        {
+            self.release(election, &own.ticket.candidate, own.session);
+        }
+    }
+
+    /// A join that was given up may arrive at this key, as long as its lease lives.
+    pub(super) fn haunt(&self, election: &Key, lease: i64) {
+        let mut state = self.lock();
+        if state.haunted.insert((election.clone(), lease), ()).is_none() {
+            state.newly_haunted.push((election.clone(), lease));
+        }
+        drop(state);
+        self.given_up.notify_one();
+    }
+
+    /// The keys that have become haunted since this was asked last.
+    pub(super) fn newly_haunted(&self) -> Vec<(Key, i64)> {
+        std::mem::take(&mut self.lock().newly_haunted)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Every change is complete before the next can panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn find(&self, election: &Key, candidate: &CandidateId) -> Option<&Claim> {
+        self.claims.get(election)?.iter().find(|claim| claim.ticket.candidate == *candidate)
+    }
+
+    fn own(&self, claim: &Claim, lease: i64) -> Own {
+        let (ticket, holder, stage) = (claim.ticket.clone(), claim.holder.clone(), claim.stage);
+        Own { session: self.session, lease, ticket, holder, stage }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn election() -> Key {
+        Key::parse("elections/a").expect("a good key")
+    }
+
+    fn ticket(candidate: u128, attempt: u64) -> Ticket {
+        Ticket { candidate: CandidateId::from_bits(candidate), attempt }
+    }
+
+    fn someone() -> Arc<Holder> {
+        let id = CandidateId::from_bits(1);
+        Arc::new(Holder { id, name: "a".into(), value: Default::default(), presence: None })
+    }
+
+    #[tokio::test]
+    async fn two_candidates_of_one_election_have_two_leases_and_a_third_takes_what_was_left() {
+        let claims = Claims::default();
+        assert_eq!(claims.reserve(&election(), &ticket(1, 1), &someone()), None, "there is no session");
+        claims.begin(1, 10);
+        let first = claims.reserve(&election(), &ticket(1, 1), &someone()).expect("a place");
+        let second = claims.reserve(&election(), &ticket(2, 1), &someone()).expect("a place");
+        assert_eq!(claims.lease(&first).await, Some(10));
+        assert_eq!(claims.leases_wanted(), 2);
+        claims.add(1, &[20]);
+        assert_eq!(claims.lease(&second).await, Some(20));
+        claims.release(&election(), &ticket(1, 1).candidate, 1);
+        let third = claims.reserve(&election(), &ticket(3, 1), &someone()).expect("a place");
+        assert_eq!(claims.lease(&third).await, Some(10));
+        assert_eq!(claims.spare(), [] as [i64; 0]);
+        claims.release(&election(), &ticket(2, 1).candidate, 1);
+        assert_eq!(claims.spare(), [20]);
+        let other = Key::parse("elections/b").expect("a good key");
+        let elsewhere = claims.reserve(&other, &ticket(3, 1), &someone()).expect("a place");
+        assert_eq!(claims.lease(&elsewhere).await, Some(10), "one lease for all elections");
+    }
+
+    #[tokio::test]
+    async fn a_second_attempt_takes_the_place_of_the_first_whose_outcome_is_nobodys_then() {
+        let claims = Claims::default();
+        claims.begin(1, 10);
+        claims.reserve(&election(), &ticket(1, 1), &someone());
+        assert!(claims.note(&election(), &ticket(1, 1), 1, Stage::Lost { since: Instant::now() }));
+        let patience = Duration::from_secs(9);
+        assert_eq!(claims.claimed(&election(), 10, patience), Some(Claimed::InDoubt));
+        assert_eq!(claims.claimed(&election(), 10, Duration::ZERO), Some(Claimed::Nothing));
+        claims.reserve(&election(), &ticket(1, 2), &someone());
+        assert!(!claims.note(&election(), &ticket(1, 1), 1, Stage::Standing { token: 5 }));
+        assert!(claims.note(&election(), &ticket(1, 2), 1, Stage::Standing { token: 6 }));
+        assert_eq!(
+            claims.claimed(&election(), 10, patience),
+            Some(Claimed::Entry { token: 6 })
+        );
+        claims.gone(&election(), 10, 5);
+        assert!(!claims.is_empty(), "that was another");
+        claims.gone(&election(), 10, 6);
+        assert!(claims.is_empty());
+        assert_eq!(claims.claimed(&election(), 11, patience), None);
+    }
+
+    #[tokio::test]
+    async fn nothing_of_a_session_is_left_when_it_is_over() {
+        let claims = Claims::default();
+        claims.begin(1, 10);
+        let place = claims.reserve(&election(), &ticket(1, 1), &someone()).expect("a place");
+        claims.over();
+        assert_eq!(claims.lease(&place).await, None);
+        claims.begin(2, 11);
+        assert_eq!(claims.lease(&place).await, None);
+        assert!(!claims.note(&election(), &ticket(1, 1), 1, Stage::Standing { token: 5 }));
+        assert!(claims.is_empty());
+    }
+}

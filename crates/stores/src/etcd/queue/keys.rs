@@ -1,0 +1,157 @@
+//! Where lines are in etcd; docs/keys.md shows it to people.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tenure::Key;
+
+use super::super::keys::Keys;
+use super::super::waits::Topic;
+
+/// Turns elections into keys of etcd.
+///
+/// Entries are where etcd's own clients put them, `<prefix>/<name>/<lease>`. What these clients do not know stands
+/// under `<prefix>//`, where no entry can be.
+#[derive(Clone, Debug)]
+pub(super) struct LineKeys {
+    prefix: Arc<str>,
+}
+
+impl LineKeys {
+    pub(super) fn new(keys: &Keys) -> LineKeys {
+        LineKeys { prefix: keys.prefix().into() }
+    }
+
+    /// A candidate's entry.
+    pub(super) fn entry(&self, election: &Key, lease: i64) -> Bytes {
+        format!("{}/{}/{lease:x}", self.prefix, name(election)).into()
+    }
+
+    /// All entries of an election, and what is nested deeper.
+    pub(super) fn entries(&self, election: &Key) -> Topic {
+        self.below(&format!("{}/{}", self.prefix, name(election)))
+    }
+
+    /// Who stands at an entry.
+    pub(super) fn holder(&self, election: &Key, lease: i64) -> Bytes {
+        format!("{}//holders/{}/{lease:x}", self.prefix, name(election)).into()
+    }
+
+    pub(super) fn holders(&self, election: &Key) -> Topic {
+        self.below(&format!("{}//holders/{}", self.prefix, name(election)))
+    }
+
+    /// The holder of the entry at this key.
+    pub(super) fn holder_of(&self, election: &Key, entry: &[u8]) -> Option<Bytes> {
+        let entries = self.entries(election);
+        let suffix = std::str::from_utf8(entry.strip_prefix(&entries.key[..])?).ok()?;
+        Some(format!("{}//holders/{}/{suffix}", self.prefix, name(election)).into())
+    }
+
+    /// Whether the election is open or has ended.
+    pub(super) fn mark(&self, election: &Key) -> Bytes {
+        format!("{}//lines/{}", self.prefix, name(election)).into()
+    }
+
+    /// The tenure that was not left cleanly.
+    pub(super) fn tenure(&self, election: &Key) -> Bytes {
+        format!("{}//tenures/{}", self.prefix, name(election)).into()
+    }
+
+    /// What stands for a lease itself, as long as it lives.
+    pub(super) fn session(&self, lease: i64) -> Bytes {
+        format!("{}//sessions/{lease:x}", self.prefix).into()
+    }
+
+    /// The election whose entry this is, and its lease.
+    pub(super) fn parse(&self, entry: &[u8]) -> Option<(Key, i64)> {
+        let text = std::str::from_utf8(entry).ok()?;
+        let (election, lease) =
+            text.strip_prefix(&*self.prefix)?.strip_prefix('/')?.rsplit_once('/')?;
+        let lease = i64::from_str_radix(lease, 16).ok()?;
+        Some((Key::parse(&format!("{}/{election}", Key::elections())).ok()?, lease))
+    }
+
+    fn below(&self, key: &str) -> Topic {
+        // The byte after a slash: what begins with the key and a slash is all below it.
+        Topic { key: format!("{key}/").into(), end: format!("{key}0").into() }
+    }
+}
+
+/// Whether a key is an entry: keys nested deeper are not.
+pub(super) fn is_entry(entries: &Topic, key: &[u8]) -> bool {
+    key.strip_prefix(&entries.key[..]).is_some_and(|rest| !rest.contains(&b'/'))
+}
+
+/// The key of an entry as text, and back: what is not UTF-8 is hexadecimal behind a NUL.
+pub(super) fn to_name(key: &[u8]) -> Arc<str> {
+    match std::str::from_utf8(key) {
+        Ok(text) if !text.starts_with('\0') => text.into(),
+        Ok(_) | Err(_) => {
+            let digits: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
+            format!("\0{digits}").into()
+        }
+    }
+}
+
+pub(super) fn of_name(name: &str) -> Bytes {
+    let Some(digits) = name.strip_prefix('\0') else { return name.to_owned().into() };
+    let byte = |at: usize| digits.get(at..at + 2).and_then(|two| u8::from_str_radix(two, 16).ok());
+    (0..digits.len()).step_by(2).filter_map(byte).collect()
+}
+
+/// The election's name: what follows `elections/` in its key.
+fn name(election: &Key) -> &str {
+    election.below(&Key::elections()).unwrap_or(election.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys() -> (LineKeys, Key) {
+        let election = Key::parse("elections/billing/primary").expect("a good key");
+        (LineKeys::new(&Keys::new("tenure")), election)
+    }
+
+    #[test]
+    fn lines_are_where_the_documentation_says() {
+        let (keys, election) = keys();
+        let lease = 0x694d_8f03;
+        for (key, stored) in [
+            (keys.entry(&election, lease), "tenure/billing/primary/694d8f03"),
+            (keys.holder(&election, lease), "tenure//holders/billing/primary/694d8f03"),
+            (keys.mark(&election), "tenure//lines/billing/primary"),
+            (keys.tenure(&election), "tenure//tenures/billing/primary"),
+            (keys.session(lease), "tenure//sessions/694d8f03"),
+        ] {
+            assert_eq!(key, stored.as_bytes());
+            let documented = include_str!("../../../../../docs/keys.md");
+            assert!(documented.contains(&format!("`{stored}`")), "{stored}");
+        }
+        assert_eq!(keys.parse(b"tenure/billing/primary/694d8f03"), Some((election.clone(), lease)));
+        assert_eq!(
+            keys.holder_of(&election, b"tenure/billing/primary/694d8f03"),
+            Some(keys.holder(&election, lease))
+        );
+    }
+
+    #[test]
+    fn what_is_nested_deeper_is_no_entry() {
+        let (keys, election) = keys();
+        let entries = keys.entries(&election);
+        assert!(is_entry(&entries, b"tenure/billing/primary/694d8f03"));
+        assert!(is_entry(&entries, b"tenure/billing/primary/by hand"));
+        assert!(!is_entry(&entries, b"tenure/billing/primary/deeper/694d8f03"));
+        assert!(!is_entry(&entries, b"tenure/billing/primary"));
+        assert!(!is_entry(&entries, b"tenure/billing/primarys/1"));
+        assert!(*entries.end > b"tenure/billing/primary/\xff"[..]);
+    }
+
+    #[test]
+    fn names_of_entries_are_text_whatever_the_key_is() {
+        for key in [&b"tenure/a/1"[..], b"tenure/a/\xff\x00", b"\0x"] {
+            assert_eq!(of_name(&to_name(key)), key);
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! From what was read to a line.
+
+use tenure::Key;
+use tenure::queue::{Entry, Line, Place};
+
+use super::super::known::Glimpse;
+use super::super::proto::{KeyValue, RangeResponse};
+use super::super::waits::Topic;
+use super::keys::{LineKeys, is_entry, to_name};
+use super::record::{self, Mark, Stood};
+
+/// The part of a line that concerns one candidacy.
+#[derive(Debug, Default)]
+pub(super) struct Part {
+    pub(super) first: Option<KeyValue>,
+    pub(super) before: Option<KeyValue>,
+    pub(super) own: Option<KeyValue>,
+}
+
+impl Part {
+    /// Those of it that are in line, in order.
+    pub(super) fn in_order(&self) -> Vec<&KeyValue> {
+        let mut entries: Vec<&KeyValue> =
+            [&self.first, &self.before, &self.own].into_iter().flatten().collect();
+        entries.sort_by_key(|entry| entry.create_revision);
+        entries.dedup_by(|a, b| a.key == b.key);
+        entries
+    }
+
+    /// The same from all keys of the line, lowest first.
+    pub(super) fn of(all: Vec<KeyValue>, entries: &Topic, own: Option<&[u8]>) -> Part {
+        let mut part = Part::default();
+        for entry in all.into_iter().filter(|entry| is_entry(entries, &entry.key)) {
+            if part.first.is_none() {
+                part.first = Some(entry.clone());
+            }
+            if own == Some(&entry.key[..]) {
+                part.own = Some(entry);
+                break;
+            }
+            part.before = Some(entry);
+        }
+        if part.own.is_none() {
+            part.before = None;
+        }
+        part
+    }
+}
+
+/// The only key that was read, if it was there.
+pub(super) fn only(found: RangeResponse) -> Option<KeyValue> {
+    found.kvs.into_iter().next()
+}
+
+pub(super) fn entry(found: &KeyValue) -> Entry {
+    Entry { name: to_name(&found.key), token: u64::try_from(found.create_revision).unwrap_or(0) }
+}
+
+/// How a key was when it was looked at.
+pub(super) fn look(key: bytes::Bytes, found: Option<&KeyValue>, store: i64) -> (Topic, Glimpse) {
+    let glimpse = Glimpse {
+        document: found.map_or(0, |found| found.mod_revision),
+        created: found.map_or(0, |found| found.create_revision),
+        store,
+    };
+    (Topic::one(key), glimpse)
+}
+
+/// Who stands at an entry by the record beside it, if that was made with it.
+pub(super) fn stood(
+    keys: &LineKeys,
+    election: &Key,
+    entry: &KeyValue,
+    beside: Option<&KeyValue>,
+) -> Option<Stood> {
+    let beside = beside.filter(|beside| beside.create_revision == entry.create_revision)?;
+    let same = keys.holder_of(election, &entry.key).is_some_and(|key| key == beside.key);
+    same.then(|| record::decode(&beside.value)).flatten()
+}
+
+/// The whole line, with everybody in it.
+pub(super) fn whole(
+    keys: &LineKeys,
+    election: &Key,
+    mark: Mark,
+    tenure: Option<u64>,
+    entries: Vec<KeyValue>,
+    records: &[KeyValue],
+) -> Line {
+    let topic = keys.entries(election);
+    let place = |found: &KeyValue| {
+        // Records are in the order of their making, as entries are.
+        let beside =
+            records.binary_search_by_key(&found.create_revision, |record| record.create_revision);
+        let beside = beside.ok().map(|at| &records[at]);
+        let stood = stood(keys, election, found, beside);
+        let holder = Some(record::holder(found, stood.as_ref()));
+        Place { entry: entry(found), ticket: stood.map(|stood| stood.ticket), holder }
+    };
+    let places: Vec<Place> =
+        entries.iter().filter(|found| is_entry(&topic, &found.key)).map(place).collect();
+    match mark {
+        Mark::Missing if places.is_empty() => Line::Missing,
+        // Others' clients stand in a line that none of ours has made yet.
+        Mark::Missing => Line::Open { generation: 0, places, unclean: None },
+        Mark::Open { generation } => Line::Open { generation, places, unclean: tenure },
+        Mark::Ended { generation } => Line::Ended { generation, places },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::keys::Keys;
+    use super::*;
+
+    fn found(key: &str, created: i64) -> KeyValue {
+        KeyValue { key: key.to_owned().into(), create_revision: created, ..KeyValue::default() }
+    }
+
+    fn topic() -> Topic {
+        let election = Key::parse("elections/a").expect("a good key");
+        LineKeys::new(&Keys::new("p")).entries(&election)
+    }
+
+    fn tokens(part: &Part) -> Vec<i64> {
+        part.in_order().iter().map(|entry| entry.create_revision).collect()
+    }
+
+    #[test]
+    fn a_part_is_the_first_the_one_before_and_our_own() {
+        let all = || vec![found("p/a/1", 3), found("p/a/x/2", 4), found("p/a/2", 5)];
+        let more = || [all(), vec![found("p/a/3", 7), found("p/a/4", 9)]].concat();
+        let part = |own: Option<&[u8]>| Part::of(more(), &topic(), own);
+        assert_eq!(tokens(&part(Some(b"p/a/3"))), [3, 5, 7]);
+        assert_eq!(tokens(&part(Some(b"p/a/2"))), [3, 5], "what is nested does not count");
+        assert_eq!(tokens(&part(Some(b"p/a/1"))), [3]);
+        assert_eq!(tokens(&part(Some(b"p/a/9"))), [3], "it does not stand there");
+        assert_eq!(tokens(&part(None)), [3]);
+    }
+}

@@ -1,0 +1,93 @@
+//! Deletes entries that no candidacy claims.
+//!
+//! A join that was given up may still arrive: nothing on etcd's side says that it no longer can. So its key is watched
+//! as long as its lease lives, and what appears there without being claimed is deleted. Without that the line would
+//! wait for somebody who does not know that it leads.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure::Key;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use super::batch::Change;
+use super::claims::Claimed;
+use super::line::{entry, only, stood};
+use super::{Shared, requests};
+use crate::etcd::waits::Topic;
+
+/// How often a key is looked at again whose claim is in doubt, or at which something failed.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Looks after every haunted key, for as long as it is polled.
+pub(super) async fn run(shared: Arc<Shared>) {
+    let mut keys = JoinSet::new();
+    loop {
+        for (election, lease) in shared.claims.newly_haunted() {
+            keys.spawn(look_after(shared.clone(), election, lease));
+        }
+        tokio::select! {
+            () = shared.claims.given_up.notified() => {}
+            Some(_) = keys.join_next(), if !keys.is_empty() => {}
+        }
+    }
+}
+
+/// Ends when the lease is no longer ours.
+async fn look_after(shared: Arc<Shared>, election: Key, lease: i64) {
+    let key = shared.keys.entry(&election, lease);
+    let topic = Topic::one(key.clone());
+    while shared.claims.owns(lease) {
+        let ranges = vec![
+            requests::one(key.clone()),
+            requests::one(shared.keys.holder(&election, lease)),
+        ];
+        let doing = || format!("looking for a late join of {election}");
+        let Ok(mut read) = shared.read(ranges, doing).await else {
+            sleep(PAUSE).await;
+            continue;
+        };
+        let (found, record) = (only(read.next()), only(read.next()));
+        let Some(found) = found else {
+            shared.saw(&[(key.clone(), None)], read.revision);
+            shared.core.listen();
+            let over = session_over(&shared, lease);
+            tokio::select! {
+                () = shared.core.waits.changed(&topic, None) => {}
+                () = over => {}
+            }
+            continue;
+        };
+        let token = entry(&found).token;
+        let made_by = stood(&shared.keys, &election, &found, record.as_ref());
+        let claimed = shared.claims.claimed(&election, lease, shared.ttl);
+        let awaited = shared.claims.at(&election, lease).map(|own| own.ticket);
+        let nobodys = match claimed {
+            None => return,
+            Some(Claimed::Nothing) => true,
+            Some(Claimed::Entry { token: own }) => own != token,
+            // What another join made is not what that one waits for.
+            Some(Claimed::InDoubt) => made_by.is_some_and(|stood| Some(stood.ticket) != awaited),
+        };
+        if !nobodys {
+            sleep(PAUSE).await;
+            continue;
+        }
+        tracing::debug!(%election, token, "etcd: deleting an entry that nobody claims");
+        let txn = requests::leave(&shared.keys, &election, lease, token, false);
+        let change = Change { election: election.clone(), txn };
+        if shared.changes.send(change).await.is_err() {
+            sleep(PAUSE).await;
+        }
+    }
+}
+
+async fn session_over(shared: &Shared, lease: i64) {
+    let mut session = shared.session.subscribe();
+    while shared.claims.owns(lease) {
+        if session.changed().await.is_err() {
+            return;
+        }
+    }
+}

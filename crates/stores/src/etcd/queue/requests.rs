@@ -1,0 +1,247 @@
+//! The transactions and reads that lines are made of.
+
+use bytes::Bytes;
+use tenure::Key;
+use tenure::lease::record::Holder;
+use tenure::queue::Ticket;
+
+use super::super::proto::compare::{CompareResult, CompareTarget, TargetUnion};
+use super::super::proto::range_request::{SortOrder, SortTarget};
+use super::super::proto::request_op::Request;
+use super::super::proto::{
+    Compare, DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest,
+};
+use super::super::waits::Topic;
+use super::keys::LineKeys;
+use super::record;
+
+/// More candidates of one election are not shown to people.
+const MOST_SHOWN: i64 = 10_000;
+
+/// Joins the line if nothing stands at the key and the election is open; what was found where it is not.
+///
+/// Whoever joins has the newest entry: the two newest are its own and the one before.
+pub(super) fn join(
+    keys: &LineKeys,
+    election: &Key,
+    lease: i64,
+    ticket: &Ticket,
+    holder: &Holder,
+) -> TxnRequest {
+    let (entry, beside) = (keys.entry(election, lease), keys.holder(election, lease));
+    let mark = keys.mark(election);
+    TxnRequest {
+        compare: vec![absent(entry.clone()), says(mark.clone(), record::OPEN)],
+        success: vec![
+            put(entry, record::entry_value(holder), lease),
+            put(beside, record::encode(holder, ticket.attempt), lease),
+            range(one(mark)),
+            range(one(keys.tenure(election))),
+            range(first(keys.entries(election))),
+            range(first(keys.holders(election))),
+            range(newest(keys.entries(election), 2, 0)),
+        ],
+        failure: vec![
+            range(one(keys.mark(election))),
+            range(one(keys.entry(election, lease))),
+            range(one(keys.holder(election, lease))),
+        ],
+    }
+}
+
+/// Deletes an entry of ours, if it is that very one; the record of its tenure too if it was left cleanly.
+pub(super) fn leave(
+    keys: &LineKeys,
+    election: &Key,
+    lease: i64,
+    token: u64,
+    clean: bool,
+) -> TxnRequest {
+    let entry = keys.entry(election, lease);
+    let mut success = vec![delete(entry.clone()), delete(keys.holder(election, lease))];
+    if clean {
+        let tenure = keys.tenure(election);
+        success.push(within(TxnRequest {
+            compare: vec![says(tenure.clone(), &record::tenure(token))],
+            success: vec![delete(tenure)],
+            failure: Vec::new(),
+        }));
+    }
+    TxnRequest { compare: vec![made_at(entry, token)], success, failure: Vec::new() }
+}
+
+/// Records that the tenure of this entry begins.
+pub(super) fn begin(keys: &LineKeys, election: &Key, entry: Bytes, token: u64) -> TxnRequest {
+    TxnRequest {
+        compare: vec![made_at(entry, token)],
+        success: vec![put(keys.tenure(election), record::tenure(token), 0)],
+        failure: Vec::new(),
+    }
+}
+
+/// Publishes another value at this entry.
+pub(super) fn publish(
+    keys: &LineKeys,
+    election: &Key,
+    lease: i64,
+    token: u64,
+    holder: &Holder,
+    attempt: u64,
+) -> TxnRequest {
+    let entry = keys.entry(election, lease);
+    TxnRequest {
+        compare: vec![made_at(entry.clone(), token)],
+        success: vec![
+            put(entry, record::entry_value(holder), lease),
+            put(keys.holder(election, lease), record::encode(holder, attempt), lease),
+        ],
+        failure: Vec::new(),
+    }
+}
+
+/// Opens an election that has no mark; says what the mark is otherwise.
+pub(super) fn create(keys: &LineKeys, election: &Key) -> TxnRequest {
+    let mark = keys.mark(election);
+    TxnRequest {
+        compare: vec![absent(mark.clone())],
+        success: vec![put(mark.clone(), Bytes::from_static(record::OPEN), 0)],
+        failure: vec![range(one(mark))],
+    }
+}
+
+/// Writes another mark if it is still as it was at this revision; says what it is otherwise.
+pub(super) fn mark(keys: &LineKeys, election: &Key, at: i64, body: Bytes) -> TxnRequest {
+    let mark = keys.mark(election);
+    TxnRequest {
+        compare: vec![unchanged(mark.clone(), at)],
+        success: vec![put(mark.clone(), body, 0)],
+        failure: vec![range(one(mark))],
+    }
+}
+
+/// Removes what is left of an election whose mark is still as it was at this revision.
+pub(super) fn remove(keys: &LineKeys, election: &Key, at: i64) -> TxnRequest {
+    let mark = keys.mark(election);
+    TxnRequest {
+        compare: vec![unchanged(mark.clone(), at)],
+        success: vec![delete(mark), delete(keys.tenure(election))],
+        failure: Vec::new(),
+    }
+}
+
+/// What stands for these leases as long as they live.
+pub(super) fn sessions(keys: &LineKeys, leases: &[i64], says: &Bytes) -> TxnRequest {
+    let put = |lease: &i64| put(keys.session(*lease), says.clone(), *lease);
+    TxnRequest { success: leases.iter().map(put).collect(), ..TxnRequest::default() }
+}
+
+/// The reads that a line begins with, in this order: mark, tenure, first entry, first record.
+pub(super) fn front(keys: &LineKeys, election: &Key) -> Vec<RangeRequest> {
+    vec![
+        one(keys.mark(election)),
+        one(keys.tenure(election)),
+        first(keys.entries(election)),
+        first(keys.holders(election)),
+    ]
+}
+
+/// Everything: mark, tenure, all entries in order, all records.
+pub(super) fn everything(keys: &LineKeys, election: &Key) -> Vec<RangeRequest> {
+    vec![
+        one(keys.mark(election)),
+        one(keys.tenure(election)),
+        in_order(keys.entries(election), MOST_SHOWN),
+        in_order(keys.holders(election), MOST_SHOWN),
+    ]
+}
+
+/// The entries that were made before this token, newest first.
+pub(super) fn before(entries: Topic, token: u64) -> RangeRequest {
+    let last = i64::try_from(token).unwrap_or(i64::MAX).saturating_sub(1);
+    newest(entries, 1, last)
+}
+
+/// All keys of a line, in order.
+pub(super) fn all(entries: Topic) -> RangeRequest {
+    in_order(entries, 0)
+}
+
+pub(super) fn one(key: Bytes) -> RangeRequest {
+    RangeRequest { key, ..RangeRequest::default() }
+}
+
+
+fn first(range: Topic) -> RangeRequest {
+    in_order(range, 1)
+}
+
+fn in_order(range: Topic, limit: i64) -> RangeRequest {
+    sorted(range, SortOrder::Ascend, limit)
+}
+
+/// `until` 0: of all there are.
+fn newest(range: Topic, limit: i64, until: i64) -> RangeRequest {
+    RangeRequest { max_create_revision: until, ..sorted(range, SortOrder::Descend, limit) }
+}
+
+fn sorted(range: Topic, order: SortOrder, limit: i64) -> RangeRequest {
+    RangeRequest {
+        key: range.key,
+        range_end: range.end,
+        limit,
+        sort_order: order.into(),
+        sort_target: SortTarget::Create.into(),
+        ..RangeRequest::default()
+    }
+}
+
+fn range(range: RangeRequest) -> RequestOp {
+    RequestOp { request: Some(Request::RequestRange(range)) }
+}
+
+fn put(key: Bytes, value: Bytes, lease: i64) -> RequestOp {
+    RequestOp { request: Some(Request::RequestPut(PutRequest { key, value, lease })) }
+}
+
+fn delete(key: Bytes) -> RequestOp {
+    let delete = DeleteRangeRequest { key, range_end: Bytes::new() };
+    RequestOp { request: Some(Request::RequestDeleteRange(delete)) }
+}
+
+/// A transaction inside another, with an outcome of its own.
+pub(super) fn within(txn: TxnRequest) -> RequestOp {
+    RequestOp { request: Some(Request::RequestTxn(txn)) }
+}
+
+/// A transaction of nothing but reads.
+pub(super) fn reads(ranges: impl Iterator<Item = RangeRequest>) -> TxnRequest {
+    TxnRequest { success: ranges.map(range).collect(), ..TxnRequest::default() }
+}
+
+fn absent(key: Bytes) -> Compare {
+    equal(key, CompareTarget::Create, TargetUnion::CreateRevision(0))
+}
+
+fn made_at(key: Bytes, token: u64) -> Compare {
+    // No revision is that high: nothing was made there.
+    let revision = i64::try_from(token).unwrap_or(i64::MAX);
+    equal(key, CompareTarget::Create, TargetUnion::CreateRevision(revision))
+}
+
+fn unchanged(key: Bytes, revision: i64) -> Compare {
+    equal(key, CompareTarget::Mod, TargetUnion::ModRevision(revision))
+}
+
+fn says(key: Bytes, value: &[u8]) -> Compare {
+    equal(key, CompareTarget::Value, TargetUnion::Value(Bytes::copy_from_slice(value)))
+}
+
+fn equal(key: Bytes, target: CompareTarget, union: TargetUnion) -> Compare {
+    Compare {
+        result: CompareResult::Equal.into(),
+        target: target.into(),
+        key,
+        target_union: Some(union),
+        range_end: Bytes::new(),
+    }
+}

@@ -1,0 +1,134 @@
+//! Many candidates in one line, and many elections of one process.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use super::referee::Referee;
+use super::*;
+use futures_util::future::{join_all, try_join_all};
+use tenure::Error;
+use tenure::queue::Line;
+use tenure_harness::{Direction, Framing, Proxy, require};
+
+const CANDIDATES: usize = 1000;
+const PROCESSES: usize = 20;
+
+/// Candidates of several processes, everybody behind one of another process.
+async fn crowd(addresses: &[SocketAddr]) -> (Vec<Backend>, Vec<Candidacy>) {
+    let backends = join_all((0..PROCESSES).map(|_| process(addresses, LONG))).await;
+    let elections = join_all(backends.iter().map(enter)).await;
+    let stand = |number: usize| {
+        let election = &elections[number % PROCESSES];
+        election.stand(candidate(&format!("c{number}"))).expect("it stands")
+    };
+    let candidacies: Vec<Candidacy> = (0..CANDIDATES).map(stand).collect();
+    let began = Instant::now();
+    soon("everybody is in line", async {
+        while names(&elections[0]).await.len() < CANDIDATES {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    })
+    .await;
+    println!("{CANDIDATES} candidates of {PROCESSES} processes in line after {:?}", began.elapsed());
+    (backends, candidacies)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_candidates_race_an_end_and_nothing_is_left() {
+    let servers = require!(servers(1).await);
+    let (_backends, candidacies) = crowd(&servers.addresses()).await;
+    let outsider = enter(&process(&servers.addresses(), LONG).await).await;
+    let leading = Arc::new(AtomicUsize::new(0));
+    let waits = candidacies.into_iter().map(|candidacy| {
+        let leading = leading.clone();
+        tokio::spawn(async move {
+            match candidacy.elected().await {
+                Ok(leader) => {
+                    leading.fetch_add(1, Ordering::Relaxed);
+                    let loss = leader.mandate().lost().await;
+                    leader.resign().await;
+                    Some(loss)
+                }
+                Err(Error::Ended { .. }) => None,
+                Err(error) => panic!("{error}"),
+            }
+        })
+    });
+    let waits: Vec<_> = waits.collect();
+    soon("somebody leads", async {
+        while leading.load(Ordering::Relaxed) == 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    let began = Instant::now();
+    outsider.delete().await.expect("it is deleted");
+    soon("everybody is told", try_join_all(waits)).await.expect("no panic");
+    soon("nothing is left", async {
+        let left = || keys_under(&servers, &format!("{PREFIX}/")).into_iter();
+        while left().any(|key| key.contains(&format!("/{NAME}/"))) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await;
+    let took = began.elapsed();
+    println!("{CANDIDATES} candidates gone {took:?} after the end");
+    assert!(took < Duration::from_secs(12), "{took:?}");
+    assert_eq!(leading.load(Ordering::Relaxed), 1, "nobody led after the end");
+    assert!(keys_under(&servers, &format!("{PREFIX}//lines/")).is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handover_among_a_thousand_notifies_the_leaver_and_the_next_alone() {
+    let servers = require!(servers(1).await);
+    let proxy = Proxy::start(servers[0].address(), Framing::Http2).expect("a proxy");
+    let referee = Referee::start();
+    let (_backends, candidacies) = crowd(&[proxy.address()]).await;
+    // They joined at the same time: the order is the line's.
+    let watcher = process(&servers.addresses(), LONG).await;
+    let election = enter(&watcher).await;
+    let order = election.candidates().await.expect("a list");
+    let mut by_id: std::collections::HashMap<_, _> =
+        candidacies.into_iter().map(|candidacy| (candidacy.id(), candidacy)).collect();
+    let mut line = order.iter().map(|one| by_id.remove(&one.id).expect("it is one of ours"));
+    let first = line.next().expect("there are many");
+    let mut leader = soon("elected", first.elected()).await.expect("elected");
+    referee.elected("first", &leader);
+    // Watches that began while others joined are all there when nothing is said any more.
+    let quiet = async |least: Duration| {
+        let mut before = proxy.forwarded(Direction::ToClient).messages;
+        let mut since = Instant::now();
+        while since.elapsed() < least {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            let now = proxy.forwarded(Direction::ToClient).messages;
+            if now > before + 4 {
+                (before, since) = (now, Instant::now());
+            }
+        }
+    };
+    soon("it is quiet", quiet(Duration::from_secs(1))).await;
+    for round in 0..10 {
+        let line_now = watcher.queue().expect("it has one").look(&key()).await.expect("a look");
+        let Line::Open { places, .. } = line_now else { panic!("{line_now:?}") };
+        let entry = places[0].entry.name.clone();
+        let heard = Arc::new(AtomicUsize::new(0));
+        let counted = heard.clone();
+        proxy.observe(move |message| {
+            let told = message.direction == Direction::ToClient
+                && message.bytes.windows(entry.len()).any(|part| part == entry.as_bytes());
+            if told {
+                counted.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let next = line.next().expect("there are many");
+        leader.resign().await;
+        leader = soon("elected", next.elected()).await.expect("elected");
+        referee.elected("next", &leader);
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let heard = heard.load(Ordering::Relaxed);
+        println!("handover {round}: {heard} notifications");
+        assert!((1..=2).contains(&heard), "{heard} notifications");
+    }
+    referee.done();
+}

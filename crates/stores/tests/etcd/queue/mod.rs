@@ -1,0 +1,135 @@
+//! Elections that are lines in etcd, on real servers.
+
+mod cluster;
+mod elections;
+mod faults;
+mod interop;
+mod many;
+mod referee;
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tenure::{Backend, Candidacy, Candidate, Election, Key, Leadership, Role};
+use tenure_harness::{Etcd, Failure, etcd};
+use tenure_stores::OpenOptions;
+
+/// The election most tests are about.
+pub(crate) const NAME: &str = "jobs/nightly";
+/// What lines are under.
+pub(crate) const PREFIX: &str = "queues";
+/// A session that a busy machine keeps, and that a test can wait for.
+pub(crate) const TTL: Duration = Duration::from_secs(4);
+/// Longer than any test waits: nothing happens because it lapsed.
+pub(crate) const LONG: Duration = Duration::from_secs(60);
+
+/// Starts servers.
+pub(crate) async fn servers(count: usize) -> Result<Etcd, Failure> {
+    Etcd::cluster(count, etcd::Options::default()).await
+}
+
+/// Another process, as far as etcd can tell.
+pub(crate) async fn process(addresses: &[SocketAddr], ttl: Duration) -> Backend {
+    let hosts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+    let url = format!("etcd://{}/{PREFIX}", hosts.join(","));
+    let options =
+        OpenOptions::default().with_request(Duration::from_secs(5)).with_session(ttl);
+    match tenure_stores::open(&url, &options).await {
+        Ok(opened) => opened.backend,
+        Err(error) => panic!("{url} does not open: {}", crate::support::chain(&error)),
+    }
+}
+
+pub(crate) async fn enter(backend: &Backend) -> Election {
+    Election::open(backend, NAME).await.expect("the election opens")
+}
+
+/// A candidate of a process of its own that is in line when this returns.
+pub(crate) async fn stand(
+    addresses: &[SocketAddr],
+    ttl: Duration,
+    name: &str,
+) -> (Backend, Election, Candidacy) {
+    let backend = process(addresses, ttl).await;
+    let election = enter(&backend).await;
+    let candidacy = stand_in(&election, name).await;
+    (backend, election, candidacy)
+}
+
+pub(crate) async fn stand_in(election: &Election, name: &str) -> Candidacy {
+    let candidacy = election.stand(candidate(name)).expect("it stands");
+    in_line(election, name).await;
+    candidacy
+}
+
+pub(crate) async fn in_line(election: &Election, name: &str) {
+    soon(&format!("{name} is in line"), async {
+        while !names(election).await.iter().any(|found| found == name) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+}
+
+/// Everybody in line, first to last.
+pub(crate) async fn names(election: &Election) -> Vec<String> {
+    let found = election.candidates().await.expect("a list");
+    found.iter().map(|one| one.name.to_string()).collect()
+}
+
+pub(crate) async fn lead(
+    addresses: &[SocketAddr],
+    ttl: Duration,
+    name: &str,
+) -> (Backend, Election, Leadership) {
+    let backend = process(addresses, ttl).await;
+    let election = enter(&backend).await;
+    let leader = soon("elected", election.campaign(candidate(name))).await.expect("elected");
+    (backend, election, leader)
+}
+
+pub(crate) fn candidate(name: &str) -> Candidate {
+    Candidate::new(name).expect("a good name")
+}
+
+pub(crate) fn key() -> Key {
+    Key::election(&NAME.parse().expect("a good name"))
+}
+
+pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(Duration::from_secs(60), future).await {
+        Ok(value) => value,
+        Err(_) => panic!("waited in vain until {what}"),
+    }
+}
+
+/// Waits until a candidate's role is as wanted.
+pub(crate) async fn until_role(candidacy: &Candidacy, what: &str, wanted: impl Fn(&Role) -> bool) {
+    soon(what, async {
+        while !wanted(&candidacy.status().role) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
+
+/// The servers' own client, and what it printed.
+pub(crate) fn etcdctl(servers: &Etcd, words: &[&str]) -> std::process::Command {
+    let mut command = std::process::Command::new("etcdctl");
+    let hosts: Vec<String> = servers.addresses().iter().map(ToString::to_string).collect();
+    command.env("ETCDCTL_API", "3").arg(format!("--endpoints={}", hosts.join(","))).args(words);
+    command
+}
+
+pub(crate) fn ask(servers: &Etcd, words: &[&str]) -> String {
+    let output = etcdctl(servers, words).output().expect("etcdctl runs");
+    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// The keys under a prefix.
+pub(crate) fn keys_under(servers: &Etcd, prefix: &str) -> Vec<String> {
+    let listed = ask(servers, &["get", "--prefix", "--keys-only", prefix]);
+    listed.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
+}
