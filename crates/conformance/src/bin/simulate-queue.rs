@@ -13,7 +13,7 @@ use tenure_conformance::simulator::commit;
 
 const USAGE: &str = "usage: simulate-queue [--seeds N] [--from N] [--threads N] [--mutants]
                       [--seed N [--trace]] [--mutant NAME] [--dialect zookeeper|etcd]
-                      [--profile any|pings|deposed|hiccups|operated]";
+                      [--profile any|pings|deposed|hiccups|operated|delayed]";
 /// A mutant that survives so many seeds has escaped.
 const MOST_SEEDS_PER_MUTANT: u64 = 20_000;
 
@@ -69,6 +69,7 @@ fn parse(mut given: impl Iterator<Item = String>) -> Result<Args, String> {
                     "deposed" => Profile::Deposed,
                     "hiccups" => Profile::Hiccups,
                     "operated" => Profile::Operated,
+                    "delayed" => Profile::Delayed,
                     other => return Err(format!("no profile is called {other}")),
                 }
             }

@@ -2,6 +2,11 @@
 //!
 //! D is the one stored with the predecessor's tenure, and it passes on the successor's clock: that is
 //! the clock that waited. A candidate that succeeds itself need not wait: it knows that its work ended.
+//!
+//! On a queue a tenure also ends cleanly if its work ends while its window lasts, however it was lost: its entry
+//! stood until then, and is left with the word that the work has ended. And there a candidate waits before it
+//! records that its tenure begins. If it leaves without having led, whoever follows need not wait again: the delay
+//! has passed, though by the clock of the one who waited.
 
 use std::time::Duration;
 
@@ -19,6 +24,8 @@ pub struct LockDelay {
     in_force: Vec<(u64, Duration)>,
     newest: Option<Tenure>,
     vandalised: bool,
+    /// The delay of a queue, which no record shows.
+    queue: Option<Duration>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -31,17 +38,49 @@ struct Tenure {
 }
 
 impl LockDelay {
+    /// Watches the lock delay of a queue.
+    #[must_use]
+    pub fn of_a_queue(delay: Duration) -> LockDelay {
+        LockDelay { queue: Some(delay), ..LockDelay::default() }
+    }
+
+    /// The election was deleted: what was led before was another one.
+    pub fn forget(&mut self) {
+        self.newest = None;
+    }
+
+    /// A candidate's record that its tenure begins has reached the queue's store.
+    ///
+    /// # Errors
+    /// The delay had not passed.
+    pub fn begun(&mut self, at: Instant, who: Who, token: u64) -> Result<(), Breach> {
+        let Some(last) = self.newest.filter(|last| last.token != token) else { return Ok(()) };
+        if !self.vandalised {
+            self.follow(at, who, last)?;
+        }
+        self.newest = None;
+        Ok(())
+    }
+
     fn of(&mut self, who: Who) -> Option<&mut Tenure> {
         self.newest.as_mut().filter(|tenure| tenure.who == who && tenure.ended.is_none())
     }
 
     fn succeed(&self, at: Instant, who: Who) -> Result<(), Breach> {
-        let Some(last) = self.newest.filter(|last| last.who != who && !last.clean) else {
+        match self.newest.filter(|last| last.who != who) {
+            Some(last) => self.follow(at, who, last),
+            None => Ok(()),
+        }
+    }
+
+    fn follow(&self, at: Instant, who: Who, last: Tenure) -> Result<(), Breach> {
+        if last.clean {
             return Ok(());
-        };
-        let delay = self.in_force.iter().rev().find(|(token, _)| *token == last.token);
+        }
+        let recorded = self.in_force.iter().rev().find(|(token, _)| *token == last.token);
+        let delay = self.queue.or(recorded.map(|(_, delay)| *delay));
         let rate = self.rates.iter().rev().find(|(whose, _)| *whose == who);
-        let (Some((_, delay)), Some((_, rate))) = (delay, rate) else { return Ok(()) };
+        let (Some(delay), Some((_, rate))) = (delay, rate) else { return Ok(()) };
         let real = delay.as_nanos() * 1_000_000 / u128::from(*rate);
         let real = u64::try_from(real).unwrap_or(u64::MAX / 2);
         let end = last.ended.map_or(last.until, |ended| ended.min(last.until));
@@ -90,6 +129,12 @@ impl Check for LockDelay {
                 if let Some(tenure) = self.of(who) {
                     tenure.ended = Some(event.at);
                     tenure.clean = true;
+                }
+            }
+            What::WorkEnded { who } if self.queue.is_some() => {
+                let newest = self.newest.as_mut().filter(|tenure| tenure.who == who);
+                if let Some(tenure) = newest {
+                    tenure.clean |= event.at < tenure.until + ROUNDING;
                 }
             }
             What::Vandalised => self.vandalised = true,

@@ -319,7 +319,8 @@ impl World {
             | Request::Touch
             | Request::Join { .. }
             | Request::Line(_)
-            | Request::Leave(_)
+            | Request::Begin(_)
+            | Request::Leave { .. }
             | Request::End(_) => Kind::Write,
         };
         client.zookeeper.sent(now, kind);
@@ -350,7 +351,8 @@ impl World {
                 if self.rng.permille(300) { Fault::Unavailable } else { Fault::Indeterminate };
             let input = match &request {
                 Request::Join { .. } => Input::Joined(ask, Err(fault)),
-                Request::Leave(_) => Input::Left(ask, Err(fault)),
+                Request::Begin(_) => Input::Begun(ask, Err(fault)),
+                Request::Leave { .. } => Input::Left(ask, Err(fault)),
                 Request::End(_) => Input::Ended(ask, Err(fault)),
                 Request::Line(_)
                 | Request::Beat
@@ -451,6 +453,7 @@ impl World {
             Answer::Done
             | Answer::Joined(_)
             | Answer::Line(_)
+            | Answer::Begun(_)
             | Answer::Left(_)
             | Answer::Ended => {}
         }
@@ -478,6 +481,9 @@ impl World {
         let input = match answer {
             Answer::Joined(joined) => Input::Joined(ask, Ok(joined)),
             Answer::Line(line) => Input::Line(ask, Ok(line)),
+            Answer::Begun(true) => Input::Begun(ask, Ok(())),
+            // The entry is gone.
+            Answer::Begun(false) => Input::Begun(ask, Err(Fault::Unavailable)),
             Answer::Left(left) => Input::Left(ask, Ok(left)),
             Answer::Ended => Input::Ended(ask, Ok(())),
             Answer::Done
@@ -498,7 +504,8 @@ impl World {
                 .any(|standing| standing.machine.claims(entry, ticket));
             if !claimed {
                 self.saw(Rare::LateJoinReaped);
-                self.send(node, Request::Leave(entry.clone()), Purpose::Forgotten, 0);
+                let request = Request::Leave { entry: entry.clone(), clean: false };
+                self.send(node, request, Purpose::Forgotten, 0);
             }
         }
     }

@@ -63,7 +63,11 @@ pub(super) enum Request {
         holder: Arc<Holder>,
     },
     Line(Freshness),
-    Leave(Entry),
+    Begin(Entry),
+    Leave {
+        entry: Entry,
+        clean: bool,
+    },
     End(u64),
 }
 
@@ -82,6 +86,8 @@ pub(super) enum Answer {
     },
     Joined(Joined),
     Line(Line),
+    /// Whether the beginning of a tenure was recorded.
+    Begun(bool),
     Left(Left),
     Ended,
     /// The session is over: the server says so instead of answering.
@@ -141,7 +147,8 @@ impl World {
             | Request::Get
             | Request::Join { .. }
             | Request::Line(_)
-            | Request::Leave(_)
+            | Request::Begin(_)
+            | Request::Leave { .. }
             | Request::End(_) => None,
         };
         if let Some(answer) = local {
@@ -198,7 +205,8 @@ impl World {
                     possible.then(|| self.registry.enter(*who, node, session, ticket, holder));
                 Answer::Joined(Joined { session: 0, entry, line: Line::Missing })
             }
-            Request::Leave(entry) => match self.registry.delete(entry.token) {
+            Request::Begin(entry) => Answer::Begun(self.begin_tenure(entry.token)),
+            Request::Leave { entry, clean } => match self.registry.delete(entry.token, *clean) {
                 true => Answer::Left(Left::Deleted),
                 false => Answer::Left(Left::Absent),
             },
@@ -212,12 +220,23 @@ impl World {
         }
     }
 
+    fn begin_tenure(&mut self, token: u64) -> bool {
+        let begun = self.registry.begin(token);
+        if let Some(item) = self.registry.find(token).filter(|_| begun) {
+            let (at, who) = (self.now, item.who);
+            if let Err(breach) = self.judge.lock_delay.begun(at, who, token) {
+                self.breaks(breach.promise, breach.how);
+            }
+        }
+        begun
+    }
+
     pub(super) fn end_election(&mut self) {
         self.registry.set_root(RootState::Ended);
         if self.mutant == Some(Mutant::EndDeletesOthers) {
             let all: Vec<u64> = self.registry.living().map(|item| item.entry.token).collect();
             for token in all {
-                self.registry.delete(token);
+                self.registry.delete(token, false);
             }
         }
     }
@@ -239,6 +258,7 @@ impl World {
             }
             Answer::Done
             | Answer::KeptAlive { .. }
+            | Answer::Begun(_)
             | Answer::Left(_)
             | Answer::Ended
             | Answer::Expired
@@ -253,7 +273,9 @@ impl World {
             let applied = match &answer {
                 Answer::Joined(joined) if joined.entry.is_some() => Some(Rare::JoinAnswerLost),
                 Answer::Left(Left::Deleted) => Some(Rare::LeaveAnswerLost),
+                Answer::Begun(true) => Some(Rare::BeginAnswerLost),
                 Answer::Joined(_)
+                | Answer::Begun(false)
                 | Answer::Left(Left::Absent)
                 | Answer::Done
                 | Answer::KeptAlive { .. }
@@ -515,7 +537,8 @@ fn is_write(request: &Request) -> bool {
         Request::Touch
         | Request::Join { .. }
         | Request::Line(_)
-        | Request::Leave(_)
+        | Request::Begin(_)
+        | Request::Leave { .. }
         | Request::End(_) => true,
     }
 }

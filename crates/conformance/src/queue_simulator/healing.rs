@@ -5,13 +5,15 @@
 //! the moment faults stop: what was under way arrives (T), a connection is given up and made again (T), a session
 //! that nobody keeps expires (T and a tick), work winds down (3T, or its entry goes 1.25T after the last
 //! proof), and a notification that was lost is made good by a second look (2T), perhaps twice in a line whose
-//! first two went without a word.
+//! first two went without a word. The lock delay passes after a tenure that faults cut short, and once more if its
+//! successor was.
 
 use super::Rare;
 use super::node::Work;
 use super::registry::RootState;
 use super::world::{Happening, World};
 use crate::checkers::Promise;
+use crate::simulator::clock::nanos;
 
 impl World {
     pub(super) fn heal(&mut self) {
@@ -29,7 +31,7 @@ impl World {
             let after = self.ttl() / 2;
             self.schedule(after, Happening::Recreate);
         }
-        let bound = self.ttl() * 11;
+        let bound = self.ttl() * 11 + nanos(self.swarm.delay) * 2;
         self.schedule(bound, Happening::Deadline);
     }
 

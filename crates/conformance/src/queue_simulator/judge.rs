@@ -1,24 +1,38 @@
 //! What is watched: the promises that leases make too, and those that only queues do.
 
-use crate::checkers::{Breach, Check, Fencing, OneLeader, Promise, StopFirst};
+use std::time::Duration;
+
+use crate::checkers::{Breach, Check, Fencing, LockDelay, OneLeader, Promise, StopFirst};
 use crate::history::{Event, Instant};
 
 use super::world::World;
 
 /// The checkers that know nothing of queues.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Judge {
     one_leader: OneLeader,
     fencing: Fencing,
     stop_first: StopFirst,
+    pub(super) lock_delay: LockDelay,
     pub(super) vandalised: bool,
 }
 
 impl Judge {
+    pub(super) fn new(delay: Duration) -> Judge {
+        Judge {
+            one_leader: OneLeader::default(),
+            fencing: Fencing::default(),
+            stop_first: StopFirst::default(),
+            lock_delay: LockDelay::of_a_queue(delay),
+            vandalised: false,
+        }
+    }
+
     pub(super) fn observe(&mut self, event: &Event<'_>) -> Result<(), Breach> {
         self.one_leader.observe(event)?;
         self.fencing.observe(event)?;
-        self.stop_first.observe(event)
+        self.stop_first.observe(event)?;
+        self.lock_delay.observe(event)
     }
 
     pub(super) fn leader(&self, at: Instant) -> Option<crate::history::Who> {

@@ -266,6 +266,7 @@ impl World {
         if self.leader.is_some() && empty {
             self.note(|| "an outsider deletes the election".to_owned());
             self.registry.set_root(RootState::Missing);
+            self.judge.lock_delay.forget();
             self.commit(None);
         }
     }
@@ -284,7 +285,7 @@ impl World {
         self.note(|| format!("an operator deletes {token}"));
         self.judge.vandalised = true;
         self.tell(What::Vandalised);
-        self.registry.delete(token);
+        self.registry.delete(token, false);
         self.commit(None);
     }
 }

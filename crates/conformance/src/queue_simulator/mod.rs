@@ -89,6 +89,7 @@ pub fn report(seed: u64, options: Options) -> String {
         Profile::Deposed => " --profile deposed",
         Profile::Hiccups => " --profile hiccups",
         Profile::Operated => " --profile operated",
+        Profile::Delayed => " --profile delayed",
     };
     format!(
         "seed {seed} at commit {}, {options:?}\nbroken: {breach}\n{}\nreplay: cargo run --profile sim -p \

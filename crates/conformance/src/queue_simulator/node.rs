@@ -110,7 +110,8 @@ impl World {
             value: Bytes::new(),
             presence: None,
         };
-        let settings = Settings { candidate, grace: None, generation: None };
+        let settings =
+            Settings { candidate, grace: None, generation: None, delay: self.swarm.delay };
         let machine = Machine::new(settings).broken(self.mutant);
         let process = &mut self.nodes[node];
         process.machines.push(Standing { who, machine });
@@ -177,15 +178,25 @@ impl World {
                 self.request(node, who, ask, Request::Line(freshness));
                 self.hiccup(node);
             }
-            Output::Leave { ask, entry } => {
+            Output::Begin { ask, entry } => {
+                let mark = self.registry.mark(self.registry.zxid);
+                if mark.is_some_and(|token| token != entry.token) {
+                    self.saw(Rare::WaitedTheDelay);
+                }
+                self.request(node, who, ask, Request::Begin(entry));
+            }
+            Output::Leave { ask, entry, clean } => {
                 if self.nodes[node].led == Some(entry.token) {
                     self.tell(What::Leaves { who });
+                    if !clean {
+                        self.saw(Rare::LeftUncleanly);
+                    }
                     if matches!(self.nodes[node].work, Work::Running { .. } | Work::Stopping { .. })
                     {
                         self.saw(Rare::StuckWorkLostEntry);
                     }
                 }
-                self.request(node, who, ask, Request::Leave(entry));
+                self.request(node, who, ask, Request::Leave { entry, clean });
             }
             Output::End { ask, generation } => {
                 self.request(node, who, ask, Request::End(generation));

@@ -43,12 +43,14 @@ pub(super) struct Registry {
     pub(super) zxid: u64,
     pub(super) items: Vec<Item>,
     roots: Vec<Root>,
+    /// The newest tenure that began and was not left cleanly, since each transaction that changed that.
+    marks: Vec<(u64, Option<u64>)>,
 }
 
 impl Registry {
     pub(super) fn new() -> Registry {
         let root = Root { since: 0, generation: 1, state: RootState::Open };
-        Registry { zxid: 1, items: Vec::new(), roots: vec![root] }
+        Registry { zxid: 1, items: Vec::new(), roots: vec![root], marks: vec![(0, None)] }
     }
 
     pub(super) fn root(&self, zxid: u64) -> Root {
@@ -89,8 +91,29 @@ impl Registry {
         entry
     }
 
-    pub(super) fn delete(&mut self, token: u64) -> bool {
+    /// Records that a tenure begins, if its entry stands.
+    pub(super) fn begin(&mut self, token: u64) -> bool {
         let zxid = self.tick();
+        let stands = self.living().any(|item| item.entry.token == token);
+        if stands {
+            self.marks.push((zxid, Some(token)));
+        }
+        stands
+    }
+
+    pub(super) fn mark(&self, zxid: u64) -> Option<u64> {
+        let shown = self.marks.iter().rev().find(|(since, _)| *since <= zxid);
+        shown.and_then(|(_, mark)| *mark)
+    }
+
+    pub(super) fn delete(&mut self, token: u64, clean: bool) -> bool {
+        let zxid = self.tick();
+        if clean
+            && self.mark(zxid) == Some(token)
+            && self.living().any(|item| item.entry.token == token)
+        {
+            self.marks.push((zxid, None));
+        }
         match self.items.iter_mut().find(|item| item.entry.token == token && item.gone.is_none()) {
             Some(item) => {
                 item.gone = Some(zxid);
@@ -117,6 +140,10 @@ impl Registry {
             RootState::Ended | RootState::Missing => self.roots[self.roots.len() - 1].generation,
         };
         self.roots.push(Root { since, generation, state });
+        // A mark outlives its generation, because its entry does; what is deleted was never there.
+        if state == RootState::Missing {
+            self.marks.push((since, None));
+        }
     }
 
     pub(super) fn living(&self) -> impl Iterator<Item = &Item> {
@@ -147,7 +174,10 @@ impl Registry {
             });
         }
         match root.state {
-            RootState::Open => Line::Open { generation: root.generation, places, unclean: None },
+            RootState::Open => {
+                let unclean = self.mark(zxid);
+                Line::Open { generation: root.generation, places, unclean }
+            }
             RootState::Ended => {
                 places.retain(|place| place.ticket.is_some());
                 Line::Ended { generation: root.generation, places }

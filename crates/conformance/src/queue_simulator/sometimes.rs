@@ -58,6 +58,12 @@ rare! {
     OtherGeneration,
     /// A process was paused beyond its window.
     PausedBeyondWindow,
+    /// Somebody waited because the last tenure had not ended cleanly.
+    WaitedTheDelay,
+    /// The beginning of a tenure was recorded, and the answer lost.
+    BeginAnswerLost,
+    /// The entry of a tenure whose work had gone on for too long was deleted by its owner.
+    LeftUncleanly,
     /// The election was still over when the faults stopped, and everybody left.
     HealedEnded,
     /// Somebody led when the faults had stopped.

@@ -33,6 +33,8 @@ pub enum Profile {
     Hiccups,
     /// Operators delete entries, and connections are lost.
     Operated,
+    /// A lock delay, and tenures that end badly.
+    Delayed,
 }
 
 impl Profile {
@@ -47,6 +49,10 @@ impl Profile {
             Mutant::DeposedKeepAliveCounts => Profile::Deposed,
             Mutant::InputBeforeExpiry => Profile::Hiccups,
             Mutant::ResumedUnverified => Profile::Operated,
+            Mutant::DelayIgnored
+            | Mutant::EarlierMarkCounts
+            | Mutant::BeginNotAwaited
+            | Mutant::OutlivedCountsAsClean => Profile::Delayed,
             _ => Profile::Any,
         }
     }
@@ -59,6 +65,8 @@ pub(super) struct Swarm {
     pub(super) nodes: usize,
     pub(super) servers: usize,
     pub(super) ttl: Duration,
+    /// The lock delay; mostly there is none.
+    pub(super) delay: Duration,
     pub(super) rates: Vec<u64>,
     pub(super) server_rates: Vec<u64>,
     /// How much longer than T the server keeps a session, at most, in real nanoseconds.
@@ -124,9 +132,11 @@ impl Swarm {
             Profile::Hiccups => swarm.make_hiccups(),
             Profile::Deposed => swarm.make_deposed(),
             Profile::Operated => swarm.make_operated(),
+            Profile::Delayed => swarm.make_delayed(),
             Profile::Any if drawn == 2 => swarm.make_deposed(),
             Profile::Any if drawn == 0 => swarm.make_pings_late(rng),
             Profile::Any if drawn == 1 => swarm.make_hiccups(),
+            Profile::Any if drawn == 3 => swarm.make_delayed(),
             Profile::Any => {}
         }
         swarm
@@ -172,6 +182,13 @@ impl Swarm {
         self.mischiefs.extend([Mischief::Operator, Mischief::Disconnect, Mischief::CutLeader]);
     }
 
+    fn make_delayed(&mut self) {
+        self.delay = self.ttl * 2;
+        self.slow_stop = 500;
+        self.mischiefs.extend([Mischief::Crash, Mischief::Crash, Mischief::CutLeader]);
+        self.mischiefs.extend([Mischief::Resign, Mischief::ForceLoss, Mischief::Crash]);
+    }
+
     fn make_hiccups(&mut self) {
         self.hiccup = 700;
         self.most = nanos(self.ttl) / 400;
@@ -209,6 +226,7 @@ impl Swarm {
         let indeterminate = often(300, 60);
         let slow_stop = often(300, 400);
         let hiccup = often(400, 500);
+        let delay = if rng.permille(650) { 0 } else { rng.between(ttl / 10, ttl * 2) };
         let mut mischiefs = Vec::new();
         let stuck = rng.permille(120);
         for (mischief, chance) in KINDS {
@@ -225,6 +243,7 @@ impl Swarm {
             nodes,
             servers,
             ttl: Duration::from_millis(ttl),
+            delay: Duration::from_millis(delay),
             rates,
             server_rates,
             tick: if rng.permille(600) { 0 } else { rng.between(1, span / 4) },

@@ -9,6 +9,7 @@
 //! [`Machine::is_over`] is what the caller is told; [`Machine::is_settled`] comes later if the store did not
 //! answer: until then an entry may stand in a line, and a machine that is dropped cannot delete it.
 
+mod delay;
 mod inputs;
 mod leaving;
 mod reading;
@@ -21,6 +22,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use self::delay::Turn;
 use super::mutant::Mutant;
 use super::{Entry, Freshness, Gone, Joined, Left, Life, Line, Pace, Place, Session, Ticket};
 use crate::clock::Moment;
@@ -41,6 +43,8 @@ pub struct Settings {
     pub grace: Option<Duration>,
     /// Which creation of the election it stands in; `None` takes the first it finds.
     pub generation: Option<u64>,
+    /// D: how long it waits after a tenure that did not end cleanly; zero if the election has no lock delay.
+    pub delay: Duration,
 }
 
 /// What happened.
@@ -54,6 +58,8 @@ pub enum Input {
     Joined(Ask, Result<Joined, Fault>),
     /// The line was read.
     Line(Ask, Result<Line, Fault>),
+    /// The record of a tenure's beginning was answered.
+    Begun(Ask, Result<(), Fault>),
     /// A deletion was answered.
     Left(Ask, Result<Left, Fault>),
     /// An end was answered.
@@ -97,12 +103,21 @@ pub enum Output {
         /// How new it must be.
         freshness: Freshness,
     },
+    /// Record that the tenure of this entry begins.
+    Begin {
+        /// To be given back with the answer.
+        ask: Ask,
+        /// Whose.
+        entry: Entry,
+    },
     /// Delete an entry.
     Leave {
         /// To be given back with the answer.
         ask: Ask,
         /// Which.
         entry: Entry,
+        /// Whether its work, if there was any, ended while nobody else could lead.
+        clean: bool,
     },
     /// End the election.
     End {
@@ -149,6 +164,7 @@ pub struct Machine {
     me: Arc<Holder>,
     grace: Option<Duration>,
     generation: Option<u64>,
+    delay: Duration,
     session: Session,
     asks: u64,
     attempts: u64,
@@ -179,8 +195,8 @@ pub struct Machine {
     unverified: bool,
     /// Its leader was told so.
     suspended: bool,
-    /// The last proof of the tenure that was lost last.
-    lost_from: Option<Moment>,
+    /// The last lease of the tenure that was lost last.
+    lost: Option<Lease>,
     stage: Stage,
     #[cfg(feature = "mutants")]
     broken: Option<Mutant>,
@@ -192,8 +208,19 @@ struct Mine {
     entry: Entry,
     session: u64,
     ahead: Ahead,
+    /// How far the lock delay has come.
+    turn: Turn,
     /// Its tenure was lost: it must go.
     discard: bool,
+    /// Its work had not ended when the session could have.
+    outlived: bool,
+}
+
+impl Mine {
+    fn new(entry: Entry, session: u64) -> Mine {
+        let (ahead, turn) = (Ahead::Unknown, Turn::Unread);
+        Mine { entry, session, ahead, turn, discard: false, outlived: false }
+    }
 }
 
 /// Who is before us, by the newest line that showed our entry.
@@ -220,7 +247,12 @@ struct Flight {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Request {
     Join(Ticket),
-    Line(Freshness),
+    Line {
+        freshness: Freshness,
+        /// It was asked for when nobody was before us any more.
+        first: bool,
+    },
+    Begin(Entry),
     Leave(Entry),
     End,
     Publish,
@@ -260,11 +292,12 @@ impl Machine {
     /// A candidate that knows nothing yet. It joins when it is told of a session.
     #[must_use]
     pub fn new(settings: Settings) -> Machine {
-        let Settings { candidate, grace, generation } = settings;
+        let Settings { candidate, grace, generation, delay } = settings;
         Machine {
             me: Arc::new(candidate),
             grace,
             generation,
+            delay,
             session: Session::none(),
             asks: 0,
             attempts: 0,
@@ -284,7 +317,7 @@ impl Machine {
             led: false,
             unverified: false,
             suspended: false,
-            lost_from: None,
+            lost: None,
             stage: Stage::Standing,
             #[cfg(feature = "mutants")]
             broken: None,

@@ -27,6 +27,11 @@
 //! - An entry of ours that we did not know of was made by a join whose answer was lost. It is taken if that
 //!   join is the one we wait for, and deleted otherwise: an earlier candidacy's entry is never adopted.
 //!
+//! # The lock delay
+//! In an election that has one, a leader records that its tenure begins before that is announced, and takes the
+//! record back when it leaves after its work. Whoever is first and finds another's record waits; see the
+//! machine's `delay`.
+//!
 //! # How an election ends
 //! A mark says so, with the generation it ends. Every candidate sees it, ends its work and deletes its own
 //! entry; nobody deletes another's, because that could be a leader's whose work goes on. An election that was
@@ -115,6 +120,10 @@ pub trait SessionQueue: fmt::Debug + Send + Sync + 'static {
     /// Records that the tenure of this entry begins, before it is announced: until it is left cleanly, lines
     /// show it as `unclean` of [`Line::Open`]. Asked for only in elections with a lock delay.
     ///
+    /// It takes the place of an earlier record, and only while this very entry stands: once that is gone,
+    /// nothing is recorded, and the answer is [`Fault::Unavailable`](crate::Fault::Unavailable). A line that is
+    /// asked for after its answer shows it. Idempotent.
+    ///
     /// # Cancel safety
     /// Not cancel safe.
     async fn begin(&self, entry: &Entry) -> Result<(), StoreError>;
@@ -122,7 +131,8 @@ pub trait SessionQueue: fmt::Debug + Send + Sync + 'static {
     /// Deletes an entry of this process, and only that very one: same name *and* same token.
     ///
     /// `clean` after [`SessionQueue::begin`] takes the record of that tenure back in the same transaction: its
-    /// work has ended, and the next in line need not wait.
+    /// work has ended, and the next in line need not wait. The record of any other tenure stays, and if the
+    /// entry is gone already ([`Left::Absent`]) every record does.
     ///
     /// # Cancel safety
     /// Not cancel safe.

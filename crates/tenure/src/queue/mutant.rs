@@ -47,11 +47,19 @@ pub enum Mutant {
     NewestAnswerCounts,
     /// The leader's ping is waited for by one's own clock, as if that could not run faster (ZooKeeper).
     PingByOwnClock,
+    /// Nobody waits after a tenure that did not end cleanly.
+    DelayIgnored,
+    /// How the last tenure ended is taken from a line that is older than its end.
+    EarlierMarkCounts,
+    /// A tenure is announced while the record of its beginning is still on the way.
+    BeginNotAwaited,
+    /// The entry of a tenure whose work went on for too long is left as if that had ended in time.
+    OutlivedCountsAsClean,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 22] = [
+    pub const ALL: [Mutant; 26] = [
         Mutant::LeadWhenAnyPredecessorLeaves,
         Mutant::AdoptOldEntry,
         Mutant::DeposedKeepAliveCounts,
@@ -74,5 +82,9 @@ impl Mutant {
         Mutant::GenerationIgnored,
         Mutant::NewestAnswerCounts,
         Mutant::PingByOwnClock,
+        Mutant::DelayIgnored,
+        Mutant::EarlierMarkCounts,
+        Mutant::BeginNotAwaited,
+        Mutant::OutlivedCountsAsClean,
     ];
 }

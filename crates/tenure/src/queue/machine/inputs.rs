@@ -28,7 +28,7 @@ impl Machine {
     pub(super) fn lose(&mut self, loss: Loss, out: &mut Vec<Output>) {
         let Some(lease) = self.lease.take() else { return };
         self.ended_token = lease.token;
-        self.lost_from = Some(lease.from);
+        self.lost = Some(lease);
         self.stopping = false;
         self.suspended = false;
         self.discard();
@@ -46,7 +46,7 @@ impl Machine {
     pub(super) fn give_up(&mut self) {
         if let Some(lease) = self.lease.take() {
             self.ended_token = lease.token;
-            self.lost_from = Some(lease.from);
+            self.lost = Some(lease);
         }
         self.stopping = false;
         self.suspended = false;
@@ -66,12 +66,17 @@ impl Machine {
                 }
             }
             Input::Line(ask, answer) => {
-                if let Some(Request::Line(freshness)) = self.landed(ask) {
+                if let Some(Request::Line { freshness, first }) = self.landed(ask) {
                     self.last_read = Some(now);
                     match answer {
-                        Ok(line) => self.take_line(now, line, freshness, out),
+                        Ok(line) => self.take_line(now, line, freshness, first, out),
                         Err(fault) => self.fail(now, fault),
                     }
+                }
+            }
+            Input::Begun(ask, answer) => {
+                if let Some(Request::Begin(entry)) = self.landed(ask) {
+                    self.take_begun(now, &entry, answer);
                 }
             }
             Input::Left(ask, answer) => {
@@ -101,7 +106,7 @@ impl Machine {
                 }
                 // Otherwise, while the lease lives, its work is not over.
                 if self.lease.is_none() {
-                    self.working = false;
+                    self.end_work(now);
                 }
             }
             Input::Release(farewell) => self.begin_leaving(now, farewell),

@@ -11,7 +11,7 @@ impl Machine {
         } else if let Some(mine) = &mut self.mine {
             mine.discard = true;
         }
-        self.working = false;
+        self.end_work(now);
         self.pause = None;
         let why = match farewell {
             Farewell::Free => Why::Farewell,

@@ -27,14 +27,9 @@ impl Machine {
         if let Some(entry) = joined.entry {
             // Made on this connection: there is nothing to verify.
             self.unverified = false;
-            self.mine = Some(Mine {
-                entry,
-                session: joined.session,
-                ahead: Ahead::Unknown,
-                discard: false,
-            });
+            self.mine = Some(Mine::new(entry, joined.session));
         }
-        self.take_line(now, joined.line, Freshness::Session, out);
+        self.take_line(now, joined.line, Freshness::Session, false, out);
     }
 
     pub(super) fn take_line(
@@ -42,11 +37,15 @@ impl Machine {
         now: Moment,
         line: Line,
         freshness: Freshness,
+        first: bool,
         out: &mut Vec<Output>,
     ) {
         match line {
-            Line::Open { generation, places, unclean: _ } => match self.age(generation) {
-                Age::Same => self.take_places(now, &places, freshness, out),
+            Line::Open { generation, places, unclean } => match self.age(generation) {
+                Age::Same => {
+                    self.take_places(now, &places, freshness, out);
+                    self.take_mark(now, unclean, first);
+                }
                 Age::Newer => {
                     self.collect(&places, freshness);
                     self.election_over(now, out);
@@ -135,8 +134,7 @@ impl Machine {
         let found = places.iter().find(adoptable);
         let adopted = found.filter(|_| self.mine.is_none()).map(|place| place.entry.clone());
         if let Some(entry) = adopted {
-            let (session, ahead) = (self.session.number, Ahead::Unknown);
-            self.mine = Some(Mine { entry, session, ahead, discard: false });
+            self.mine = Some(Mine::new(entry, self.session.number));
             self.doubt = None;
         }
         let mine = self.mine.as_ref().map(|mine| &mine.entry);
@@ -177,7 +175,15 @@ impl Machine {
         self.stale = true;
         let refused = matches!(fault, Fault::Permanent | Fault::Denied);
         let idle = self.lease.is_none() && !self.working && self.mine.is_none();
-        if refused && idle && matches!(self.stage, Stage::Standing) {
+        if refused && idle {
+            self.refuse(now, fault);
+        }
+        self.rest(now);
+    }
+
+    /// The store refuses, and always will: whoever stands leaves.
+    pub(super) fn refuse(&mut self, now: Moment, fault: Fault) {
+        if matches!(self.stage, Stage::Standing) {
             self.stage = Stage::Leaving(Leaving {
                 why: Why::Refused(fault),
                 since: now,
@@ -186,7 +192,6 @@ impl Machine {
                 told: false,
             });
         }
-        self.rest(now);
     }
 
     /// A store that fails at once is not asked again at once.

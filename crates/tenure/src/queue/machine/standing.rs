@@ -23,10 +23,8 @@ impl Machine {
         if !standing || self.lease.is_some() || self.working || !self.session.is_live() {
             return;
         }
-        let Some(mine) = &self.mine else { return };
-        let returns = self.is(Mutant::LostTokenReturns);
-        let usable = !mine.discard && mine.entry.token > self.ended_token || returns;
-        if !usable || self.unverified || mine.ahead != Ahead::Nobody || !self.is_current(mine) {
+        let Some(mine) = self.mine.as_ref().filter(|mine| self.is_next(mine)) else { return };
+        if !self.delay_has_passed(mine) {
             return;
         }
         let Some(lease) = self.proven(now, mine.entry.token) else { return };
@@ -40,6 +38,13 @@ impl Machine {
         self.working = true;
         self.led = true;
         out.push(Output::Elected(lease));
+    }
+
+    /// Nobody is before this entry of ours, which may still lead and is known to stand.
+    pub(super) fn is_next(&self, mine: &Mine) -> bool {
+        let returns = self.is(Mutant::LostTokenReturns);
+        let usable = !mine.discard && mine.entry.token > self.ended_token || returns;
+        usable && !self.unverified && mine.ahead == Ahead::Nobody && self.is_current(mine)
     }
 
     fn stand(&mut self, now: Moment, out: &mut Vec<Output>) {
@@ -60,8 +65,11 @@ impl Machine {
         if self.stale {
             return self.send_line(Freshness::Session, out);
         }
+        let (entry, turn) = (mine.entry.clone(), self.until_turn(now));
+        if turn.is_some_and(|span| span.is_zero()) {
+            return self.send_for_turn(entry, out);
+        }
         if self.unpublished {
-            let entry = mine.entry.clone();
             let ask = self.next_ask();
             self.unpublished = false;
             self.flight = Some(Flight { ask, request: Request::Publish });
@@ -94,7 +102,7 @@ impl Machine {
         if self.is(Mutant::StuckWorkKeepsEntry) {
             return Duration::MAX;
         }
-        let since = self.lost_from.map_or(Duration::MAX, |from| now.at_least_since(from));
+        let since = self.lost.map_or(Duration::MAX, |lost| now.at_least_since(lost.from));
         left(self.beyond_the_session(), since)
     }
 
@@ -122,7 +130,10 @@ impl Machine {
             }
             Stage::Leaving(_) => Some(Duration::ZERO),
             Stage::Standing if self.mine.is_none() || self.stale => Some(Duration::ZERO),
-            Stage::Standing => Some(self.until_look(now)),
+            Stage::Standing => {
+                let look = self.until_look(now);
+                Some(self.until_turn(now).map_or(look, |turn| turn.min(look)))
+            }
         }
         .filter(|span| *span != Duration::MAX)
     }
@@ -140,7 +151,8 @@ impl Machine {
         let (ask, ticket) = (self.next_ask(), self.ticket());
         // Cleared when it is sent: what is heard of while it is under way asks for another.
         self.stale = false;
-        self.flight = Some(Flight { ask, request: Request::Line(freshness) });
+        let first = self.mine.as_ref().is_some_and(|mine| mine.ahead == Ahead::Nobody);
+        self.flight = Some(Flight { ask, request: Request::Line { freshness, first } });
         out.push(Output::Line { ask, ticket, freshness });
     }
 
@@ -149,7 +161,8 @@ impl Machine {
         if let Stage::Leaving(leaving) = &mut self.stage {
             leaving.tried = true;
         }
+        let clean = self.leaves_cleanly(&entry);
         self.flight = Some(Flight { ask, request: Request::Leave(entry.clone()) });
-        out.push(Output::Leave { ask, entry });
+        out.push(Output::Leave { ask, entry, clean });
     }
 }
