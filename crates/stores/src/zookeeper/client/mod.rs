@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tenure::queue::{Pace, Session};
+use tenure::queue::Session;
 use tenure::{Clock, system_clock};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::{Instant, timeout_at};
@@ -30,6 +30,8 @@ use tokio::time::{Instant, timeout_at};
 pub use self::error::Error;
 pub use self::options::{ClientOptions, Reconnect};
 pub use self::pending::Pending;
+pub(super) use self::pending::read_answer;
+pub(super) use self::tls::read as read_tls;
 use self::state::{Join, Order, State};
 pub(super) use self::state::{Made, Outcome};
 pub(super) use self::watches::{Event, Watching};
@@ -201,6 +203,11 @@ impl Client {
         })
     }
 
+    /// Asks several things in a row.
+    pub(super) fn ask_all(&self, requests: Vec<Request>) -> Vec<oneshot::Receiver<Outcome>> {
+        self.owner.shared.ask(requests, false)
+    }
+
     /// Asks several things in a row, all of them after a write that a quorum takes.
     pub(super) fn ask_after_barrier(&self, requests: Vec<Request>) -> Vec<oneshot::Receiver<Outcome>> {
         self.owner.shared.ask(requests, true)
@@ -243,9 +250,10 @@ impl Client {
         self.owner.shared.lock().identity()
     }
 
-    pub(super) fn pace(&self, pace: Pace) {
+    /// One more of its users leads, or one fewer.
+    pub(super) fn leads(&self, leads: bool) {
         let shared = &self.owner.shared;
-        shared.lock().pace = pace;
+        shared.lock().leads(leads);
         shared.work.notify_one();
     }
 

@@ -126,7 +126,9 @@ pub(super) struct State {
     standing: HashSet<u64>,
     given_up: bool,
     pub(super) watches: Watches,
-    pub(super) pace: Pace,
+    /// How many of its users lead.
+    leaders: usize,
+    pace: Pace,
     pub(super) closing: bool,
     /// Nobody uses it any more.
     pub(super) abandoned: bool,
@@ -156,6 +158,7 @@ impl State {
             standing: HashSet::new(),
             given_up: false,
             watches: Watches::default(),
+            leaders: 0,
             pace: Pace::default(),
             closing: false,
             abandoned: false,
@@ -228,6 +231,11 @@ impl State {
 
     pub(super) fn give_up(&mut self, connection: u64) {
         self.given_up |= connection == self.connection;
+    }
+
+    pub(super) fn leads(&mut self, leads: bool) {
+        self.leaders = if leads { self.leaders + 1 } else { self.leaders.saturating_sub(1) };
+        self.pace = if self.leaders > 0 { Pace::Leading } else { Pace::Waiting };
     }
 
     pub(super) fn stands(&mut self, entry: &str, stands: bool) {
