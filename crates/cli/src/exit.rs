@@ -111,6 +111,8 @@ fn of_error(error: &Error) -> u8 {
         Error::Timing(_)
         | Error::Record { .. }
         | Error::Nested { .. }
+        | Error::Protocol { .. }
+        | Error::Occupied { .. }
         | Error::Regressed { .. }
         | Error::Vanished
         | Error::Exhausted => REFUSED,

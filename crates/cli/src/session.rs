@@ -43,7 +43,9 @@ impl Session {
     /// # Cancel safety
     /// Cancel safe.
     pub(crate) async fn open(&self) -> Result<Opened, Failure> {
-        let options = OpenOptions::default().with_request(self.timing.request());
+        let options = OpenOptions::default()
+            .with_request(self.timing.request())
+            .with_session(self.timing.ttl());
         Ok(tenure_stores::open_at(&self.location, &options).await?)
     }
 

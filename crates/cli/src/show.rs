@@ -183,7 +183,7 @@ impl StandingJson {
                 value: ValueJson::of(&leader.value),
             }),
             token: standing.token,
-            remaining_ms: (standing.state == ElectionState::Led)
+            remaining_ms: (standing.state == ElectionState::Led && standing.expire > 0)
                 .then(|| u64::try_from(remaining).unwrap_or(u64::MAX)),
         }
     }
@@ -196,6 +196,7 @@ fn state(state: ElectionState) -> &'static str {
         ElectionState::Led => "led",
         ElectionState::Lapsed => "lapsed",
         ElectionState::Ended => "ended",
+        ElectionState::Unseen => "unseen",
         // States that the library may learn of before the program does.
         _ => "unknown",
     }
@@ -211,16 +212,28 @@ pub(crate) fn standing(standing: &Standing, wall: u64) -> String {
         ElectionState::Free if token == 0 => paint(Colour::Yellow, "free"),
         ElectionState::Free => format!("{}, last token {token}", paint(Colour::Yellow, "free")),
         ElectionState::Led => format!(
-            "{} by {leader}, token {token}, for another {:.1}s{}",
+            "{} by {leader}, token {token}{}{}",
             paint(Colour::Green, "led"),
-            standing.remaining(wall).as_secs_f64(),
+            lasting(standing, wall),
             published(standing),
         ),
         ElectionState::Lapsed => {
             format!("{}: {leader} led with token {token}", paint(Colour::Yellow, "lapsed"))
         }
+        ElectionState::Ended if token == 0 => paint(Colour::Red, "ended"),
         ElectionState::Ended => format!("{}, last token {token}", paint(Colour::Red, "ended")),
+        ElectionState::Unseen => {
+            paint(Colour::Dim, "a queue, which can be seen without ?protocol=lease")
+        }
         _ => format!("in a state this program does not know, token {token}"),
+    }
+}
+
+/// How long the leader's lease lasts, where others can know that.
+fn lasting(standing: &Standing, wall: u64) -> String {
+    match standing.expire {
+        0 => String::new(),
+        _ => format!(", for another {:.1}s", standing.remaining(wall).as_secs_f64()),
     }
 }
 

@@ -44,6 +44,8 @@ pub const PASSWORD_VARIABLE: &str = "TENURE_STORE_PASSWORD";
 pub struct OpenOptions {
     /// A request to the store is given up after this time.
     pub request: Duration,
+    /// How long a server is asked to keep a session that it does not hear of, where elections are queues.
+    pub session: Option<Duration>,
 }
 
 impl OpenOptions {
@@ -53,11 +55,19 @@ impl OpenOptions {
         self.request = request;
         self
     }
+
+    /// The same, with a session that the server is asked to keep so long: [`tenure::Timing::ttl`]. Without this it
+    /// is 15 s.
+    #[must_use]
+    pub fn with_session(mut self, ttl: Duration) -> OpenOptions {
+        self.session = Some(ttl);
+        self
+    }
 }
 
 impl Default for OpenOptions {
     fn default() -> OpenOptions {
-        OpenOptions { request: tenure::Timing::default().request() }
+        OpenOptions { request: tenure::Timing::default().request(), session: None }
     }
 }
 

@@ -7,8 +7,9 @@ use crate::candidate::CandidateId;
 use crate::clock::{Clock, system};
 use crate::driver::{self, Handle};
 use crate::memory::MemoryStore;
+use crate::queue::SessionQueue;
 use crate::store::{Presence, Store};
-use crate::{Error, lease::record::Op};
+use crate::{Error, Protocol, lease::record::Op};
 
 /// A store and what belongs to it. Clones share one driver, which serves all elections in batches.
 ///
@@ -22,6 +23,7 @@ use crate::{Error, lease::record::Op};
 #[derive(Clone)]
 pub struct Backend {
     parts: Parts,
+    creates: bool,
     driver: Arc<Mutex<Option<Handle>>>,
 }
 
@@ -30,6 +32,7 @@ pub struct Backend {
 pub(crate) struct Parts {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) presence: Option<Arc<dyn Presence>>,
+    pub(crate) queue: Option<Arc<dyn SessionQueue>>,
     pub(crate) clock: Arc<dyn Clock>,
     random: Arc<dyn Fn() -> u64 + Send + Sync>,
 }
@@ -37,9 +40,9 @@ pub(crate) struct Parts {
 impl Backend {
     /// A backend on this store, with the machine's own clock.
     pub fn new(store: Arc<dyn Store>) -> Backend {
-        let parts =
-            Parts { store, presence: None, clock: system(), random: Arc::new(rand::random::<u64>) };
-        Backend { parts, driver: Arc::default() }
+        let (clock, random) = (system(), Arc::new(rand::random::<u64>));
+        let parts = Parts { store, presence: None, queue: None, clock, random };
+        Backend { parts, creates: true, driver: Arc::default() }
     }
 
     /// A backend in this process's memory.
@@ -53,6 +56,33 @@ impl Backend {
     pub fn with_presence(mut self, presence: Arc<dyn Presence>) -> Backend {
         self.parts.presence = Some(presence);
         self.driver = Arc::default();
+        self
+    }
+
+    /// The same, with elections that are lines of this queue, where first come is first led.
+    ///
+    /// The documents of the store say which elections there are, and that they are queues.
+    #[must_use]
+    pub fn with_queue(mut self, queue: Arc<dyn SessionQueue>) -> Backend {
+        self.parts.queue = Some(queue);
+        self.driver = Arc::default();
+        self
+    }
+
+    /// The same, with elections by leases only (`?protocol=lease`).
+    #[must_use]
+    pub fn without_queue(mut self) -> Backend {
+        self.parts.queue = None;
+        self.driver = Arc::default();
+        self
+    }
+
+    /// The same, where opening an election that does not exist creates it, or fails, unless
+    /// [`Builder::create_if_missing`](crate::Builder::create_if_missing) says otherwise. It creates, unless this
+    /// is set to `false`.
+    #[must_use]
+    pub fn with_creation(mut self, creates: bool) -> Backend {
+        self.creates = creates;
         self
     }
 
@@ -85,6 +115,25 @@ impl Backend {
         self.parts.presence.as_ref()
     }
 
+    /// The lines of its elections, where they are queues.
+    #[must_use]
+    pub fn queue(&self) -> Option<&Arc<dyn SessionQueue>> {
+        self.parts.queue.as_ref()
+    }
+
+    /// How its elections are decided.
+    #[must_use]
+    pub fn protocol(&self) -> Protocol {
+        match &self.parts.queue {
+            Some(_) => Protocol::Queue,
+            None => Protocol::Lease,
+        }
+    }
+
+    pub(crate) fn creates(&self) -> bool {
+        self.creates
+    }
+
     /// The clock.
     #[must_use]
     pub fn clock(&self) -> &Arc<dyn Clock> {
@@ -94,7 +143,7 @@ impl Backend {
     /// Releases every leadership and candidacy on this backend, and waits until the store has answered.
     ///
     /// Their mandates are revoked at once. What the store does not answer within the ttl is left to
-    /// expire.
+    /// expire; where it is a place in a line, leaving that is tried on in the background.
     ///
     /// # Cancel safety
     /// Cancel safe: the releases go on in the background.
@@ -147,6 +196,7 @@ impl fmt::Debug for Backend {
         f.debug_struct("Backend")
             .field("store", &self.parts.store)
             .field("presence", &self.parts.presence)
+            .field("queue", &self.parts.queue)
             .finish_non_exhaustive()
     }
 }

@@ -1,6 +1,8 @@
 //! An election: open it, stand in it, watch it, end it.
 
 mod administration;
+pub(crate) mod line;
+mod queue;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,14 +12,14 @@ use tokio::sync::watch;
 use crate::backend::Backend;
 use crate::candidate::Candidate;
 use crate::clock::Clock;
-use crate::driver::{self, Command, Observation, Watching};
+use crate::driver::{self, Command, LineObservation, Observation, Watching};
 use crate::leadership::{Candidacy, Leadership};
 use crate::lease::machine::{Machine, Settings};
 use crate::lease::record::{Holder, Record};
 use crate::lease::ruling::Terms;
 use crate::observer::{Observer, Standing};
 use crate::registry::Registered;
-use crate::status::{Role, Status};
+use crate::status::Status;
 use crate::store::{Document, StoreExt};
 use crate::{Error, Key, Name, Timing};
 
@@ -55,11 +57,14 @@ pub struct Builder<'a> {
     name: &'a str,
     timing: Timing,
     delay: Option<Duration>,
-    create: bool,
+    create: Option<bool>,
 }
 
 impl Builder<'_> {
     /// The times of its leases; a ttl of 15 s unless this is set.
+    ///
+    /// In a queue the ttl is what the server granted for the session when the store was opened, and all that
+    /// counts of this is a grace that was asked for.
     pub fn timing(mut self, timing: Timing) -> Self {
         self.timing = timing;
         self
@@ -68,15 +73,17 @@ impl Builder<'_> {
     /// How long a successor waits after a tenure that did not end by a clean release.
     ///
     /// For work that cannot check tokens. It is stored with the election, so all candidates agree; it
-    /// takes effect at the next claim.
+    /// takes effect at the next claim. A queue's is set when the election is created; creating it again after
+    /// its end can only lengthen it.
     pub fn lock_delay(mut self, delay: Duration) -> Self {
         self.delay = Some(delay);
         self
     }
 
-    /// Whether to create an election that does not exist. It is, unless this is set to `false`.
+    /// Whether to create an election that does not exist; otherwise the backend says
+    /// ([`Backend::with_creation`]): on ZooKeeper it is not created, elsewhere it is.
     pub fn create_if_missing(mut self, create: bool) -> Self {
-        self.create = create;
+        self.create = Some(create);
         self
     }
 
@@ -85,15 +92,19 @@ impl Builder<'_> {
     /// # Errors
     /// [`Error::Store`] when the store does not serve, [`Error::Missing`] when it does not exist and is
     /// not to be created, [`Error::Ended`] when it has ended, [`Error::Nested`] when there is an
-    /// election above or below it, [`Error::Name`] and [`Error::Timing`].
+    /// election above or below it, [`Error::Protocol`] when it is held by the other protocol,
+    /// [`Error::Name`] and [`Error::Timing`].
     ///
     /// # Cancel safety
     /// Cancel safe: at worst the election has been created.
     pub async fn open(self) -> Result<Election, Error> {
-        let create = self.create;
+        let create = self.create.unwrap_or(self.backend.creates());
         let election = self.build()?;
         election.check_family().await?;
-        election.ensure(create).await?;
+        match election.backend.queue() {
+            Some(queue) => election.ensure_line(queue, create).await?,
+            None => election.ensure(create).await?,
+        }
         Ok(election)
     }
 
@@ -109,7 +120,10 @@ impl Builder<'_> {
     pub async fn create(self) -> Result<Election, Error> {
         let election = self.build()?;
         election.check_family().await?;
-        election.create_again().await?;
+        match election.backend.queue() {
+            Some(queue) => election.create_line(queue).await?,
+            None => election.create_again().await?,
+        }
         Ok(election)
     }
 
@@ -135,7 +149,8 @@ impl Builder<'_> {
 }
 
 impl Election {
-    /// Opens an election, and creates it if it does not exist.
+    /// Opens an election, and creates it if it does not exist; on ZooKeeper only when asked to
+    /// ([`Builder::create_if_missing`]).
     ///
     /// # Errors
     /// As for [`Builder::open`].
@@ -148,7 +163,7 @@ impl Election {
 
     /// Opens an election with other settings.
     pub fn builder<'a>(backend: &'a Backend, name: &'a str) -> Builder<'a> {
-        Builder { backend, name, timing: Timing::default(), delay: None, create: true }
+        Builder { backend, name, timing: Timing::default(), delay: None, create: None }
     }
 
     /// Its name.
@@ -180,6 +195,9 @@ impl Election {
     /// # Errors
     /// [`Error::Stopped`] outside a tokio runtime.
     pub fn stand(&self, candidate: Candidate) -> Result<Candidacy, Error> {
+        if self.backend.queue().is_some() {
+            return self.stand_in_line(candidate);
+        }
         let parts = self.backend.parts();
         let id = parts.fresh_id();
         let (name, value) = candidate.into_parts();
@@ -198,14 +216,7 @@ impl Election {
             reads: parts.store.reads(),
             seed: parts.random(),
         };
-        let status = Status {
-            candidate: id,
-            role: Role::Waiting,
-            follows: None,
-            followed: None,
-            error: None,
-        };
-        let shared = driver::Shared::new(status);
+        let shared = driver::Shared::new(Status::waiting(id));
         let candidacy = driver::Candidacy {
             name: self.name.clone(),
             key: self.key.clone(),
@@ -222,7 +233,8 @@ impl Election {
     /// What the election is in, read now.
     ///
     /// Whether its leader still lives is proven where the store can tell; otherwise it is judged by the
-    /// leader's own wall clock, and only as good as that.
+    /// leader's own wall clock, and only as good as that. In a queue whoever is first in line leads, as far
+    /// as others can see.
     ///
     /// # Errors
     /// [`Error::Store`] when the store does not serve, [`Error::Record`] when the record makes no sense.
@@ -230,6 +242,10 @@ impl Election {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn standing(&self) -> Result<Standing, Error> {
+        if let Some(queue) = self.backend.queue() {
+            let view = line::look(self.backend.store(), queue, &self.name, &self.key).await?;
+            return Ok(view.standing);
+        }
         let record = self.read().await?.map(|(record, _)| record);
         let wall = self.backend.clock().wall();
         let expired = record.as_ref().is_some_and(|record| record.expire <= wall);
@@ -250,6 +266,14 @@ impl Election {
     /// [`Error::Stopped`] outside a tokio runtime.
     pub fn observe(&self) -> Result<Observer, Error> {
         let (seen, latest) = watch::channel(None);
+        if self.backend.queue().is_some() {
+            let (name, key) = (self.name.clone(), self.key.clone());
+            let observation = LineObservation::new(name, key, seen);
+            if !self.backend.driver()?.send(Command::ObserveLine(observation)) {
+                return Err(Error::Stopped);
+            }
+            return Ok(Observer::new(latest));
+        }
         let observation = Observation {
             name: self.name.clone(),
             key: self.key.clone(),
@@ -263,7 +287,7 @@ impl Election {
         Ok(Observer::new(latest))
     }
 
-    /// Who stands, the leader included. On stores without a queue there is no order among them.
+    /// Who stands, the leader included: in a queue in the order of the line, otherwise in no order.
     ///
     /// # Errors
     /// [`Error::Store`] when the store does not serve.
@@ -271,6 +295,9 @@ impl Election {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn candidates(&self) -> Result<Vec<Registered>, Error> {
+        if let Some(queue) = self.backend.queue() {
+            return Ok(line::candidates(&queue.look(&self.key).await?));
+        }
         let prefix = Key::candidates(&self.name);
         let wall = self.backend.clock().wall();
         let mut found = Vec::new();
@@ -285,6 +312,8 @@ impl Election {
     }
 
     /// All elections on a backend, those that have ended included, in order of their names.
+    ///
+    /// Queues are looked at one by one, a few at a time.
     ///
     /// # Errors
     /// [`Error::Store`] when the store does not serve.
@@ -307,6 +336,9 @@ impl Election {
                 Err(error) => tracing::warn!(%key, %error, "skipping a document"),
             }
         }
+        if let Some(queue) = backend.queue() {
+            line::look_at_all(backend.store(), queue, &mut found).await?;
+        }
         Ok(found)
     }
 
@@ -319,19 +351,35 @@ impl Election {
     /// # Cancel safety
     /// Not cancel safe: dropping the future leaves it open whether the election has ended.
     pub async fn end(&self) -> Result<(), Error> {
-        self.end_for_all().await
+        match self.backend.queue() {
+            Some(queue) => self.end_line(queue).await,
+            None => self.end_for_all().await,
+        }
     }
 
     /// Ends the election and hides it, as if its name had never been used. Only its token is kept, so
-    /// that a new election of that name goes on counting.
+    /// that a new election of that name goes on counting. A queue is deleted once everybody has left it, which
+    /// is waited for.
     ///
     /// # Errors
-    /// [`Error::Store`] when the store does not serve.
+    /// [`Error::Store`] when the store does not serve, [`Error::Occupied`] when some do not leave a queue.
     ///
     /// # Cancel safety
     /// Not cancel safe: dropping the future leaves it open whether the election was deleted.
     pub async fn delete(&self) -> Result<(), Error> {
-        self.delete_for_all().await
+        match self.backend.queue() {
+            Some(queue) => self.delete_line(queue).await,
+            None => self.delete_for_all().await,
+        }
+    }
+
+    /// After so long nothing of a leadership that was left alone stands in the store.
+    pub(crate) fn frees_within(&self) -> Duration {
+        match self.backend.queue() {
+            // The server adds its own to a session's ttl: ticks, a change of its leader.
+            Some(queue) => queue.session().borrow().ttl * 2,
+            None => self.timing.ttl(),
+        }
     }
 
     pub(crate) fn clock(&self) -> &Arc<dyn Clock> {

@@ -6,7 +6,7 @@ use crate::lease::record::RecordError;
 use crate::name::NameError;
 use crate::store::{Fault, StoreError};
 use crate::timing::TimingError;
-use crate::{Loss, Name};
+use crate::{Loss, Name, Protocol};
 
 /// Why an election could not be opened, entered or changed.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -56,6 +56,28 @@ pub enum Error {
         /// Which one is above or below it.
         other: Name,
     },
+    /// The election is held by the other protocol.
+    #[error(
+        "the election {name} uses the {recorded} protocol, and this backend the {wanted} protocol, which \
+         together would make two leaders; {}, or use another name",
+        advice(*recorded)
+    )]
+    Protocol {
+        /// Which election.
+        name: Name,
+        /// What its first opener chose.
+        recorded: Protocol,
+        /// What it was opened with now.
+        wanted: Protocol,
+    },
+    /// The election has ended, but some still stand in it, so that it cannot be deleted yet.
+    #[error("the election {name} has ended but is not deleted yet, since {who} still stands in it")]
+    Occupied {
+        /// Which election.
+        name: Name,
+        /// Who stands in it: names, as people read them.
+        who: String,
+    },
     /// The record went back to an earlier token: somebody deleted it or restored a backup.
     #[error(
         "the election's token fell from {known} to {found}: its record was deleted or rolled back, \
@@ -91,6 +113,13 @@ pub enum Error {
     /// The runtime that served this backend has stopped.
     #[error("the runtime that served this election has stopped")]
     Stopped,
+}
+
+fn advice(recorded: Protocol) -> &'static str {
+    match recorded {
+        Protocol::Lease => "open the store with ?protocol=lease",
+        Protocol::Queue => "open the store without ?protocol=lease",
+    }
 }
 
 impl Error {

@@ -13,8 +13,8 @@ use tokio::sync::watch;
 
 use crate::candidate::check_value;
 use crate::clock::{Clock, Moment};
-use crate::driver::{Command, Handle, Shared};
-use crate::lease::machine::{Farewell, Input, Loss, Outcome};
+use crate::driver::{Command, Handle, Shared, Word};
+use crate::lease::machine::{Farewell, Loss, Outcome};
 use crate::mandate::{Mandate, Tenure};
 use crate::status::{Role, Status, StatusStream};
 use crate::{CandidateId, Election, Error};
@@ -58,7 +58,7 @@ impl Candidacy {
     pub fn publish(&self, value: impl Into<Bytes>) -> Result<(), Error> {
         let value = value.into();
         check_value(&value)?;
-        self.tell(Input::Publish(value))
+        self.tell(Word::Publish(value))
     }
 
     /// Waits until it leads.
@@ -122,7 +122,7 @@ impl Candidacy {
         }
     }
 
-    fn tell(&self, input: Input) -> Result<(), Error> {
+    fn tell(&self, word: Word) -> Result<(), Error> {
         match &self.shared.status.borrow().role {
             Role::Over(outcome) => {
                 return Err(Error::from_outcome(self.election.name(), outcome));
@@ -134,7 +134,7 @@ impl Candidacy {
             | Role::Stopping { .. }
             | Role::Lost { .. } => {}
         }
-        if self.driver.send(Command::Tell(self.shared.clone(), input)) {
+        if self.driver.send(Command::Tell(self.shared.clone(), word)) {
             Ok(())
         } else {
             Err(Error::Stopped)
@@ -142,11 +142,11 @@ impl Candidacy {
     }
 
     fn say_goodbye(&self, farewell: Farewell) {
-        self.leave(Input::Release(farewell));
+        self.leave(Word::Release(farewell));
     }
 
     /// Says goodbye, once: whatever is said later changes nothing.
-    fn leave(&self, goodbye: Input) {
+    fn leave(&self, goodbye: Word) {
         if self.left.swap(true, Ordering::Relaxed) {
             return;
         }
@@ -329,7 +329,7 @@ impl Leadership {
             return Err(Error::Finished);
         }
         self.tenure.close(Loss::Resigned);
-        self.candidacy.tell(Input::WorkEnded)?;
+        self.candidacy.tell(Word::WorkEnded)?;
         Ok(self.candidacy)
     }
 
@@ -340,8 +340,8 @@ impl Leadership {
     /// proof that its work is over (the file store does), stay alive until [`Abandoned::expired`].
     pub fn abandon(self) -> Abandoned {
         let election = &self.candidacy.election;
-        let (clock, frees_within) = (election.clock().clone(), election.timing().ttl());
-        self.candidacy.leave(Input::Abandon);
+        let (clock, frees_within) = (election.clock().clone(), election.frees_within());
+        self.candidacy.leave(Word::Abandon);
         Abandoned { since: clock.now(), clock, frees_within }
     }
 
@@ -349,7 +349,7 @@ impl Leadership {
     #[cfg(feature = "test-util")]
     pub fn force_loss(&self) {
         // A candidacy that is over has no leadership left to lose.
-        let _ = self.candidacy.tell(Input::ForceLoss);
+        let _ = self.candidacy.tell(Word::ForceLoss);
     }
 
     async fn part(&self, farewell: Farewell) -> Resignation {
@@ -362,7 +362,7 @@ impl Leadership {
             biased;
             outcome = self.candidacy.outcome() => outcome,
             () = timer.until(clock.now() + patience) => {
-                let frees_within = self.candidacy.election.timing().ttl().max(remaining);
+                let frees_within = self.candidacy.election.frees_within().max(remaining);
                 return Resignation::Unknown { frees_within };
             }
         };

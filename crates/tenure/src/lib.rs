@@ -23,12 +23,14 @@
 //!
 //! # How it is made
 //! A [`Store`] holds versioned documents with compare-and-set; a [`Backend`] is a store with a clock and
-//! perhaps a [`Presence`]. The protocol is a pure machine ([`lease::machine`]), and one task per backend runs
-//! all its machines, with their requests in batches. Bring your own store by implementing [`Store`].
+//! perhaps a [`Presence`] or a [`queue::SessionQueue`]. Each protocol is a pure machine ([`lease::machine`],
+//! [`queue::machine`]), and one task per backend runs all its machines, with their requests in batches. Bring your
+//! own store by implementing [`Store`].
 //!
 //! # Features
 //! - `file` (default): the directory store, on Linux.
-//! - `test-util`: a clock that stands still and a way to force a loss, for programs under test.
+//! - `test-util`: a clock that stands still, lines in memory whose sessions can be cut off, and a way to force a
+//!   loss, for programs under test.
 //! - `mutants`: the protocol's rules broken on purpose, for our own suite. Not for you.
 
 mod backend;
@@ -47,6 +49,7 @@ mod mandate;
 mod memory;
 mod name;
 mod observer;
+mod protocol;
 pub mod queue;
 pub mod reconcile;
 mod registry;
@@ -69,8 +72,11 @@ pub use lease::machine::{Loss, Outcome};
 pub use mandate::Mandate;
 
 pub use memory::MemoryStore;
+#[cfg(feature = "test-util")]
+pub use memory::{Counts, MemoryLines, MemoryQueue};
 pub use name::{Key, MAX_KEY_SEGMENTS, MAX_SEGMENT_BYTES, MAX_SEGMENTS, Name, NameError};
 pub use observer::{ElectionState, Observer, Standing};
+pub use protocol::Protocol;
 pub use registry::Registered;
 pub use status::{Leader, Role, Status, StatusStream};
 pub use store::{

@@ -1,5 +1,8 @@
 //! The store of one process: for tests, and for programs that elect among their own tasks.
 
+#[cfg(feature = "test-util")]
+mod lines;
+
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::pin::pin;
@@ -14,6 +17,9 @@ use crate::store::{
     Write,
 };
 use crate::{Key, name};
+
+#[cfg(feature = "test-util")]
+pub use lines::{Counts, MemoryLines, MemoryQueue};
 
 /// Documents in this process's memory. Clones share them.
 #[derive(Clone, Debug, Default)]

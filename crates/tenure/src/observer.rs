@@ -10,7 +10,7 @@ use tokio_stream::wrappers::WatchStream;
 
 use crate::lease::record::{Record, State};
 use crate::status::Leader;
-use crate::{Error, Name};
+use crate::{Error, Name, Protocol};
 
 /// What an election is in, as the store shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,10 +21,11 @@ pub struct Standing {
     pub state: ElectionState,
     /// Who leads, or led last before it lapsed or was ended by somebody else.
     pub leader: Option<Leader>,
-    /// The token of the newest tenure; 0 before the first.
+    /// The token of the newest tenure; 0 before the first. Of a queue: that of the first in line, 0 when
+    /// nobody stands.
     pub token: u64,
     /// When the lease ends by the leader's own wall clock, in milliseconds since 1970. For people: it
-    /// is as wrong as that clock is.
+    /// is as wrong as that clock is. 0 where nobody but the leader knows: in a queue.
     pub expire: u64,
 }
 
@@ -42,6 +43,8 @@ pub enum ElectionState {
     Lapsed,
     /// It has ended, until it is created again.
     Ended,
+    /// It is a queue, and this backend was opened without one.
+    Unseen,
 }
 
 /// What an observer last saw.
@@ -51,6 +54,9 @@ impl Standing {
     pub(crate) fn of(election: &Name, record: Option<&Record>, lapsed: bool) -> Standing {
         let (state, holder) = match record.map(|record| &record.state) {
             None | Some(State::Ended { deleted: true, .. }) => (ElectionState::Missing, None),
+            Some(_) if record.is_some_and(|record| record.protocol == Protocol::Queue) => {
+                (ElectionState::Unseen, None)
+            }
             Some(State::Free { .. }) => (ElectionState::Free, None),
             Some(State::Held(holder)) if lapsed => (ElectionState::Lapsed, Some(holder)),
             Some(State::Held(holder)) => (ElectionState::Led, Some(holder)),
@@ -65,7 +71,10 @@ impl Standing {
                 ElectionState::Led | ElectionState::Lapsed => {
                     record.map_or(0, |record| record.expire)
                 }
-                ElectionState::Missing | ElectionState::Free | ElectionState::Ended => 0,
+                ElectionState::Missing
+                | ElectionState::Free
+                | ElectionState::Ended
+                | ElectionState::Unseen => 0,
             },
         }
     }

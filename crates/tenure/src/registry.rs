@@ -1,4 +1,4 @@
-//! The list of an election's candidates, as documents in the store.
+//! The list of an election's candidates, on lease stores as documents.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,8 +23,10 @@ pub struct Registered {
     pub name: Arc<str>,
     /// What it publishes.
     pub value: Bytes,
-    /// Since when it stands, in milliseconds since 1970 by its own clock.
-    pub since: u64,
+    /// Since when it stands, in milliseconds since 1970 by its own clock; unknown in a line.
+    pub since: Option<u64>,
+    /// Its place in the line, 1 for the first; `None` where there is no order.
+    pub position: Option<usize>,
     /// Whether it has not been heard of for so long that it is probably gone.
     pub stale: bool,
 }
@@ -88,7 +90,8 @@ impl Registered {
             id: CandidateId::parse(id).ok()?,
             name: wire.name.into(),
             value: value::decode(wire.value, wire.value_base64).ok()?,
-            since: wire.since,
+            since: Some(wire.since),
+            position: None,
             stale: silence > wire.ttl.saturating_mul(2 * u64::from(REFRESH_TTLS)),
         })
     }

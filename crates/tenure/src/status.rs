@@ -38,12 +38,20 @@ pub struct Status {
     pub candidate: CandidateId,
     /// Its part in the election.
     pub role: Role,
-    /// Who leads instead, as far as this candidate knows.
+    /// Who leads instead, as far as this candidate knows. In a queue only the next in line hears of a change
+    /// at once; the others look every 30 s, or two ttls if that is sooner.
     pub follows: Option<Leader>,
     /// Who led before that.
     pub followed: Option<Leader>,
     /// What last went wrong, until something goes well again.
     pub error: Option<crate::Error>,
+}
+
+impl Status {
+    /// Of a candidacy that has just begun.
+    pub(crate) fn waiting(candidate: CandidateId) -> Status {
+        Status { candidate, role: Role::Waiting, follows: None, followed: None, error: None }
+    }
 }
 
 /// The part a candidacy plays.

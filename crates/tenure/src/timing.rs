@@ -32,6 +32,8 @@ pub struct Timing {
     heartbeat: Duration,
     request: Duration,
     grace: Duration,
+    /// Whether somebody asked for this very grace.
+    chosen: bool,
 }
 
 impl Default for Timing {
@@ -94,7 +96,8 @@ impl Timing {
         if part < LEAST_PART || grace_or_part < LEAST_PART {
             return Err(refused(part.min(grace_or_part), grace_or_part));
         }
-        Ok(Timing { ttl, heartbeat, request: part.min(MOST_REQUEST), grace: grace_or_part })
+        let request = part.min(MOST_REQUEST);
+        Ok(Timing { ttl, heartbeat, request, grace: grace_or_part, chosen: grace.is_some() })
     }
 
     /// T: how long everybody else waits before they take a lease that stands still.
@@ -127,6 +130,14 @@ impl Timing {
         self.grace
     }
 
+    /// The stop budget that was asked for, if one was ([`Timing::with_grace`]).
+    ///
+    /// A queue derives its own from what the server granted for the session.
+    #[must_use]
+    pub fn chosen_grace(&self) -> Option<Duration> {
+        self.chosen.then_some(self.grace)
+    }
+
     /// P: how often a follower looks, by whether the store tells it of changes.
     #[must_use]
     pub fn poll(&self, notified: bool) -> Duration {
@@ -136,6 +147,19 @@ impl Timing {
             (self.ttl / 6).min(Duration::from_secs(1))
         }
     }
+}
+
+/// Refuses a stop budget that would leave a session's leader no time to lead.
+///
+/// # Errors
+/// [`TimingError::GraceTooLong`].
+pub(crate) fn check_session_grace(grace: Duration, ttl: Duration) -> Result<(), TimingError> {
+    // ZooKeeper's window is 0.42 T (PROTOCOL.md); a third of T leaves a little of it.
+    let most = ttl / 3;
+    if grace > most {
+        return Err(TimingError::GraceTooLong { grace, ttl, most });
+    }
+    Ok(())
 }
 
 /// W of a lease of length `ttl`: T/R, rounded down.
@@ -178,6 +202,20 @@ pub enum TimingError {
         grace: Duration,
         /// The shortest part.
         part: Duration,
+    },
+    /// The stop budget takes what a session's proofs of life leave.
+    #[error(
+        "a grace of {grace:?} is too long for a session of {ttl:?}: between two proofs that it lives, less \
+         than half of that is left, so that at most {most:?} can be kept free; use a shorter grace or a longer \
+         ttl"
+    )]
+    GraceTooLong {
+        /// The stop budget asked for.
+        grace: Duration,
+        /// What the server granted.
+        ttl: Duration,
+        /// The longest there can be.
+        most: Duration,
     },
     /// A successor would wait for days.
     #[error("a lock delay of {delay:?} is too long; at most 24h are allowed")]

@@ -23,7 +23,8 @@ struct Listing {
     name: String,
     #[serde(flatten)]
     value: ValueJson,
-    since_ms: u64,
+    since_ms: Option<u64>,
+    position: Option<usize>,
     leads: bool,
     stale: bool,
 }
@@ -46,6 +47,7 @@ pub(crate) async fn candidates(session: &Session, wanted: &Candidates) -> Ending
             name: candidate.name.to_string(),
             value: ValueJson::of(&candidate.value),
             since_ms: candidate.since,
+            position: candidate.position,
             leads: leads(candidate),
             stale: candidate.stale,
         });
@@ -61,15 +63,16 @@ pub(crate) async fn candidates(session: &Session, wanted: &Candidates) -> Ending
             (false, true) => paint(Colour::Dim, "stale"),
             (false, false) => "     ".into(),
         };
-        let since = UNIX_EPOCH.checked_add(Duration::from_millis(candidate.since));
         // A time beyond the calendar makes the formatter fail.
-        let since = since.filter(|_| candidate.since < 250_000_000_000_000);
+        let since = candidate.since.filter(|since| *since < 250_000_000_000_000);
+        let since = since.and_then(|since| UNIX_EPOCH.checked_add(Duration::from_millis(since)));
         let since = since.map_or_else(String::new, |since| {
             format!("  since {}", humantime::format_rfc3339_seconds(since))
         });
         let value = show::value(&candidate.value);
         let gap = if value.is_empty() { "" } else { "  " };
-        show::print(format_args!("{:width$}  {part}{since}{gap}{value}", name(candidate)))?;
+        let place = candidate.position.map_or_else(String::new, |place| format!("{place:>4}  "));
+        show::print(format_args!("{place}{:width$}  {part}{since}{gap}{value}", name(candidate)))?;
     }
     Ok(ExitCode::SUCCESS)
 }

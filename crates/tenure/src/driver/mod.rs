@@ -4,8 +4,10 @@
 //! and write into batches, waits for answers, hints and the earliest deadline, and steps the machines
 //! they concern. Nothing here decides anything about leadership; that is the machines' business.
 
+mod bulletin;
 mod candidate;
 mod observation;
+mod queue;
 mod registration;
 mod requests;
 
@@ -20,18 +22,25 @@ use tokio::sync::{mpsc, oneshot};
 use crate::backend::Parts;
 use crate::clock::{Moment, Timer};
 use crate::lease::machine::Input;
+use crate::queue::machine as line;
+use crate::queue::{Entry, Gone, Pace};
 use crate::store::{Document, Put, StoreError, Version};
 use crate::{Key, Mark};
 
+pub(crate) use bulletin::{Shared, Word};
 pub(crate) use candidate::Candidacy;
 use candidate::CandidateSlot;
-pub(crate) use candidate::Shared;
 pub(crate) use observation::{Observation, Watching};
+use queue::{Concerns, Io, LineSlot, LineWants, Sessions, Whose};
+pub(crate) use queue::{Entrant, LineObservation};
 pub(crate) use registration::REFRESH_TTLS;
 use requests::{Done, Queue};
 
 /// Nothing leaves earlier than this before its time, however large the batch it could join.
 const LONGEST_LEAD: Duration = Duration::from_millis(500);
+
+/// A look at a line is taken this much early, when others look anyway.
+const LONGEST_LOOK_LEAD: Duration = Duration::from_secs(15);
 
 /// Which machine a request or hint belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -47,8 +56,10 @@ pub(crate) struct Handle {
 
 pub(crate) enum Command {
     Stand(Box<Candidacy>),
-    Tell(Arc<Shared>, Input),
+    StandInLine(Box<Entrant>),
+    Tell(Arc<Shared>, Word),
     Observe(Observation),
+    ObserveLine(LineObservation),
     Close(oneshot::Sender<()>),
 }
 
@@ -81,6 +92,21 @@ pub(crate) fn start(runtime: &tokio::runtime::Handle, parts: Parts) -> Handle {
     Handle { commands: sender }
 }
 
+/// What a slot in line works with: all of the driver but the slots.
+macro_rules! io {
+    ($driver:ident, $sessions:ident) => {
+        Io {
+            parts: &$driver.parts,
+            line: &$sessions.line,
+            session: $sessions.now,
+            version: $sessions.version,
+            batch: &mut $driver.queue,
+            requests: &$driver.requests,
+            hints: &$driver.hints,
+        }
+    };
+}
+
 struct Driver {
     parts: Parts,
     commands: mpsc::UnboundedReceiver<Command>,
@@ -95,13 +121,20 @@ struct Driver {
     requests: FuturesUnordered<BoxFuture<'static, Done>>,
     hints: FuturesUnordered<Abortable<BoxFuture<'static, Hint>>>,
     notified: bool,
+    /// The session of the backend's queue, where it has one.
+    sessions: Option<Sessions>,
+    /// How many slots have told their handles how it ended, and only clean up.
+    lingering: usize,
     closing: Vec<oneshot::Sender<()>>,
+    /// Since when nobody listens and all that is left is to clean up.
+    alone_since: Option<Moment>,
 }
 
 struct Slot {
     key: Key,
     kind: Kind,
     due: Option<Duration>,
+    lingers: bool,
     watch: Option<Armed<Option<Version>>>,
     death: Option<Armed<Version>>,
 }
@@ -109,6 +142,8 @@ struct Slot {
 enum Kind {
     Candidate(Box<CandidateSlot>),
     Observer(Box<Observation>),
+    InLine(Box<LineSlot>),
+    LineObserver(Box<LineObservation>),
 }
 
 /// A wait for something, cancelled when the slot no longer wants it.
@@ -126,6 +161,9 @@ impl<T> Drop for Armed<T> {
 enum Hint {
     Changed(SlotId),
     Gone(SlotId, Version),
+    Left(SlotId, Whose, Entry, Gone),
+    Ended(SlotId, u64),
+    Moved(SlotId),
 }
 
 /// What a slot wants done after a step.
@@ -144,6 +182,7 @@ impl Driver {
         timer: Box<dyn Timer>,
     ) -> Driver {
         let notified = parts.store.notifies();
+        let sessions = parts.queue.clone().map(Sessions::new);
         Driver {
             parts,
             commands,
@@ -156,19 +195,23 @@ impl Driver {
             requests: FuturesUnordered::new(),
             hints: FuturesUnordered::new(),
             notified,
+            sessions,
+            lingering: 0,
             closing: Vec::new(),
+            alone_since: None,
         }
     }
 
     async fn run(mut self) {
         loop {
             self.send_batches();
-            if self.slots.is_empty() {
+            // What lingers has told everybody how it ended, and the store has not answered it for a ttl.
+            if self.slots.len() == self.lingering {
                 self.closing.drain(..).for_each(|closed| {
                     // Whoever asked may have gone away since.
                     let _ = closed.send(());
                 });
-                if self.deaf {
+                if self.deaf && self.may_end() {
                     return;
                 }
             }
@@ -179,10 +222,31 @@ impl Driver {
         }
     }
 
+    /// Whether nothing is left to clean up, or it has taken so long that the session is over anyway.
+    fn may_end(&mut self) -> bool {
+        let Some(sessions) = self.sessions.as_ref().filter(|_| self.lingering > 0) else {
+            return true;
+        };
+        let (now, patience) = (self.parts.clock.now(), sessions.now.ttl * 2);
+        let since = *self.alone_since.get_or_insert(now);
+        now.at_least_since(since) >= patience
+    }
+
     /// Waits for the next thing to happen, and takes it.
     async fn wait(&mut self) {
-        let wake = self.due.first().map(|(boot, _)| Moment { boot: *boot, ..Moment::default() });
+        let due = self.due.first().map(|(boot, _)| *boot);
+        let patience = self.sessions.as_ref().map_or(Duration::ZERO, |known| known.now.ttl * 2);
+        let end = self.alone_since.map(|since| since.boot.saturating_add(patience));
+        let wake = due.into_iter().chain(end).min();
+        let wake = wake.map(|boot| Moment { boot, ..Moment::default() });
         let (timer, clock) = (&mut self.timer, &self.parts.clock);
+        let sessions = &mut self.sessions;
+        let session = async {
+            match sessions {
+                Some(sessions) => sessions.changed().await,
+                None => std::future::pending().await,
+            }
+        };
         let sleep = async {
             match wake {
                 // A clock that does not count sleep may be behind: then this wakes early, no harm.
@@ -204,6 +268,7 @@ impl Driver {
                     self.take_hint(hint);
                 }
             }
+            () = session => self.take_session(),
             () = sleep => {}
         }
     }
@@ -230,11 +295,57 @@ impl Driver {
             let all: Vec<SlotId> = self.slots.keys().copied().collect();
             all.into_iter().for_each(|id| self.step(id, Input::Notified(notified)));
         }
+        self.take_session();
         let now = self.parts.clock.now().boot;
+        let mut looked = false;
         while let Some((due, id)) = self.due.first().copied()
             && due <= now
         {
-            self.step(id, Input::Tick);
+            looked |= self.tick_one(id);
+        }
+        if looked {
+            self.look_together(now);
+        }
+    }
+
+    /// Lets time pass for one slot; says whether it looks at its line although nothing was heard.
+    fn tick_one(&mut self, id: SlotId) -> bool {
+        match self.slots.get(&id).map(|slot| &slot.kind) {
+            Some(Kind::Candidate(_) | Kind::Observer(_)) => {
+                self.step(id, Input::Tick);
+                false
+            }
+            Some(Kind::InLine(_)) => {
+                self.step_in_line(id, |slot, io| slot.step(id, Some(line::Input::Tick), io))
+            }
+            Some(Kind::LineObserver(_)) => {
+                self.step_line_observer(id, |_, _| {});
+                false
+            }
+            None => false,
+        }
+    }
+
+    /// One who looks although nothing was heard takes along all who would soon: so a process with
+    /// thousands of idle followers has one busy moment in half a minute, not one every few milliseconds.
+    fn look_together(&mut self, now: Duration) {
+        let ttl = self.sessions.as_ref().map_or(Duration::ZERO, |sessions| sessions.now.ttl);
+        let soon = now.saturating_add(ttl.min(LONGEST_LOOK_LEAD));
+        let near = self.due.range(..(soon, SlotId(0))).map(|(_, id)| *id);
+        let near: Vec<SlotId> = near.collect();
+        for id in near {
+            self.step_in_line(id, |slot, io| slot.step(id, Some(line::Input::Hint), io));
+        }
+    }
+
+    fn take_session(&mut self) {
+        let Some(concerns) = self.sessions.as_mut().and_then(Sessions::take) else { return };
+        let whom = match concerns {
+            Concerns::Everybody => self.slots.keys().copied().collect(),
+            Concerns::These(near) => near,
+        };
+        for id in whom {
+            self.step_in_line(id, |slot, io| slot.step(id, None, io));
         }
     }
 
@@ -258,9 +369,15 @@ impl Driver {
             Command::Observe(observation) => {
                 self.admit(observation.key.clone(), |_| Kind::Observer(Box::new(observation)));
             }
-            Command::Tell(shared, input) => {
+            Command::StandInLine(entrant) => self.admit(entrant.key.clone(), |id| {
+                Kind::InLine(Box::new(LineSlot::new(*entrant, id)))
+            }),
+            Command::ObserveLine(observation) => {
+                self.admit(observation.key.clone(), |_| Kind::LineObserver(Box::new(observation)));
+            }
+            Command::Tell(shared, word) => {
                 if let Some(id) = shared.slot() {
-                    self.step(id, input);
+                    self.tell(id, word);
                 }
             }
             Command::Close(closed) => {
@@ -273,9 +390,15 @@ impl Driver {
     fn admit(&mut self, key: Key, kind: impl FnOnce(SlotId) -> Kind) {
         let id = SlotId(self.next_slot);
         self.next_slot += 1;
-        let slot = Slot { key, kind: kind(id), due: None, watch: None, death: None };
+        let (due, lingers, watch, death) = (None, false, None, None);
+        let slot = Slot { key, kind: kind(id), due, lingers, watch, death };
+        let in_line = matches!(slot.kind, Kind::InLine(_) | Kind::LineObserver(_));
         self.slots.insert(id, slot);
-        self.step(id, Input::Notified(self.notified));
+        if in_line {
+            self.tick_one(id);
+        } else {
+            self.step(id, Input::Notified(self.notified));
+        }
     }
 
     /// Every guard is gone: nobody would take part in what is left.
@@ -290,11 +413,30 @@ impl Driver {
             match self.slots.get_mut(&id).map(|slot| &mut slot.kind) {
                 Some(Kind::Candidate(candidate)) => {
                     let farewell = candidate.goodbye();
-                    self.step(id, farewell);
+                    self.tell(id, farewell);
                 }
-                Some(Kind::Observer(_)) => self.forget(id),
+                Some(Kind::InLine(slot)) => {
+                    let farewell = slot.goodbye();
+                    self.tell(id, farewell);
+                }
+                Some(Kind::Observer(_) | Kind::LineObserver(_)) => self.forget(id),
                 None => {}
             }
+        }
+    }
+
+    /// What a candidate's handle said.
+    fn tell(&mut self, id: SlotId, word: Word) {
+        let Some(slot) = self.slots.get_mut(&id) else { return };
+        match &mut slot.kind {
+            Kind::Candidate(candidate) => {
+                let wants = candidate.hear(id, word, &self.parts, &mut self.queue);
+                self.arrange(id, wants);
+            }
+            Kind::InLine(_) => {
+                self.step_in_line(id, |slot, io| slot.hear(id, word, io));
+            }
+            Kind::Observer(_) | Kind::LineObserver(_) => {}
         }
     }
 
@@ -315,6 +457,12 @@ impl Driver {
                     self.answer(id, ask, Answer::Write(outcome));
                 }
             }
+            Done::Line(id, answer) => {
+                self.step_in_line(id, |slot, io| slot.answer(id, answer, io));
+            }
+            Done::Looked(id, looked) => {
+                self.step_line_observer(id, |observation, io| observation.looked(looked, io));
+            }
         }
     }
 
@@ -332,6 +480,13 @@ impl Driver {
                 }
                 self.step(id, Input::HolderGone(version));
             }
+            Hint::Left(id, whose, entry, gone) => {
+                self.step_in_line(id, |slot, io| slot.left(id, whose, entry, gone, io));
+            }
+            Hint::Ended(id, generation) => {
+                self.step_in_line(id, |slot, io| slot.ended(id, generation, io));
+            }
+            Hint::Moved(id) => self.step_line_observer(id, |observation, _| observation.moved()),
         }
     }
 
@@ -342,8 +497,47 @@ impl Driver {
             Kind::Observer(observation) => {
                 observation.step(id, input, &self.parts, &mut self.queue)
             }
+            Kind::InLine(_) | Kind::LineObserver(_) => return,
         };
         self.arrange(id, wants);
+    }
+
+    /// Steps a candidate in line; says whether it looks at the line although nothing was heard.
+    fn step_in_line(
+        &mut self,
+        id: SlotId,
+        step: impl FnOnce(&mut LineSlot, &mut Io<'_>) -> LineWants,
+    ) -> bool {
+        let (Some(slot), Some(sessions)) = (self.slots.get_mut(&id), &mut self.sessions) else {
+            return false;
+        };
+        let Kind::InLine(candidate) = &mut slot.kind else { return false };
+        let mut io = io!(self, sessions);
+        let LineWants { settled, over, wake, pace, looks } = step(candidate, &mut io);
+        sessions.note(id, pace);
+        if settled {
+            self.forget(id);
+            return looks;
+        }
+        if over && !slot.lingers {
+            slot.lingers = true;
+            self.lingering += 1;
+        }
+        self.set_alarm(id, wake);
+        looks
+    }
+
+    fn step_line_observer(&mut self, id: SlotId, news: impl FnOnce(&mut LineObservation, &Io<'_>)) {
+        let (Some(slot), Some(sessions)) = (self.slots.get_mut(&id), &mut self.sessions) else {
+            return;
+        };
+        let Kind::LineObserver(observation) = &mut slot.kind else { return };
+        let io = io!(self, sessions);
+        news(observation, &io);
+        match observation.step(id, &io) {
+            Some(wake) => self.set_alarm(id, wake),
+            None => self.forget(id),
+        }
     }
 
     fn answer(&mut self, id: SlotId, ask: Request, answer: Answer) {
@@ -353,6 +547,13 @@ impl Driver {
                 candidate.answer(id, ask, answer, &self.parts, &mut self.queue)
             }
             Kind::Observer(observation) => observation.answer(answer, &self.parts),
+            Kind::InLine(_) => {
+                if let Answer::Read(read) = answer {
+                    self.step_in_line(id, |slot, io| slot.opened(id, read, io));
+                }
+                return;
+            }
+            Kind::LineObserver(_) => return,
         };
         self.arrange(id, wants);
     }
@@ -362,13 +563,8 @@ impl Driver {
         if wants.over {
             return self.forget(id);
         }
+        self.set_alarm(id, wants.wake);
         let Some(slot) = self.slots.get_mut(&id) else { return };
-        let due = wants.wake.map(|span| self.parts.clock.now().boot.saturating_add(span));
-        if slot.due != due {
-            slot.due.map(|old| self.due.remove(&(old, id)));
-            due.map(|new| self.due.insert((new, id)));
-            slot.due = due;
-        }
         if slot.watch.as_ref().map(|armed| &armed.on) != wants.watch.as_ref() {
             slot.watch = wants.watch.map(|seen| {
                 let (store, key) = (self.parts.store.clone(), slot.key.clone());
@@ -395,9 +591,23 @@ impl Driver {
         }
     }
 
+    fn set_alarm(&mut self, id: SlotId, wake: Option<Duration>) {
+        let Some(slot) = self.slots.get_mut(&id) else { return };
+        let due = wake.map(|span| self.parts.clock.now().boot.saturating_add(span));
+        if slot.due != due {
+            slot.due.map(|old| self.due.remove(&(old, id)));
+            due.map(|new| self.due.insert((new, id)));
+            slot.due = due;
+        }
+    }
+
     fn forget(&mut self, id: SlotId) {
         if let Some(slot) = self.slots.remove(&id) {
             slot.due.map(|due| self.due.remove(&(due, id)));
+            self.lingering -= usize::from(slot.lingers);
+        }
+        if let Some(sessions) = &mut self.sessions {
+            sessions.note(id, Pace::Waiting);
         }
     }
 
@@ -424,6 +634,7 @@ pub(crate) enum Request {
     Machine(crate::lease::machine::Ask),
     Registration,
     Observation,
+    Opening,
 }
 
 /// What the store answered to one request of a batch.

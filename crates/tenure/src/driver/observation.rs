@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use super::candidate::garbled;
 use super::requests::Queue;
 use super::{Answer, Request, SlotId, Wants};
 use crate::backend::Parts;
@@ -100,11 +101,12 @@ impl Observation {
         if self.state.view.as_ref().is_some_and(|view| view.version == version) {
             return self.publish(now);
         }
-        let record = match document.map(|document| Record::decode(&document.body)).transpose() {
+        let record = match document.map(|document| Record::decode_lease(&document.body)).transpose()
+        {
             Ok(record) => record,
             Err(source) => {
                 self.state.view = Some(View { version, record: None, since: now });
-                let error = Error::Record { name: self.name.clone(), source };
+                let error = garbled(self.name.clone(), source);
                 self.seen.send_replace(Some(Err(error)));
                 return;
             }

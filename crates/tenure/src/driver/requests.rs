@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
 
-use super::{Request, SlotId};
+use super::{Request, SlotId, queue};
 use crate::Key;
 use crate::store::{Document, Fault, Put, Store, StoreError, Write};
 
 /// The most documents one call carries.
 const MOST_IN_A_BATCH: usize = 512;
 /// A backend ends every call within its own time-out, far shorter; this is for one that does not.
-const LONGEST_CALL: Duration = Duration::from_secs(30);
+pub(super) const LONGEST_CALL: Duration = Duration::from_secs(30);
 
 /// What is to leave next.
 #[derive(Default)]
@@ -26,6 +26,8 @@ pub(super) struct Queue {
 pub(super) enum Done {
     Reads(Vec<(SlotId, Request)>, Result<Vec<Option<Document>>, StoreError>),
     Writes(Vec<(SlotId, Request)>, Vec<Result<Put, StoreError>>),
+    Line(SlotId, queue::Answer),
+    Looked(SlotId, queue::Looked),
 }
 
 impl Queue {

@@ -6,7 +6,7 @@ use super::{Election, PAGE};
 use crate::lease::record::{MAX_NUMBER, Op, Record, State};
 use crate::lease::ruling::{self, Ruling};
 use crate::store::{Durability, Expect, Fault, Put, Reads, StoreExt, Write};
-use crate::{Error, Key, Name};
+use crate::{Error, Key, Name, Protocol};
 
 /// A record changes every few seconds; whoever loses so many races meets a broken store.
 const MOST_ATTEMPTS: u32 = 64;
@@ -43,6 +43,9 @@ impl Election {
     /// Sees to it that the election exists and has not ended.
     pub(super) async fn ensure(&self, create: bool) -> Result<(), Error> {
         let record = self.read().await?.map(|(record, _)| record);
+        if let Some(recorded @ Protocol::Queue) = record.as_ref().map(|record| record.protocol) {
+            return Err(self.other_protocol(recorded));
+        }
         match record.as_ref().filter(|record| !is_deleted(record)) {
             Some(record) => match record.state {
                 State::Ended { .. } => Err(Error::Ended { name: self.name.clone() }),
@@ -54,19 +57,38 @@ impl Election {
     }
 
     pub(super) async fn create_again(&self) -> Result<(), Error> {
-        self.rule(|record, op| ruling::create(record, self.terms(), op)).await
+        self.rule(self.leases(|record, op| ruling::create(record, self.terms(), op))).await
     }
 
     pub(super) async fn end_for_all(&self) -> Result<(), Error> {
-        self.rule(|record, op| ruling::end(record, self.terms(), op)).await
+        self.rule(self.leases(|record, op| ruling::end(record, self.terms(), op))).await
     }
 
     pub(super) async fn delete_for_all(&self) -> Result<(), Error> {
-        self.rule(ruling::delete).await
+        self.rule(self.leases(ruling::delete)).await
+    }
+
+    /// A ruling for leases only.
+    fn leases(
+        &self,
+        decide: impl Fn(Option<&Record>, Op) -> Ruling,
+    ) -> impl Fn(Option<&Record>, Op) -> Result<Ruling, Error> {
+        move |record, op| match record.map(|record| record.protocol) {
+            Some(Protocol::Lease) | None => Ok(decide(record, op)),
+            // Its tokens would begin below those that the queue gave out, so this holds when it is deleted too.
+            Some(recorded @ Protocol::Queue) => Err(self.other_protocol(recorded)),
+        }
+    }
+
+    pub(super) fn other_protocol(&self, recorded: Protocol) -> Error {
+        Error::Protocol { name: self.name.clone(), recorded, wanted: self.backend.protocol() }
     }
 
     /// Carries a ruling out, however often somebody else is faster.
-    async fn rule(&self, decide: impl Fn(Option<&Record>, Op) -> Ruling) -> Result<(), Error> {
+    pub(super) async fn rule(
+        &self,
+        decide: impl Fn(Option<&Record>, Op) -> Result<Ruling, Error>,
+    ) -> Result<(), Error> {
         let mut sent: Vec<Op> = Vec::new();
         for _ in 0..MOST_ATTEMPTS {
             let found = self.read().await?;
@@ -75,7 +97,7 @@ impl Election {
                 return Ok(());
             }
             let op = self.backend.parts().fresh_op();
-            let wanted = match (decide(record, op.clone()), record) {
+            let wanted = match (decide(record, op.clone())?, record) {
                 (Ruling::Write(wanted), _) => wanted,
                 // What a weak read shows is proven by rewriting it.
                 (Ruling::Stands, Some(record)) if self.reads_are_weak() => {

@@ -1,4 +1,7 @@
-//! The record of an election on a lease store, and its wire format.
+//! The record of an election, and its wire format.
+//!
+//! A queue keeps its leader, its generation and its end itself; of an election on one the record only says that it
+//! is a queue, which lock delay it has, and whether it was deleted.
 //!
 //! One JSON object, readable with `cat`. What is read is untrusted: its size is capped before it is
 //! parsed, and anything out of range is refused, never shortened or repaired.
@@ -14,7 +17,7 @@ use crate::candidate::CandidateId;
 use crate::name::{MAX_SEGMENT_BYTES, check_segment};
 use crate::store::{MAX_DOCUMENT_BYTES, Mark};
 use crate::timing::MAX_TTL;
-use crate::value;
+use crate::{Protocol, value};
 
 /// The largest number in a record: the largest that every JSON reader keeps exactly.
 pub const MAX_NUMBER: u64 = (1 << 53) - 1;
@@ -80,6 +83,8 @@ pub enum State {
 /// The record of an election. Never deleted, only freed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Record {
+    /// How the election is decided.
+    pub protocol: Protocol,
     /// What the election is in.
     pub state: State,
     /// When the lease ends by the holder's wall clock. For people; nothing is decided by it.
@@ -132,6 +137,7 @@ impl Record {
         let (value, value_base64) =
             holder.map_or((None, None), |holder| value::encode(&holder.value));
         let wire = Wire {
+            protocol: self.protocol,
             holder: holder.map(|holder| holder.id.as_str().into()).unwrap_or_default(),
             name: holder.map(|holder| (*holder.name).into()),
             expire: self.expire,
@@ -169,6 +175,18 @@ impl Record {
         })?;
         wire.check()
     }
+
+    /// Reads the record of an election that must be held by the lease protocol.
+    ///
+    /// # Errors
+    /// As for [`Record::decode`], and [`RecordError::Queue`] when it is a queue's.
+    pub fn decode_lease(body: &[u8]) -> Result<Record, RecordError> {
+        let record = Record::decode(body)?;
+        match record.protocol {
+            Protocol::Lease => Ok(record),
+            Protocol::Queue => Err(RecordError::Queue),
+        }
+    }
 }
 
 fn millis(duration: Duration) -> u64 {
@@ -178,6 +196,8 @@ fn millis(duration: Duration) -> u64 {
 /// The record as it is written. Field order is the order people read it in.
 #[derive(Serialize, Deserialize)]
 struct Wire {
+    #[serde(default, skip_serializing_if = "Protocol::is_lease")]
+    protocol: Protocol,
     holder: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     name: Option<String>,
@@ -232,6 +252,7 @@ impl Wire {
         let (expire, token, generation, revision) =
             (self.expire, self.token, self.generation, self.revision);
         let (clean, deleted) = (self.clean, self.deleted);
+        let protocol = self.protocol;
         let state = match self.state {
             WireState::Free => State::Free { clean },
             WireState::Held => State::Held(
@@ -243,7 +264,21 @@ impl Wire {
         if matches!(state, State::Held(_)) && token == 0 {
             return Err(RecordError::Field { field: "token", says: "held at token 0".into() });
         }
-        Ok(Record { state, expire, token, ttl, delay, next_delay, generation, revision, op })
+        if protocol == Protocol::Queue && !self_contained(&state) {
+            return Err(RecordError::Field { field: "state", says: "a queue's leader".into() });
+        }
+        Ok(Record {
+            protocol,
+            state,
+            expire,
+            token,
+            ttl,
+            delay,
+            next_delay,
+            generation,
+            revision,
+            op,
+        })
     }
 
     fn holder(self) -> Result<Option<Arc<Holder>>, RecordError> {
@@ -262,6 +297,14 @@ impl Wire {
             return Err(refused("presence", &"too long"));
         }
         Ok(Some(Arc::new(Holder { id, name: name.into(), value, presence: self.presence })))
+    }
+}
+
+/// Whether it says nothing of a holder, which in a queue the line does.
+fn self_contained(state: &State) -> bool {
+    match state {
+        State::Free { clean: _ } | State::Ended { kept: None, deleted: _ } => true,
+        State::Held(_) | State::Ended { kept: Some(_), deleted: _ } => false,
     }
 }
 
@@ -289,6 +332,9 @@ pub enum RecordError {
         /// What the parser said.
         says: String,
     },
+    /// It is the record of an election that the queue protocol decides.
+    #[error("the election is held by the queue protocol")]
+    Queue,
     /// A number is out of range.
     #[error("the election's document has {field} {number}, which is out of range (at most {most})")]
     OutOfRange {
@@ -322,6 +368,7 @@ mod tests {
             presence: None,
         };
         Record {
+            protocol: Protocol::Lease,
             state: State::Held(Arc::new(holder)),
             expire: 1_515_527_529_288,
             token: 3,
@@ -354,6 +401,27 @@ mod tests {
                  \"op\":\"{id}-9\"}}\n"
             )
         );
+    }
+
+    #[test]
+    fn the_format_of_a_queues_record_is_fixed() {
+        let queue = Record {
+            protocol: Protocol::Queue,
+            state: State::Free { clean: true },
+            expire: 0,
+            token: 0,
+            delay: Duration::from_secs(2),
+            ..held()
+        };
+        assert_eq!(
+            std::str::from_utf8(&queue.encode()).expect("text"),
+            "{\"protocol\":\"queue\",\"holder\":\"\",\"expire\":0,\"token\":0,\"ttl\":15000,\
+             \"delay\":2000,\"state\":\"free\",\"clean\":true,\"generation\":1,\"revision\":12,\
+             \"op\":\"00000000000000000000000000000007-9\"}\n"
+        );
+        assert_eq!(Record::decode(&queue.encode()), Ok(queue.clone()));
+        assert_eq!(Record::decode_lease(&queue.encode()), Err(RecordError::Queue));
+        assert_eq!(Record::decode_lease(&held().encode()), Ok(held()));
     }
 
     #[test]
@@ -414,6 +482,8 @@ mod tests {
             (with("value", "x".repeat(4097).into()), "bad value"),
             (with("value_base64", "AA==".into()), "given twice"),
             (with("op", "".into()), "bad op"),
+            (with("protocol", "raft".into()), "not a record"),
+            (with("protocol", "queue".into()), "bad state"),
             (with("presence", 5.into()), "not a record"),
         ] {
             let error = Record::decode(&body).expect_err(says);

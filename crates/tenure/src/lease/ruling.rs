@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use super::record::{Op, Record, State};
+use crate::Protocol;
 
 /// What is to be done about a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,6 +66,63 @@ pub fn delete(record: Option<&Record>, op: Op) -> Ruling {
     record.map_or(Ruling::Stands, |record| ended(record, true, op))
 }
 
+/// Records that an election is a queue. `again`: its last generation has ended, and another is to follow.
+///
+/// # Errors
+/// The protocol that was chosen before, when that is not the queue.
+pub fn queue(
+    record: Option<&Record>,
+    terms: Terms,
+    again: bool,
+    op: Op,
+) -> Result<Ruling, Protocol> {
+    let Some(record) = record else {
+        return Ok(Ruling::Write(Record { protocol: Protocol::Queue, ..first(terms, op) }));
+    };
+    let free = Record { state: State::Free { clean: true }, ..record.following(op) };
+    let deleted = matches!(record.state, State::Ended { deleted: true, .. });
+    match record.protocol {
+        Protocol::Queue if deleted => Ok(Ruling::Write(Record {
+            ttl: terms.ttl,
+            delay: terms.delay.unwrap_or_default(),
+            ..free
+        })),
+        Protocol::Queue => {
+            // A shorter one would cut a delay that is running short.
+            let longer = terms.delay.filter(|delay| again && *delay > record.delay);
+            Ok(longer.map_or(Ruling::Stands, |delay| Ruling::Write(Record { delay, ..free })))
+        }
+        Protocol::Lease if deleted && is_over(record) => Ok(Ruling::Write(Record {
+            protocol: Protocol::Queue,
+            ttl: terms.ttl,
+            delay: terms.delay.unwrap_or_default(),
+            ..free
+        })),
+        Protocol::Lease => Err(Protocol::Lease),
+    }
+}
+
+/// Records that a queue was deleted. What does not exist is left so.
+///
+/// # Errors
+/// The protocol that was chosen, when that is not the queue.
+pub fn delete_queue(record: Option<&Record>, op: Op) -> Result<Ruling, Protocol> {
+    let Some(record) = record else { return Ok(Ruling::Stands) };
+    let deleted = matches!(record.state, State::Ended { deleted: true, .. });
+    match record.protocol {
+        Protocol::Lease if !deleted => Err(Protocol::Lease),
+        Protocol::Lease | Protocol::Queue if deleted => Ok(Ruling::Stands),
+        Protocol::Lease | Protocol::Queue => Ok(ended(record, true, op)),
+    }
+}
+
+/// Whether nobody can still believe in a tenure of this record, which has ended.
+fn is_over(record: &Record) -> bool {
+    matches!(record.state, State::Ended { kept: None, .. })
+        && record.delay.is_zero()
+        && record.next_delay.is_none_or(|delay| delay.is_zero())
+}
+
 fn ended(record: &Record, delete: bool, op: Op) -> Ruling {
     let (kept, deleted) = match &record.state {
         State::Ended { kept: _, deleted } if *deleted || !delete => return Ruling::Stands,
@@ -77,6 +135,7 @@ fn ended(record: &Record, delete: bool, op: Op) -> Ruling {
 
 fn first(terms: Terms, op: Op) -> Record {
     Record {
+        protocol: Protocol::Lease,
         state: State::Free { clean: true },
         expire: 0,
         token: 0,
@@ -157,6 +216,36 @@ mod tests {
         assert_eq!(end(Some(&deleted), TERMS, op(3)), Ruling::Stands);
         assert_eq!(written(create(Some(&deleted), TERMS, op(4))).token, 7);
         assert_eq!(delete(None, op(5)), Ruling::Stands);
+    }
+
+    #[test]
+    fn a_lease_never_becomes_a_queue_while_somebody_may_hold_it() {
+        assert_eq!(queue(Some(&held()), TERMS, true, op(2)), Err(Protocol::Lease));
+        let ended_by_others = written(end(Some(&held()), TERMS, op(2)));
+        assert_eq!(queue(Some(&ended_by_others), TERMS, true, op(3)), Err(Protocol::Lease));
+        let deleted = written(delete(Some(&ended_by_others), op(3)));
+        assert_eq!(queue(Some(&deleted), TERMS, true, op(4)), Err(Protocol::Lease));
+        let free = Record { state: State::Free { clean: true }, ..held() };
+        let deleted = written(delete(Some(&free), op(3)));
+        let now = written(queue(Some(&deleted), TERMS, false, op(4)).expect("nobody holds it"));
+        assert_eq!((now.protocol, now.token), (Protocol::Queue, held().token));
+        let late = Record { delay: TERMS.ttl, ..deleted };
+        assert_eq!(queue(Some(&late), TERMS, false, op(4)), Err(Protocol::Lease));
+    }
+
+    #[test]
+    fn a_queues_lock_delay_is_only_ever_lengthened_and_only_between_generations() {
+        let terms = |seconds| Terms { delay: Some(Duration::from_secs(seconds)), ..TERMS };
+        let record = written(queue(None, terms(5), false, op(1)).expect("new"));
+        assert_eq!((record.protocol, record.delay), (Protocol::Queue, Duration::from_secs(5)));
+        assert_eq!(queue(Some(&record), terms(9), false, op(2)), Ok(Ruling::Stands));
+        assert_eq!(queue(Some(&record), terms(1), true, op(2)), Ok(Ruling::Stands));
+        let longer = written(queue(Some(&record), terms(9), true, op(2)).expect("a queue"));
+        assert_eq!(longer.delay, Duration::from_secs(9));
+        let deleted = written(delete_queue(Some(&longer), op(3)).expect("a queue"));
+        assert_eq!(delete_queue(Some(&deleted), op(4)), Ok(Ruling::Stands));
+        let again = written(queue(Some(&deleted), TERMS, false, op(4)).expect("a queue"));
+        assert_eq!((again.state, again.delay), (State::Free { clean: true }, Duration::ZERO));
     }
 
     #[test]

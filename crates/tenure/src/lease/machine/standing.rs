@@ -158,6 +158,7 @@ impl Machine {
     /// The first record of an election, held by us.
     pub(super) fn first_record(&mut self) -> Record {
         Record {
+            protocol: crate::Protocol::Lease,
             state: State::Held(self.me.clone()),
             expire: 0,
             token: 1,

@@ -1,0 +1,211 @@
+//! What a candidacy shows its handles, whatever protocol decides it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::watch;
+
+use super::SlotId;
+use crate::Error;
+use crate::clock::Clock;
+use crate::lease::machine::{Farewell, Lease, Loss, Outcome};
+use crate::lease::record::Holder;
+use crate::mandate::Tenure;
+use crate::status::{Leader, Role, Status};
+use crate::store::StoreError;
+
+/// What a candidate's handles say to its machine.
+#[derive(Clone, Debug)]
+pub(crate) enum Word {
+    /// The work of a lost tenure has ended: stand again.
+    WorkEnded,
+    /// Whatever work there was has ended: give everything up.
+    Release(Farewell),
+    /// Its work cannot be ended: leave, and let what is held run out by itself.
+    Abandon,
+    /// Publish another value.
+    Publish(Bytes),
+    /// Take the leadership away.
+    #[cfg(feature = "test-util")]
+    ForceLoss,
+}
+
+/// What the candidate's handles and the driver share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) status: watch::Sender<Status>,
+    state: Mutex<SharedState>,
+}
+
+#[derive(Debug, Default)]
+struct SharedState {
+    slot: Option<SlotId>,
+    tenure: Option<Arc<Tenure>>,
+    /// The handle has said goodbye: whatever is won from now on is nobody's.
+    left: bool,
+}
+
+impl Shared {
+    pub(crate) fn new(status: Status) -> Arc<Shared> {
+        Arc::new(Shared { status: watch::Sender::new(status), state: Mutex::default() })
+    }
+
+    /// The tenure that was won last.
+    pub(crate) fn tenure(&self) -> Option<Arc<Tenure>> {
+        self.lock().tenure.clone()
+    }
+
+    pub(super) fn slot(&self) -> Option<SlotId> {
+        self.lock().slot
+    }
+
+    /// Revokes every mandate at once, those yet to come included.
+    pub(crate) fn leave(&self) {
+        let tenure = {
+            let mut state = self.lock();
+            state.left = true;
+            state.tenure.clone()
+        };
+        if let Some(tenure) = tenure {
+            tenure.close(Loss::Resigned);
+        }
+    }
+
+    fn elect(&self, tenure: Arc<Tenure>) {
+        let mut state = self.lock();
+        if state.left {
+            tenure.close(Loss::Resigned);
+        }
+        state.tenure = Some(tenure);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, SharedState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The driver's side of [`Shared`]: every output of a machine that is meant for people ends here.
+pub(super) struct Bulletin {
+    shared: Arc<Shared>,
+    over: bool,
+}
+
+impl Bulletin {
+    pub(super) fn new(shared: Arc<Shared>, id: SlotId) -> Bulletin {
+        shared.lock().slot = Some(id);
+        Bulletin { shared, over: false }
+    }
+
+    /// Whether the handles were told how the candidacy ended.
+    pub(super) fn is_over(&self) -> bool {
+        self.over
+    }
+
+    /// The handles are gone, or the backend is closed: nothing is led any more.
+    pub(super) fn goodbye(&self) {
+        self.shared.leave();
+    }
+
+    pub(super) fn leaving(&self) {
+        if !self.over {
+            self.tell(|status| status.role = Role::Leaving);
+        }
+    }
+
+    pub(super) fn elect(&self, lease: Lease, clock: &Arc<dyn Clock>) {
+        self.shared.elect(Tenure::new(lease, clock.clone()));
+        self.tell(|status| {
+            status.role = Role::Leading { token: lease.token };
+            status.error = None;
+        });
+    }
+
+    pub(super) fn extend(&self, lease: Lease) {
+        self.with_tenure(|tenure| tenure.extend(lease));
+    }
+
+    pub(super) fn must_stop(&self) {
+        self.with_tenure(Tenure::stop);
+        self.tell(|status| {
+            if let Some(token) = status.role.token() {
+                status.role = Role::Stopping { token };
+            }
+        });
+    }
+
+    pub(super) fn lose(&self, token: u64, loss: &Loss) {
+        self.with_tenure(|tenure| tenure.close(loss.clone()));
+        self.tell(|status| status.role = Role::Lost { token, loss: loss.clone() });
+    }
+
+    pub(super) fn suspend(&self, remaining: Duration) {
+        self.tell(|status| {
+            if let Role::Leading { token } = status.role {
+                status.role = Role::Suspended { token, remaining };
+            }
+        });
+    }
+
+    pub(super) fn resume(&self) {
+        self.tell(|status| {
+            if let Role::Suspended { token, .. } = status.role {
+                status.role = Role::Leading { token };
+            }
+            status.error = None;
+        });
+    }
+
+    pub(super) fn follow(&self, holder: Option<&Holder>) {
+        let leader = holder.map(Leader::from);
+        self.tell(|status| {
+            let before = std::mem::replace(&mut status.follows, leader);
+            if before.is_some() {
+                status.followed = before;
+            }
+        });
+    }
+
+    pub(super) fn finish(&mut self, outcome: Outcome) {
+        self.over = true;
+        self.with_tenure(|tenure| tenure.close(Loss::Resigned));
+        self.tell(|status| status.role = Role::Over(outcome));
+    }
+
+    /// Shows what is wrong, until something goes well.
+    pub(super) fn warn(&self, error: Error) {
+        self.tell(|status| status.error = Some(error));
+    }
+
+    /// Keeps what last went wrong in the status, until something goes well.
+    pub(super) fn note(&self, error: Option<&StoreError>) {
+        let known = self.shared.status.borrow().error.is_some();
+        if error.is_some() || known {
+            self.tell(|status| status.error = error.cloned().map(Error::Store));
+        }
+    }
+
+    fn tell(&self, change: impl FnOnce(&mut Status)) {
+        self.shared.status.send_modify(change);
+    }
+
+    fn with_tenure(&self, change: impl FnOnce(&Tenure)) {
+        if let Some(tenure) = self.shared.tenure() {
+            change(&tenure);
+        }
+    }
+}
+
+impl Drop for Bulletin {
+    /// The driver may be dropped with its runtime: then nobody renews any more.
+    fn drop(&mut self) {
+        self.with_tenure(|tenure| tenure.close(Loss::Stopped));
+        self.shared.lock().slot = None;
+        if !self.over {
+            self.tell(|status| {
+                status.error = Some(Error::Stopped);
+                status.role = Role::Over(Outcome::AlreadyLost);
+            });
+        }
+    }
+}

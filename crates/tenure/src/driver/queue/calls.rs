@@ -1,0 +1,148 @@
+//! What a machine asks of its queue, as calls that always end.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use futures_util::future::{BoxFuture, FutureExt};
+
+use super::super::SlotId;
+use super::super::requests::{Done, LONGEST_CALL};
+use crate::Key;
+use crate::lease::machine::Ask;
+use crate::queue::machine::Input;
+use crate::queue::{Entry, Freshness, Joined, Left, Line, SessionQueue, Ticket};
+use crate::store::{Fault, StoreError};
+
+/// What a queue answered.
+pub(in crate::driver) enum Answer {
+    Joined(Ask, Result<Joined, StoreError>),
+    Line(Ask, Result<Line, StoreError>),
+    Begun(Ask, Result<(), StoreError>),
+    Left(Ask, Result<Left, StoreError>),
+    Ended(Ask, Result<(), StoreError>),
+    Published(Ask, Result<(), StoreError>),
+}
+
+impl Answer {
+    pub(super) fn error(&self) -> Option<&StoreError> {
+        match self {
+            Answer::Joined(_, answer) => answer.as_ref().err(),
+            Answer::Line(_, answer) => answer.as_ref().err(),
+            Answer::Left(_, answer) => answer.as_ref().err(),
+            Answer::Begun(_, answer) | Answer::Ended(_, answer) | Answer::Published(_, answer) => {
+                answer.as_ref().err()
+            }
+        }
+    }
+
+    /// Whether it shows the line.
+    pub(super) fn is_look(&self) -> bool {
+        match self {
+            Answer::Joined(..) | Answer::Line(..) => true,
+            Answer::Begun(..) | Answer::Left(..) | Answer::Ended(..) | Answer::Published(..) => {
+                false
+            }
+        }
+    }
+
+    pub(super) fn into_input(self) -> Input {
+        let fault = |error: StoreError| error.fault;
+        match self {
+            Answer::Joined(ask, answer) => Input::Joined(ask, answer.map_err(fault)),
+            Answer::Line(ask, answer) => Input::Line(ask, answer.map_err(fault)),
+            Answer::Begun(ask, answer) => Input::Begun(ask, answer.map_err(fault)),
+            Answer::Left(ask, answer) => Input::Left(ask, answer.map_err(fault)),
+            Answer::Ended(ask, answer) => Input::Ended(ask, answer.map_err(fault)),
+            Answer::Published(ask, answer) => Input::Published(ask, answer.map_err(fault)),
+        }
+    }
+}
+
+/// One candidacy's way to its queue.
+pub(super) struct Caller<'a> {
+    pub(super) id: SlotId,
+    pub(super) line: &'a Arc<dyn SessionQueue>,
+    pub(super) key: &'a Key,
+}
+
+impl Caller<'_> {
+    pub(super) fn join(
+        &self,
+        ask: Ask,
+        ticket: Ticket,
+        holder: Arc<crate::lease::record::Holder>,
+    ) -> BoxFuture<'static, Done> {
+        self.call("joining the line", move |line, key| async move {
+            Answer::Joined(ask, line.join(&key, &ticket, &holder).await)
+        }, move |error| Answer::Joined(ask, Err(error)))
+    }
+
+    pub(super) fn line(
+        &self,
+        ask: Ask,
+        ticket: Ticket,
+        freshness: Freshness,
+    ) -> BoxFuture<'static, Done> {
+        self.call("reading the line", move |line, key| async move {
+            Answer::Line(ask, line.line(&key, &ticket, freshness).await)
+        }, move |error| Answer::Line(ask, Err(error)))
+    }
+
+    pub(super) fn begin(&self, ask: Ask, entry: Entry) -> BoxFuture<'static, Done> {
+        self.call(
+            "beginning a tenure",
+            move |line, _| async move { Answer::Begun(ask, line.begin(&entry).await) },
+            move |error| Answer::Begun(ask, Err(error)),
+        )
+    }
+
+    pub(super) fn leave(&self, ask: Ask, entry: Entry, clean: bool) -> BoxFuture<'static, Done> {
+        self.call(
+            "leaving the line",
+            move |line, _| async move { Answer::Left(ask, line.leave(&entry, clean).await) },
+            move |error| Answer::Left(ask, Err(error)),
+        )
+    }
+
+    pub(super) fn end(&self, ask: Ask, generation: u64) -> BoxFuture<'static, Done> {
+        self.call(
+            "ending the election",
+            move |line, key| async move { Answer::Ended(ask, line.end(&key, generation).await) },
+            move |error| Answer::Ended(ask, Err(error)),
+        )
+    }
+
+    pub(super) fn publish(
+        &self,
+        ask: Ask,
+        entry: Entry,
+        value: bytes::Bytes,
+    ) -> BoxFuture<'static, Done> {
+        self.call("publishing a value", move |line, _| async move {
+            Answer::Published(ask, line.publish(&entry, &value).await)
+        }, move |error| Answer::Published(ask, Err(error)))
+    }
+
+    /// A call with an end: dropping one that has none leaves its outcome unknown, and that is what is reported.
+    fn call<F>(
+        &self,
+        doing: &'static str,
+        begin: impl FnOnce(Arc<dyn SessionQueue>, Key) -> F + Send + 'static,
+        overdue: impl FnOnce(StoreError) -> Answer + Send + 'static,
+    ) -> BoxFuture<'static, Done>
+    where
+        F: Future<Output = Answer> + Send + 'static,
+    {
+        let (id, line, key) = (self.id, self.line.clone(), self.key.clone());
+        async move {
+            let doing = format!("{doing} of {key}");
+            let answer = tokio::time::timeout(LONGEST_CALL, begin(line, key)).await;
+            let answer = answer.unwrap_or_else(|_| {
+                let says = "the backend did not end its call";
+                overdue(StoreError::new(Fault::Indeterminate, "queue", doing, says))
+            });
+            Done::Line(id, answer)
+        }
+        .boxed()
+    }
+}

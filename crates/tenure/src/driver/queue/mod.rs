@@ -1,0 +1,37 @@
+//! Candidacies that the queue protocol decides, and those who watch its lines.
+
+mod calls;
+mod candidate;
+mod observation;
+mod session;
+mod waits;
+
+use std::sync::Arc;
+
+use futures_util::future::{Abortable, BoxFuture};
+use futures_util::stream::FuturesUnordered;
+
+use super::Hint;
+use super::requests::{self, Done};
+use crate::backend::Parts;
+use crate::queue::{Session, SessionQueue};
+
+pub(super) use calls::Answer;
+pub(crate) use candidate::Entrant;
+pub(super) use candidate::{LineSlot, LineWants};
+pub(crate) use observation::LineObservation;
+pub(super) use observation::Looked;
+pub(super) use session::{Concerns, Sessions};
+pub(super) use waits::Whose;
+
+/// What a slot of a queue works with.
+pub(super) struct Io<'a> {
+    pub(super) parts: &'a Parts,
+    pub(super) line: &'a Arc<dyn SessionQueue>,
+    pub(super) session: Session,
+    /// Counts what was heard of the session: a slot that is behind is told before anything else.
+    pub(super) version: u64,
+    pub(super) batch: &'a mut requests::Queue,
+    pub(super) requests: &'a FuturesUnordered<BoxFuture<'static, Done>>,
+    pub(super) hints: &'a FuturesUnordered<Abortable<BoxFuture<'static, Hint>>>,
+}

@@ -1,0 +1,130 @@
+//! One observer of a line: it looks when the line may have moved, and tells what it saw.
+
+use std::time::Duration;
+
+use futures_util::future::FutureExt;
+use tokio::sync::watch;
+
+use super::super::requests::{Done, LONGEST_CALL};
+use super::super::{Armed, Hint, SlotId, arm};
+use super::Io;
+use crate::clock::Moment;
+use crate::election::line::{self, View};
+use crate::observer::Seen;
+use crate::queue::Entry;
+use crate::store::{Fault, StoreError};
+use crate::{Error, Key, Name};
+
+/// How often a line is looked at although nothing was heard, at most.
+const LONGEST_POLL: Duration = Duration::from_secs(30);
+/// After a failure nothing is being watched: look again soon.
+const AFTER_FAILURE: Duration = Duration::from_secs(1);
+
+/// What a look at a line came to.
+pub(in crate::driver) type Looked = Result<View, Error>;
+
+/// Somebody who watches a line without standing in it.
+pub(crate) struct LineObservation {
+    pub(crate) name: Name,
+    pub(crate) key: Key,
+    pub(crate) seen: watch::Sender<Option<Seen>>,
+    state: State,
+}
+
+#[derive(Default)]
+struct State {
+    looking: bool,
+    stale: bool,
+    failed: bool,
+    last: Option<Moment>,
+    /// The first in line, once that was seen.
+    first: Option<Option<Entry>>,
+    moved: Option<Armed<Option<Entry>>>,
+    /// Something may have moved between the last look and the wait that began after it: look once more.
+    confirm: bool,
+}
+
+impl LineObservation {
+    pub(crate) fn new(name: Name, key: Key, seen: watch::Sender<Option<Seen>>) -> LineObservation {
+        LineObservation { name, key, seen, state: State::default() }
+    }
+
+    /// The line may have moved.
+    pub(in crate::driver) fn moved(&mut self) {
+        self.state.moved = None;
+        self.state.stale = true;
+    }
+
+    pub(in crate::driver) fn looked(&mut self, looked: Looked, io: &Io<'_>) {
+        self.state.looking = false;
+        self.state.last = Some(io.parts.clock.now());
+        self.state.failed = looked.is_err();
+        let told = match looked {
+            Ok(View { standing, first }) => {
+                self.state.first = Some(first);
+                Ok(standing)
+            }
+            Err(error) => Err(error),
+        };
+        self.seen.send_if_modified(|seen| {
+            let same = matches!((&*seen, &told), (Some(Ok(before)), Ok(now)) if before == now);
+            *seen = Some(told);
+            !same
+        });
+    }
+
+    /// Whether anybody still listens, and after how long it wants to be woken.
+    pub(in crate::driver) fn step(&mut self, id: SlotId, io: &Io<'_>) -> Option<Option<Duration>> {
+        if self.seen.is_closed() {
+            return None;
+        }
+        let left = self.until_poll(io);
+        let state = &mut self.state;
+        if !state.looking && (state.stale || state.confirm || left.is_zero()) {
+            state.looking = true;
+            state.stale = false;
+            state.confirm = false;
+            let (parts, name, key) = (io.parts.clone(), self.name.clone(), self.key.clone());
+            let line = io.line.clone();
+            let look = async move {
+                let looking = line::look(&parts.store, &line, &name, &key);
+                let looked = tokio::time::timeout(LONGEST_CALL, looking).await;
+                Done::Looked(id, looked.unwrap_or_else(|_| Err(overdue(&name))))
+            };
+            io.requests.push(look.boxed());
+        }
+        if state.looking {
+            return Some(None);
+        }
+        // After a failure a backend that cannot tell would wake at once, again and again.
+        let first = state.first.clone().filter(|_| !state.failed);
+        if state.moved.as_ref().map(|armed| &armed.on) != first.as_ref() {
+            state.confirm = first.is_some();
+            state.moved = first.map(|first| {
+                let (line, key, on) = (io.line.clone(), self.key.clone(), first.clone());
+                let wait = async move {
+                    line.moved(&key, first.as_ref()).await;
+                    Hint::Moved(id)
+                };
+                arm(io.hints, on, wait.boxed())
+            });
+        }
+        let wake = if state.confirm { Duration::ZERO } else { self.until_poll(io) };
+        Some(Some(wake))
+    }
+
+    fn until_poll(&self, io: &Io<'_>) -> Duration {
+        let Some(last) = self.state.last else { return Duration::ZERO };
+        let poll = match self.state.failed {
+            true => AFTER_FAILURE,
+            false => (io.session.ttl * 2).min(LONGEST_POLL),
+        };
+        poll.saturating_sub(io.parts.clock.now().at_least_since(last))
+    }
+}
+
+fn overdue(name: &Name) -> Error {
+    let says = "the backend did not end its call";
+    let doing = format!("looking at the line of {name}");
+    Error::Store(StoreError::new(Fault::Indeterminate, "queue", doing, says))
+}

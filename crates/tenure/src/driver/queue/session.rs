@@ -1,0 +1,87 @@
+//! The session that all machines of a backend share.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use super::super::SlotId;
+use crate::queue::{Life, Pace, Session, SessionQueue};
+
+/// What is known of the session, and how eagerly it must prove its life.
+pub(in crate::driver) struct Sessions {
+    pub(in crate::driver) line: Arc<dyn SessionQueue>,
+    pub(in crate::driver) now: Session,
+    /// Counts the changes of `now`.
+    pub(in crate::driver) version: u64,
+    changes: watch::Receiver<Session>,
+    /// The backend is gone: nothing more will be heard.
+    closed: bool,
+    /// Whoever leads, or is next: they alone need to hear of a mere proof of life.
+    near: BTreeSet<SlotId>,
+    pace: Pace,
+}
+
+/// Whom a change of the session concerns.
+pub(in crate::driver) enum Concerns {
+    Everybody,
+    These(Vec<SlotId>),
+}
+
+impl Sessions {
+    pub(in crate::driver) fn new(line: Arc<dyn SessionQueue>) -> Sessions {
+        let mut changes = line.session();
+        let now = *changes.borrow_and_update();
+        Sessions {
+            line,
+            now,
+            version: 1,
+            changes,
+            closed: false,
+            near: BTreeSet::new(),
+            pace: Pace::default(),
+        }
+    }
+
+    /// Resolves when there is something new to [`Sessions::take`]. Cancel safe.
+    pub(in crate::driver) async fn changed(&mut self) {
+        if self.closed {
+            std::future::pending::<()>().await;
+        }
+        self.closed = self.changes.changed().await.is_err();
+    }
+
+    /// Takes what is newest, and says whom it concerns, if it is news at all.
+    pub(in crate::driver) fn take(&mut self) -> Option<Concerns> {
+        let before = self.now;
+        self.now = *self.changes.borrow_and_update();
+        if self.closed {
+            self.now.life = Life::Closed;
+        }
+        if self.now == before {
+            return None;
+        }
+        self.version += 1;
+        let mere_proof = self.now.is_live()
+            && Session { life: before.life, ..self.now } == before
+            && before.is_live();
+        Some(if mere_proof {
+            Concerns::These(self.near.iter().copied().collect())
+        } else {
+            Concerns::Everybody
+        })
+    }
+
+    /// Notes how much this slot needs, and tells the backend when the most that any needs is another.
+    pub(in crate::driver) fn note(&mut self, id: SlotId, pace: Pace) {
+        match pace {
+            Pace::Leading => self.near.insert(id),
+            Pace::Waiting => self.near.remove(&id),
+        };
+        let most = if self.near.is_empty() { Pace::Waiting } else { Pace::Leading };
+        if most != self.pace {
+            self.pace = most;
+            self.line.pace(most);
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! What a candidate in line waits to hear of: its own entry, the one before it, and the election's end.
+
+use std::sync::Arc;
+
+use futures_util::future::FutureExt;
+
+use super::super::{Armed, Hint, SlotId, arm};
+use super::Io;
+use crate::Key;
+use crate::queue::{Entry, SessionQueue};
+
+/// The waits of one candidacy.
+///
+/// One that has fired is not begun again before the line was read: a backend that cannot tell without a look
+/// would answer at once, again and again.
+#[derive(Default)]
+pub(super) struct Waits {
+    entries: [Option<Wait<Entry>>; 2],
+    end: Option<Wait<u64>>,
+}
+
+/// Which of its two entries a candidate hears of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::driver) enum Whose {
+    /// Its own.
+    Own,
+    /// The one before it.
+    Before,
+}
+
+enum Wait<T> {
+    On(Armed<T>),
+    Fired(T),
+}
+
+impl<T> Wait<T> {
+    fn on(&self) -> &T {
+        match self {
+            Wait::On(armed) => &armed.on,
+            Wait::Fired(on) => on,
+        }
+    }
+}
+
+impl Waits {
+    /// Waits for just this from now on.
+    pub(super) fn set(
+        &mut self,
+        id: SlotId,
+        key: &Key,
+        entries: [Option<&Entry>; 2],
+        end: Option<u64>,
+        io: &Io<'_>,
+    ) {
+        // The end is listened for before the predecessor's: whoever hears of that may lead at once.
+        if self.end.as_ref().map(Wait::on) != end.as_ref() {
+            self.end = end.map(|generation| {
+                let (line, key) = (io.line.clone(), key.clone());
+                let wait = async move {
+                    line.ended(&key, generation).await;
+                    Hint::Ended(id, generation)
+                };
+                Wait::On(arm(io.hints, generation, wait.boxed()))
+            });
+        }
+        for (wait, (whose, entry)) in
+            self.entries.iter_mut().zip([Whose::Own, Whose::Before].into_iter().zip(entries))
+        {
+            if wait.as_ref().map(Wait::on) != entry {
+                *wait = entry.map(|entry| {
+                    let wait = gone(io.line.clone(), id, whose, entry.clone());
+                    Wait::On(arm(io.hints, entry.clone(), wait.boxed()))
+                });
+            }
+        }
+    }
+
+    /// An entry was heard of.
+    pub(super) fn fired(&mut self, whose: Whose, entry: &Entry) {
+        let [own, before] = &mut self.entries;
+        let wait = match whose {
+            Whose::Own => own,
+            Whose::Before => before,
+        };
+        // A wait for an earlier entry may fire while it is being given up.
+        if wait.as_ref().is_some_and(|wait| wait.on() == entry) {
+            *wait = Some(Wait::Fired(entry.clone()));
+        }
+    }
+
+    /// The election's end was heard of.
+    pub(super) fn end_fired(&mut self, generation: u64) {
+        if self.end.as_ref().is_some_and(|wait| *wait.on() == generation) {
+            self.end = Some(Wait::Fired(generation));
+        }
+    }
+
+    /// The line was read: whatever has fired may be waited for again.
+    pub(super) fn renew(&mut self) {
+        for wait in &mut self.entries {
+            wait.take_if(|wait| matches!(wait, Wait::Fired(_)));
+        }
+        self.end.take_if(|wait| matches!(wait, Wait::Fired(_)));
+    }
+}
+
+async fn gone(line: Arc<dyn SessionQueue>, id: SlotId, whose: Whose, entry: Entry) -> Hint {
+    let gone = line.gone(&entry).await;
+    Hint::Left(id, whose, entry, gone)
+}

@@ -1,0 +1,145 @@
+//! What a line shows those who only look.
+
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+
+use crate::lease::record::Record;
+use crate::observer::{ElectionState, Standing};
+use crate::queue::{Entry, Line, Place, SessionQueue};
+use crate::registry::Registered;
+use crate::status::Leader;
+use crate::store::{Store, StoreExt};
+use crate::{Error, Key, Name, Protocol};
+
+use super::administration::is_deleted;
+
+/// An election as its line shows it.
+#[derive(Clone, Debug)]
+pub(crate) struct View {
+    pub(crate) standing: Standing,
+    /// The first in line.
+    pub(crate) first: Option<Entry>,
+}
+
+/// Looks at an election that is a queue.
+///
+/// # Errors
+/// [`Error::Store`], and [`Error::Protocol`] when there is no queue but a lease of this name.
+pub(crate) async fn look(
+    store: &Arc<dyn Store>,
+    line: &Arc<dyn SessionQueue>,
+    name: &Name,
+    key: &Key,
+) -> Result<View, Error> {
+    let seen = line.look(key).await?;
+    if seen == Line::Missing {
+        refuse_a_lease(store, name, key).await?;
+    }
+    Ok(view(name, &seen))
+}
+
+/// A queue that is not there may be a lease.
+async fn refuse_a_lease(store: &Arc<dyn Store>, name: &Name, key: &Key) -> Result<(), Error> {
+    let Some(document) = store.get(key).await? else { return Ok(()) };
+    let record = Record::decode(&document.body)
+        .map_err(|source| Error::Record { name: name.clone(), source })?;
+    if record.protocol == Protocol::Lease && !is_deleted(&record) {
+        let (recorded, wanted) = (Protocol::Lease, Protocol::Queue);
+        return Err(Error::Protocol { name: name.clone(), recorded, wanted });
+    }
+    Ok(())
+}
+
+fn view(name: &Name, line: &Line) -> View {
+    let standing = |state, leader: Option<&Place>, token| Standing {
+        election: name.clone(),
+        state,
+        leader: leader.and_then(|place| place.holder.as_deref()).map(Leader::from),
+        token,
+        expire: 0,
+    };
+    match line {
+        Line::Missing => View { standing: standing(ElectionState::Missing, None, 0), first: None },
+        Line::Ended { places, .. } => {
+            let first = places.first();
+            let token = first.map_or(0, |place| place.entry.token);
+            View {
+                standing: standing(ElectionState::Ended, None, token),
+                first: first.map(|place| place.entry.clone()),
+            }
+        }
+        Line::Open { places, unclean, .. } => {
+            let first = places.first();
+            let token = first.map_or(0, |place| place.entry.token);
+            let standing = match (first, *unclean) {
+                // Somebody led and did not leave cleanly: whoever is first waits out the lock delay.
+                (_, Some(unclean)) if unclean != token => {
+                    standing(ElectionState::Lapsed, None, unclean)
+                }
+                (Some(_), _) => standing(ElectionState::Led, first, token),
+                (None, _) => standing(ElectionState::Free, None, 0),
+            };
+            View { standing, first: first.map(|place| place.entry.clone()) }
+        }
+    }
+}
+
+/// Those in line, in their order.
+pub(crate) fn candidates(line: &Line) -> Vec<Registered> {
+    let places: &[Place] = match line {
+        Line::Missing => &[],
+        Line::Open { places, .. } | Line::Ended { places, .. } => places,
+    };
+    let mut found = Vec::with_capacity(places.len());
+    for (at, place) in places.iter().enumerate() {
+        let Some(holder) = &place.holder else {
+            tracing::warn!(entry = %place.entry.name, "skipping an entry that makes no sense");
+            continue;
+        };
+        found.push(Registered {
+            id: holder.id.clone(),
+            name: holder.name.clone(),
+            value: holder.value.clone(),
+            since: None,
+            position: Some(at + 1),
+            stale: false,
+        });
+    }
+    found
+}
+
+/// The names of those in line, for people.
+pub(crate) fn names(line: &Line) -> String {
+    const MOST: usize = 5;
+    let all = candidates(line);
+    let mut names: Vec<&str> = all.iter().take(MOST).map(|candidate| &*candidate.name).collect();
+    if all.len() > MOST {
+        names.push("others");
+    }
+    if names.is_empty() { "somebody".into() } else { names.join(", ") }
+}
+
+/// How many lines are looked at together.
+const TOGETHER: usize = 16;
+
+/// Fills in what the documents of queues do not say.
+pub(crate) async fn look_at_all(
+    store: &Arc<dyn Store>,
+    line: &Arc<dyn SessionQueue>,
+    found: &mut [Standing],
+) -> Result<(), Error> {
+    let queues: Vec<&mut Standing> =
+        found.iter_mut().filter(|standing| standing.state == ElectionState::Unseen).collect();
+    let mut looks = futures_util::stream::iter(queues)
+        .map(|standing| async move {
+            let (name, key) = (standing.election.clone(), Key::election(&standing.election));
+            *standing = look(store, line, &name, &key).await?.standing;
+            Ok::<(), Error>(())
+        })
+        .buffer_unordered(TOGETHER);
+    while let Some(looked) = looks.next().await {
+        looked?;
+    }
+    Ok(())
+}

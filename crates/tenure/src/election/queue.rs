@@ -1,0 +1,200 @@
+//! Elections that are lines: opened, entered, ended and deleted.
+//!
+//! The document of such an election says that it is a queue, so that nobody holds it by a lease; everything
+//! else is the queue's own. It is written before anybody joins, and never says more than the queue does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+
+use super::{Election, line};
+use crate::Error;
+use crate::candidate::Candidate;
+use crate::driver::{Command, Entrant, Shared};
+use crate::leadership::Candidacy;
+use crate::lease::record::Holder;
+use crate::lease::ruling;
+use crate::queue::{Line, SessionQueue};
+use crate::status::Status;
+use crate::store::{Fault, StoreError};
+use crate::timing::check_session_grace;
+
+/// Whoever has not left by then, beside what its session may take to end, does not leave.
+const LONGEST_WIND_DOWN: Duration = Duration::from_secs(10);
+/// A notification that was lost is made good after so long.
+const SECOND_LOOK: Duration = Duration::from_secs(1);
+/// How often a call whose outcome is unknown is made again: all of these may be.
+const MOST_ATTEMPTS: u32 = 5;
+
+impl Election {
+    /// Sees to it that the line exists, that the record says so, and that it has not ended.
+    pub(super) async fn ensure_line(
+        &self,
+        queue: &Arc<dyn SessionQueue>,
+        create: bool,
+    ) -> Result<(), Error> {
+        self.check_grace(queue)?;
+        match queue.look(&self.key).await? {
+            Line::Open { .. } => self.record_line(false).await,
+            Line::Ended { .. } => {
+                self.record_line(false).await?;
+                Err(Error::Ended { name: self.name.clone() })
+            }
+            Line::Missing if create => {
+                self.record_line(false).await?;
+                self.make_line(queue).await.map(|_| ())
+            }
+            Line::Missing => {
+                // A lease of this name is another matter than none at all.
+                line::look(self.backend.store(), queue, &self.name, &self.key).await?;
+                Err(Error::Missing { name: self.name.clone() })
+            }
+        }
+    }
+
+    /// Makes the line, or the next generation of one that has ended.
+    pub(super) async fn create_line(&self, queue: &Arc<dyn SessionQueue>) -> Result<(), Error> {
+        self.check_grace(queue)?;
+        let ended = matches!(queue.look(&self.key).await?, Line::Ended { .. } | Line::Missing);
+        self.record_line(ended).await?;
+        self.make_line(queue).await.map(|_| ())
+    }
+
+    /// Ends the line; one that does not exist is made for that, so that its end lasts.
+    pub(super) async fn end_line(&self, queue: &Arc<dyn SessionQueue>) -> Result<(), Error> {
+        let generation = match queue.look(&self.key).await? {
+            Line::Ended { .. } => return self.record_line(false).await,
+            Line::Open { generation, .. } => {
+                self.record_line(false).await?;
+                generation
+            }
+            Line::Missing => {
+                self.record_line(false).await?;
+                self.make_line(queue).await?
+            }
+        };
+        self.write_end(queue, generation).await
+    }
+
+    /// Ends the line, hides it, and removes it when everybody has left.
+    pub(super) async fn delete_line(&self, queue: &Arc<dyn SessionQueue>) -> Result<(), Error> {
+        let generation = match queue.look(&self.key).await? {
+            Line::Missing => return self.hide_line().await,
+            Line::Ended { generation, .. } => generation,
+            Line::Open { generation, .. } => {
+                // Refused here when a lease is recorded, before anything is ended.
+                self.record_line(false).await?;
+                self.write_end(queue, generation).await?;
+                generation
+            }
+        };
+        // Before it is removed: whoever creates it meanwhile makes the next generation, and records that.
+        self.hide_line().await?;
+        self.remove_line(queue, generation).await
+    }
+
+    /// Stands in line.
+    pub(super) fn stand_in_line(&self, candidate: Candidate) -> Result<Candidacy, Error> {
+        let parts = self.backend.parts();
+        let id = parts.fresh_id();
+        let (name, value) = candidate.into_parts();
+        let shared = Shared::new(Status::waiting(id.clone()));
+        let entrant = Entrant {
+            name: self.name.clone(),
+            key: self.key.clone(),
+            candidate: Holder { id, name, value, presence: None },
+            grace: self.timing.chosen_grace(),
+            shared: shared.clone(),
+        };
+        let driver = self.backend.driver()?;
+        if !driver.send(Command::StandInLine(Box::new(entrant))) {
+            return Err(Error::Stopped);
+        }
+        Ok(Candidacy::new(self.clone(), shared, driver))
+    }
+
+    fn check_grace(&self, queue: &Arc<dyn SessionQueue>) -> Result<(), Error> {
+        let session = *queue.session().borrow();
+        match self.timing.chosen_grace() {
+            // Before the first session its ttl is not known.
+            Some(grace) if session.number > 0 => Ok(check_session_grace(grace, session.ttl)?),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// `again`: its last generation has ended, so that its settings may change.
+    async fn record_line(&self, again: bool) -> Result<(), Error> {
+        let decide = |record: Option<&_>, op| {
+            ruling::queue(record, self.terms(), again, op)
+                .map_err(|recorded| self.other_protocol(recorded))
+        };
+        self.rule(decide).await
+    }
+
+    async fn hide_line(&self) -> Result<(), Error> {
+        let decide = |record: Option<&_>, op| {
+            ruling::delete_queue(record, op).map_err(|recorded| self.other_protocol(recorded))
+        };
+        self.rule(decide).await
+    }
+
+    async fn make_line(&self, queue: &Arc<dyn SessionQueue>) -> Result<u64, Error> {
+        insistently(|| queue.create(&self.key)).await
+    }
+
+    async fn write_end(&self, queue: &Arc<dyn SessionQueue>, generation: u64) -> Result<(), Error> {
+        insistently(|| queue.end(&self.key, generation)).await
+    }
+
+    async fn remove_line(
+        &self,
+        queue: &Arc<dyn SessionQueue>,
+        generation: u64,
+    ) -> Result<(), Error> {
+        let clock = self.backend.clock();
+        let limit = queue.session().borrow().ttl * 2 + LONGEST_WIND_DOWN;
+        let began = clock.now();
+        let mut timer = clock.timer();
+        loop {
+            if insistently(|| queue.remove(&self.key)).await? {
+                return Ok(());
+            }
+            let seen = queue.look(&self.key).await?;
+            let first = match &seen {
+                Line::Missing => return Ok(()),
+                // Somebody has created it again: this generation is gone.
+                Line::Open { .. } => return Ok(()),
+                Line::Ended { generation: found, .. } if *found != generation => return Ok(()),
+                Line::Ended { places, .. } => places.first().map(|place| place.entry.clone()),
+            };
+            if clock.now().at_least_since(began) >= limit {
+                let (name, who) = (self.name.clone(), line::names(&seen));
+                return Err(Error::Occupied { name, who });
+            }
+            tokio::select! {
+                biased;
+                () = queue.moved(&self.key, first.as_ref()) => {
+                    // A hint that keeps coming must not keep us asking.
+                    timer.until(clock.now() + SECOND_LOOK / 20).await;
+                }
+                () = timer.until(clock.now() + SECOND_LOOK) => {}
+            }
+        }
+    }
+}
+
+/// Makes a call that changes nothing when it is made twice until its outcome is known.
+async fn insistently<'a, T>(
+    mut call: impl FnMut() -> BoxFuture<'a, Result<T, StoreError>> + Send,
+) -> Result<T, Error> {
+    let mut attempts = 0;
+    loop {
+        attempts += 1;
+        match call().await {
+            Ok(done) => return Ok(done),
+            Err(error) if error.fault == Fault::Indeterminate && attempts < MOST_ATTEMPTS => {}
+            Err(error) => return Err(Error::Store(error)),
+        }
+    }
+}

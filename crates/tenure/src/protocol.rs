@@ -1,0 +1,33 @@
+//! The two ways to elect.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// How an election is decided. Both on one election would be two leaders, so the first opener's choice is
+/// recorded with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Protocol {
+    /// By compare-and-set on one document ([`crate::lease`]); every store offers it.
+    #[default]
+    Lease,
+    /// By a line of entries that vanish with their owners' sessions ([`crate::queue`]).
+    Queue,
+}
+
+impl Protocol {
+    pub(crate) fn is_lease(&self) -> bool {
+        *self == Protocol::Lease
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Protocol::Lease => "lease",
+            Protocol::Queue => "queue",
+        })
+    }
+}
