@@ -26,7 +26,24 @@ const ETCD: Dialect =
 /// The same, when TLS goes without saying.
 const ETCD_HTTPS: Dialect = Dialect { tls: true, ..ETCD };
 /// What the URLs of ZooKeeper may have.
-const ZOOKEEPER: Dialect = Dialect { port: 2181, tls: false, settings: &["password-file"] };
+const ZOOKEEPER: Dialect = Dialect {
+    port: 2181,
+    tls: false,
+    settings: &[
+        "ca",
+        "cert",
+        "key",
+        "password-file",
+        "protocol",
+        "ttl",
+        "recipe",
+        "node-prefix",
+        "acl",
+        "reconnect",
+    ],
+};
+/// The same, when TLS goes without saying.
+const ZOOKEEPER_TLS: Dialect = Dialect { tls: true, ..ZOOKEEPER };
 
 /// Where a store is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -147,6 +164,12 @@ pub enum UrlError {
     /// A certificate without its key, or the other way round.
     #[error("a client's certificate needs both `cert` and `key`")]
     HalfACertificate,
+    /// A setting whose value makes no sense.
+    #[error("its setting `{key}` has a value that it cannot have")]
+    BadValue {
+        /// The key.
+        key: String,
+    },
     /// A setting that is neither true nor false.
     #[error("its setting `{key}` is neither `true` nor `false`")]
     NotBoolean {
@@ -177,6 +200,7 @@ pub fn parse(url: &str) -> Result<Location, UrlError> {
         "etcd" => Location::Etcd(Servers::parse(rest, &ETCD)?),
         "etcd+https" => Location::Etcd(Servers::parse(rest, &ETCD_HTTPS)?),
         "zookeeper" => Location::Zookeeper(Servers::parse(rest, &ZOOKEEPER)?),
+        "zookeeper+tls" => Location::Zookeeper(Servers::parse(rest, &ZOOKEEPER_TLS)?),
         _ => match LATER.iter().find(|later| **later == scheme) {
             Some(scheme) => Location::Later { scheme },
             None => return Err(UrlError::UnknownScheme { scheme }),
@@ -286,7 +310,9 @@ impl fmt::Display for Location {
             Location::Etcd(servers) => {
                 servers.show(f, if servers.tls.is_some() { "etcd+https" } else { "etcd" })
             }
-            Location::Zookeeper(servers) => servers.show(f, "zookeeper"),
+            Location::Zookeeper(servers) => {
+                servers.show(f, if servers.tls.is_some() { "zookeeper+tls" } else { "zookeeper" })
+            }
             Location::Later { scheme } => write!(f, "{scheme}:"),
             Location::File { directory, force } => {
                 write!(f, "file://{}", encode(directory.to_string_lossy().as_bytes()))?;
@@ -348,6 +374,8 @@ mod tests {
             "etcd+https://h:2379/a?ca=/a%25",
             "etcd+https://h:1,[::1]:2?ca=/b",
             "zookeeper://h:2181//x",
+            "zookeeper+tls://h:2181/x?ca=/a&ttl=4000ms&node-prefix=latch-&acl=open",
+            "zookeeper://h:2181/x?protocol=lease&reconnect=never",
         ] {
             assert_eq!(parse(url).expect("a URL").to_string(), url);
         }

@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Write as _};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::location::{UrlError, decode, encode};
 
@@ -24,6 +25,49 @@ pub struct Servers {
     pub password_file: Option<PathBuf>,
     /// Whether to speak TLS, and with which keys.
     pub tls: Option<Tls>,
+    /// What else the URL sets.
+    pub settings: Settings,
+}
+
+/// What else a URL may set; which of it, depends on the store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Settings {
+    /// Whether elections are leases, although the store has queues: `protocol=lease`.
+    pub lease: bool,
+    /// How long a server is asked to keep a session that it does not hear of: `ttl=15s`.
+    pub ttl: Option<Duration>,
+    /// What stands before the number of a queue's node: `node-prefix`, or that of a `recipe`.
+    pub node_prefix: Option<String>,
+    /// Who may use what we create: `acl`.
+    pub access: Option<Access>,
+    /// What is done when a connection is lost: `reconnect`.
+    pub reconnect: Option<Reconnect>,
+}
+
+/// Who may use what we create.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Access {
+    /// Only we: `acl=creator`.
+    Creator,
+    /// Only we, but everyone may read: `acl=creator-and-readers`.
+    CreatorAndReaders,
+    /// Everyone: `acl=open`.
+    Open,
+}
+
+/// What is done when a connection is lost, or none can be had.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reconnect {
+    /// Try for ever.
+    #[default]
+    Forever,
+    /// Try for so long; then the session is given up for good.
+    For(Duration),
+    /// Give the session up with its connection.
+    Never,
 }
 
 /// How TLS is spoken.
@@ -88,6 +132,7 @@ impl Servers {
             password: None,
             password_file: None,
             tls: dialect.tls.then(Tls::default),
+            settings: Settings::default(),
         };
         if let Some(login) = login {
             let (user, password) =
@@ -122,17 +167,25 @@ impl Servers {
             if value.is_empty() {
                 return Err(UrlError::NoValue { key: key.into() });
             }
-            let place = match key {
-                "password-file" => &mut self.password_file,
-                "ca" => &mut self.tls.get_or_insert_default().ca,
-                "cert" => &mut self.tls.get_or_insert_default().cert,
-                _ => &mut self.tls.get_or_insert_default().key,
+            let again = match key {
+                "password-file" => self.password_file.replace(value.into()).is_some(),
+                "ca" => self.tls().ca.replace(value.into()).is_some(),
+                "cert" => self.tls().cert.replace(value.into()).is_some(),
+                "key" => self.tls().key.replace(value.into()).is_some(),
+                _ => self
+                    .settings
+                    .set(key, &value)
+                    .ok_or_else(|| UrlError::BadValue { key: key.into() })?,
             };
-            if place.replace(value.into()).is_some() {
+            if again {
                 return Err(UrlError::Twice { key: key.into() });
             }
         }
         Ok(())
+    }
+
+    fn tls(&mut self) -> &mut Tls {
+        self.tls.get_or_insert_default()
     }
 
     /// The URL again, without who we are.
@@ -143,17 +196,91 @@ impl Servers {
         }
         let tls = self.tls.clone().unwrap_or_default();
         let files = [("ca", &tls.ca), ("cert", &tls.cert), ("key", &tls.key)];
+        let files = files
+            .into_iter()
+            .filter_map(|(key, file)| Some((key, file.as_ref()?.to_string_lossy().into_owned())));
         let mut between = '?';
-        for (key, file) in files {
-            if let Some(file) = file {
-                f.write_char(between)?;
-                let file = encode(file.to_string_lossy().as_bytes()).replace('&', "%26");
-                write!(f, "{key}={file}")?;
-                between = '&';
-            }
+        for (key, value) in files.chain(self.settings.shown()) {
+            f.write_char(between)?;
+            write!(f, "{key}={}", encode(value.as_bytes()).replace('&', "%26"))?;
+            between = '&';
         }
         Ok(())
     }
+}
+
+impl Settings {
+    /// Takes one setting; whether it was there already, or nothing if its value makes no sense.
+    fn set(&mut self, key: &str, value: &str) -> Option<bool> {
+        Some(match (key, value) {
+            ("protocol", "lease") => std::mem::replace(&mut self.lease, true),
+            ("ttl", span) => self.ttl.replace(duration(span)?).is_some(),
+            ("recipe", "curator-latch") => self.set_prefix("latch-"),
+            ("recipe", "kazoo") => self.set_prefix("__lock__"),
+            ("node-prefix", prefix) if is_prefix(prefix) => self.set_prefix(prefix),
+            ("acl", "creator") => self.access.replace(Access::Creator).is_some(),
+            ("acl", "creator-and-readers") => {
+                self.access.replace(Access::CreatorAndReaders).is_some()
+            }
+            ("acl", "open") => self.access.replace(Access::Open).is_some(),
+            ("reconnect", "forever") => self.reconnect.replace(Reconnect::Forever).is_some(),
+            ("reconnect", "never") => self.reconnect.replace(Reconnect::Never).is_some(),
+            ("reconnect", span) => {
+                self.reconnect.replace(Reconnect::For(duration(span)?)).is_some()
+            }
+            (_, _) => return None,
+        })
+    }
+
+    fn set_prefix(&mut self, prefix: &str) -> bool {
+        self.node_prefix.replace(prefix.to_owned()).is_some()
+    }
+
+    fn shown(&self) -> impl Iterator<Item = (&'static str, String)> {
+        let access = self.access.map(|access| match access {
+            Access::Creator => "creator",
+            Access::CreatorAndReaders => "creator-and-readers",
+            Access::Open => "open",
+        });
+        let reconnect = self.reconnect.map(|reconnect| match reconnect {
+            Reconnect::Forever => "forever".to_owned(),
+            Reconnect::For(span) => milliseconds(span),
+            Reconnect::Never => "never".to_owned(),
+        });
+        let shown = [
+            ("protocol", self.lease.then(|| "lease".to_owned())),
+            ("ttl", self.ttl.map(milliseconds)),
+            ("node-prefix", self.node_prefix.clone()),
+            ("acl", access.map(str::to_owned)),
+            ("reconnect", reconnect),
+        ];
+        shown.into_iter().filter_map(|(key, value)| Some((key, value?)))
+    }
+}
+
+/// A name of a node begins with it: nothing that ZooKeeper, a shell or one of our own marks minds.
+fn is_prefix(text: &str) -> bool {
+    let good = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:@+,".contains(&byte);
+    (1..=64).contains(&text.len()) && text.bytes().all(good)
+}
+
+/// `15s`, `500ms`, `2m`; up to a day.
+fn duration(text: &str) -> Option<Duration> {
+    let digits = text.find(|character: char| !character.is_ascii_digit())?;
+    let (number, unit) = text.split_at(digits);
+    let number: u64 = number.parse().ok()?;
+    let span = match unit {
+        "ms" => Duration::from_millis(number),
+        "s" => Duration::from_secs(number),
+        "m" => Duration::from_secs(number.checked_mul(60)?),
+        _ => return None,
+    };
+    let day = Duration::from_secs(24 * 60 * 60);
+    (Duration::from_millis(100)..=day).contains(&span).then_some(span)
+}
+
+fn milliseconds(span: Duration) -> String {
+    format!("{}ms", span.as_millis())
 }
 
 fn parse_hosts(text: &str, port: u16) -> Result<Vec<String>, UrlError> {
@@ -250,6 +377,39 @@ mod tests {
         let tls = read.tls.expect("TLS");
         assert_eq!(tls.ca, Some("/ca.pem".into()));
         assert_eq!((tls.cert, tls.key), (Some("/c.pem".into()), Some("/k.pem".into())));
+    }
+
+    #[test]
+    fn settings_are_read_and_shown_again() {
+        const FULL: Dialect = Dialect {
+            port: 2181,
+            tls: false,
+            settings: &["protocol", "ttl", "recipe", "node-prefix", "acl", "reconnect"],
+        };
+        let settings = |rest| Servers::parse(rest, &FULL).map(|servers| servers.settings);
+        let read = settings("//a?protocol=lease&ttl=15s&recipe=kazoo&acl=open&reconnect=2m");
+        let read = read.expect("good settings");
+        assert!(read.lease);
+        assert_eq!(read.ttl, Some(Duration::from_secs(15)));
+        assert_eq!(read.node_prefix.as_deref(), Some("__lock__"));
+        assert_eq!(read.access, Some(Access::Open));
+        assert_eq!(read.reconnect, Some(Reconnect::For(Duration::from_secs(120))));
+        let shown: Vec<String> =
+            read.shown().map(|(key, value)| format!("{key}={value}")).collect();
+        let again = settings(&format!("//a?{}", shown.join("&"))).expect("what is shown is good");
+        assert_eq!(again, read);
+        for (rest, says) in [
+            ("//a?ttl=15", "`ttl`"),
+            ("//a?ttl=0s", "`ttl`"),
+            ("//a?ttl=99999999999999999999s", "`ttl`"),
+            ("//a?protocol=queue", "`protocol`"),
+            ("//a?recipe=curator", "`recipe`"),
+            ("//a?node-prefix=a/b", "`node-prefix`"),
+            ("//a?recipe=kazoo&node-prefix=x", "`node-prefix` twice"),
+        ] {
+            let error = settings(rest).expect_err(rest);
+            assert!(error.to_string().contains(says), "{rest}: {error}");
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What an error of ZooKeeper, or of the way to it, means for the request.
 
-use tenure::{Fault, StoreError};
 use super::client::Error;
+use tenure::{Fault, StoreError};
 
 /// Whether a request changes anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use futures_util::future::join_all;
-use tenure::{Key, MAX_KEY_SEGMENTS, Page};
 use super::client::{Client, Error};
 use super::found;
 use super::paths::{Named, Paths, name};
+use futures_util::future::join_all;
+use tenure::{Key, MAX_KEY_SEGMENTS, Page};
 
 /// A page of documents.
 pub(super) async fn page(

@@ -24,7 +24,7 @@ use futures_util::future::join_all;
 use tenure::{Document, Fault, Key, Page, Put, Reads, Store, StoreError, Version, Write};
 use tokio::time::{Instant, timeout_at};
 
-pub use self::client::{Client, ClientOptions, Error, Pending, Reconnect};
+pub use self::client::{Client, ClientOptions, Error, Pending};
 use self::fault::{Kind, failed, late};
 pub use self::open::{Zookeeper, open};
 use self::paths::Paths;
@@ -114,10 +114,8 @@ impl Store for ZookeeperStore {
         let reading = async {
             // All of it is sent at once, and the server answers in that order.
             let synced = self.client.sync(self.shared.paths.root());
-            let reads: Vec<_> = keys
-                .iter()
-                .map(|key| self.client.data(&self.shared.paths.document(key)))
-                .collect();
+            let reads: Vec<_> =
+                keys.iter().map(|key| self.client.data(&self.shared.paths.document(key))).collect();
             synced.await?;
             join_all(reads).await.into_iter().map(found).collect::<Result<Vec<_>, Error>>()
         };

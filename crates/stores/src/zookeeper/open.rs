@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use tenure::{Fault, StoreError};
 
-use super::client::{Client, ClientOptions, Reconnect, read_tls};
+use super::client::{Client, ClientOptions, read_tls};
 use super::fault::{Kind, failed};
 use super::queue::{Recipe, ZookeeperQueue};
 use super::wire::Acl;
 use super::{ZookeeperStore, absolute};
-use crate::servers::Servers;
+use crate::servers::{Access, Servers};
 
 /// What everything is under when the URL does not say.
 const ROOT: &str = "tenure";
@@ -40,16 +40,15 @@ pub async fn open(
     request: Duration,
     session: Duration,
 ) -> Result<Zookeeper, StoreError> {
-    let refused = |doing: &str, says: String| {
-        StoreError::new(Fault::Permanent, "zookeeper", doing, says)
-    };
+    let refused =
+        |doing: &str, says: String| StoreError::new(Fault::Permanent, "zookeeper", doing, says);
     let settings = &servers.settings;
     let mut options = ClientOptions::new(servers.hosts.iter().cloned())
         .with_session(settings.ttl.unwrap_or(session))
         .with_reconnect(settings.reconnect.unwrap_or_default());
     if let Some(user) = &servers.user {
-        let password = crate::password::of(servers)
-            .map_err(|says| refused("finding the password", says))?;
+        let password =
+            crate::password::of(servers).map_err(|says| refused("finding the password", says))?;
         options = options.with_digest(user, password.reveal());
     }
     if let Some(tls) = &servers.tls {
@@ -57,12 +56,12 @@ pub async fn open(
         options.tls = Some(tls);
     }
     // With somebody to be, our nodes are ours alone, unless the URL says otherwise.
-    let acl = match (&settings.acl, &servers.user) {
-        (Some(acl), _) => acl.clone(),
-        (None, Some(_)) => Acl::creator(),
-        (None, None) => Acl::open(),
+    let acl = match (settings.access, &servers.user) {
+        (Some(Access::Creator), _) | (None, Some(_)) => Acl::creator(),
+        (Some(Access::CreatorAndReaders), _) => Acl::creator_and_readers(),
+        (Some(Access::Open), _) | (None, None) => Acl::open(),
     };
-    let recipe = settings.recipe.clone().unwrap_or_default();
+    let recipe = settings.node_prefix.as_deref().and_then(Recipe::with_prefix).unwrap_or_default();
     let path = servers.path.trim_start_matches('/');
     let root = absolute(if path.is_empty() { ROOT } else { path });
     let client = Client::new(options);

@@ -5,13 +5,13 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::client::{Client, Error, Watching};
+use super::record;
+use super::wire::{self, Request};
 use tenure::{Key, Version};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout};
-use super::client::{Client, Error, Watching};
-use super::record;
-use super::wire::{self, Request};
 
 /// A watch is kept for so long after the last wait: whoever waits mostly waits again.
 const LINGER: Duration = Duration::from_secs(20);

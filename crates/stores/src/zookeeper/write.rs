@@ -1,12 +1,12 @@
 //! One conditional write.
 
-use bytes::Bytes;
-use futures_util::future::join_all;
-use tenure::{Expect, MAX_DOCUMENT_BYTES, Put, Version, Write};
 use super::Shared;
 use super::client::{Client, Error};
 use super::record::{Edition, Number};
 use super::wire::{Code, Lifetime, Request, Results};
+use bytes::Bytes;
+use futures_util::future::join_all;
+use tenure::{Expect, MAX_DOCUMENT_BYTES, Put, Version, Write};
 
 /// Levels that are empty are removed by the server at times of its own; more often than this it is somebody else.
 const MOST_ATTEMPTS: usize = 3;
@@ -22,7 +22,11 @@ pub(super) fn check(write: &Write) -> Result<(), String> {
 }
 
 /// Sends it. Only what certainly had no effect is sent again.
-pub(super) async fn carry_out(client: &Client, shared: &Shared, write: &Write) -> Result<Put, Error> {
+pub(super) async fn carry_out(
+    client: &Client,
+    shared: &Shared,
+    write: &Write,
+) -> Result<Put, Error> {
     let path = shared.paths.document(&write.key);
     match (&write.expect, &write.body) {
         (Expect::Absent, Some(body)) => create(client, shared, &path, body).await,

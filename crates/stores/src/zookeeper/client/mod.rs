@@ -28,12 +28,12 @@ use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::{Instant, timeout_at};
 
 pub use self::error::Error;
-pub use self::options::{ClientOptions, Reconnect};
+pub use self::options::ClientOptions;
 pub use self::pending::Pending;
 pub(super) use self::pending::read_answer;
-pub(super) use self::tls::read as read_tls;
-use self::state::{Join, Order, State};
+use self::state::{Join, State};
 pub(super) use self::state::{Made, Outcome};
+pub(super) use self::tls::read as read_tls;
 pub(super) use self::watches::{Event, Watching};
 use super::wire::{self, Acl, Lifetime, Request, Results, Stat};
 
@@ -121,8 +121,8 @@ impl Client {
     /// Waits for as long as it takes; for ever once there will be no other connection.
     pub(super) async fn up(&self) {
         let mut sessions = self.session();
-        let live = sessions.wait_for(Session::is_live).await;
-        if live.is_err() {
+        let never = sessions.wait_for(Session::is_live).await.is_err();
+        if never {
             std::future::pending::<()>().await;
         }
     }
@@ -193,14 +193,19 @@ impl Client {
         self.ask(Request::Sync { path: path.into() }, |_| Ok(()))
     }
 
-    pub(super) fn transaction(&self, parts: Vec<Request>) -> Pending<Result<Results, (usize, wire::Code)>> {
+    pub(super) fn transaction(
+        &self,
+        parts: Vec<Request>,
+    ) -> Pending<Result<Results, (usize, wire::Code)>> {
         self.ask(Request::Multi(parts), wire::results)
     }
 
     pub(super) fn ask<T>(&self, request: Request, read: pending::Read<T>) -> Pending<T> {
-        self.owner.shared.ask(vec![request], false).pop().map_or_else(Pending::unsent, |answer| {
-            Pending::new(answer, read)
-        })
+        self.owner
+            .shared
+            .ask(vec![request], false)
+            .pop()
+            .map_or_else(Pending::unsent, |answer| Pending::new(answer, read))
     }
 
     /// Asks several things in a row.
@@ -209,7 +214,10 @@ impl Client {
     }
 
     /// Asks several things in a row, all of them after a write that a quorum takes.
-    pub(super) fn ask_after_barrier(&self, requests: Vec<Request>) -> Vec<oneshot::Receiver<Outcome>> {
+    pub(super) fn ask_after_barrier(
+        &self,
+        requests: Vec<Request>,
+    ) -> Vec<oneshot::Receiver<Outcome>> {
         self.owner.shared.ask(requests, true)
     }
 
@@ -224,7 +232,11 @@ impl Client {
     }
 
     /// Leaves a watch on a node, with the request that sets it.
-    pub(super) fn watch<T>(&self, request: Request, read: pending::Read<T>) -> (Pending<T>, Watching) {
+    pub(super) fn watch<T>(
+        &self,
+        request: Request,
+        read: pending::Read<T>,
+    ) -> (Pending<T>, Watching) {
         let watching = self.owner.shared.lock().watches.begin(&request);
         (self.ask(request, read), watching)
     }
@@ -243,11 +255,6 @@ impl Client {
 
     pub(super) fn is_up(&self) -> bool {
         self.owner.shared.lock().is_up()
-    }
-
-    /// Which session there is, as the server calls it.
-    pub(super) fn identity(&self) -> i64 {
-        self.owner.shared.lock().identity()
     }
 
     /// One more of its users leads, or one fewer.

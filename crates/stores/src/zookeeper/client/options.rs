@@ -5,20 +5,7 @@ use std::time::Duration;
 
 use tokio_rustls::rustls::ClientConfig;
 
-use crate::servers::Secret;
-
-/// What is done when a connection is lost, or none can be had.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Reconnect {
-    /// Try for ever.
-    #[default]
-    Forever,
-    /// Try for so long; then the session is given up for good.
-    For(Duration),
-    /// Give the session up with its connection.
-    Never,
-}
+use crate::servers::{Reconnect, Secret};
 
 /// How a session is begun and kept.
 #[derive(Clone, Debug)]

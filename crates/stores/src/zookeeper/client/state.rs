@@ -12,9 +12,7 @@ use tenure::queue::window::{Kind, ZookeeperWindow};
 use tenure::queue::{Life, Pace, Proof, Session};
 use tokio::sync::oneshot;
 
-use super::super::wire::{
-    self, Code, Head, Malformed, NOTIFICATION, Reader, Request, Stat,
-};
+use super::super::wire::{self, Code, Head, Malformed, NOTIFICATION, Reader, Request, Stat};
 use super::MOST_BYTES;
 use super::error::Error;
 use super::watches::Watches;
@@ -30,11 +28,10 @@ const MOST_ORDERS: usize = 1 << 17;
 /// A node that never exists. Its deletion is refused by a quorum, which is all that a heartbeat wants of one.
 const NOWHERE: &str = "/=tenure";
 
-/// An answer, and in which session it was given.
+/// An answer.
 #[derive(Clone, Debug)]
 pub(in super::super) struct Answer {
     pub(super) body: Bytes,
-    pub(in super::super) session: u64,
 }
 
 pub(in super::super) type Outcome = Result<Answer, Error>;
@@ -223,10 +220,6 @@ impl State {
 impl State {
     pub(super) fn is_up(&self) -> bool {
         self.up && !self.given_up
-    }
-
-    pub(super) fn identity(&self) -> i64 {
-        self.id
     }
 
     pub(super) fn give_up(&mut self, connection: u64) {
@@ -473,7 +466,7 @@ impl State {
                 let body = Bytes::copy_from_slice(reader.rest());
                 let _ = reply.send(match refused {
                     Some(code) => Err(code.into()),
-                    None => Ok(Answer { body, session }),
+                    None => Ok(Answer { body }),
                 });
             }
             (Awaited::Join(join), refused) => {

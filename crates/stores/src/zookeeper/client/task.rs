@@ -13,9 +13,10 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use super::super::wire::{Accepted, LONGEST_FRAME};
 use super::Shared;
 use super::error::Error;
-use super::options::{ClientOptions, Reconnect};
+use super::options::ClientOptions;
 use super::state::End;
 use super::stream::{Greeted, Stream, greet};
+use crate::servers::Reconnect;
 
 /// The pause after all servers failed; it doubles up to the longest.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
@@ -191,7 +192,8 @@ async fn exchange(
                 written += sent.map_err(|error| End::Lost(error.to_string()))?;
                 if written == outgoing.len() {
                     // TLS holds back what fills no record.
-                    let flushed = timeout(shared.lock().request(), writer.flush()).await;
+                    let request = shared.lock().request();
+                    let flushed = timeout(request, writer.flush()).await;
                     let flushed = flushed.map_err(|_| End::Overdue)?;
                     flushed.map_err(|error| End::Lost(error.to_string()))?;
                 }

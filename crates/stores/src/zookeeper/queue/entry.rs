@@ -43,7 +43,11 @@ fn is_name(text: &str) -> bool {
 }
 
 fn printable(name: &str) -> Arc<str> {
-    name.chars().filter(|character| !character.is_control()).take(MAX_SEGMENT_BYTES).collect::<String>().into()
+    name.chars()
+        .filter(|character| !character.is_control())
+        .take(MAX_SEGMENT_BYTES)
+        .collect::<String>()
+        .into()
 }
 
 #[cfg(test)]

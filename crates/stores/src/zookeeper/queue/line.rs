@@ -26,10 +26,7 @@ pub(super) enum Whose<'a> {
     Everyone,
 }
 
-/// The two answers from which a line is read.
-pub(super) type Listing = [oneshot::Receiver<Outcome>; 2];
-
-/// What they ask.
+/// What a line is read from.
 pub(super) fn listing(root: &Root) -> Vec<Request> {
     let path = root.path.clone();
     vec![

@@ -9,10 +9,10 @@ mod line;
 mod names;
 mod root;
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::collections::HashSet;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -172,9 +172,10 @@ impl SessionQueue for ZookeeperQueue {
         }
         let whose = Whose::Candidacy { ticket, own: Some((&entry, holder)) };
         // Made it is: whatever goes wrong from here on, a look must tell.
-        let line = self.read_line(&root, whose, Some(listed)).await.map_err(|error| {
-            StoreError::new(Fault::Indeterminate, "zookeeper", doing(), error)
-        })?;
+        let line = self
+            .read_line(&root, whose, Some(listed))
+            .await
+            .map_err(|error| StoreError::new(Fault::Indeterminate, "zookeeper", doing(), error))?;
         Ok(Joined { session: made.session, entry: Some(entry), line })
     }
 
@@ -240,8 +241,7 @@ impl SessionQueue for ZookeeperQueue {
         let path = Root::of_entry(&entry.name).unclean();
         let data = Bytes::from(entry.token.to_string());
         let stands = Request::Check { path: entry.name.to_string(), version: -1 };
-        let replace =
-            Request::SetData { path: path.clone(), data: data.clone(), version: -1 };
+        let replace = Request::SetData { path: path.clone(), data: data.clone(), version: -1 };
         let (lifetime, acl) = (Lifetime::Lasting, self.acl.clone());
         let create = Request::Create { path, data, lifetime, acl };
         // Which of the two does it is known only by trying; the other has no effect.
@@ -260,9 +260,10 @@ impl SessionQueue for ZookeeperQueue {
     }
 
     async fn leave(&self, entry: &Entry, clean: bool) -> Result<Left, StoreError> {
-        let left = self.delete(entry, clean).await.map_err(|error| {
-            failed(error, Kind::Write, format!("leaving {}", entry.name))
-        })?;
+        let left = self
+            .delete(entry, clean)
+            .await
+            .map_err(|error| failed(error, Kind::Write, format!("leaving {}", entry.name)))?;
         self.forget(entry);
         Ok(left)
     }
@@ -313,9 +314,8 @@ impl SessionQueue for ZookeeperQueue {
                 let request = Request::Data { path: first.name.clone(), watch: true };
                 let (read, watching) = self.client.watch(request, wire::data);
                 let token = first.token;
-                let same = async move {
-                    read.await.map(|(_, stat)| root::number(stat.created) == token)
-                };
+                let same =
+                    async move { read.await.map(|(_, stat)| root::number(stat.created) == token) };
                 (Either::Left(same), watching)
             }
             None => {

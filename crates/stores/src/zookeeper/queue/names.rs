@@ -126,7 +126,10 @@ mod tests {
     use super::*;
 
     fn ticket(attempt: u64) -> Ticket {
-        Ticket { candidate: CandidateId::from_bits(0x0123_4567_89ab_cdef_0123_4567_89ab_cdef), attempt }
+        Ticket {
+            candidate: CandidateId::from_bits(0x0123_4567_89ab_cdef_0123_4567_89ab_cdef),
+            attempt,
+        }
     }
 
     #[test]

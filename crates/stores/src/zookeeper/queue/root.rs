@@ -85,6 +85,8 @@ mod tests {
         let levels: Vec<_> = root.levels().collect();
         assert_eq!(levels, ["/tenure", "/tenure/billing", "/tenure/billing/primary%20%C3%A9"]);
         assert_eq!(Root::of_entry(&root.child("n-1")), root);
-        assert!(include_str!("../../../../../docs/keys.md").contains("`tenure: ended <generation>`"));
+        assert!(
+            include_str!("../../../../../docs/keys.md").contains("`tenure: ended <generation>`")
+        );
     }
 }

@@ -6,11 +6,12 @@ mod jute;
 mod reply;
 mod request;
 
-pub(super) use jute::{Malformed, Reader, frame, text};
+pub(super) use jute::{Malformed, Reader};
+pub(super) use reply::Results;
+pub use reply::Stat;
 pub(super) use reply::{
     Accepted, Code, Event, EventKind, Head, accepted, children, created, data, results, stat,
 };
-pub use reply::{Results, Stat};
 pub use request::{Acl, Lifetime};
 pub(super) use request::{Request, authenticate, connect};
 

@@ -89,7 +89,11 @@ impl Head {
 pub(crate) enum Accepted {
     /// The session that was asked for is over.
     Expired,
-    Session { id: i64, secret: Vec<u8>, ttl: Duration },
+    Session {
+        id: i64,
+        secret: Vec<u8>,
+        ttl: Duration,
+    },
 }
 
 /// Reads the first frame of a connection.
@@ -168,7 +172,7 @@ pub(crate) fn children(reader: &mut Reader<'_>) -> Result<(Vec<String>, Stat), M
 }
 
 /// What became of the parts of a transaction: of a creation its path and what is known of the node.
-pub type Results = Vec<Option<(String, Stat)>>;
+pub(crate) type Results = Vec<Option<(String, Stat)>>;
 
 /// The answer to a transaction; or why none of it happened, and which part is to blame.
 pub(crate) fn results(
@@ -196,7 +200,9 @@ pub(crate) fn results(
             -1 => {
                 // Of the one to blame there is a code; those before it say zero, those after it `Inconsistent`.
                 match (Code::of(reader.int()?), refused) {
-                    (Some(code), None | Some((_, Code::Inconsistent))) => refused = Some((at, code)),
+                    (Some(code), None | Some((_, Code::Inconsistent))) => {
+                        refused = Some((at, code))
+                    }
                     (None, None) => refused = Some((at, Code::Inconsistent)),
                     (Some(_) | None, Some(_)) => {}
                 }
