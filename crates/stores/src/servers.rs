@@ -386,7 +386,7 @@ mod tests {
             tls: false,
             settings: &["protocol", "ttl", "recipe", "node-prefix", "acl", "reconnect"],
         };
-        let settings = |rest| Servers::parse(rest, &FULL).map(|servers| servers.settings);
+        let settings = |rest: &str| Servers::parse(rest, &FULL).map(|servers| servers.settings);
         let read = settings("//a?protocol=lease&ttl=15s&recipe=kazoo&acl=open&reconnect=2m");
         let read = read.expect("good settings");
         assert!(read.lease);

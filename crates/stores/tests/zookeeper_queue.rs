@@ -8,3 +8,24 @@ mod world;
 
 #[path = "zookeeper/queue/basics.rs"]
 mod basics;
+
+#[path = "zookeeper/queue/connection.rs"]
+mod connection;
+
+#[path = "zookeeper/queue/ensemble.rs"]
+mod ensemble;
+
+#[path = "zookeeper/queue/ending.rs"]
+mod ending;
+
+#[path = "zookeeper/queue/crowd.rs"]
+mod crowd;
+
+#[path = "zookeeper/queue/process.rs"]
+mod process;
+
+#[path = "zookeeper/queue/fleet.rs"]
+mod fleet;
+
+#[path = "zookeeper/queue/secured.rs"]
+mod secured;

@@ -96,6 +96,8 @@ impl ZookeeperQueue {
         for asked in asked {
             match asked.place(&self.recipe, whose).await {
                 Ok(place) => places.push(place),
+                // Of everyone's line it is enough to leave out who has left.
+                Err(Error::NoNode) if matches!(whose, Whose::Everyone) => {}
                 Err(Error::NoNode) => return Ok(None),
                 Err(error) => return Err(error),
             }

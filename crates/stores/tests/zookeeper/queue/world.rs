@@ -5,8 +5,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt;
 use tenure::queue::{Line, SessionQueue};
-use tenure::{Backend, Candidate, Election, Key, Leadership, Mandate};
+use tenure::{Backend, Candidacy, Candidate, Election, Key, Leadership, Mandate, Role, StatusStream};
 use tenure_harness::{Failure, Framing, Proxy, Zookeeper, zookeeper};
 use tenure_stores::OpenOptions;
 use tenure_stores::zookeeper::{Client, ClientOptions};
@@ -14,8 +15,10 @@ use tenure_stores::zookeeper::{Client, ClientOptions};
 pub(crate) const NAME: &str = "jobs/nightly";
 /// The node of that election.
 pub(crate) const NODE: &str = "/tests/jobs/nightly";
-/// As long as these servers grant.
-pub(crate) const SESSION: Duration = zookeeper::LONGEST_SESSION;
+/// Long enough for a server to be away and back on a busy machine.
+pub(crate) const CALM: Duration = Duration::from_secs(12);
+/// Short enough to wait for its end.
+pub(crate) const BRISK: Duration = Duration::from_secs(4);
 
 /// Something will happen; on a busy machine perhaps not soon.
 pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
@@ -35,12 +38,17 @@ pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut is_so: impl 
     .await;
 }
 
+pub(crate) fn options() -> zookeeper::Options {
+    let longest = ("maxSessionTimeout".to_owned(), "60000".to_owned());
+    zookeeper::Options { settings: vec![longest], ..zookeeper::Options::default() }
+}
+
 pub(crate) async fn single() -> Result<Zookeeper, Failure> {
-    Zookeeper::single(zookeeper::Options::default()).await
+    Zookeeper::single(options()).await
 }
 
 pub(crate) async fn three() -> Result<Zookeeper, Failure> {
-    Zookeeper::ensemble(3, zookeeper::Options::default()).await
+    Zookeeper::ensemble(3, options()).await
 }
 
 pub(crate) fn proxy(address: SocketAddr) -> Proxy {
@@ -58,18 +66,14 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    pub(crate) async fn at(addresses: &[SocketAddr]) -> Program {
-        Program::of(&url(addresses)).await
+    pub(crate) async fn at(addresses: &[SocketAddr], session: Duration) -> Program {
+        Program::of(&url(addresses), session).await
     }
 
-    pub(crate) async fn of(url: &str) -> Program {
-        let options =
-            OpenOptions::default().with_request(Duration::from_secs(10)).with_session(SESSION);
-        match tenure_stores::open(url, &options).await {
+    pub(crate) async fn of(url: &str, session: Duration) -> Program {
+        match tenure_stores::open(url, &open_options(session)).await {
             Ok(opened) => Program { backend: opened.backend },
-            Err(error) => {
-                panic!("{url} does not open: {error}: {:?}", std::error::Error::source(&error))
-            }
+            Err(error) => panic!("{url} does not open: {error}: {:?}", std::error::Error::source(&error)),
         }
     }
 
@@ -78,11 +82,8 @@ impl Program {
     }
 
     pub(crate) async fn election(&self) -> Election {
-        Election::builder(&self.backend, NAME)
-            .create_if_missing(true)
-            .open()
-            .await
-            .expect("the election opens")
+        let builder = Election::builder(&self.backend, NAME).create_if_missing(true);
+        builder.open().await.expect("the election opens")
     }
 
     pub(crate) async fn lead(&self, name: &str) -> Leadership {
@@ -90,16 +91,39 @@ impl Program {
         soon("elected", election.campaign(candidate(name))).await.expect("elected")
     }
 
+    /// Stands, and waits until it is in line behind so many.
+    pub(crate) async fn stand(&self, name: &str, behind: usize) -> Candidacy {
+        let candidacy = self.election().await.stand(candidate(name)).expect("it stands");
+        until("it is in line", || async {
+            self.line().await.iter().position(|other| other == name) == Some(behind)
+        })
+        .await;
+        candidacy
+    }
+
     /// The names of those in line.
     pub(crate) async fn line(&self) -> Vec<String> {
-        match self.queue().look(&key()).await.expect("a look") {
-            Line::Open { places, .. } | Line::Ended { places, .. } => places
-                .iter()
-                .filter_map(|place| Some(place.holder.as_ref()?.name.to_string()))
-                .collect(),
-            Line::Missing => panic!("there is no such election"),
+        let name = |place: &tenure::queue::Place| Some(place.holder.as_ref()?.name.to_string());
+        match soon("a look", self.look()).await {
+            Line::Open { places, .. } | Line::Ended { places, .. } => {
+                places.iter().filter_map(name).collect()
+            }
+            Line::Missing => Vec::new(),
         }
     }
+
+    pub(crate) async fn look(&self) -> Line {
+        loop {
+            if let Ok(line) = self.queue().look(&key()).await {
+                return line;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+pub(crate) fn open_options(session: Duration) -> OpenOptions {
+    OpenOptions::default().with_request(Duration::from_secs(10)).with_session(session)
 }
 
 pub(crate) fn key() -> Key {
@@ -110,11 +134,32 @@ pub(crate) fn candidate(name: &str) -> Candidate {
     Candidate::new(name).expect("a good name")
 }
 
+/// Waits for a part that a candidacy plays.
+pub(crate) async fn sees(what: &str, statuses: &mut StatusStream, is_it: impl Fn(&Role) -> bool) {
+    soon(what, async {
+        while let Some(status) = statuses.next().await {
+            if is_it(&status.role) {
+                return;
+            }
+        }
+        panic!("the candidacy is over before {what}");
+    })
+    .await;
+}
+
 /// A session of somebody else, for what operators do.
 pub(crate) async fn operator(address: SocketAddr) -> Client {
-    let client = Client::new(ClientOptions::new([address.to_string()]).with_session(SESSION));
+    let client = Client::new(ClientOptions::new([address.to_string()]));
     client.connected(Duration::from_secs(30)).await.expect("it connects");
     client
+}
+
+/// The nodes of those in line, in order.
+pub(crate) async fn nodes(operator: &Client) -> Vec<String> {
+    let (mut names, _) = operator.children(NODE).await.expect("the election exists");
+    names.retain(|name| !name.starts_with('='));
+    names.sort_by_key(|name| name[name.len() - 10..].to_owned());
+    names.into_iter().map(|name| format!("{NODE}/{name}")).collect()
 }
 
 /// Sees every tenure: no two at a time, and tokens that rise.
@@ -126,21 +171,10 @@ pub(crate) struct Referee {
 impl Referee {
     pub(crate) fn saw(&mut self, leadership: &Leadership) {
         let mandate = leadership.mandate();
-        assert!(mandate.is_leader(), "it was elected just now");
         for earlier in &self.tenures {
-            assert!(
-                !earlier.is_leader(),
-                "two leaders: {} and {}",
-                earlier.token(),
-                mandate.token()
-            );
-            assert!(
-                earlier.token() < mandate.token(),
-                "{} after {}",
-                mandate.token(),
-                earlier.token()
-            );
+            assert!(!earlier.is_leader(), "two leaders: {} and {}", earlier.token(), mandate.token());
+            assert!(earlier.token() < mandate.token(), "{} after {}", mandate.token(), earlier.token());
         }
-        self.tenures.push(mandate.clone());
+        self.tenures.push(mandate);
     }
 }
