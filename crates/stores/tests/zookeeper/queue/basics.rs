@@ -148,7 +148,7 @@ async fn the_node_of_a_waiting_candidate_may_be_deleted_too() {
     })
     .await;
     leader.resign().await;
-    soon("elected", waiting.elected()).await.expect("elected");
+    let _leader = soon("elected", waiting.elected()).await.expect("elected");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -115,7 +115,7 @@ async fn take_turns(
 fn kazoo(recipe: &'static str) -> impl Fn(SocketAddr, &str) -> Foreign {
     move |address, name| {
         let mut command = Command::new("python3");
-        command.arg(recipes().join("kazoo.py")).args([&address.to_string(), NODE, name, recipe]);
+        command.arg(recipes().join("kazoo/candidate.py")).args([&address.to_string(), NODE, name, recipe]);
         Foreign::start(command.env("PYTHONPATH", downloads().join("python")))
     }
 }
@@ -159,7 +159,7 @@ async fn candidates_stand_in_one_line_with_latches_of_curator() {
             .arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
             .arg("-cp")
             .arg(format!("{}/*", library.display()))
-            .arg(recipes().join("curator/Latch.java"))
+            .arg(recipes().join("curator/Candidate.java"))
             .args([&address.to_string(), NODE, name]);
         Foreign::start(&mut command)
     };

@@ -28,7 +28,7 @@ async fn what_a_user_creates_is_its_own_unless_the_url_says_otherwise() {
     let same = Program::of(&format!("zookeeper://ann:canary@{address}/tests"), CALM).await;
     let waiting = same.stand("b", 1).await;
     leader.resign().await;
-    soon("elected", waiting.elected()).await.expect("elected");
+    let _leader = soon("elected", waiting.elected()).await.expect("elected");
     // Everyone may read, and only the creator may do more.
     let shown =
         Program::of(&format!("zookeeper://ann:canary@{address}/shown?acl=creator-and-readers"), CALM)

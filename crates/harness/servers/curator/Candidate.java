@@ -4,7 +4,7 @@ import org.apache.curator.framework.recipes.leader.LeaderLatch;
 import org.apache.curator.retry.RetryNTimes;
 
 /** A candidate of Curator's: says `stands` and `leads`, and leaves when it reads a line. */
-public class Latch {
+public class Candidate {
   public static void main(String[] arguments) throws Exception {
     String hosts = arguments[0], path = arguments[1], name = arguments[2];
     CuratorFramework client =
