@@ -8,7 +8,7 @@ use proptest::option;
 use proptest::prelude::*;
 use serde_json::{Map, Value};
 use tenure::lease::record::{Holder, MAX_NUMBER, Op, Record, State};
-use tenure::{CandidateId, MAX_TTL, Mark, Name};
+use tenure::{CandidateId, MAX_TTL, Mark, Name, Protocol};
 use tenure_conformance::fuzz;
 
 fn segment() -> impl Strategy<Value = String> {
@@ -63,9 +63,15 @@ prop_compose! {
         revision in 0..=MAX_NUMBER - 1,
         writer in any::<u128>(),
         number in any::<u64>(),
+        queue in any::<bool>(),
     ) -> Record {
         let op = Op::new(&CandidateId::from_bits(writer), number);
-        Record { state, expire, token, ttl, delay, next_delay, generation, revision, op }
+        // A queue's record names no holder.
+        let protocol = match &state {
+            State::Free { .. } if queue => Protocol::Queue,
+            State::Free { .. } | State::Held(_) | State::Ended { .. } => Protocol::Lease,
+        };
+        Record { protocol, state, expire, token, ttl, delay, next_delay, generation, revision, op }
     }
 }
 

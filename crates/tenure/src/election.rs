@@ -21,7 +21,7 @@ use crate::observer::{Observer, Standing};
 use crate::registry::Registered;
 use crate::status::Status;
 use crate::store::{Document, StoreExt};
-use crate::{Error, Key, Name, Timing};
+use crate::{Error, Key, Name, Protocol, Timing};
 
 /// How many documents are asked for at a time.
 const PAGE: usize = 256;
@@ -247,6 +247,10 @@ impl Election {
             return Ok(view.standing);
         }
         let record = self.read().await?.map(|(record, _)| record);
+        let alive = record.as_ref().filter(|record| !administration::is_deleted(record));
+        if let Some(recorded @ Protocol::Queue) = alive.map(|record| record.protocol) {
+            return Err(self.other_protocol(recorded));
+        }
         let wall = self.backend.clock().wall();
         let expired = record.as_ref().is_some_and(|record| record.expire <= wall);
         let lapsed = expired || self.is_proven_gone(record.as_ref()).await;

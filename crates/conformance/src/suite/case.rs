@@ -4,11 +4,12 @@ use std::future::Future;
 use std::io::Write as _;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tenure::{
-    Backend, Candidate, Document, Election, Expect, Key, Leadership, Put, Reads, Store, StoreExt,
-    Timing, Version,
+    Backend, Candidate, Document, Election, Expect, Key, Leadership, Protocol, Put, Reads, Store,
+    StoreExt, Timing, Version,
 };
 
 use super::{Faulty, Subject};
@@ -24,6 +25,9 @@ pub struct Case {
     subject: Box<dyn Subject>,
     name: &'static str,
     prefix: String,
+    /// Whether this case is about leases, whatever else the backend offers.
+    leases: AtomicBool,
+    said: AtomicBool,
 }
 
 /// Runs one case on a runtime of its own. [`conformance!`](crate::conformance!) calls it.
@@ -36,7 +40,8 @@ pub fn check(
     body: impl for<'a> FnOnce(&'a Case) -> Pin<Box<dyn Future<Output = ()> + 'a>>,
 ) {
     let prefix = format!("t{:012x}", rand::random::<u64>() >> 16);
-    let case = Case { subject: Box::new(subject), name, prefix };
+    let (leases, said) = (AtomicBool::new(false), AtomicBool::new(false));
+    let case = Case { subject: Box::new(subject), name, prefix, leases, said };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -61,7 +66,19 @@ impl Drop for Case {
 impl Case {
     /// A new handle on the storage, as another process would have it.
     pub async fn open(&self) -> Backend {
-        self.subject.open().await
+        let backend = self.subject.open().await;
+        if !self.leases.load(Ordering::Relaxed) || backend.queue().is_none() {
+            return backend;
+        }
+        if !self.said.swap(true, Ordering::Relaxed) {
+            self.say("ran", "on the lease protocol: it looks at, or breaks, the record of a lease");
+        }
+        backend.without_queue()
+    }
+
+    /// Every handle from here on elects by leases: this case looks at their record, or breaks it.
+    pub fn on_leases(&self) {
+        self.leases.store(true, Ordering::Relaxed);
     }
 
     /// The same, for cases that look only at documents.
@@ -70,7 +87,10 @@ impl Case {
     }
 
     /// The same, through a store that can be made to fail.
+    ///
+    /// What fails are documents, so that this is about leases ([`Case::on_leases`]).
     pub async fn faulty(&self) -> (Backend, Arc<Faulty>) {
+        self.on_leases();
         let backend = self.open().await;
         let faulty = Faulty::new(backend.store().clone());
         let mut wrapped = Backend::new(faulty.clone());
@@ -150,16 +170,31 @@ impl Case {
 
     async fn enter_with(&self, backend: &Backend, timing: Timing) -> Election {
         let name = self.election();
-        Election::builder(backend, &name).timing(timing).open().await.expect("the election opens")
+        let builder = Election::builder(backend, &name).timing(timing).create_if_missing(true);
+        builder.open().await.expect("the election opens")
     }
 
     /// Says on stderr that this case asks what the store does not offer.
     pub fn skip(&self, why: &str) {
+        self.say("skipped", why);
+    }
+
+    fn say(&self, what: &str, why: &str) {
         // Not `eprintln!`, which the test harness swallows when a test passes.
-        let line = format!("{} skipped {}: {why}\n", self.subject.name(), self.name);
+        let line = format!("{} {what} {}: {why}\n", self.subject.name(), self.name);
         // Nobody is left to be told when stderr is closed.
         let _ = std::io::stderr().write_all(line.as_bytes());
     }
+}
+
+/// Opens an election of this name, whether it exists or not.
+pub(super) async fn opened(backend: &Backend, name: &str) -> Result<Election, tenure::Error> {
+    Election::builder(backend, name).create_if_missing(true).open().await
+}
+
+/// Whether the elections of this handle are queues.
+pub(super) fn in_line(backend: &Backend) -> bool {
+    backend.protocol() == Protocol::Queue
 }
 
 /// Leads in this election, sooner or later.

@@ -7,6 +7,7 @@ use super::case::{candidate, found, overwrite, reads_prove, soon, stored, until}
 
 /// A record that was deleted behind everyone's back ends the tenure, with its own error.
 pub async fn a_deleted_record_is_noticed_by_its_leader(case: &Case) {
+    case.on_leases();
     let backend = case.open().await;
     let (store, key) = (case.store().await, case.record());
     let leader = case.lead_briskly(&backend, "a").await;
@@ -25,6 +26,7 @@ pub async fn a_deleted_record_is_noticed_by_its_leader(case: &Case) {
 
 /// Who waits notices it too, rather than wait on or begin again at token 1.
 pub async fn a_deleted_record_is_noticed_by_who_waits(case: &Case) {
+    case.on_leases();
     let (one, other) = (case.open().await, case.open().await);
     let (store, key) = (case.store().await, case.record());
     let leader = case.lead(&one, "a").await;
@@ -43,6 +45,7 @@ pub async fn a_deleted_record_is_noticed_by_who_waits(case: &Case) {
 
 /// Garbage where the record should be is reported as such by every call that reads it.
 pub async fn garbage_in_the_record_is_reported(case: &Case) {
+    case.on_leases();
     let (backend, store) = (case.open().await, case.store().await);
     let election = case.enter(&backend).await;
     for garbage in [&b""[..], b"{}", b"null", b"\xff\xff", b"{\"holder\":", &[b'['; 9000]] {
@@ -50,7 +53,7 @@ pub async fn garbage_in_the_record_is_reported(case: &Case) {
         let standing = election.standing().await;
         assert!(matches!(standing, Err(Error::Record { .. })), "{standing:?}");
         let name = case.election();
-        let opened = Election::open(&backend, &name).await;
+        let opened = super::case::opened(&backend, &name).await;
         assert!(matches!(opened, Err(Error::Record { .. })), "{opened:?}");
         let ended = election.end().await;
         assert!(matches!(ended, Err(Error::Record { .. })), "{ended:?}");
@@ -59,6 +62,7 @@ pub async fn garbage_in_the_record_is_reported(case: &Case) {
 
 /// Who stands waits until the garbage is mended, saying so in its status, and then leads.
 pub async fn a_candidate_waits_until_garbage_is_mended(case: &Case) {
+    case.on_leases();
     let (backend, store) = (case.open().await, case.store().await);
     let election = case.enter(&backend).await;
     let good = found(&*store, &case.record()).await.body;
@@ -75,6 +79,7 @@ pub async fn a_candidate_waits_until_garbage_is_mended(case: &Case) {
 
 /// A leader whose record was overwritten stops at once, and may lead again once it is mended.
 pub async fn a_leader_whose_record_is_garbage_stops(case: &Case) {
+    case.on_leases();
     let (backend, store) = (case.open().await, case.store().await);
     let leader = case.lead_briskly(&backend, "a").await;
     let good = found(&*store, &case.record()).await.body;
@@ -97,6 +102,7 @@ pub async fn a_leader_whose_record_is_garbage_stops(case: &Case) {
 
 /// A record that went back to an earlier token is refused by its leader, who stops.
 pub async fn a_rolled_back_record_is_refused_by_its_leader(case: &Case) {
+    case.on_leases();
     let (backend, store) = (case.open().await, case.store().await);
     let election = case.enter_briskly(&backend).await;
     let old = found(&*store, &case.record()).await.body;
@@ -112,6 +118,7 @@ pub async fn a_rolled_back_record_is_refused_by_its_leader(case: &Case) {
 
 /// Who waits refuses it too: a token that was given out is not given out again.
 pub async fn a_rolled_back_record_is_refused_by_who_waits(case: &Case) {
+    case.on_leases();
     let (one, other) = (case.open().await, case.open().await);
     let store = case.store().await;
     let election = case.enter(&one).await;
@@ -130,6 +137,7 @@ pub async fn a_rolled_back_record_is_refused_by_who_waits(case: &Case) {
 
 /// Documents that are no elections disturb neither the list of elections nor of candidates.
 pub async fn foreign_documents_are_left_out_of_lists(case: &Case) {
+    case.on_leases();
     let (backend, store) = (case.open().await, case.store().await);
     let election = case.enter(&backend).await;
     let beside = format!("elections/{}/foreign", case.prefix()).parse_key();

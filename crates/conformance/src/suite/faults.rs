@@ -150,7 +150,7 @@ pub async fn a_store_that_is_away_is_an_error(case: &Case) {
     let election = case.enter(&backend).await;
     faulty.cut();
     let name = case.election();
-    let opened = Election::open(&backend, &name).await;
+    let opened = super::case::opened(&backend, &name).await;
     assert!(matches!(opened, Err(Error::Store(_))), "{opened:?}");
     assert!(matches!(election.standing().await, Err(Error::Store(_))));
     assert!(matches!(election.candidates().await, Err(Error::Store(_))));

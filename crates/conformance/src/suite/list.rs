@@ -132,6 +132,21 @@ macro_rules! conformance {
                 a_status_stream_tells_the_story_and_closes
                 a_leaders_status_says_why_it_was_lost
             }
+            queues {
+                first_come_is_first_led
+                the_middle_of_the_line_leaves_and_the_order_holds
+                three_gone_at_once_let_the_fourth_lead
+                only_the_next_in_line_leads_after_a_departure
+                candidates_are_listed_in_the_order_of_the_line
+                an_end_that_races_many_candidates_leaves_nobody_in_line
+                the_other_protocol_is_refused
+                of_two_first_openers_with_different_protocols_one_is_refused
+                a_lock_delay_is_waited_after_an_unclean_end_only
+                a_lost_tenures_entry_goes_to_the_end_of_the_line
+                a_leader_whose_entry_is_deleted_is_told_at_once
+                a_missing_line_is_created_only_when_asked_for
+                a_deleted_line_leaves_nothing_and_can_be_made_again
+            }
             faults {
                 a_claim_whose_answer_is_lost_is_found_by_reading
                 renewals_whose_answers_are_lost_keep_the_token
@@ -200,6 +215,7 @@ mod tests {
             ("damage", include_str!("damage.rs")),
             ("values", include_str!("values.rs")),
             ("watching", include_str!("watching.rs")),
+            ("queues", include_str!("queues.rs")),
             ("faults", include_str!("faults.rs")),
         ] {
             let block = list.split(&format!("            {theme} {{\n")).nth(1).expect("a theme");

@@ -32,7 +32,8 @@
 //!
 //! Store cases: [`documents`], [`bodies`], [`batches`], [`races`], [`listing`], [`changes`], [`names`].
 //! Election cases: [`leading`], [`ending`], [`damage`], [`values`], [`watching`], [`crowds`].
-//! Both, through a [`Faulty`] store: [`faults`].
+//! Both, through a [`Faulty`] store: [`faults`]. Only where elections are queues: [`queues`]; there, cases that look at
+//! or break the record of a lease run on the lease protocol, and say so on stderr.
 
 pub mod batches;
 pub mod bodies;
@@ -48,6 +49,7 @@ pub mod leading;
 mod list;
 pub mod listing;
 pub mod names;
+pub mod queues;
 pub mod races;
 pub mod values;
 pub mod watching;

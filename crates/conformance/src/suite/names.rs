@@ -3,7 +3,7 @@
 use tenure::{Election, Expect, Key, Name, StoreExt};
 
 use super::Case;
-use super::case::{candidate, soon, stored, until};
+use super::case::{candidate, opened, soon, stored, until};
 
 /// What some store, file system or URL takes for something else.
 const ODD: [&str; 44] = [
@@ -126,7 +126,7 @@ pub async fn odd_names_make_good_elections(case: &Case) {
     let odd = ODD.iter().step_by(3).map(|name| format!("{}/{name}", case.prefix()));
     let all: Vec<Name> = odd.chain([deep]).map(|name| name.parse().expect("a good name")).collect();
     for name in &all {
-        let election = Election::open(&backend, name.as_str()).await.expect("it opens");
+        let election = opened(&backend, name.as_str()).await.expect("it opens");
         let last = name.segments().last().expect("a name has segments");
         let leader =
             soon("the leadership", election.campaign(candidate(last))).await.expect("elected");

@@ -263,12 +263,13 @@ impl Driver {
                 None => self.part(),
             },
             Some(done) = self.requests.next(), if !self.requests.is_empty() => self.take_done(done),
+            // Before the hints: a session that is over explains every entry that is gone with it.
+            () = session => self.take_session(),
             Some(hint) = self.hints.next(), if !self.hints.is_empty() => {
                 if let Ok(hint) = hint {
                     self.take_hint(hint);
                 }
             }
-            () = session => self.take_session(),
             () = sleep => {}
         }
     }
@@ -281,6 +282,7 @@ impl Driver {
         while let Some(Some(done)) = self.requests.next().now_or_never() {
             self.take_done(done);
         }
+        self.take_session();
         while let Some(Some(hint)) = self.hints.next().now_or_never() {
             if let Ok(hint) = hint {
                 self.take_hint(hint);
@@ -295,7 +297,6 @@ impl Driver {
             let all: Vec<SlotId> = self.slots.keys().copied().collect();
             all.into_iter().for_each(|id| self.step(id, Input::Notified(notified)));
         }
-        self.take_session();
         let now = self.parts.clock.now().boot;
         let mut looked = false;
         while let Some((due, id)) = self.due.first().copied()

@@ -120,7 +120,7 @@ impl Election {
         Err(Error::Contended { attempts: MOST_ATTEMPTS })
     }
 
-    async fn write(&self, expect: Expect, body: Bytes) -> Result<Put, Error> {
+    pub(super) async fn write(&self, expect: Expect, body: Bytes) -> Result<Put, Error> {
         let key = self.key.clone();
         let write = Write { key, expect, body: Some(body), durability: Durability::Lasting };
         Ok(self.backend.store().put_one(write).await?)

@@ -8,17 +8,18 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
+use super::administration::is_deleted;
 use super::{Election, line};
-use crate::Error;
 use crate::candidate::Candidate;
 use crate::driver::{Command, Entrant, Shared};
 use crate::leadership::Candidacy;
-use crate::lease::record::Holder;
-use crate::lease::ruling;
+use crate::lease::record::{Holder, Record};
+use crate::lease::ruling::{self, Ruling};
 use crate::queue::{Line, SessionQueue};
 use crate::status::Status;
-use crate::store::{Fault, StoreError};
+use crate::store::{Document, Expect, Fault, Put, StoreError};
 use crate::timing::check_session_grace;
+use crate::{Error, Protocol};
 
 /// Whoever has not left by then, beside what its session may take to end, does not leave.
 const LONGEST_WIND_DOWN: Duration = Duration::from_secs(10);
@@ -26,6 +27,8 @@ const LONGEST_WIND_DOWN: Duration = Duration::from_secs(10);
 const SECOND_LOOK: Duration = Duration::from_secs(1);
 /// How often a call whose outcome is unknown is made again: all of these may be.
 const MOST_ATTEMPTS: u32 = 5;
+/// How often a deletion may lose against those who create.
+const MOST_RACES: u32 = 64;
 
 impl Election {
     /// Sees to it that the line exists, that the record says so, and that it has not ended.
@@ -41,10 +44,7 @@ impl Election {
                 self.record_line(false).await?;
                 Err(Error::Ended { name: self.name.clone() })
             }
-            Line::Missing if create => {
-                self.record_line(false).await?;
-                self.make_line(queue).await.map(|_| ())
-            }
+            Line::Missing if create => self.make_line(queue).await.map(|_| ()),
             Line::Missing => {
                 // A lease of this name is another matter than none at all.
                 line::look(self.backend.store(), queue, &self.name, &self.key).await?;
@@ -56,9 +56,10 @@ impl Election {
     /// Makes the line, or the next generation of one that has ended.
     pub(super) async fn create_line(&self, queue: &Arc<dyn SessionQueue>) -> Result<(), Error> {
         self.check_grace(queue)?;
-        let ended = matches!(queue.look(&self.key).await?, Line::Ended { .. } | Line::Missing);
-        self.record_line(ended).await?;
-        self.make_line(queue).await.map(|_| ())
+        match queue.look(&self.key).await? {
+            Line::Open { .. } => self.record_line(false).await,
+            Line::Ended { .. } | Line::Missing => self.make_line(queue).await.map(|_| ()),
+        }
     }
 
     /// Ends the line; one that does not exist is made for that, so that its end lasts.
@@ -69,29 +70,59 @@ impl Election {
                 self.record_line(false).await?;
                 generation
             }
-            Line::Missing => {
-                self.record_line(false).await?;
-                self.make_line(queue).await?
-            }
+            Line::Missing => self.make_line(queue).await?,
         };
         self.write_end(queue, generation).await
     }
 
     /// Ends the line, hides it, and removes it when everybody has left.
+    ///
+    /// The record is hidden before the line is removed, and only if it is still the one that was read before
+    /// the line was looked at: whoever makes the next generation rewrites it, and that one stays.
     pub(super) async fn delete_line(&self, queue: &Arc<dyn SessionQueue>) -> Result<(), Error> {
-        let generation = match queue.look(&self.key).await? {
-            Line::Missing => return self.hide_line().await,
-            Line::Ended { generation, .. } => generation,
-            Line::Open { generation, .. } => {
-                // Refused here when a lease is recorded, before anything is ended.
-                self.record_line(false).await?;
-                self.write_end(queue, generation).await?;
-                generation
+        let mut ended = None;
+        for _ in 0..MOST_RACES {
+            let found = self.read().await?;
+            if let Some((record, _)) = &found
+                && record.protocol == Protocol::Lease
+                && !is_deleted(record)
+            {
+                return Err(self.other_protocol(record.protocol));
             }
-        };
-        // Before it is removed: whoever creates it meanwhile makes the next generation, and records that.
-        self.hide_line().await?;
-        self.remove_line(queue, generation).await
+            match queue.look(&self.key).await? {
+                Line::Missing => {}
+                Line::Ended { generation, .. } => ended = Some(generation),
+                // Somebody has made it again since: that one is not ours to delete.
+                Line::Open { .. } if ended.is_some() => return Ok(()),
+                Line::Open { generation, .. } => {
+                    self.write_end(queue, generation).await?;
+                    ended = Some(generation);
+                }
+            }
+            if self.hide(found).await? {
+                return match ended {
+                    Some(generation) => self.remove_line(queue, generation).await,
+                    None => Ok(()),
+                };
+            }
+        }
+        Err(Error::Contended { attempts: MOST_RACES })
+    }
+
+    /// Marks this very record as deleted; says whether nobody changed it meanwhile.
+    async fn hide(&self, found: Option<(Record, Document)>) -> Result<bool, Error> {
+        let Some((record, document)) = found else { return Ok(true) };
+        let op = self.backend.parts().fresh_op();
+        let ruling = ruling::delete_queue(Some(&record), op)
+            .map_err(|recorded| self.other_protocol(recorded))?;
+        let Ruling::Write(hidden) = ruling else { return Ok(true) };
+        match self.write(Expect::At(document.version), hidden.encode()).await {
+            Ok(Put::Stored(_)) => Ok(true),
+            Ok(Put::Conflict) => Ok(false),
+            // Another look tells.
+            Err(Error::Store(error)) if error.fault == Fault::Indeterminate => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// Stands in line.
@@ -132,15 +163,17 @@ impl Election {
         self.rule(decide).await
     }
 
-    async fn hide_line(&self) -> Result<(), Error> {
-        let decide = |record: Option<&_>, op| {
-            ruling::delete_queue(record, op).map_err(|recorded| self.other_protocol(recorded))
-        };
-        self.rule(decide).await
-    }
-
+    /// Makes the line, between two writes of its record: the first says that it is a queue before anybody can
+    /// join, the second that it is there, to whoever is deleting it.
     async fn make_line(&self, queue: &Arc<dyn SessionQueue>) -> Result<u64, Error> {
-        insistently(|| queue.create(&self.key)).await
+        self.record_line(true).await?;
+        let generation = insistently(|| queue.create(&self.key)).await?;
+        let decide = |record: Option<&_>, op| {
+            ruling::queue_made(record, self.terms(), op)
+                .map_err(|recorded| self.other_protocol(recorded))
+        };
+        self.rule(decide).await?;
+        Ok(generation)
     }
 
     async fn write_end(&self, queue: &Arc<dyn SessionQueue>, generation: u64) -> Result<(), Error> {

@@ -102,6 +102,20 @@ pub fn queue(
     }
 }
 
+/// Records that a queue was made again: a deletion that looked before must not hide it, so this always writes.
+///
+/// # Errors
+/// The protocol that was chosen before, when that is not the queue.
+pub fn queue_made(record: Option<&Record>, terms: Terms, op: Op) -> Result<Ruling, Protocol> {
+    match record {
+        Some(record) if record.protocol == Protocol::Queue => {
+            let state = State::Free { clean: true };
+            Ok(Ruling::Write(Record { state, ..record.following(op) }))
+        }
+        Some(_) | None => queue(record, terms, false, op),
+    }
+}
+
 /// Records that a queue was deleted. What does not exist is left so.
 ///
 /// # Errors
@@ -244,6 +258,8 @@ mod tests {
         assert_eq!(longer.delay, Duration::from_secs(9));
         let deleted = written(delete_queue(Some(&longer), op(3)).expect("a queue"));
         assert_eq!(delete_queue(Some(&deleted), op(4)), Ok(Ruling::Stands));
+        let made = written(queue_made(Some(&longer), TERMS, op(4)).expect("a queue"));
+        assert_eq!((made.revision, made.delay), (longer.revision + 1, longer.delay));
         let again = written(queue(Some(&deleted), TERMS, false, op(4)).expect("a queue"));
         assert_eq!((again.state, again.delay), (State::Free { clean: true }, Duration::ZERO));
     }
