@@ -5,7 +5,7 @@
 //! | `etcd://host:port,host:port/prefix` | etcd 3.4 and later; `etcd+https:`, `?ca=…&cert=…&key=…` with TLS | `etcd` |
 //! | `file:///absolute/directory` | a directory of this machine; `?force=true` on any file system | `file` |
 //! | `memory:` | this process | `memory` |
-//! | `zookeeper://host:port,host:port/node` | ZooKeeper 3.5 and later | `zookeeper` |
+//! | `zookeeper://host:port,host:port/node` | ZooKeeper 3.5 and later; `zookeeper+tls:`, `?ca=…&cert=…&key=…` with TLS | `zookeeper` |
 //!
 //! A user and a password stand in front of the hosts, `user:password@`; the password may instead be the first line
 //! of a file (`?password-file=…`) or be in the environment, as `TENURE_STORE_PASSWORD`.
@@ -179,8 +179,14 @@ async fn etcd_store(_: &Servers, _: &OpenOptions) -> Result<Opened, OpenError> {
 
 #[cfg(feature = "zookeeper")]
 async fn zookeeper_store(servers: &Servers, options: &OpenOptions) -> Result<Opened, OpenError> {
-    let store = zookeeper::ZookeeperStore::open(servers, options.request).await?;
-    Ok(on_servers(Backend::new(std::sync::Arc::new(store))))
+    let session = options.session.unwrap_or(Duration::from_secs(15));
+    let opened = zookeeper::open(servers, options.request, session).await?;
+    let backend = Backend::new(opened.store);
+    Ok(on_servers(match servers.settings.lease {
+        true => backend,
+        // As other clients of ZooKeeper have it: making an election is a decision of its own.
+        false => backend.with_queue(opened.queue).with_creation(false),
+    }))
 }
 
 #[cfg(not(feature = "zookeeper"))]

@@ -29,7 +29,24 @@ const ETCD: Dialect = Dialect {
 /// The same, when TLS goes without saying.
 const ETCD_HTTPS: Dialect = Dialect { tls: true, ..ETCD };
 /// What the URLs of ZooKeeper may have.
-const ZOOKEEPER: Dialect = Dialect { port: 2181, tls: false, settings: &["password-file"] };
+const ZOOKEEPER: Dialect = Dialect {
+    port: 2181,
+    tls: false,
+    settings: &[
+        "ca",
+        "cert",
+        "key",
+        "password-file",
+        "protocol",
+        "ttl",
+        "recipe",
+        "node-prefix",
+        "acl",
+        "reconnect",
+    ],
+};
+/// The same, when TLS goes without saying.
+const ZOOKEEPER_TLS: Dialect = Dialect { tls: true, ..ZOOKEEPER };
 
 /// Where a store is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -186,6 +203,7 @@ pub fn parse(url: &str) -> Result<Location, UrlError> {
         "etcd" => Location::Etcd(Servers::parse(rest, &ETCD)?),
         "etcd+https" => Location::Etcd(Servers::parse(rest, &ETCD_HTTPS)?),
         "zookeeper" => Location::Zookeeper(Servers::parse(rest, &ZOOKEEPER)?),
+        "zookeeper+tls" => Location::Zookeeper(Servers::parse(rest, &ZOOKEEPER_TLS)?),
         _ => match LATER.iter().find(|later| **later == scheme) {
             Some(scheme) => Location::Later { scheme },
             None => return Err(UrlError::UnknownScheme { scheme }),
@@ -295,7 +313,9 @@ impl fmt::Display for Location {
             Location::Etcd(servers) => {
                 servers.show(f, if servers.tls.is_some() { "etcd+https" } else { "etcd" })
             }
-            Location::Zookeeper(servers) => servers.show(f, "zookeeper"),
+            Location::Zookeeper(servers) => {
+                servers.show(f, if servers.tls.is_some() { "zookeeper+tls" } else { "zookeeper" })
+            }
             Location::Later { scheme } => write!(f, "{scheme}:"),
             Location::File { directory, force } => {
                 write!(f, "file://{}", encode(directory.to_string_lossy().as_bytes()))?;
@@ -359,6 +379,8 @@ mod tests {
             "etcd://h:2379/x?protocol=lease",
             "etcd://h:2379/x?ttl=5000ms",
             "zookeeper://h:2181//x",
+            "zookeeper+tls://h:2181/x?ca=/a&ttl=4000ms&node-prefix=latch-&acl=open",
+            "zookeeper://h:2181/x?protocol=lease&reconnect=never",
         ] {
             assert_eq!(parse(url).expect("a URL").to_string(), url);
         }

@@ -87,10 +87,10 @@ impl Candidacy {
     }
 
     /// The first tenure won at a token above `after`. Cancel safe: nothing but waiting.
-    pub(crate) async fn next_tenure(&self, after: u64) -> Result<Arc<Tenure>, Error> {
+    pub(crate) async fn next_tenure(&self, mut after: u64) -> Result<Arc<Tenure>, Error> {
         let mut status = self.shared.status.subscribe();
         loop {
-            {
+            let missed = {
                 let status = status.borrow_and_update();
                 match &status.role {
                     Role::Leading { token }
@@ -101,6 +101,7 @@ impl Candidacy {
                         if let Some(tenure) = self.shared.tenure() {
                             return Ok(tenure);
                         }
+                        None
                     }
                     Role::Over(outcome) => {
                         let fallback = Error::from_outcome(self.election.name(), outcome);
@@ -110,13 +111,19 @@ impl Candidacy {
                             _ => fallback,
                         });
                     }
+                    // Won and lost before anybody looked: no work of it was ever begun.
+                    Role::Lost { token, .. } if *token > after => Some(*token),
                     Role::Waiting
                     | Role::Leading { .. }
                     | Role::Suspended { .. }
                     | Role::Stopping { .. }
                     | Role::Lost { .. }
-                    | Role::Leaving => {}
+                    | Role::Leaving => None,
                 }
+            };
+            if let Some(token) = missed {
+                after = token;
+                self.tell(Word::WorkEnded)?;
             }
             status.changed().await.map_err(|_| Error::Stopped)?;
         }

@@ -1,7 +1,7 @@
 //! What an error of ZooKeeper, or of the way to it, means for the request.
 
+use super::client::Error;
 use tenure::{Fault, StoreError};
-use zookeeper_client::Error;
 
 /// Whether a request changes anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,24 +25,20 @@ pub(super) fn unsent(doing: impl Into<String>, why: impl Into<String>) -> StoreE
     StoreError::new(Fault::Unavailable, "zookeeper", doing, why.into())
 }
 
-// The client's errors may grow; whatever is new is in doubt.
-#[allow(clippy::wildcard_enum_match_arm)]
 fn fault(error: &Error, kind: Kind) -> Fault {
     match error {
-        Error::NoAuth | Error::AuthFailed | Error::InvalidAcl => Fault::Denied,
-        Error::BadArguments(_) | Error::Unimplemented | Error::MarshallingError => Fault::Permanent,
-        // The server said no, and did nothing.
+        Error::Denied => Fault::Denied,
+        Error::TooLong { .. } => Fault::Permanent,
+        // The server said no, and did nothing; or nobody was asked.
         Error::NoNode
         | Error::NodeExists
         | Error::NotEmpty
         | Error::BadVersion
-        | Error::NoChildrenForEphemerals
-        | Error::NotReadOnly
-        | Error::QuotaExceeded
-        | Error::Throttled => Fault::Unavailable,
-        // Nobody was reached.
-        Error::NoHosts => Fault::Unavailable,
-        _ => unknown(kind),
+        | Error::Refused(_)
+        | Error::Unsent
+        | Error::Unreachable(_)
+        | Error::Closed => Fault::Unavailable,
+        Error::Lost | Error::Malformed => unknown(kind),
     }
 }
 
@@ -61,16 +57,15 @@ mod tests {
     #[test]
     fn a_write_is_in_doubt_unless_the_server_refused_it() {
         for (error, expected) in [
-            (Error::ConnectionLoss, Fault::Indeterminate),
-            (Error::SessionExpired, Fault::Indeterminate),
-            (Error::Timeout, Fault::Indeterminate),
-            (Error::UnexpectedError("no response".into()), Fault::Indeterminate),
-            (Error::NoAuth, Fault::Denied),
-            (Error::NotReadOnly, Fault::Unavailable),
-            (Error::BadArguments(&"a path"), Fault::Permanent),
+            (Error::Lost, Fault::Indeterminate),
+            (Error::Malformed, Fault::Indeterminate),
+            (Error::Unsent, Fault::Unavailable),
+            (Error::Denied, Fault::Denied),
+            (Error::Refused("Throttled".into()), Fault::Unavailable),
+            (Error::TooLong { bytes: 2_000_000 }, Fault::Permanent),
         ] {
             assert_eq!(fault(&error, Kind::Write), expected, "{error}");
         }
-        assert_eq!(fault(&Error::ConnectionLoss, Kind::Read), Fault::Unavailable);
+        assert_eq!(fault(&Error::Lost, Kind::Read), Fault::Unavailable);
     }
 }

@@ -2,12 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use futures_util::future::join_all;
-use tenure::{Key, MAX_KEY_SEGMENTS, Page};
-use zookeeper_client::{Client, Error};
-
+use super::client::{Client, Error};
 use super::found;
 use super::paths::{Named, Paths, name};
+use futures_util::future::join_all;
+use tenure::{Key, MAX_KEY_SEGMENTS, Page};
 
 /// A page of documents.
 pub(super) async fn page(
@@ -25,7 +24,7 @@ pub(super) async fn page(
         if some.is_empty() {
             break;
         }
-        let reads: Vec<_> = some.iter().map(|key| client.get_data(&paths.document(key))).collect();
+        let reads: Vec<_> = some.iter().map(|key| client.data(&paths.document(key))).collect();
         for (key, read) in some.into_iter().zip(join_all(reads).await) {
             if let Some(document) = found(read)? {
                 page.documents.push((key, document));
@@ -52,11 +51,11 @@ async fn keys(
             break;
         }
         let nodes: Vec<String> = levels.iter().map(|level| paths.level(level)).collect();
-        let asked: Vec<_> = nodes.iter().map(|node| client.list_children(node)).collect();
+        let asked: Vec<_> = nodes.iter().map(|node| client.children(node)).collect();
         let mut below = Vec::new();
         for (level, children) in levels.iter().zip(join_all(asked).await) {
             let children = match children {
-                Ok(children) => children,
+                Ok((children, _)) => children,
                 Err(Error::NoNode) => continue,
                 Err(error) => return Err(error),
             };

@@ -70,7 +70,7 @@ pub(super) fn name(node: &str) -> Option<Named> {
 }
 
 /// Letters, digits and what no ZooKeeper and no shell minds stay as they are.
-fn encode(segment: &str, path: &mut String) {
+pub(super) fn encode(segment: &str, path: &mut String) {
     for byte in segment.bytes() {
         if byte.is_ascii_alphanumeric() || b"-_.:@+,".contains(&byte) {
             path.push(byte as char);

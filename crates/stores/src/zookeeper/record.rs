@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 use tenure::{Document, MAX_DOCUMENT_BYTES, Version};
-use zookeeper_client::Stat;
+
+use super::wire::Stat;
 
 /// The length of a document's number, and of the line it stands on.
 const DIGITS: usize = 16;
@@ -67,7 +68,7 @@ pub(super) fn document(data: Vec<u8>, stat: &Stat) -> Document {
             Document { version: edition.name(), body: cut(data.slice(DIGITS + 1..)) }
         }
         None => {
-            let version = Version::new(format!("by hand {:x} {}", stat.czxid, stat.version));
+            let version = Version::new(format!("by hand {:x} {}", stat.created, stat.version));
             Document { version, body: cut(data) }
         }
     }
@@ -84,19 +85,7 @@ mod tests {
     use super::*;
 
     fn stat(version: i32) -> Stat {
-        Stat {
-            czxid: 7,
-            mzxid: 7,
-            pzxid: 7,
-            ctime: 0,
-            mtime: 0,
-            version,
-            cversion: 0,
-            aversion: 0,
-            ephemeral_owner: 0,
-            data_length: 0,
-            num_children: 0,
-        }
+        Stat { created: 7, modified: 7, version, children_version: 0, owner: 0, children: 0 }
     }
 
     #[test]

@@ -5,15 +5,13 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::client::{Client, Error, Watching};
+use super::record;
+use super::wire::{self, Request};
 use tenure::{Key, Version};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout};
-use zookeeper_client::{Error, OneshotWatcher};
-
-use super::keeper::Connection;
-use super::link::Link;
-use super::record;
 
 /// A watch is kept for so long after the last wait: whoever waits mostly waits again.
 const LINGER: Duration = Duration::from_secs(20);
@@ -57,13 +55,13 @@ impl Waits {
     /// Waits until the document may no longer be as it was seen.
     pub(super) async fn changed(
         &self,
-        connection: &Arc<Connection>,
+        client: &Client,
         key: &Key,
         path: String,
         seen: Option<&Version>,
         request: Duration,
     ) {
-        let watch = self.join(connection, key, path, seen, request);
+        let watch = self.join(client, key, path, seen, request);
         loop {
             let mut changed = pin!(watch.changed.notified());
             // From here on no notification is missed, also before the first poll.
@@ -80,7 +78,7 @@ impl Waits {
 
     fn join(
         &self,
-        connection: &Arc<Connection>,
+        client: &Client,
         key: &Key,
         path: String,
         seen: Option<&Version>,
@@ -102,14 +100,14 @@ impl Waits {
             watches.by_key.retain(|_, watch| Arc::strong_count(watch) > 1 || watch.is_fresh());
             watches.crowd = watches.by_key.len() * 2;
         }
-        let watch = Watch::begin(connection.clone(), path, request);
+        let watch = Watch::begin(client.clone(), path, request);
         watches.by_key.insert(key.clone(), watch.clone());
         watch
     }
 }
 
 impl Watch {
-    fn begin(connection: Arc<Connection>, path: String, request: Duration) -> Arc<Watch> {
+    fn begin(client: Client, path: String, request: Duration) -> Arc<Watch> {
         let watch = Arc::new(Watch {
             state: Mutex::new(State::Beginning),
             changed: Notify::new(),
@@ -125,19 +123,15 @@ impl Watch {
             }
         };
         let task = tokio::spawn(async move {
-            let link = connection.link().await;
-            match timeout(request, ask(&link, &path)).await {
-                Ok(Ok((version, event))) => {
+            client.up().await;
+            let connection = client.connection();
+            match timeout(request, ask(&client, &path)).await {
+                Ok(Ok((version, watching))) => {
                     tell(State::Watching(version));
-                    // In this order: the client panics when it is asked for events after its end.
-                    tokio::select! {
-                        biased;
-                        () = link.ended() => {}
-                        _ = event.changed() => {}
-                    }
+                    watching.event().await;
                 }
                 Ok(Err(error)) => tracing::debug!(%error, "zookeeper: a watch failed"),
-                Err(_) => link.end(),
+                Err(_) => client.give_up(connection),
             }
             tell(State::Over);
         });
@@ -167,18 +161,24 @@ impl Drop for Watch {
 }
 
 /// Reads the document and leaves a watch on it; on its creation where there is none.
-async fn ask(link: &Link, path: &str) -> Result<(Option<Version>, OneshotWatcher), Error> {
+async fn ask(client: &Client, path: &str) -> Result<(Option<Version>, Watching), Error> {
     loop {
-        match link.client.get_and_watch_data(path).await {
-            Ok((data, stat, event)) => {
-                return Ok((Some(record::document(data, &stat).version), event));
+        let request = Request::Data { path: path.into(), watch: true };
+        let (read, watching) = client.watch(request, wire::data);
+        match read.await {
+            Ok((data, stat)) => {
+                return Ok((Some(record::document(data, &stat).version), watching));
             }
             Err(Error::NoNode) => {}
             Err(error) => return Err(error),
         }
         // Created in between: read it after all.
-        if let (None, event) = link.client.check_and_watch_stat(path).await? {
-            return Ok((None, event));
+        let request = Request::Exists { path: path.into(), watch: true };
+        let (read, watching) = client.watch(request, wire::stat);
+        match read.await {
+            Ok(_) => {}
+            Err(Error::NoNode) => return Ok((None, watching)),
+            Err(error) => return Err(error),
         }
     }
 }

@@ -38,7 +38,8 @@ impl Servers for Kind {
 
     fn url(addresses: &[SocketAddr], prefix: &str) -> String {
         let hosts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
-        format!("zookeeper://{}/{prefix}", hosts.join(","))
+        // As leases: the queue has tests of its own.
+        format!("zookeeper://{}/{prefix}?protocol=lease", hosts.join(","))
     }
 }
 

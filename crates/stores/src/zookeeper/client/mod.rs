@@ -1,0 +1,329 @@
+//! A session with ZooKeeper, over one connection at a time.
+//!
+//! Why not a client from elsewhere: a leader must know *on which connection* and since when a request was answered,
+//! end a connection that is silent for a tenth of the session's time, go on with the same session on another server,
+//! and be sure that nothing asked on an earlier connection happens later. The crates that exist queue what is
+//! asked while they are disconnected, and keep these moments to themselves.
+//!
+//! What is asked goes out in order and is answered in order. When a connection ends, whatever was not sent is
+//! refused as unsent, whatever was not answered is in doubt, and every watch says that it is lost.
+
+mod error;
+mod options;
+mod pending;
+mod state;
+mod stream;
+mod task;
+mod tls;
+mod watches;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tenure::queue::Session;
+use tenure::{Clock, system_clock};
+use tokio::sync::{Notify, oneshot, watch};
+use tokio::time::{Instant, timeout_at};
+
+pub use self::error::Error;
+pub use self::options::ClientOptions;
+pub use self::pending::Pending;
+pub(super) use self::pending::read_answer;
+use self::state::{Join, State};
+pub(super) use self::state::{Made, Outcome};
+pub(super) use self::tls::read as read_tls;
+pub(super) use self::watches::{Event, Watching};
+use super::wire::{self, Acl, Lifetime, Request, Results, Stat};
+
+/// The most bytes of data in a request; ZooKeeper ends connections that send more than a mebibyte.
+const MOST_BYTES: usize = 1_000_000;
+
+/// A session with ZooKeeper; clones share it.
+///
+/// One serves any number of elections and documents, and the program's own nodes beside them. It connects again by
+/// itself, and begins a new session when one is over. The session is closed when its last clone is dropped, unless
+/// an entry of an election still stands in it: that goes when the server's time is up.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), tenure::StoreError> {
+/// use tenure_stores::zookeeper::{Acl, Client, ClientOptions, Lifetime};
+/// let client = Client::new(ClientOptions::new(["10.0.0.1:2181", "10.0.0.2:2181"]));
+/// let made = client.create("/mine", "hello", Lifetime::Lasting, &Acl::open()).await;
+/// # let _ = made; Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Client {
+    owner: Arc<Owner>,
+}
+
+/// Ends the task with its last user.
+struct Owner {
+    shared: Arc<Shared>,
+}
+
+/// What the task and its users share.
+pub(super) struct Shared {
+    state: Mutex<State>,
+    /// Something is to be sent, or the task is to end.
+    work: Notify,
+    session: watch::Sender<Session>,
+    clock: Arc<dyn Clock>,
+}
+
+impl Client {
+    /// Begins to connect.
+    ///
+    /// # Panics
+    /// Outside a runtime.
+    #[must_use]
+    pub fn new(options: ClientOptions) -> Client {
+        let clock = system_clock();
+        let shared = Arc::new(Shared {
+            state: Mutex::new(State::new(options.session)),
+            work: Notify::new(),
+            session: watch::Sender::new(Session::none()),
+            clock,
+        });
+        // Its owner tells it to end; it does so within the session's time.
+        tokio::spawn(task::run(shared.clone(), options));
+        Client { owner: Arc::new(Owner { shared }) }
+    }
+
+    /// Waits for a connection.
+    ///
+    /// # Errors
+    /// [`Error`] when there is none by then, or none will ever be.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn connected(&self, within: Duration) -> Result<(), Error> {
+        self.connected_by(Instant::now() + within).await
+    }
+
+    pub(super) async fn connected_by(&self, deadline: Instant) -> Result<(), Error> {
+        if self.is_up() {
+            return Ok(());
+        }
+        let mut sessions = self.session();
+        let settled = |session: &Session| {
+            session.is_live() || matches!(session.life, tenure::queue::Life::Closed)
+        };
+        let waited = timeout_at(deadline, sessions.wait_for(settled)).await;
+        match waited {
+            Ok(Ok(session)) if session.is_live() => Ok(()),
+            Ok(_) => Err(self.trouble().unwrap_or(Error::Closed)),
+            Err(_) => Err(self.trouble().unwrap_or(Error::Unsent)),
+        }
+    }
+
+    /// Waits for as long as it takes; for ever once there will be no other connection.
+    pub(super) async fn up(&self) {
+        let mut sessions = self.session();
+        let never = sessions.wait_for(Session::is_live).await.is_err();
+        if never {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// What is known of the session.
+    #[must_use]
+    pub fn session(&self) -> watch::Receiver<Session> {
+        self.owner.shared.session.subscribe()
+    }
+
+    /// Closes the session: every ephemeral node of it goes at once.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: it is closed in the background.
+    pub async fn close(&self) {
+        self.owner.shared.close();
+        let mut sessions = self.session();
+        // The sender is shared with this very client.
+        let _ = sessions.wait_for(|session| session.life == tenure::queue::Life::Closed).await;
+    }
+
+    /// Creates a node.
+    pub fn create(
+        &self,
+        path: &str,
+        data: impl Into<Bytes>,
+        lifetime: Lifetime,
+        acl: &Arc<[Acl]>,
+    ) -> Pending<(String, Stat)> {
+        let (path, data, acl) = (path.to_owned(), data.into(), acl.clone());
+        self.ask(Request::Create { path, data, lifetime, acl }, wire::created)
+    }
+
+    /// Deletes a node at this version; any, without one.
+    pub fn delete(&self, path: &str, version: Option<i32>) -> Pending<()> {
+        let (path, version) = (path.to_owned(), version.unwrap_or(-1));
+        self.ask(Request::Delete { path, version }, |_| Ok(()))
+    }
+
+    /// Replaces the data of a node at this version; any, without one.
+    pub fn set_data(
+        &self,
+        path: &str,
+        data: impl Into<Bytes>,
+        version: Option<i32>,
+    ) -> Pending<Stat> {
+        let (path, data, version) = (path.to_owned(), data.into(), version.unwrap_or(-1));
+        self.ask(Request::SetData { path, data, version }, wire::stat)
+    }
+
+    /// What the server knows of a node.
+    pub fn exists(&self, path: &str) -> Pending<Stat> {
+        self.ask(Request::Exists { path: path.into(), watch: false }, wire::stat)
+    }
+
+    /// Reads a node.
+    pub fn data(&self, path: &str) -> Pending<(Vec<u8>, Stat)> {
+        self.ask(Request::Data { path: path.into(), watch: false }, wire::data)
+    }
+
+    /// Lists a node's children by name, with what is known of the node itself.
+    pub fn children(&self, path: &str) -> Pending<(Vec<String>, Stat)> {
+        self.ask(Request::Children { path: path.into(), watch: false }, wire::children)
+    }
+
+    /// Lets the server catch up with its leader.
+    pub fn sync(&self, path: &str) -> Pending<()> {
+        self.ask(Request::Sync { path: path.into() }, |_| Ok(()))
+    }
+
+    pub(super) fn transaction(
+        &self,
+        parts: Vec<Request>,
+    ) -> Pending<Result<Results, (usize, wire::Code)>> {
+        self.ask(Request::Multi(parts), wire::results)
+    }
+
+    pub(super) fn ask<T>(&self, request: Request, read: pending::Read<T>) -> Pending<T> {
+        self.owner
+            .shared
+            .ask(vec![request], false)
+            .pop()
+            .map_or_else(Pending::unsent, |answer| Pending::new(answer, read))
+    }
+
+    /// Asks several things in a row.
+    pub(super) fn ask_all(&self, requests: Vec<Request>) -> Vec<oneshot::Receiver<Outcome>> {
+        self.owner.shared.ask(requests, false)
+    }
+
+    /// Asks several things in a row, all of them after a write that a quorum takes.
+    pub(super) fn ask_after_barrier(
+        &self,
+        requests: Vec<Request>,
+    ) -> Vec<oneshot::Receiver<Outcome>> {
+        self.owner.shared.ask(requests, true)
+    }
+
+    /// Creates an entry of an election, together with others that are created at the moment, and asks for more after it.
+    pub(super) fn join(
+        &self,
+        root: &Arc<str>,
+        entry: Request,
+        afterwards: Vec<Request>,
+    ) -> (oneshot::Receiver<Result<Made, Error>>, Vec<oneshot::Receiver<Outcome>>) {
+        self.owner.shared.join(root, entry, afterwards)
+    }
+
+    /// Leaves a watch on a node, with the request that sets it.
+    pub(super) fn watch<T>(
+        &self,
+        request: Request,
+        read: pending::Read<T>,
+    ) -> (Pending<T>, Watching) {
+        let watching = self.owner.shared.lock().watches.begin(&request);
+        (self.ask(request, read), watching)
+    }
+
+    /// Ends the connection that was there at this count, if it still is.
+    pub(super) fn give_up(&self, connection: u64) {
+        let shared = &self.owner.shared;
+        shared.lock().give_up(connection);
+        shared.work.notify_one();
+    }
+
+    /// Which connection there is.
+    pub(super) fn connection(&self) -> u64 {
+        self.owner.shared.session.borrow().connection
+    }
+
+    pub(super) fn is_up(&self) -> bool {
+        self.owner.shared.lock().is_up()
+    }
+
+    /// One more of its users leads, or one fewer.
+    pub(super) fn leads(&self, leads: bool) {
+        let shared = &self.owner.shared;
+        shared.lock().leads(leads);
+        shared.work.notify_one();
+    }
+
+    /// An entry of this session stands, or no longer does: while one does, dropping the client closes nothing.
+    pub(super) fn stands(&self, entry: &str, stands: bool) {
+        self.owner.shared.lock().stands(entry, stands);
+    }
+
+    /// Why there is no connection.
+    pub(super) fn trouble(&self) -> Option<Error> {
+        self.owner.shared.lock().trouble.clone()
+    }
+}
+
+impl Shared {
+    fn ask(&self, requests: Vec<Request>, barrier: bool) -> Vec<oneshot::Receiver<Outcome>> {
+        let answers = {
+            let mut state = self.lock();
+            if barrier {
+                state.barrier();
+            }
+            requests.into_iter().map(|request| state.ask(request)).collect()
+        };
+        self.work.notify_one();
+        answers
+    }
+
+    fn join(
+        &self,
+        root: &Arc<str>,
+        entry: Request,
+        afterwards: Vec<Request>,
+    ) -> (oneshot::Receiver<Result<Made, Error>>, Vec<oneshot::Receiver<Outcome>>) {
+        let (reply, made) = oneshot::channel();
+        let answers = {
+            let mut state = self.lock();
+            state.join(Join { root: root.clone(), entry, alone: false, reply });
+            afterwards.into_iter().map(|request| state.ask(request)).collect()
+        };
+        self.work.notify_one();
+        (made, answers)
+    }
+
+    fn close(&self) {
+        self.lock().closing = true;
+        self.work.notify_one();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing in there panics between two changes that belong together.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.shared.lock().abandoned = true;
+        self.shared.close();
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("session", &*self.owner.shared.session.borrow()).finish()
+    }
+}

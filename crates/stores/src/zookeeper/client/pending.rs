@@ -1,0 +1,55 @@
+//! An answer that is on its way.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::sync::oneshot;
+
+use super::super::wire::{Malformed, Reader};
+use super::error::Error;
+use super::state::{Answer, Outcome};
+
+/// How an answer is read.
+pub(in super::super) type Read<T> = fn(&mut Reader<'_>) -> Result<T, Malformed>;
+
+/// What was asked; it is on its way as soon as this exists, polled or not.
+///
+/// Dropping it does not take back what was sent.
+#[derive(Debug)]
+#[must_use = "its answer says whether it was done"]
+pub struct Pending<T> {
+    answer: Option<oneshot::Receiver<Outcome>>,
+    read: Option<Read<T>>,
+}
+
+impl<T> Pending<T> {
+    pub(super) fn new(answer: oneshot::Receiver<Outcome>, read: Read<T>) -> Pending<T> {
+        Pending { answer: Some(answer), read: Some(read) }
+    }
+
+    pub(super) fn unsent() -> Pending<T> {
+        Pending { answer: None, read: None }
+    }
+}
+
+impl<T> Future for Pending<T> {
+    type Output = Result<T, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T, Error>> {
+        let Some(answer) = &mut self.answer else { return Poll::Ready(Err(Error::Unsent)) };
+        let outcome = std::task::ready!(Pin::new(answer).poll(context));
+        let read = self.read.take();
+        Poll::Ready(match (outcome, read) {
+            (Ok(Ok(answer)), Some(read)) => read_answer(&answer, read),
+            (Ok(Err(error)), _) => Err(error),
+            // Whoever would have answered is gone.
+            (Err(_), _) | (Ok(Ok(_)), None) => Err(Error::Lost),
+        })
+    }
+}
+
+/// Reads an answer.
+pub(in super::super) fn read_answer<T>(answer: &Answer, read: Read<T>) -> Result<T, Error> {
+    read(&mut Reader::new(&answer.body)).map_err(Error::from)
+}

@@ -1,0 +1,525 @@
+//! What was asked, what was sent, and what the session has proven. No I/O in here.
+
+use std::collections::hash_map::DefaultHasher;
+use std::collections::{HashSet, VecDeque};
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tenure::Moment;
+use tenure::queue::window::{Kind, ZookeeperWindow};
+use tenure::queue::{Life, Pace, Proof, Session};
+use tokio::sync::oneshot;
+
+use super::super::wire::{self, Code, Head, Malformed, NOTIFICATION, Reader, Request, Stat};
+use super::MOST_BYTES;
+use super::error::Error;
+use super::watches::Watches;
+
+/// How much is asked of a server before it has answered: less than it does in the time an answer may take.
+const MOST_FLYING: usize = 512;
+/// How many entries are created in one transaction.
+const MOST_JOINS: usize = 500;
+/// How much data they may have together.
+const MOST_JOINED_BYTES: usize = 512 << 10;
+/// How many requests wait to be sent.
+const MOST_ORDERS: usize = 1 << 17;
+/// A node that never exists. Its deletion is refused by a quorum, which is all that a heartbeat wants of one.
+const NOWHERE: &str = "/=tenure";
+
+/// An answer.
+#[derive(Clone, Debug)]
+pub(in super::super) struct Answer {
+    pub(super) body: Bytes,
+}
+
+pub(in super::super) type Outcome = Result<Answer, Error>;
+
+/// An entry that was created.
+#[derive(Clone, Debug)]
+pub(in super::super) struct Made {
+    pub(in super::super) path: String,
+    pub(in super::super) stat: Stat,
+    pub(in super::super) session: u64,
+}
+
+/// Something to be sent.
+#[derive(Debug)]
+pub(super) enum Order {
+    Ask { request: Request, reply: oneshot::Sender<Outcome> },
+    Barrier,
+}
+
+/// An entry to be created.
+#[derive(Debug)]
+pub(super) struct Join {
+    pub(super) root: Arc<str>,
+    pub(super) entry: Request,
+    /// Together with others it was refused, perhaps on their account.
+    pub(super) alone: bool,
+    pub(super) reply: oneshot::Sender<Result<Made, Error>>,
+}
+
+#[derive(Debug)]
+struct Flying {
+    number: i32,
+    weight: usize,
+    awaited: Awaited,
+}
+
+#[derive(Debug)]
+enum Awaited {
+    Nobody,
+    Answer(oneshot::Sender<Outcome>),
+    Join(Join),
+    Joins(Vec<Join>),
+}
+
+/// Why a connection ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// The server, or the way to it, is gone.
+    Lost(String),
+    /// A request was not answered in time.
+    Overdue,
+    /// The server says that the session is over.
+    Expired,
+    /// It said something that makes no sense.
+    Malformed,
+    /// A caller has waited long enough.
+    GivenUp,
+    /// The session was closed.
+    Closed,
+}
+
+impl From<Malformed> for End {
+    fn from(_: Malformed) -> End {
+        End::Malformed
+    }
+}
+
+/// Everything that is known.
+#[derive(Debug)]
+pub(super) struct State {
+    up: bool,
+    number: u64,
+    connection: u64,
+    id: i64,
+    secret: Vec<u8>,
+    /// The newest transaction that was seen, in any session: no server that lags behind it is used.
+    seen: i64,
+    ttl: Duration,
+    window: ZookeeperWindow,
+    joins: VecDeque<Join>,
+    orders: VecDeque<Order>,
+    barriers: usize,
+    flying: VecDeque<Flying>,
+    weight: usize,
+    requests: i32,
+    last_write: Option<Moment>,
+    /// What was told of the proof.
+    told: Option<Proof>,
+    standing: HashSet<u64>,
+    given_up: bool,
+    pub(super) watches: Watches,
+    /// How many of its users lead.
+    leaders: usize,
+    pace: Pace,
+    pub(super) closing: bool,
+    /// Nobody uses it any more.
+    pub(super) abandoned: bool,
+    pub(super) trouble: Option<Error>,
+}
+
+/// Handshakes.
+impl State {
+    pub(super) fn new(ttl: Duration) -> State {
+        State {
+            up: false,
+            number: 0,
+            connection: 0,
+            id: 0,
+            secret: vec![0; 16],
+            seen: 0,
+            ttl,
+            window: ZookeeperWindow::new(ttl),
+            joins: VecDeque::new(),
+            orders: VecDeque::new(),
+            barriers: 0,
+            flying: VecDeque::new(),
+            weight: 0,
+            requests: 0,
+            last_write: None,
+            told: None,
+            standing: HashSet::new(),
+            given_up: false,
+            watches: Watches::default(),
+            leaders: 0,
+            pace: Pace::default(),
+            closing: false,
+            abandoned: false,
+            trouble: None,
+        }
+    }
+
+    /// Writes the handshake: with the session there is, or for a new one.
+    pub(super) fn greet(&self, out: &mut Vec<u8>) {
+        wire::connect(out, self.seen, self.ttl, self.id, &self.secret);
+    }
+
+    /// The session that was asked for is over.
+    pub(super) fn expired(&mut self) {
+        self.id = 0;
+        self.secret = vec![0; 16];
+        self.told = None;
+        self.standing.clear();
+    }
+
+    /// A server accepted us; `before` is a moment before the handshake was sent.
+    pub(super) fn accepted(&mut self, id: i64, secret: Vec<u8>, ttl: Duration, before: Moment) {
+        if id != self.id {
+            self.number += 1;
+            self.standing.clear();
+            self.window = ZookeeperWindow::new(ttl);
+        } else if ttl != self.ttl {
+            // What was proven of another time is not proven of this one.
+            self.window = ZookeeperWindow::new(ttl);
+        }
+        (self.id, self.secret, self.ttl) = (id, secret, ttl);
+        self.window.connecting(before);
+        self.connection += 1;
+        self.up = true;
+        self.given_up = false;
+        self.last_write = None;
+        self.trouble = None;
+    }
+
+    /// The connection is over: nothing of it counts, and nothing of it happens later.
+    pub(super) fn ended(&mut self) {
+        self.up = false;
+        self.window.disconnected();
+        self.watches.lose();
+        self.weight = 0;
+        self.barriers = 0;
+        for flying in std::mem::take(&mut self.flying) {
+            flying.awaited.fail(&Error::Lost);
+        }
+        for join in std::mem::take(&mut self.joins) {
+            let _ = join.reply.send(Err(Error::Unsent));
+        }
+        for order in std::mem::take(&mut self.orders) {
+            if let Order::Ask { reply, .. } = order {
+                let _ = reply.send(Err(Error::Unsent));
+            }
+        }
+    }
+}
+
+/// What is known of the session.
+impl State {
+    pub(super) fn is_up(&self) -> bool {
+        self.up && !self.given_up
+    }
+
+    pub(super) fn give_up(&mut self, connection: u64) {
+        self.given_up |= connection == self.connection;
+    }
+
+    pub(super) fn leads(&mut self, leads: bool) {
+        self.leaders = if leads { self.leaders + 1 } else { self.leaders.saturating_sub(1) };
+        self.pace = if self.leaders > 0 { Pace::Leading } else { Pace::Waiting };
+    }
+
+    pub(super) fn stands(&mut self, entry: &str, stands: bool) {
+        // Numbers in place of names: a collision costs the quick end of a session, nothing else.
+        let mut hasher = DefaultHasher::new();
+        entry.hash(&mut hasher);
+        if stands {
+            self.standing.insert(hasher.finish());
+        } else {
+            self.standing.remove(&hasher.finish());
+        }
+    }
+
+    /// Whether closing the session would take an entry away from somebody.
+    pub(super) fn has_entries(&self) -> bool {
+        !self.standing.is_empty()
+    }
+
+    pub(super) fn patience(&self) -> Duration {
+        (self.ttl / 5).max(Duration::from_millis(200))
+    }
+
+    /// Q.
+    pub(super) fn request(&self) -> Duration {
+        self.window.request()
+    }
+
+    pub(super) fn session(&mut self, life: impl FnOnce(Option<Proof>) -> Life) -> Session {
+        self.told = self.window.proof().filter(|_| self.id != 0);
+        let (number, connection, ttl) = (self.number, self.connection, self.ttl);
+        Session { number, connection, ttl, life: life(self.told) }
+    }
+
+    /// Whether what is proven is worth telling: each word wakes all elections.
+    pub(super) fn has_news(&self) -> bool {
+        match (self.window.proof(), self.told) {
+            (Some(proof), Some(told)) => proof.from.at_most_since(told.from) >= self.ttl / 50,
+            (Some(_), None) => true,
+            (None, _) => false,
+        }
+    }
+}
+
+/// Asking.
+impl State {
+    pub(super) fn ask(&mut self, request: Request) -> oneshot::Receiver<Outcome> {
+        let (reply, answer) = oneshot::channel();
+        match self.refuse(&request) {
+            Some(error) => {
+                let _ = reply.send(Err(error));
+            }
+            None => self.orders.push_back(Order::Ask { request, reply }),
+        }
+        answer
+    }
+
+    /// A write goes before what is asked next; one that was not sent yet serves as well.
+    pub(super) fn barrier(&mut self) {
+        if self.barriers == 0 && self.is_up() {
+            self.barriers += 1;
+            self.orders.push_back(Order::Barrier);
+        }
+    }
+
+    pub(super) fn join(&mut self, join: Join) {
+        match self.refuse(&join.entry) {
+            Some(error) => {
+                let _ = join.reply.send(Err(error));
+            }
+            None => self.joins.push_back(join),
+        }
+    }
+
+    fn refuse(&self, request: &Request) -> Option<Error> {
+        let bytes = request.size();
+        if bytes > MOST_BYTES {
+            return Some(Error::TooLong { bytes });
+        }
+        let full = self.orders.len() + self.joins.len() >= MOST_ORDERS;
+        (full || !self.is_up()).then_some(Error::Unsent)
+    }
+}
+
+/// Sending.
+impl State {
+    /// Moves what was asked to the wire, as much as the server can take.
+    pub(super) fn send(&mut self, now: Moment, out: &mut Vec<u8>) {
+        while self.weight < MOST_FLYING {
+            // Entries first: what is asked after one is asked of a line that shows it.
+            if let Some(joins) = self.next_joins() {
+                self.send_joins(now, joins, out);
+                continue;
+            }
+            match self.orders.pop_front() {
+                None => return,
+                Some(Order::Barrier) => {
+                    self.barriers -= 1;
+                    self.fly(now, &barrier(), Awaited::Nobody, out);
+                }
+                // Nobody waits for it any more.
+                Some(Order::Ask { reply, .. }) if reply.is_closed() => {}
+                Some(Order::Ask { request, reply }) => {
+                    self.fly(now, &request, Awaited::Answer(reply), out);
+                }
+            }
+        }
+    }
+
+    /// Sends a heartbeat if one is due.
+    pub(super) fn beat(&mut self, now: Moment, out: &mut Vec<u8>) {
+        if !self.until_beat(now).is_zero() {
+            return;
+        }
+        let request = match self.window.beat(now, self.pace) {
+            Kind::Read => Request::Exists { path: NOWHERE.into(), watch: false },
+            Kind::Sync => Request::Sync { path: NOWHERE.into() },
+            Kind::Write => barrier(),
+        };
+        self.fly(now, &request, Awaited::Nobody, out);
+    }
+
+    /// How long until something must be done about the connection.
+    pub(super) fn until_next(&self, now: Moment) -> Duration {
+        let overdue = self.window.until_overdue(now).unwrap_or(Duration::MAX);
+        overdue.min(self.until_beat(now))
+    }
+
+    pub(super) fn check(&self, now: Moment) -> Result<(), End> {
+        if self.given_up {
+            Err(End::GivenUp)
+        } else if self.window.is_overdue(now) {
+            Err(End::Overdue)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Asks the server to close the session.
+    pub(super) fn say_goodbye(&mut self, now: Moment, out: &mut Vec<u8>) {
+        self.fly(now, &Request::Close, Awaited::Nobody, out);
+    }
+
+    fn until_beat(&self, now: Moment) -> Duration {
+        let beat = self.window.until_heartbeat(now, self.pace);
+        // Reads of others must not keep a leader's writes away.
+        let written = self.last_write.map_or(Duration::MAX, |write| now.at_most_since(write));
+        match self.pace {
+            Pace::Waiting => beat,
+            Pace::Leading => beat.min((self.ttl / 8).saturating_sub(written)),
+        }
+    }
+
+    fn next_joins(&mut self) -> Option<Vec<Join>> {
+        let mut joins: Vec<Join> = Vec::new();
+        let (mut roots, mut bytes) = (HashSet::new(), 0);
+        while let Some(join) = self.joins.pop_front() {
+            if join.reply.is_closed() {
+                continue;
+            }
+            bytes += join.entry.size();
+            let fits = joins.len() < MOST_JOINS && bytes <= MOST_JOINED_BYTES && !join.alone;
+            // Entries of one transaction would have the same token.
+            if !joins.is_empty() && !(fits && roots.insert(join.root.clone())) {
+                self.joins.push_front(join);
+                break;
+            }
+            roots.insert(join.root.clone());
+            let alone = join.alone;
+            joins.push(join);
+            if alone {
+                break;
+            }
+        }
+        (!joins.is_empty()).then_some(joins)
+    }
+
+    fn send_joins(&mut self, now: Moment, mut joins: Vec<Join>, out: &mut Vec<u8>) {
+        if joins.len() == 1
+            && let Some(join) = joins.pop()
+        {
+            let entry = join.entry.clone();
+            self.fly(now, &entry, Awaited::Join(join), out);
+        } else {
+            let parts = joins.iter().map(|join| join.entry.clone()).collect();
+            self.fly(now, &Request::Multi(parts), Awaited::Joins(joins), out);
+        }
+    }
+
+    fn fly(&mut self, now: Moment, request: &Request, awaited: Awaited, out: &mut Vec<u8>) {
+        self.requests = self.requests.wrapping_add(1).max(1);
+        let (number, weight) = (self.requests, request.weight());
+        if request.kind() == Kind::Write {
+            self.last_write = Some(now);
+        }
+        self.window.sent(now, request.kind());
+        request.write(out, number);
+        self.weight += weight;
+        self.flying.push_back(Flying { number, weight, awaited });
+    }
+}
+
+/// Receiving.
+impl State {
+    /// Takes one frame.
+    pub(super) fn receive(&mut self, now: Moment, frame: &[u8]) -> Result<(), End> {
+        let mut reader = Reader::new(frame);
+        let head = Head::read(&mut reader)?;
+        if head.number == NOTIFICATION {
+            if let Some(event) = wire::Event::read(reader)? {
+                self.watches.ring(event);
+            }
+            return Ok(());
+        }
+        match head.refused {
+            Some(Code::SessionExpired) => return Err(End::Expired),
+            // Another connection has taken the session over: this one is of no use.
+            Some(Code::SessionMoved) => return Err(End::Lost("the session moved".to_owned())),
+            Some(_) | None => {}
+        }
+        // Answers come in the order of what was asked; anything else is no ZooKeeper.
+        let flying = self.flying.pop_front_if(|flying| flying.number == head.number);
+        let flying = flying.ok_or(End::Malformed)?;
+        self.seen = self.seen.max(head.zxid);
+        self.weight -= flying.weight;
+        self.window.answered(now);
+        self.answer(flying.awaited, head.refused, reader);
+        Ok(())
+    }
+
+    fn answer(&mut self, awaited: Awaited, refused: Option<Code>, mut reader: Reader<'_>) {
+        let session = self.number;
+        match (awaited, refused) {
+            (Awaited::Nobody, _) => {}
+            (Awaited::Answer(reply), refused) => {
+                let body = Bytes::copy_from_slice(reader.rest());
+                let _ = reply.send(match refused {
+                    Some(code) => Err(code.into()),
+                    None => Ok(Answer { body }),
+                });
+            }
+            (Awaited::Join(join), refused) => {
+                let made = match refused {
+                    Some(code) => Err(code.into()),
+                    None => wire::created(&mut reader)
+                        .map(|(path, stat)| Made { path, stat, session })
+                        .map_err(Error::from),
+                };
+                let _ = join.reply.send(made);
+            }
+            (Awaited::Joins(joins), Some(_)) => self.one_by_one(joins),
+            (Awaited::Joins(joins), None) => match wire::results(&mut reader) {
+                Ok(Ok(made)) if made.len() == joins.len() => {
+                    for (join, made) in joins.into_iter().zip(made) {
+                        let made = made.map(|(path, stat)| Made { path, stat, session });
+                        let _ = join.reply.send(made.ok_or(Error::Malformed));
+                    }
+                }
+                Ok(Ok(_)) | Err(Malformed) => {
+                    for join in joins {
+                        let _ = join.reply.send(Err(Error::Malformed));
+                    }
+                }
+                Ok(Err(_)) => self.one_by_one(joins),
+            },
+        }
+    }
+
+    /// None of them was created, on account of one: each is to have its own outcome.
+    fn one_by_one(&mut self, joins: Vec<Join>) {
+        for join in joins.into_iter().rev() {
+            self.joins.push_front(Join { alone: true, ..join });
+        }
+    }
+}
+
+impl Awaited {
+    fn fail(self, error: &Error) {
+        // Whoever asked may have gone.
+        match self {
+            Awaited::Nobody => {}
+            Awaited::Answer(reply) => drop(reply.send(Err(error.clone()))),
+            Awaited::Join(join) => drop(join.reply.send(Err(error.clone()))),
+            Awaited::Joins(joins) => {
+                for join in joins {
+                    let _ = join.reply.send(Err(error.clone()));
+                }
+            }
+        }
+    }
+}
+
+fn barrier() -> Request {
+    Request::Delete { path: NOWHERE.to_owned(), version: -1 }
+}

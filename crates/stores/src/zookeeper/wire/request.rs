@@ -1,0 +1,221 @@
+//! What is asked of a server.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{BufMut, Bytes};
+use tenure::queue::window::Kind;
+
+use super::AUTHENTICATION;
+use super::jute::{bytes, flag, frame, text};
+
+// The numbers of the protocol (ZooDefs.OpCode).
+const DELETE: i32 = 2;
+const EXISTS: i32 = 3;
+const GET_DATA: i32 = 4;
+const SET_DATA: i32 = 5;
+const SYNC: i32 = 9;
+const CHILDREN: i32 = 12;
+const CHECK: i32 = 13;
+const MULTI: i32 = 14;
+const CREATE: i32 = 15;
+const CREATE_CONTAINER: i32 = 19;
+const AUTH: i32 = 100;
+const CLOSE: i32 = -11;
+
+/// How long a node lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Lifetime {
+    /// Until it is deleted.
+    Lasting,
+    /// Until it is deleted, or the server finds that nothing is left in it.
+    Container,
+    /// As long as the session; the server puts a number behind its name.
+    EphemeralSequential,
+    /// As long as the session.
+    Ephemeral,
+}
+
+/// Who may do what with a node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Acl {
+    /// What is permitted: a sum of read 1, write 2, create 4, delete 8, admin 16.
+    pub permissions: i32,
+    /// How people are told apart, such as `digest`, `ip` or `world`.
+    pub scheme: Arc<str>,
+    /// Who, as the scheme writes it.
+    pub id: Arc<str>,
+}
+
+impl Acl {
+    /// Everything, for everyone.
+    #[must_use]
+    pub fn open() -> Arc<[Acl]> {
+        Arc::new([Acl { permissions: 31, scheme: "world".into(), id: "anyone".into() }])
+    }
+
+    /// Everything, for whoever creates the node; needs somebody to be.
+    #[must_use]
+    pub fn creator() -> Arc<[Acl]> {
+        Arc::new([Acl { permissions: 31, scheme: "auth".into(), id: "".into() }])
+    }
+
+    /// Everything for whoever creates the node, and reading for everyone.
+    #[must_use]
+    pub fn creator_and_readers() -> Arc<[Acl]> {
+        let readers = Acl { permissions: 1, scheme: "world".into(), id: "anyone".into() };
+        Acl::creator().iter().cloned().chain([readers]).collect()
+    }
+}
+
+/// One request.
+#[derive(Clone, Debug)]
+pub(crate) enum Request {
+    Create { path: String, data: Bytes, lifetime: Lifetime, acl: Arc<[Acl]> },
+    Delete { path: String, version: i32 },
+    SetData { path: String, data: Bytes, version: i32 },
+    Check { path: String, version: i32 },
+    Exists { path: Arc<str>, watch: bool },
+    Data { path: Arc<str>, watch: bool },
+    Children { path: Arc<str>, watch: bool },
+    Sync { path: Arc<str> },
+    Multi(Vec<Request>),
+    Close,
+}
+
+impl Request {
+    /// What an answer to it proves.
+    pub(crate) fn kind(&self) -> Kind {
+        match self {
+            Request::Exists { .. } | Request::Data { .. } | Request::Children { .. } => Kind::Read,
+            Request::Sync { .. } => Kind::Sync,
+            Request::Create { .. }
+            | Request::Delete { .. }
+            | Request::SetData { .. }
+            | Request::Check { .. }
+            | Request::Multi(_)
+            | Request::Close => Kind::Write,
+        }
+    }
+
+    /// How much work it is for the server.
+    pub(crate) fn weight(&self) -> usize {
+        match self {
+            Request::Multi(parts) => parts.len(),
+            _ => 1,
+        }
+    }
+
+    /// How long its data is.
+    pub(crate) fn size(&self) -> usize {
+        match self {
+            Request::Create { data, .. } | Request::SetData { data, .. } => data.len(),
+            Request::Multi(parts) => parts.iter().map(Request::size).sum(),
+            _ => 0,
+        }
+    }
+
+    pub(crate) fn write(&self, out: &mut Vec<u8>, number: i32) {
+        frame(out, |out| {
+            out.put_i32(number);
+            out.put_i32(self.code());
+            self.body(out);
+        });
+    }
+
+    fn code(&self) -> i32 {
+        match self {
+            Request::Create { lifetime: Lifetime::Container, .. } => CREATE_CONTAINER,
+            Request::Create { .. } => CREATE,
+            Request::Delete { .. } => DELETE,
+            Request::SetData { .. } => SET_DATA,
+            Request::Check { .. } => CHECK,
+            Request::Exists { .. } => EXISTS,
+            Request::Data { .. } => GET_DATA,
+            Request::Children { .. } => CHILDREN,
+            Request::Sync { .. } => SYNC,
+            Request::Multi(_) => MULTI,
+            Request::Close => CLOSE,
+        }
+    }
+
+    fn body(&self, out: &mut Vec<u8>) {
+        match self {
+            Request::Create { path, data, lifetime, acl } => {
+                text(out, path);
+                bytes(out, data);
+                write_acl(out, acl);
+                out.put_i32(match lifetime {
+                    Lifetime::Lasting => 0,
+                    Lifetime::Ephemeral => 1,
+                    Lifetime::EphemeralSequential => 3,
+                    Lifetime::Container => 4,
+                });
+            }
+            Request::Delete { path, version } | Request::Check { path, version } => {
+                text(out, path);
+                out.put_i32(*version);
+            }
+            Request::SetData { path, data, version } => {
+                text(out, path);
+                bytes(out, data);
+                out.put_i32(*version);
+            }
+            Request::Exists { path, watch }
+            | Request::Data { path, watch }
+            | Request::Children { path, watch } => {
+                text(out, path);
+                flag(out, *watch);
+            }
+            Request::Sync { path } => text(out, path),
+            Request::Multi(parts) => {
+                for part in parts {
+                    multi_head(out, part.code(), false);
+                    part.body(out);
+                }
+                multi_head(out, -1, true);
+            }
+            Request::Close => {}
+        }
+    }
+}
+
+fn multi_head(out: &mut Vec<u8>, code: i32, done: bool) {
+    out.put_i32(code);
+    flag(out, done);
+    out.put_i32(-1);
+}
+
+fn write_acl(out: &mut Vec<u8>, acl: &[Acl]) {
+    out.put_i32(i32::try_from(acl.len()).expect("nobody writes so many permissions"));
+    for Acl { permissions, scheme, id } in acl {
+        out.put_i32(*permissions);
+        text(out, scheme);
+        text(out, id);
+    }
+}
+
+/// The first frame of a connection: begins a session, or goes on with one.
+pub(crate) fn connect(out: &mut Vec<u8>, seen: i64, ttl: Duration, session: i64, secret: &[u8]) {
+    frame(out, |out| {
+        out.put_i32(0);
+        out.put_i64(seen);
+        out.put_i32(i32::try_from(ttl.as_millis()).unwrap_or(i32::MAX));
+        out.put_i64(session);
+        bytes(out, secret);
+        // A server without a quorum is of no use.
+        flag(out, false);
+    });
+}
+
+/// Says who we are.
+pub(crate) fn authenticate(out: &mut Vec<u8>, scheme: &str, proof: &[u8]) {
+    frame(out, |out| {
+        out.put_i32(AUTHENTICATION);
+        out.put_i32(AUTH);
+        out.put_i32(0);
+        text(out, scheme);
+        bytes(out, proof);
+    });
+}

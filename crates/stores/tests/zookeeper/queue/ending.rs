@@ -1,0 +1,137 @@
+//! How elections end, and are made again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tenure::queue::Line;
+use tenure::{Election, Error, Loss};
+use tenure_harness::require;
+
+use crate::world::*;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn everyone_is_told_of_the_end_and_leaves_by_itself() {
+    let server = require!(single().await);
+    let program = Program::at(&server.addresses(), CALM).await;
+    let leader = program.lead("a").await;
+    let other = Program::at(&server.addresses(), CALM).await;
+    let waiting = other.stand("b", 1).await;
+    let operator = Program::at(&server.addresses(), CALM).await;
+    operator.election().await.end().await.expect("ended");
+    assert_eq!(soon("the leader is told", leader.lost()).await, Loss::Ended);
+    let told = soon("the follower is told", waiting.elected()).await.expect_err("nobody leads");
+    assert!(matches!(told, Error::Ended { .. }), "{told:?}");
+    // Its entry stands until its work has ended.
+    leader.resign().await;
+    until("everybody has left", || async { operator.line().await.is_empty() }).await;
+    let late = Election::open(&other.backend, NAME).await.expect_err("it has ended");
+    assert!(matches!(late, Error::Ended { .. }), "{late:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_candidate_that_joins_during_the_end_is_told_and_leaves_nothing() {
+    let server = require!(single().await);
+    let program = Program::at(&server.addresses(), CALM).await;
+    let election = program.election().await;
+    let other = Program::at(&server.addresses(), CALM).await;
+    other.election().await.end().await.expect("ended");
+    // It was opened before, and knows nothing.
+    let told = soon("told", election.campaign(candidate("late"))).await.expect_err("it has ended");
+    assert!(matches!(told, Error::Ended { .. }), "{told:?}");
+    until("nothing is left", || async { other.line().await.is_empty() }).await;
+    let named = Election::builder(&other.backend, NAME).build().expect("a good name");
+    named.delete().await.expect("deleted");
+    let told = soon("told", election.campaign(candidate("later"))).await.expect_err("it is gone");
+    assert!(matches!(told, Error::Ended { .. } | Error::Missing { .. }), "{told:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_election_made_again_has_higher_generations_and_tokens() {
+    let server = require!(single().await);
+    let program = Program::at(&server.addresses(), CALM).await;
+    let first = program.lead("a").await;
+    let Line::Open { generation, .. } = program.look().await else { panic!("it is open") };
+    let (token, election) = (first.mandate().token(), program.election().await);
+    first.end().await.expect("ended");
+    let again = Election::builder(&program.backend, NAME).create().await.expect("made again");
+    let second = soon("elected", again.campaign(candidate("b"))).await.expect("elected");
+    assert!(second.mandate().token() > token);
+    let Line::Open { generation: next, .. } = program.look().await else { panic!("it is open") };
+    assert!(next > generation);
+    second.resign().await;
+    // Deleted and made anew: higher still.
+    election.delete().await.expect("deleted");
+    assert_eq!(program.look().await, Line::Missing);
+    let third = program.lead("c").await;
+    assert!(third.mandate().token() > second.mandate().token());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_election_that_somebody_else_deletes_is_over_for_those_who_stood_in_it() {
+    let server = require!(single().await);
+    let program = Program::at(&server.addresses(), CALM).await;
+    let leader = program.lead("a").await;
+    let waiting = program.stand("b", 1).await;
+    let operator = operator(server[0].address()).await;
+    // As `deleteall` does it, and quickly made again: whoever stood in the earlier one has no part in it.
+    for node in nodes(&operator).await.into_iter().rev() {
+        operator.delete(&node, None).await.expect("deleted");
+    }
+    while let Err(error) = operator.delete(NODE, None).await {
+        println!("again: {error}");
+        for node in nodes(&operator).await {
+            let _ = operator.delete(&node, None).await;
+        }
+    }
+    let loss = soon("the leader is told", leader.lost()).await;
+    assert!(matches!(loss, Loss::Ended | Loss::Vanished), "{loss:?}");
+    let told = soon("the follower is told", waiting.elected()).await.expect_err("nobody leads");
+    assert!(matches!(told, Error::Ended { .. } | Error::Missing { .. }), "{told:?}");
+    let regained = soon("told", leader.regain()).await.expect_err("it is over");
+    assert!(matches!(regained, Error::Ended { .. } | Error::Missing { .. }), "{regained:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_candidates_that_race_a_deletion_all_leave_and_the_node_is_gone() {
+    const PROGRAMS: usize = 20;
+    const EACH: usize = 50;
+    let server = require!(single().await);
+    let (addresses, session) = (server.addresses(), Duration::from_secs(30));
+    let programs = join_all((0..PROGRAMS).map(|_| Program::at(&addresses, session))).await;
+    let programs = Arc::new(programs);
+    let election = programs[0].election().await;
+    let candidacies: Vec<_> = join_all(programs.iter().enumerate().map(|(number, program)| async move {
+        let election = program.election().await;
+        let name = |each| format!("c{number}-{each}");
+        (0..EACH).map(|each| election.stand(candidate(&name(each))).expect("it stands")).collect::<Vec<_>>()
+    }))
+    .await
+    .into_iter()
+    .flatten()
+    .collect();
+    // Some are in line by then, some are joining.
+    until("half of them are in line", || async {
+        programs[0].line().await.len() > PROGRAMS * EACH / 2
+    })
+    .await;
+    let began = std::time::Instant::now();
+    let exits = candidacies.into_iter().map(|candidacy| async {
+        match candidacy.elected().await {
+            // It led when it was ended: its work is over at once.
+            Ok(leader) => {
+                soon("told", leader.lost()).await;
+                leader.resign().await;
+            }
+            Err(error) => {
+                assert!(matches!(error, Error::Ended { .. } | Error::Missing { .. }), "{error:?}")
+            }
+        }
+    });
+    let (deleted, _) = tokio::join!(election.delete(), join_all(exits));
+    let took = began.elapsed();
+    deleted.expect("deleted");
+    assert_eq!(programs[0].look().await, Line::Missing);
+    println!("all gone within {took:?}");
+    assert!(took < Duration::from_secs(12), "{took:?}");
+}
