@@ -120,6 +120,12 @@ impl Backend {
         }
     }
 
+    /// A backend on another store, with the same clock and randomness and nothing else.
+    pub(crate) fn on_store(&self, store: Arc<dyn Store>) -> Backend {
+        let parts = Parts { store, presence: None, feed: None, ..self.parts.clone() };
+        Backend { parts, driver: Arc::default() }
+    }
+
     pub(crate) fn parts(&self) -> &Parts {
         &self.parts
     }
@@ -154,6 +160,12 @@ impl Parts {
     /// The op of a write by somebody who is no candidate.
     pub(crate) fn fresh_op(&self) -> Op {
         Op::new(&self.fresh_id(), 0)
+    }
+}
+
+impl fmt::Debug for Parts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Parts").field("store", &self.store).finish_non_exhaustive()
     }
 }
 
