@@ -82,7 +82,7 @@ use work::Work;
 
 pub use event::{Event, Events, State};
 pub use memory::{MemoryFeed, Table};
-pub use settings::{Builder, FeedTimingError};
+pub use settings::{Builder, FeedTimingError, Intervals};
 pub use store::{
     Beat, Cursor, FeedStore, Fields, Found, Handle, Item, LEADER, Origin, Subscription, is_metadata,
 };

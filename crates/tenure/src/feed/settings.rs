@@ -18,6 +18,40 @@ const LEAST_HEARTBEAT: Duration = Duration::from_millis(100);
 /// What a heartbeat is unless it is set.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 
+/// The times of a feed; what is not set follows from the rest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Intervals {
+    /// How often the leader writes; 1 s unless it is set.
+    pub heartbeat: Option<Duration>,
+    /// The least time without a heartbeat after which a follower elects itself; twice the heartbeat.
+    pub election_timeout_min: Option<Duration>,
+    /// The most time without a heartbeat after which a follower elects itself; twice the least.
+    pub election_timeout_max: Option<Duration>,
+}
+
+impl Intervals {
+    /// The times of the lease behind the feed, if there is room for all its parts.
+    ///
+    /// # Errors
+    /// [`Error::FeedTiming`] and [`Error::Timing`] name the rule that is broken.
+    pub fn timing(&self) -> Result<Timing, Error> {
+        let heartbeat = self.heartbeat.unwrap_or(HEARTBEAT);
+        if heartbeat < LEAST_HEARTBEAT {
+            return Err(FeedTimingError::HeartbeatTooShort { heartbeat }.into());
+        }
+        let min = self.election_timeout_min.unwrap_or(heartbeat.saturating_mul(2));
+        if min < heartbeat.saturating_mul(2) {
+            return Err(FeedTimingError::MinTooShort { min, heartbeat }.into());
+        }
+        let max = self.election_timeout_max.unwrap_or(min.saturating_mul(2));
+        if max < min.saturating_mul(2) {
+            return Err(FeedTimingError::MaxTooShort { max, min }.into());
+        }
+        let timing = Timing::new(min)?.with_heartbeat(heartbeat)?;
+        Ok(timing.with_spread(max - min)?)
+    }
+}
+
 /// A feed in the making. Clones are independent of each other, and of the feeds they make.
 #[derive(Clone)]
 #[must_use = "nothing happens until the feed is built and started"]
@@ -25,9 +59,7 @@ pub struct Builder {
     backend: Backend,
     id: Option<String>,
     table: Option<String>,
-    heartbeat: Option<Duration>,
-    min: Option<Duration>,
-    max: Option<Duration>,
+    intervals: Intervals,
     create: bool,
     from_start: bool,
     callbacks: Vec<Callback>,
@@ -39,9 +71,7 @@ impl Builder {
             backend: backend.clone(),
             id: None,
             table: None,
-            heartbeat: None,
-            min: None,
-            max: None,
+            intervals: Intervals::default(),
             create: true,
             from_start: false,
             callbacks: Vec::new(),
@@ -63,21 +93,27 @@ impl Builder {
 
     /// How often the leader writes; 1 s unless it is set.
     pub fn heartbeat_interval(mut self, interval: Duration) -> Builder {
-        self.heartbeat = Some(interval);
+        self.intervals.heartbeat = Some(interval);
         self
     }
 
     /// The least time without a heartbeat after which a follower elects itself; twice the heartbeat
     /// interval unless it is set. It is the ttl that this feed writes when it leads.
     pub fn election_timeout_min(mut self, min: Duration) -> Builder {
-        self.min = Some(min);
+        self.intervals.election_timeout_min = Some(min);
         self
     }
 
     /// The most time without a heartbeat after which a follower elects itself; twice the least unless it is
     /// set. Each follower draws anew at each heartbeat.
     pub fn election_timeout_max(mut self, max: Duration) -> Builder {
-        self.max = Some(max);
+        self.intervals.election_timeout_max = Some(max);
+        self
+    }
+
+    /// All three at once.
+    pub fn intervals(mut self, intervals: Intervals) -> Builder {
+        self.intervals = intervals;
         self
     }
 
@@ -136,7 +172,7 @@ impl Builder {
     /// [`Error::Candidate`] and [`Error::Table`] what is wrong with the id or the table's name,
     /// [`Error::NoFeed`] when the backend has none.
     pub fn build(self) -> Result<Feed, Error> {
-        let timing = self.timing()?;
+        let timing = self.intervals.timing()?;
         let default = self.backend.feed().ok_or(Error::NoFeed)?.table().to_owned();
         let table = self.table.unwrap_or(default);
         crate::name::check_segment(&table).map_err(Error::Table)?;
@@ -160,27 +196,6 @@ impl Builder {
         };
         Ok(Feed { shared: Arc::new(shared), running: tokio::sync::Mutex::default() })
     }
-
-    /// The times of the lease behind the feed, if the settings allow any.
-    ///
-    /// # Errors
-    /// As for [`Builder::build`].
-    pub fn timing(&self) -> Result<Timing, Error> {
-        let heartbeat = self.heartbeat.unwrap_or(HEARTBEAT);
-        if heartbeat < LEAST_HEARTBEAT {
-            return Err(FeedTimingError::HeartbeatTooShort { heartbeat }.into());
-        }
-        let min = self.min.unwrap_or(heartbeat.saturating_mul(2));
-        if min < heartbeat.saturating_mul(2) {
-            return Err(FeedTimingError::MinTooShort { min, heartbeat }.into());
-        }
-        let max = self.max.unwrap_or(min.saturating_mul(2));
-        if max < min.saturating_mul(2) {
-            return Err(FeedTimingError::MaxTooShort { max, min }.into());
-        }
-        let timing = Timing::new(min)?.with_heartbeat(heartbeat)?;
-        Ok(timing.with_spread(max - min)?)
-    }
 }
 
 impl fmt::Debug for Builder {
@@ -189,9 +204,7 @@ impl fmt::Debug for Builder {
             .field("backend", &self.backend)
             .field("id", &self.id)
             .field("table", &self.table)
-            .field("heartbeat", &self.heartbeat)
-            .field("min", &self.min)
-            .field("max", &self.max)
+            .field("intervals", &self.intervals)
             .field("create", &self.create)
             .field("from_start", &self.from_start)
             .finish_non_exhaustive()
@@ -235,19 +248,16 @@ pub enum FeedTimingError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::feed::MemoryFeed;
 
-    fn builder() -> Builder {
-        Builder::new(&Backend::memory().with_feed(Arc::new(MemoryFeed::new())))
-    }
+    const SECOND: Duration = Duration::from_secs(1);
 
-    fn refusal(builder: &Builder) -> String {
-        builder.timing().expect_err("refused").to_string()
+    fn refusal(intervals: Intervals) -> String {
+        intervals.timing().expect_err("refused").to_string()
     }
 
     #[test]
     fn a_heartbeat_of_1_s_makes_time_outs_from_2_s_to_4_s() {
-        let timing = builder().timing().expect("the defaults fit");
+        let timing = Intervals::default().timing().expect("the defaults fit");
         let millis = |span: Duration| span.as_millis();
         assert_eq!(millis(timing.heartbeat()), 1000);
         assert_eq!(millis(timing.ttl()), 2000);
@@ -257,24 +267,26 @@ mod tests {
 
     #[test]
     fn the_time_outs_follow_the_heartbeat_unless_they_are_set() {
-        let second = Duration::from_secs(1);
-        let timing = builder().heartbeat_interval(second * 3).timing().expect("they fit");
-        assert_eq!(timing.ttl(), second * 6);
-        let timing = builder().election_timeout_min(second * 5).timing().expect("they fit");
-        assert_eq!((timing.ttl(), timing.jitter(timing.ttl())), (second * 5, second * 5));
+        let slow = Intervals { heartbeat: Some(SECOND * 3), ..Intervals::default() };
+        assert_eq!(slow.timing().expect("they fit").ttl(), SECOND * 6);
+        let long = Intervals { election_timeout_min: Some(SECOND * 5), ..Intervals::default() };
+        let timing = long.timing().expect("they fit");
+        assert_eq!((timing.ttl(), timing.jitter(timing.ttl())), (SECOND * 5, SECOND * 5));
     }
 
     #[test]
     fn times_that_are_too_small_are_refused_with_the_rule() {
-        let second = Duration::from_secs(1);
-        let says = refusal(&builder().heartbeat_interval(second / 11));
+        let beating = |heartbeat| Intervals { heartbeat: Some(heartbeat), ..Intervals::default() };
+        let says = refusal(beating(SECOND / 11));
         assert!(says.contains("at least 100ms"), "{says}");
-        let says = refusal(&builder().election_timeout_min(second));
+        let min = Intervals { election_timeout_min: Some(SECOND), ..Intervals::default() };
+        let says = refusal(min);
         assert!(says.contains("at least twice the heartbeat interval"), "{says}");
-        let says = refusal(&builder().election_timeout_max(second * 3));
+        let max = Intervals { election_timeout_max: Some(SECOND * 3), ..Intervals::default() };
+        let says = refusal(max);
         assert!(says.contains("at least twice its minimum"), "{says}");
         // Twice the heartbeat, and still no room for the requests: the lease's own rule shows its sum.
-        let says = refusal(&builder().heartbeat_interval(second / 10));
+        let says = refusal(beating(SECOND / 10));
         assert!(says.contains("a part must be at least 30ms"), "{says}");
     }
 }
