@@ -1,5 +1,7 @@
 //! From flags to what they mean.
 
+use std::time::Duration;
+
 use tenure::{Backend, Candidate, Election, Standing, Timing};
 use tenure_stores::{Location, OpenOptions, Opened};
 
@@ -16,7 +18,7 @@ pub(crate) struct Session {
     pub(crate) location: Location,
     /// Whether nobody said where, so that it is this user's own directory.
     pub(crate) embedded: bool,
-    id: Option<String>,
+    pub(crate) id: Option<String>,
 }
 
 impl Session {
@@ -43,9 +45,19 @@ impl Session {
     /// # Cancel safety
     /// Cancel safe.
     pub(crate) async fn open(&self) -> Result<Opened, Failure> {
-        let options = OpenOptions::default()
-            .with_request(self.timing.request())
-            .with_session(self.timing.ttl());
+        self.open_with(self.timing.request()).await
+    }
+
+    /// Opens the store with requests that end within this time.
+    ///
+    /// # Errors
+    /// When it does not serve, or is not built in.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(crate) async fn open_with(&self, request: Duration) -> Result<Opened, Failure> {
+        let options =
+            OpenOptions::default().with_request(request).with_session(self.timing.ttl());
         Ok(tenure_stores::open_at(&self.location, &options).await?)
     }
 

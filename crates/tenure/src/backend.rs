@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::candidate::CandidateId;
 use crate::clock::{Clock, system};
 use crate::driver::{self, Handle};
+use crate::feed::FeedStore;
 use crate::memory::MemoryStore;
 use crate::queue::SessionQueue;
 use crate::store::{Presence, Store};
@@ -33,6 +34,7 @@ pub(crate) struct Parts {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) presence: Option<Arc<dyn Presence>>,
     pub(crate) queue: Option<Arc<dyn SessionQueue>>,
+    pub(crate) feed: Option<Arc<dyn FeedStore>>,
     pub(crate) clock: Arc<dyn Clock>,
     random: Arc<dyn Fn() -> u64 + Send + Sync>,
 }
@@ -41,7 +43,7 @@ impl Backend {
     /// A backend on this store, with the machine's own clock.
     pub fn new(store: Arc<dyn Store>) -> Backend {
         let (clock, random) = (system(), Arc::new(rand::random::<u64>));
-        let parts = Parts { store, presence: None, queue: None, clock, random };
+        let parts = Parts { store, presence: None, queue: None, feed: None, clock, random };
         Backend { parts, creates: true, driver: Arc::default() }
     }
 
@@ -83,6 +85,13 @@ impl Backend {
     #[must_use]
     pub fn with_creation(mut self, creates: bool) -> Backend {
         self.creates = creates;
+        self
+    }
+
+    /// The same, whose tables' changes can be followed: what a [`Feed`](crate::feed) needs.
+    #[must_use]
+    pub fn with_feed(mut self, feed: Arc<dyn FeedStore>) -> Backend {
+        self.parts.feed = Some(feed);
         self
     }
 
@@ -134,6 +143,12 @@ impl Backend {
         self.creates
     }
 
+    /// How tables are followed, where they can be.
+    #[must_use]
+    pub fn feed(&self) -> Option<&Arc<dyn FeedStore>> {
+        self.parts.feed.as_ref()
+    }
+
     /// The clock.
     #[must_use]
     pub fn clock(&self) -> &Arc<dyn Clock> {
@@ -152,6 +167,12 @@ impl Backend {
         if let Some(handle) = handle {
             handle.close().await;
         }
+    }
+
+    /// A backend on another store, with the same clock and randomness and nothing else.
+    pub(crate) fn on_store(&self, store: Arc<dyn Store>) -> Backend {
+        let parts = Parts { store, presence: None, feed: None, ..self.parts.clone() };
+        Backend { parts, driver: Arc::default() }
     }
 
     pub(crate) fn parts(&self) -> &Parts {
@@ -188,6 +209,12 @@ impl Parts {
     /// The op of a write by somebody who is no candidate.
     pub(crate) fn fresh_op(&self) -> Op {
         Op::new(&self.fresh_id(), 0)
+    }
+}
+
+impl fmt::Debug for Parts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Parts").field("store", &self.store).finish_non_exhaustive()
     }
 }
 

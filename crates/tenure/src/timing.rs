@@ -34,6 +34,7 @@ pub struct Timing {
     grace: Duration,
     /// Whether somebody asked for this very grace.
     chosen: bool,
+    spread: Option<Duration>,
 }
 
 impl Default for Timing {
@@ -57,7 +58,8 @@ impl Timing {
     /// # Errors
     /// [`TimingError`] when what is left is too little for three requests.
     pub fn with_grace(self, grace: Duration) -> Result<Timing, TimingError> {
-        Timing::derive(self.ttl, Some(self.heartbeat), Some(grace))
+        let derived = Timing::derive(self.ttl, Some(self.heartbeat), Some(grace))?;
+        Ok(Timing { spread: self.spread, ..derived })
     }
 
     /// The same, with a heartbeat of one's own (a feed's).
@@ -65,7 +67,20 @@ impl Timing {
     /// # Errors
     /// [`TimingError`] when what is left is too little for the other parts.
     pub fn with_heartbeat(self, heartbeat: Duration) -> Result<Timing, TimingError> {
-        Timing::derive(self.ttl, Some(heartbeat), None)
+        let derived = Timing::derive(self.ttl, Some(heartbeat), None)?;
+        Ok(Timing { spread: self.spread, ..derived })
+    }
+
+    /// The same, with candidates that wait up to so much longer than the ttl, each as it draws (a feed's
+    /// election time-outs). Longer waits are never unsafe.
+    ///
+    /// # Errors
+    /// [`TimingError::TooLong`] when that is more than 24 hours.
+    pub fn with_spread(self, spread: Duration) -> Result<Timing, TimingError> {
+        if spread > MAX_TTL {
+            return Err(TimingError::TooLong { ttl: spread });
+        }
+        Ok(Timing { spread: Some(spread), ..self })
     }
 
     fn derive(
@@ -97,7 +112,8 @@ impl Timing {
             return Err(refused(part.min(grace_or_part), grace_or_part));
         }
         let request = part.min(MOST_REQUEST);
-        Ok(Timing { ttl, heartbeat, request, grace: grace_or_part, chosen: grace.is_some() })
+        let (grace, chosen) = (grace_or_part, grace.is_some());
+        Ok(Timing { ttl, heartbeat, request, grace, chosen, spread: None })
     }
 
     /// T: how long everybody else waits before they take a lease that stands still.
@@ -136,6 +152,13 @@ impl Timing {
     #[must_use]
     pub fn chosen_grace(&self) -> Option<Duration> {
         self.chosen.then_some(self.grace)
+    }
+
+    /// J: how much longer than a lease of length `ttl` a candidate waits at most, so that not all come at
+    /// once.
+    #[must_use]
+    pub fn jitter(&self, ttl: Duration) -> Duration {
+        self.spread.unwrap_or(ttl / 10)
     }
 
     /// P: how often a follower looks, by whether the store tells it of changes.
