@@ -56,8 +56,7 @@ impl Session {
     /// # Cancel safety
     /// Cancel safe.
     pub(crate) async fn open_with(&self, request: Duration) -> Result<Opened, Failure> {
-        let options =
-            OpenOptions::default().with_request(request).with_session(self.timing.ttl());
+        let options = OpenOptions::default().with_request(request).with_session(self.timing.ttl());
         Ok(tenure_stores::open_at(&self.location, &options).await?)
     }
 

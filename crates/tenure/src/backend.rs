@@ -171,8 +171,8 @@ impl Backend {
 
     /// A backend on another store, with the same clock and randomness and nothing else.
     pub(crate) fn on_store(&self, store: Arc<dyn Store>) -> Backend {
-        let parts = Parts { store, presence: None, feed: None, ..self.parts.clone() };
-        Backend { parts, driver: Arc::default() }
+        let parts = Parts { store, presence: None, queue: None, feed: None, ..self.parts.clone() };
+        Backend { parts, creates: true, driver: Arc::default() }
     }
 
     pub(crate) fn parts(&self) -> &Parts {

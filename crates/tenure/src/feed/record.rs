@@ -78,6 +78,7 @@ mod tests {
         let holder =
             Holder { id: id.clone(), name: "host-a".into(), value: Bytes::new(), presence: None };
         Record {
+            protocol: crate::Protocol::Lease,
             state: State::Held(Arc::new(holder)),
             expire: 0,
             token: 3,

@@ -168,8 +168,7 @@ impl Claims {
             holder: holder.clone(),
             stage: Stage::Joining,
         };
-        let earlier =
-            claims.iter_mut().find(|claim| claim.ticket.candidate == ticket.candidate);
+        let earlier = claims.iter_mut().find(|claim| claim.ticket.candidate == ticket.candidate);
         let number = match earlier {
             Some(earlier) => {
                 *earlier = claim(earlier.number);
@@ -239,7 +238,12 @@ impl Claims {
     }
 
     /// What may be at this key of ours; none when the lease is no longer ours.
-    pub(super) fn claimed(&self, election: &Key, lease: i64, patience: Duration) -> Option<Claimed> {
+    pub(super) fn claimed(
+        &self,
+        election: &Key,
+        lease: i64,
+        patience: Duration,
+    ) -> Option<Claimed> {
         if !self.owns(lease) {
             return None;
         }
@@ -344,7 +348,11 @@ mod tests {
     #[tokio::test]
     async fn two_candidates_of_one_election_have_two_leases_and_a_third_takes_what_was_left() {
         let claims = Claims::default();
-        assert_eq!(claims.reserve(&election(), &ticket(1, 1), &someone()), None, "there is no session");
+        assert_eq!(
+            claims.reserve(&election(), &ticket(1, 1), &someone()),
+            None,
+            "there is no session"
+        );
         claims.begin(1, 10);
         let first = claims.reserve(&election(), &ticket(1, 1), &someone()).expect("a place");
         let second = claims.reserve(&election(), &ticket(2, 1), &someone()).expect("a place");
@@ -375,10 +383,7 @@ mod tests {
         claims.reserve(&election(), &ticket(1, 2), &someone());
         assert!(!claims.note(&election(), &ticket(1, 1), 1, Stage::Standing { token: 5 }));
         assert!(claims.note(&election(), &ticket(1, 2), 1, Stage::Standing { token: 6 }));
-        assert_eq!(
-            claims.claimed(&election(), 10, patience),
-            Some(Claimed::Entry { token: 6 })
-        );
+        assert_eq!(claims.claimed(&election(), 10, patience), Some(Claimed::Entry { token: 6 }));
         claims.gone(&election(), 10, 5);
         assert!(!claims.is_empty(), "that was another");
         claims.gone(&election(), 10, 6);

@@ -313,7 +313,10 @@ impl SessionQueue for EtcdQueue {
             Mark::Missing => Ok(first.is_none()),
             Mark::Open { .. } => Ok(false),
             Mark::Ended { .. } if first.is_some() => {
-                shared.saw(&[(first.map_or_else(Bytes::new, |found| found.key.clone()), first)], revision);
+                shared.saw(
+                    &[(first.map_or_else(Bytes::new, |found| found.key.clone()), first)],
+                    revision,
+                );
                 Ok(false)
             }
             Mark::Ended { .. } => {
@@ -327,8 +330,7 @@ impl SessionQueue for EtcdQueue {
     async fn look(&self, election: &Key) -> Result<Line, StoreError> {
         let shared = &self.shared;
         let doing = || format!("reading the line of {election}");
-        let mut read =
-            shared.read(requests::everything(&shared.keys, election), doing).await?;
+        let mut read = shared.read(requests::everything(&shared.keys, election), doing).await?;
         let (mark, tenure) = (only(read.next()), only(read.next()));
         let (entries, records) = (read.next().kvs, read.next().kvs);
         let range = shared.keys.entries(election);
@@ -457,9 +459,8 @@ impl Shared {
         let entries = self.keys.entries(election);
         let mut ranges = requests::front(&self.keys, election);
         ranges.extend(key.clone().map(requests::one));
-        ranges.extend(held.as_ref().map(|own| {
-            requests::one(self.keys.holder(election, own.lease))
-        }));
+        ranges
+            .extend(held.as_ref().map(|own| requests::one(self.keys.holder(election, own.lease))));
         ranges.extend(token.map(|token| requests::before(entries.clone(), token)));
         let mut read = self.read(ranges, doing).await?;
         let revision = read.revision;
@@ -484,12 +485,12 @@ impl Shared {
         } else {
             Part { first, before, own }
         };
-        let stood = part.own.as_ref().and_then(|own| {
-            stood(&self.keys, election, own, record.as_ref())
-        });
+        let stood =
+            part.own.as_ref().and_then(|own| stood(&self.keys, election, own, record.as_ref()));
         let found = part.own.as_ref().map(entry);
         // Only where somebody deleted the record does the join that we wait for stand in for it.
-        let made_by = stood.map(|stood| stood.ticket).or(held.as_ref().map(|own| own.ticket.clone()));
+        let made_by =
+            stood.map(|stood| stood.ticket).or(held.as_ref().map(|own| own.ticket.clone()));
         if let (Some(key), Some(held)) = (key, &held) {
             self.saw(&[(key, part.own.as_ref())], revision);
             self.learn(election, held, found.as_ref(), made_by.as_ref());
@@ -577,13 +578,9 @@ impl Shared {
     }
 
     /// Who stands at this entry.
-    async fn see(
-        &self,
-        election: &Key,
-        found: &KeyValue,
-        beside: Option<KeyValue>,
-    ) -> Arc<Holder> {
-        let own = self.keys.parse(&found.key).and_then(|(_, lease)| self.claims.at(election, lease));
+    async fn see(&self, election: &Key, found: &KeyValue, beside: Option<KeyValue>) -> Arc<Holder> {
+        let own =
+            self.keys.parse(&found.key).and_then(|(_, lease)| self.claims.at(election, lease));
         if let Some(own) = own
             && own.stage == (Stage::Standing { token: entry(found).token })
         {

@@ -170,7 +170,6 @@ pub(super) fn one(key: Bytes) -> RangeRequest {
     RangeRequest { key, ..RangeRequest::default() }
 }
 
-
 fn first(range: Topic) -> RangeRequest {
     in_order(range, 1)
 }

@@ -30,7 +30,10 @@ async fn crowd(addresses: &[SocketAddr]) -> (Vec<Backend>, Vec<Candidacy>) {
         }
     })
     .await;
-    println!("{CANDIDATES} candidates of {PROCESSES} processes in line after {:?}", began.elapsed());
+    println!(
+        "{CANDIDATES} candidates of {PROCESSES} processes in line after {:?}",
+        began.elapsed()
+    );
     (backends, candidacies)
 }
 
