@@ -190,7 +190,7 @@ impl World {
         }
     }
 
-    fn crash(&mut self, node: usize) {
+    pub(super) fn crash(&mut self, node: usize) {
         let now = self.now;
         let process = &mut self.nodes[node];
         process.machines.clear();

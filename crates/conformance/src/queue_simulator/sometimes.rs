@@ -68,6 +68,8 @@ rare! {
     HealedEnded,
     /// Somebody led when the faults had stopped.
     HealedLed,
+    /// A leader died then, and the next in line led in time.
+    FailedOver,
 }
 
 /// How often each rare path was taken.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tenure::queue::mutant::Mutant;
 
+use super::Options;
 use crate::rng::Rng;
 use crate::simulator::clock::{REAL_RATE, nanos};
 
@@ -124,10 +125,10 @@ pub(super) enum Mischief {
 }
 
 impl Swarm {
-    pub(super) fn draw(rng: &mut Rng, dialect: Option<Dialect>, profile: Profile) -> Swarm {
-        let mut swarm = Swarm::draw_any(rng, dialect);
+    pub(super) fn draw(rng: &mut Rng, options: &Options) -> Swarm {
+        let mut swarm = Swarm::draw_any(rng, options.dialect);
         let drawn = rng.below(16);
-        match profile {
+        match options.profile {
             Profile::Pings => swarm.make_pings_late(rng),
             Profile::Hiccups => swarm.make_hiccups(),
             Profile::Deposed => swarm.make_deposed(),
@@ -138,6 +139,11 @@ impl Swarm {
             Profile::Any if drawn == 1 => swarm.make_hiccups(),
             Profile::Any if drawn == 3 => swarm.make_delayed(),
             Profile::Any => {}
+        }
+        if options.beyond {
+            // Servers that count faster than anybody may.
+            swarm.rates = vec![REAL_RATE; swarm.nodes];
+            swarm.server_rates = vec![REAL_RATE * 8 / 5; swarm.servers];
         }
         swarm
     }
