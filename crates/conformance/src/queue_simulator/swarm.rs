@@ -46,7 +46,8 @@ impl Profile {
         match mutant {
             Mutant::SilentConnectionCounts
             | Mutant::NewestAnswerCounts
-            | Mutant::PingByOwnClock => Profile::Pings,
+            | Mutant::PingByOwnClock
+            | Mutant::OneAnswerCounts => Profile::Pings,
             Mutant::DeposedKeepAliveCounts => Profile::Deposed,
             Mutant::InputBeforeExpiry => Profile::Hiccups,
             Mutant::ResumedUnverified => Profile::Operated,
