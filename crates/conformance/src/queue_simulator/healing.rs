@@ -122,6 +122,17 @@ impl World {
         if open && self.judge.leader(self.now).is_none() {
             self.breaks(Promise::Recovery, "a healthy leader was lost".to_owned());
         }
+        let unseen = self.registry.living().find(|item| {
+            let mut machines = self.nodes[item.node].machines.iter();
+            machines.any(|standing| {
+                let own = standing.machine.watching()[0] == Some(&item.entry);
+                own && standing.machine.candidate().value != item.holder.value
+            })
+        });
+        if let Some(unseen) = unseen {
+            let how = format!("token {} never shows the newest value", unseen.entry.token);
+            self.breaks(Promise::Recovery, how);
+        }
         let ghost = self.registry.living().find(|item| {
             let machines = &self.nodes[item.node].machines;
             !machines.iter().any(|standing| standing.machine.claims(&item.entry, &item.ticket))

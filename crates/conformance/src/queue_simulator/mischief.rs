@@ -1,5 +1,6 @@
 //! What goes wrong, and what people do, while a world is active.
 
+use bytes::Bytes;
 use tenure::lease::machine::Farewell;
 use tenure::queue::machine::Input;
 
@@ -93,6 +94,8 @@ impl World {
                     self.set_timer(node);
                 }
             }
+            Mischief::Abandon => self.abandon(node),
+            Mischief::Publish => self.publish(node),
             Mischief::OutsiderEnd => self.outsider_ends(),
             Mischief::OutsiderCreate => self.outsider_creates(),
             Mischief::OutsiderDelete => self.outsider_deletes(),
@@ -232,6 +235,30 @@ impl World {
         }
         if let Some(who) = self.nodes[node].current {
             self.step(node, who, Input::Release(Farewell::Free));
+            self.set_timer(node);
+        }
+    }
+
+    /// Its caller leaves a leader behind whose work goes on for a while.
+    fn abandon(&mut self, node: usize) {
+        if self.nodes[node].paused || self.nodes[node].work == Work::None {
+            return;
+        }
+        if let Some(who) = self.nodes[node].current {
+            self.stop_work(node, None);
+            self.saw(Rare::Abandoned);
+            self.step(node, who, Input::Abandon);
+            self.set_timer(node);
+        }
+    }
+
+    fn publish(&mut self, node: usize) {
+        if self.nodes[node].paused {
+            return;
+        }
+        if let Some(who) = self.nodes[node].current {
+            let value = Bytes::copy_from_slice(&self.now.to_be_bytes());
+            self.step(node, who, Input::Publish(value));
             self.set_timer(node);
         }
     }

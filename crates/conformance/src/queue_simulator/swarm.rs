@@ -118,6 +118,9 @@ pub(super) enum Mischief {
     EndByHolder,
     Withdraw,
     ForceLoss,
+    /// A leader's work cannot be ended, and its caller leaves it behind.
+    Abandon,
+    Publish,
     OutsiderEnd,
     OutsiderCreate,
     OutsiderDelete,
@@ -291,6 +294,8 @@ const KINDS: &[(Mischief, u32)] = &[
     (Mischief::EndByHolder, 120),
     (Mischief::Withdraw, 350),
     (Mischief::ForceLoss, 200),
+    (Mischief::Abandon, 150),
+    (Mischief::Publish, 250),
     (Mischief::OutsiderEnd, 150),
     (Mischief::OutsiderCreate, 300),
     (Mischief::OutsiderDelete, 120),
