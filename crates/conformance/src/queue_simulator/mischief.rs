@@ -78,6 +78,18 @@ impl World {
                     server.down_free = server.down_free.max(self.now + self.rng.below(ttl / 8));
                 }
             }
+            Mischief::StickDuringNap => {
+                if let Some(leader) = self.leading() {
+                    let span = self.rng.between(ttl / 4, ttl / 2);
+                    self.pause_for(leader, false, span);
+                    let late = self.now + span + self.rng.below(ttl / 20);
+                    let server = &mut self.servers[self.nodes[leader].client.server];
+                    server.down_free = server.down_free.max(late);
+                    server.sticks = true;
+                    let after = span + self.rng.between(ttl / 20, ttl / 6);
+                    self.schedule(after, Happening::Cut { node: leader });
+                }
+            }
             Mischief::DeposeUnderLeader => {
                 if let (Some(server), Some(leader)) = (self.leader, self.leading()) {
                     self.isolate(server);

@@ -112,6 +112,8 @@ pub(super) enum Mischief {
     NapOfTheNext,
     /// The next reply to a ping is stuck, and everything behind it.
     StickReply,
+    /// A ping is late while the leader naps and its reply is stuck; then the leader is cut off.
+    StickDuringNap,
     /// The servers' leader is cut off, and soon after it whoever leads the election.
     DeposeUnderLeader,
     Resign,
@@ -170,6 +172,8 @@ impl Swarm {
             Mischief::NapOfTheNext,
             Mischief::StickReply,
             Mischief::StickReply,
+            Mischief::StickDuringNap,
+            Mischief::StickDuringNap,
             Mischief::StallServer,
             Mischief::Resign,
         ];
@@ -289,6 +293,7 @@ const KINDS: &[(Mischief, u32)] = &[
     (Mischief::Nap, 200),
     (Mischief::NapOfTheNext, 100),
     (Mischief::StickReply, 200),
+    (Mischief::StickDuringNap, 100),
     (Mischief::DeposeUnderLeader, 150),
     (Mischief::Resign, 600),
     (Mischief::EndByHolder, 120),
