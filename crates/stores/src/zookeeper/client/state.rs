@@ -31,7 +31,7 @@ const NOWHERE: &str = "/=tenure";
 /// An answer.
 #[derive(Clone, Debug)]
 pub(in super::super) struct Answer {
-    pub(super) body: Bytes,
+    pub(in super::super) body: Bytes,
 }
 
 pub(in super::super) type Outcome = Result<Answer, Error>;

@@ -58,9 +58,11 @@ async fn a_connection_that_is_lost_and_back_in_time_costs_nothing() {
     for _ in 0..3 {
         let mut statuses = leader.statuses();
         proxy.cut().await;
-        sees("suspended", &mut statuses, |role| {
-            matches!(role, Role::Suspended { remaining, .. } if *remaining > Duration::ZERO)
-        })
+        sees(
+            "suspended",
+            &mut statuses,
+            |role| matches!(role, Role::Suspended { remaining, .. } if *remaining > Duration::ZERO),
+        )
         .await;
         assert!(leader.mandate().is_leader(), "the proof still runs");
         proxy.heal().await;

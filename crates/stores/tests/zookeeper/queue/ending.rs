@@ -101,15 +101,18 @@ async fn a_thousand_candidates_that_race_a_deletion_all_leave_and_the_node_is_go
     let programs = join_all((0..PROGRAMS).map(|_| Program::at(&addresses, session))).await;
     let programs = Arc::new(programs);
     let election = programs[0].election().await;
-    let candidacies: Vec<_> = join_all(programs.iter().enumerate().map(|(number, program)| async move {
-        let election = program.election().await;
-        let name = |each| format!("c{number}-{each}");
-        (0..EACH).map(|each| election.stand(candidate(&name(each))).expect("it stands")).collect::<Vec<_>>()
-    }))
-    .await
-    .into_iter()
-    .flatten()
-    .collect();
+    let candidacies: Vec<_> =
+        join_all(programs.iter().enumerate().map(|(number, program)| async move {
+            let election = program.election().await;
+            let name = |each| format!("c{number}-{each}");
+            (0..EACH)
+                .map(|each| election.stand(candidate(&name(each))).expect("it stands"))
+                .collect::<Vec<_>>()
+        }))
+        .await
+        .into_iter()
+        .flatten()
+        .collect();
     // Some are in line by then, some are joining.
     until("half of them are in line", || async {
         programs[0].line().await.len() > PROGRAMS * EACH / 2

@@ -34,12 +34,14 @@ async fn program_at(servers: &Zookeeper, index: usize) -> (Program, Vec<Proxy>) 
 async fn one_server_lost_of_three_costs_nobody_anything() {
     let servers = require!(three().await);
     for lost in 0..2 {
-        let lost = if lost == 0 { servers.settled(None).await.expect("somebody leads") } else { lost };
+        let lost =
+            if lost == 0 { servers.settled(None).await.expect("somebody leads") } else { lost };
         let (leading, _proxies) = program_at(&servers, lost).await;
         let leader = leading.lead("a").await;
         let (following, _others) = program_at(&servers, lost).await;
         let waiting = following.stand("b", 1).await;
-        let (token, session) = (leader.mandate().token(), leading.queue().session().borrow().number);
+        let (token, session) =
+            (leader.mandate().token(), leading.queue().session().borrow().number);
         servers[lost].kill().await.expect("it ran");
         servers.settled(Some(lost)).await.expect("two are enough");
         extended(&leader).await;

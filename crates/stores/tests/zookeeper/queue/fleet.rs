@@ -115,7 +115,12 @@ async fn take_turns(
 fn kazoo(recipe: &'static str) -> impl Fn(SocketAddr, &str) -> Foreign {
     move |address, name| {
         let mut command = Command::new("python3");
-        command.arg(recipes().join("kazoo/candidate.py")).args([&address.to_string(), NODE, name, recipe]);
+        command.arg(recipes().join("kazoo/candidate.py")).args([
+            &address.to_string(),
+            NODE,
+            name,
+            recipe,
+        ]);
         Foreign::start(command.env("PYTHONPATH", downloads().join("python")))
     }
 }
@@ -149,7 +154,9 @@ async fn candidates_stand_in_one_line_with_latches_of_curator() {
     let server = require!(single().await);
     let library = downloads().join("curator-5.9.0/lib");
     if !library.is_dir() {
-        println!("skipped: Curator is not on this machine; scripts/servers curator-5.9.0 brings it");
+        println!(
+            "skipped: Curator is not on this machine; scripts/servers curator-5.9.0 brings it"
+        );
         return;
     }
     let curator = |address: SocketAddr, name: &str| {

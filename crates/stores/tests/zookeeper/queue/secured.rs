@@ -30,9 +30,11 @@ async fn what_a_user_creates_is_its_own_unless_the_url_says_otherwise() {
     leader.resign().await;
     let _leader = soon("elected", waiting.elected()).await.expect("elected");
     // Everyone may read, and only the creator may do more.
-    let shown =
-        Program::of(&format!("zookeeper://ann:canary@{address}/shown?acl=creator-and-readers"), CALM)
-            .await;
+    let shown = Program::of(
+        &format!("zookeeper://ann:canary@{address}/shown?acl=creator-and-readers"),
+        CALM,
+    )
+    .await;
     let leader = shown.lead("c").await;
     let (names, _) = operator.children("/shown/jobs/nightly").await.expect("it may be read");
     let node = format!("/shown/jobs/nightly/{}", names[0]);
@@ -64,7 +66,10 @@ async fn tls_with_a_certificate_of_ours_works_and_without_does_not() {
         format!("zookeeper://{address}/tests"),
     ] {
         let error = tenure_stores::open(&url, &options).await.expect_err(&url);
-        println!("{url}: {error}: {:?}", std::error::Error::source(&error).map(ToString::to_string));
+        println!(
+            "{url}: {error}: {:?}",
+            std::error::Error::source(&error).map(ToString::to_string)
+        );
     }
     leader.resign().await;
     let plain = Client::new(ClientOptions::new([server[0].address().to_string()]));

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use tenure::queue::{Line, SessionQueue};
-use tenure::{Backend, Candidacy, Candidate, Election, Key, Leadership, Mandate, Role, StatusStream};
+use tenure::{
+    Backend, Candidacy, Candidate, Election, Key, Leadership, Mandate, Role, StatusStream,
+};
 use tenure_harness::{Failure, Framing, Proxy, Zookeeper, zookeeper};
 use tenure_stores::OpenOptions;
 use tenure_stores::zookeeper::{Client, ClientOptions};
@@ -73,7 +75,9 @@ impl Program {
     pub(crate) async fn of(url: &str, session: Duration) -> Program {
         match tenure_stores::open(url, &open_options(session)).await {
             Ok(opened) => Program { backend: opened.backend },
-            Err(error) => panic!("{url} does not open: {error}: {:?}", std::error::Error::source(&error)),
+            Err(error) => {
+                panic!("{url} does not open: {error}: {:?}", std::error::Error::source(&error))
+            }
         }
     }
 
@@ -172,8 +176,18 @@ impl Referee {
     pub(crate) fn saw(&mut self, leadership: &Leadership) {
         let mandate = leadership.mandate();
         for earlier in &self.tenures {
-            assert!(!earlier.is_leader(), "two leaders: {} and {}", earlier.token(), mandate.token());
-            assert!(earlier.token() < mandate.token(), "{} after {}", mandate.token(), earlier.token());
+            assert!(
+                !earlier.is_leader(),
+                "two leaders: {} and {}",
+                earlier.token(),
+                mandate.token()
+            );
+            assert!(
+                earlier.token() < mandate.token(),
+                "{} after {}",
+                mandate.token(),
+                earlier.token()
+            );
         }
         self.tenures.push(mandate);
     }
