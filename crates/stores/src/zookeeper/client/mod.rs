@@ -241,6 +241,21 @@ impl Client {
         (self.ask(request, read), watching)
     }
 
+    /// What was read when this watch was set is as it should be.
+    pub(super) fn confirm(&self, path: &str, watching: &Watching) {
+        self.owner.shared.lock().watches.confirm(path, watching.id);
+    }
+
+    /// Whether a node is watched that was as it should be, and of which nothing was told up to the newest event.
+    pub(super) fn is_unchanged(&self, path: &str) -> bool {
+        self.owner.shared.lock().watches.is_unchanged(path)
+    }
+
+    /// Whether an entry is one of this session's own.
+    pub(super) fn owns(&self, entry: &str) -> bool {
+        self.owner.shared.lock().owns(entry)
+    }
+
     /// Ends the connection that was there at this count, if it still is.
     pub(super) fn give_up(&self, connection: u64) {
         let shared = &self.owner.shared;

@@ -29,9 +29,10 @@ pub(super) enum Whose<'a> {
 /// What a line is read from.
 pub(super) fn listing(root: &Root) -> Vec<Request> {
     let path = root.path.clone();
+    // Whether it has ended is read last: nobody joins or leads in an election that had ended before.
     vec![
-        Request::Data { path: path.clone(), watch: false },
-        Request::Children { path, watch: false },
+        Request::Children { path: path.clone(), watch: false },
+        Request::Data { path, watch: false },
     ]
 }
 
@@ -64,7 +65,7 @@ impl ZookeeperQueue {
         &self,
         root: &Root,
         whose: Whose<'_>,
-        [own, listed]: &[Answer; 2],
+        [listed, own]: &[Answer; 2],
     ) -> Result<Option<Line>, Error> {
         let (data, stat) = read_answer(own, wire::data)?;
         let (names, same) = wire::names(&mut Reader::new(&listed.body))?;
