@@ -84,7 +84,7 @@ impl Candidacy {
         self.outcome().await;
     }
 
-    /// The first tenure won at a token above `after`. Cancel safe: nothing but waiting.
+    /// The first tenure won at a token above `after`. Cancel safe.
     pub(crate) async fn next_tenure(&self, mut after: u64) -> Result<Arc<Tenure>, Error> {
         let mut status = self.shared.status.subscribe();
         loop {

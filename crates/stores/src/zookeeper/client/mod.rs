@@ -31,8 +31,8 @@ pub use self::error::Error;
 pub use self::options::ClientOptions;
 pub use self::pending::Pending;
 pub(super) use self::pending::read_answer;
+pub(super) use self::state::{Answer, Made, Outcome};
 use self::state::{Join, State};
-pub(super) use self::state::{Made, Outcome};
 pub(super) use self::tls::read as read_tls;
 pub(super) use self::watches::{Event, Watching};
 use super::wire::{self, Acl, Lifetime, Request, Results, Stat};
@@ -239,6 +239,21 @@ impl Client {
     ) -> (Pending<T>, Watching) {
         let watching = self.owner.shared.lock().watches.begin(&request);
         (self.ask(request, read), watching)
+    }
+
+    /// What was read when this watch was set is as it should be.
+    pub(super) fn confirm(&self, path: &str, watching: &Watching) {
+        self.owner.shared.lock().watches.confirm(path, watching.id);
+    }
+
+    /// Whether a node is watched that was as it should be, and of which nothing was told up to the newest event.
+    pub(super) fn is_unchanged(&self, path: &str) -> bool {
+        self.owner.shared.lock().watches.is_unchanged(path)
+    }
+
+    /// Whether an entry is one of this session's own.
+    pub(super) fn owns(&self, entry: &str) -> bool {
+        self.owner.shared.lock().owns(entry)
     }
 
     /// Ends the connection that was there at this count, if it still is.

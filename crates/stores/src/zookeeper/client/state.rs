@@ -17,7 +17,10 @@ use super::MOST_BYTES;
 use super::error::Error;
 use super::watches::Watches;
 
-/// How much is asked of a server before it has answered: less than it does in the time an answer may take.
+/// How much is asked of a server before it has answered, at least, at first and at most: as much as it answers
+/// well within the time that an answer may take, or our own haste would end the connection.
+const FEWEST_FLYING: usize = 8;
+const FIRST_FLYING: usize = 64;
 const MOST_FLYING: usize = 512;
 /// How many entries are created in one transaction.
 const MOST_JOINS: usize = 500;
@@ -31,7 +34,7 @@ const NOWHERE: &str = "/=tenure";
 /// An answer.
 #[derive(Clone, Debug)]
 pub(in super::super) struct Answer {
-    pub(super) body: Bytes,
+    pub(in super::super) body: Bytes,
 }
 
 pub(in super::super) type Outcome = Result<Answer, Error>;
@@ -64,6 +67,7 @@ pub(super) struct Join {
 #[derive(Debug)]
 struct Flying {
     number: i32,
+    sent: Moment,
     weight: usize,
     awaited: Awaited,
 }
@@ -116,6 +120,10 @@ pub(super) struct State {
     barriers: usize,
     flying: VecDeque<Flying>,
     weight: usize,
+    /// How much may fly.
+    limit: usize,
+    /// Nothing sent before this is a sign any more that too much flies.
+    lowered: i32,
     requests: i32,
     last_write: Option<Moment>,
     /// What was told of the proof.
@@ -149,6 +157,8 @@ impl State {
             barriers: 0,
             flying: VecDeque::new(),
             weight: 0,
+            limit: FIRST_FLYING,
+            lowered: 0,
             requests: 0,
             last_write: None,
             told: None,
@@ -232,14 +242,15 @@ impl State {
     }
 
     pub(super) fn stands(&mut self, entry: &str, stands: bool) {
-        // Numbers in place of names: a collision costs the quick end of a session, nothing else.
-        let mut hasher = DefaultHasher::new();
-        entry.hash(&mut hasher);
         if stands {
-            self.standing.insert(hasher.finish());
+            self.standing.insert(digest(entry));
         } else {
-            self.standing.remove(&hasher.finish());
+            self.standing.remove(&digest(entry));
         }
+    }
+
+    pub(super) fn owns(&self, entry: &str) -> bool {
+        self.standing.contains(&digest(entry))
     }
 
     /// Whether closing the session would take an entry away from somebody.
@@ -316,7 +327,7 @@ impl State {
 impl State {
     /// Moves what was asked to the wire, as much as the server can take.
     pub(super) fn send(&mut self, now: Moment, out: &mut Vec<u8>) {
-        while self.weight < MOST_FLYING {
+        while self.weight < self.limit {
             // Entries first: what is asked after one is asked of a line that shows it.
             if let Some(joins) = self.next_joins() {
                 self.send_joins(now, joins, out);
@@ -356,14 +367,14 @@ impl State {
         overdue.min(self.until_beat(now))
     }
 
-    pub(super) fn check(&self, now: Moment) -> Result<(), End> {
-        if self.given_up {
-            Err(End::GivenUp)
-        } else if self.window.is_overdue(now) {
-            Err(End::Overdue)
-        } else {
-            Ok(())
-        }
+    /// Whether a request has waited too long. To be asked when nothing is there to be read: what has arrived while
+    /// we were busy with something else is no fault of the server's.
+    pub(super) fn check_overdue(&self, now: Moment) -> Result<(), End> {
+        if self.window.is_overdue(now) { Err(End::Overdue) } else { Ok(()) }
+    }
+
+    pub(super) fn check_given_up(&self) -> Result<(), End> {
+        if self.given_up { Err(End::GivenUp) } else { Ok(()) }
     }
 
     /// Asks the server to close the session.
@@ -384,12 +395,14 @@ impl State {
     fn next_joins(&mut self) -> Option<Vec<Join>> {
         let mut joins: Vec<Join> = Vec::new();
         let (mut roots, mut bytes) = (HashSet::new(), 0);
+        // One transaction is far less work than as many requests.
+        let most = (self.limit * 8).min(MOST_JOINS);
         while let Some(join) = self.joins.pop_front() {
             if join.reply.is_closed() {
                 continue;
             }
             bytes += join.entry.size();
-            let fits = joins.len() < MOST_JOINS && bytes <= MOST_JOINED_BYTES && !join.alone;
+            let fits = joins.len() < most && bytes <= MOST_JOINED_BYTES && !join.alone;
             // Entries of one transaction would have the same token.
             if !joins.is_empty() && !(fits && roots.insert(join.root.clone())) {
                 self.joins.push_front(join);
@@ -426,7 +439,7 @@ impl State {
         self.window.sent(now, request.kind());
         request.write(out, number);
         self.weight += weight;
-        self.flying.push_back(Flying { number, weight, awaited });
+        self.flying.push_back(Flying { number, sent: now, weight, awaited });
     }
 }
 
@@ -453,9 +466,23 @@ impl State {
         let flying = flying.ok_or(End::Malformed)?;
         self.seen = self.seen.max(head.zxid);
         self.weight -= flying.weight;
+        self.adapt(now.at_most_since(flying.sent), flying.number);
         self.window.answered(now);
         self.answer(flying.awaited, head.refused, reader);
         Ok(())
+    }
+
+    /// Lets more fly while answers come quickly, and less when they do not.
+    fn adapt(&mut self, waited: Duration, number: i32) {
+        let request = self.window.request();
+        if waited > request / 4 {
+            if number > self.lowered {
+                self.limit = (self.limit / 2).max(FEWEST_FLYING);
+                self.lowered = self.requests;
+            }
+        } else if waited < request / 8 {
+            self.limit = (self.limit + 1).min(MOST_FLYING);
+        }
     }
 
     fn answer(&mut self, awaited: Awaited, refused: Option<Code>, mut reader: Reader<'_>) {
@@ -518,6 +545,13 @@ impl Awaited {
             }
         }
     }
+}
+
+/// Numbers in place of names: a collision costs the quick end of a session, or a moment, and nothing else.
+fn digest(entry: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    entry.hash(&mut hasher);
+    hasher.finish()
 }
 
 fn barrier() -> Request {

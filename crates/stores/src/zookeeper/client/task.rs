@@ -199,7 +199,8 @@ async fn exchange(
                 }
             }
             () = shared.work.notified() => {}
-            () = alarm.as_mut() => {}
+            // After the reading: whatever has arrived counts.
+            () = alarm.as_mut() => shared.lock().check_overdue(shared.clock.now())?,
         }
     }
 }
@@ -209,7 +210,7 @@ impl Shared {
     fn turn(&self, out: &mut Vec<u8>, parting: &mut Option<Instant>) -> Result<Duration, End> {
         let now = self.clock.now();
         let mut state = self.lock();
-        state.check(now)?;
+        state.check_given_up()?;
         state.send(now, out);
         if state.closing && parting.is_none() {
             if state.abandoned && state.has_entries() {

@@ -7,10 +7,10 @@ use tenure::lease::record::Holder;
 use tenure::queue::{Entry, Line, Place, Ticket};
 use tokio::sync::oneshot;
 
-use super::super::client::{Client, Error, Outcome, read_answer};
+use super::super::client::{Answer, Client, Error, Outcome, Pending, read_answer};
 use super::super::fault::{Kind, failed, unsent};
-use super::super::wire::{self, Request, Stat};
-use super::names::Recipe;
+use super::super::wire::{self, Reader, Request, Stat};
+use super::names::{Recipe, Stem};
 use super::root::{self, Root};
 use super::{ZookeeperQueue, entry};
 
@@ -29,9 +29,10 @@ pub(super) enum Whose<'a> {
 /// What a line is read from.
 pub(super) fn listing(root: &Root) -> Vec<Request> {
     let path = root.path.clone();
+    // Whether it has ended is read last: nobody joins or leads in an election that had ended before.
     vec![
-        Request::Data { path: path.clone(), watch: false },
-        Request::Children { path, watch: false },
+        Request::Children { path: path.clone(), watch: false },
+        Request::Data { path, watch: false },
     ]
 }
 
@@ -48,11 +49,10 @@ impl ZookeeperQueue {
         let mut answers = first;
         for _ in 0..MOST_ATTEMPTS {
             let asked = answers.take().unwrap_or_else(|| self.client.ask_all(listing(root)));
-            let Some((state, names)) = list(asked).await.map_err(fail)? else {
+            let Some(answers) = both(asked).await.map_err(fail)? else {
                 return Ok(Line::Missing);
             };
-            let Some(state) = state else { continue };
-            let line = self.read_places(root, whose, state, names).await.map_err(fail)?;
+            let line = self.read_places(root, whose, &answers).await.map_err(fail)?;
             if let Some(line) = line {
                 return Ok(line);
             }
@@ -60,38 +60,26 @@ impl ZookeeperQueue {
         Err(unsent(doing(), "it moves faster than it can be read"))
     }
 
-    /// Reads those whom it is about; nothing when one of them has left.
+    /// Reads those whom it is about; nothing when one of them has left, or the election was made anew meanwhile.
     async fn read_places(
         &self,
         root: &Root,
         whose: Whose<'_>,
-        State { generation, ended }: State,
-        names: Vec<String>,
+        [listed, own]: &[Answer; 2],
     ) -> Result<Option<Line>, Error> {
-        let unclean = names.iter().any(|name| root::is_unclean(name));
-        let unclean = unclean.then(|| self.client.data(&root.unclean()));
-        let mut numbered: Vec<(u64, String)> = names
-            .into_iter()
-            .filter_map(|name| Some((self.recipe.sequence(&name)?, name)))
-            .collect();
-        numbered.sort_unstable();
-        let line: Vec<String> = numbered.into_iter().map(|(_, name)| name).collect();
-        let own = match whose {
-            Whose::Candidacy { own: Some((own, _)), .. } => Some(own),
-            Whose::Candidacy { own: None, .. } | Whose::Everyone => None,
-        };
-        if let Some(own) = own
-            && !line.iter().any(|name| own.name.ends_with(name.as_str()))
-        {
-            // Read before the entry was made, or it is gone already: the next look tells.
+        let (data, stat) = read_answer(own, wire::data)?;
+        let (names, same) = wire::names(&mut Reader::new(&listed.body))?;
+        if stat.created != same.created {
             return Ok(None);
         }
-        let asked: Vec<Asked> = line
-            .iter()
-            .enumerate()
-            .filter(|(at, name)| wanted(whose, &self.recipe, &line, *at, name, ended))
-            .map(|(_, name)| Asked::new(&self.client, root, whose, name))
-            .collect();
+        let (generation, ended) = (root::generation(&stat), root::has_ended(&data, &stat));
+        let unclean = names.iter().any(|name| root::is_unclean(name));
+        let unclean = unclean.then(|| self.client.data(&root.unclean()));
+        let asked = match self.ask_places(root, whose, names, ended) {
+            Some(asked) => asked,
+            // Read before the entry was made, or it is gone already: the next look tells.
+            None => return Ok(None),
+        };
         let mut places = Vec::with_capacity(asked.len());
         for asked in asked {
             match asked.place(&self.recipe, whose).await {
@@ -115,18 +103,41 @@ impl ZookeeperQueue {
         };
         Ok(Some(Line::Open { generation, places, unclean }))
     }
+
+    /// Asks about those whom it concerns, in the order of the line; nothing if an entry that was made is not in it.
+    fn ask_places(
+        &self,
+        root: &Root,
+        whose: Whose<'_>,
+        names: Vec<&str>,
+        ended: bool,
+    ) -> Option<Vec<Asked>> {
+        let number = |name| Some((self.recipe.sequence(name)?, name));
+        let mut line: Vec<(u64, &str)> = names.into_iter().filter_map(number).collect();
+        line.sort_unstable();
+        let (candidacy, own) = match whose {
+            Whose::Everyone => (None, None),
+            Whose::Candidacy { ticket, own } => (Some(Stem::of(&ticket.candidate)), own),
+        };
+        let shown =
+            own.is_none_or(|(own, _)| line.iter().any(|(_, name)| own.name.ends_with(name)));
+        let wanted = |at: usize| match &candidacy {
+            None => true,
+            Some(stem) => {
+                let ours = |at: usize| {
+                    line.get(at).is_some_and(|(_, name)| self.recipe.attempt(name, stem).is_some())
+                };
+                // The first, our own, and those before our own.
+                ours(at) || !ended && (at == 0 || ours(at + 1))
+            }
+        };
+        let asked = (0..line.len()).filter(|at| wanted(*at));
+        shown.then(|| asked.map(|at| Asked::new(&self.client, root, whose, line[at].1)).collect())
+    }
 }
 
-/// What an election's own node says.
-struct State {
-    generation: u64,
-    ended: bool,
-}
-
-type Listed = Option<(Option<State>, Vec<String>)>;
-
-/// Reads the two answers; nothing for a missing election, no state for one that was made anew in between.
-async fn list(asked: Vec<oneshot::Receiver<Outcome>>) -> Result<Listed, Error> {
+/// Awaits the two answers; nothing for a missing election.
+async fn both(asked: Vec<oneshot::Receiver<Outcome>>) -> Result<Option<[Answer; 2]>, Error> {
     let mut answers = Vec::with_capacity(2);
     for answer in asked {
         match answer.await.unwrap_or(Err(Error::Lost)) {
@@ -135,36 +146,13 @@ async fn list(asked: Vec<oneshot::Receiver<Outcome>>) -> Result<Listed, Error> {
             Err(error) => return Err(error),
         }
     }
-    let [data, children] = answers.as_slice() else { return Err(Error::Lost) };
-    let (data, stat) = read_answer(data, wire::data)?;
-    let (names, listed) = read_answer(children, wire::children)?;
-    let same = stat.created == listed.created;
-    let ended = root::has_ended(&data, &stat);
-    let state = same.then(|| State { generation: root::generation(&stat), ended });
-    Ok(Some((state, names)))
-}
-
-/// Whether this place must be read: the first, our own, and those before our own.
-fn wanted(
-    whose: Whose<'_>,
-    recipe: &Recipe,
-    line: &[String],
-    at: usize,
-    name: &str,
-    ended: bool,
-) -> bool {
-    let Whose::Candidacy { ticket, .. } = whose else { return true };
-    let ours = |name: &str| recipe.attempt(name, &ticket.candidate).is_some();
-    if ended {
-        return ours(name);
-    }
-    at == 0 || ours(name) || line.get(at + 1).is_some_and(|next| ours(next))
+    answers.try_into().map(Some).map_err(|_| Error::Lost)
 }
 
 /// A place that is being read, or is known already.
 enum Asked {
     Known(Place),
-    Reading { name: Arc<str>, node: String, read: super::super::client::Pending<(Vec<u8>, Stat)> },
+    Reading { name: Arc<str>, node: String, read: Pending<(Vec<u8>, Stat)> },
 }
 
 impl Asked {
@@ -190,7 +178,7 @@ impl Asked {
         let ticket = match whose {
             Whose::Everyone => None,
             Whose::Candidacy { ticket, .. } => recipe
-                .attempt(&node, &ticket.candidate)
+                .attempt(&node, &Stem::of(&ticket.candidate))
                 .map(|attempt| Ticket { attempt, ..ticket.clone() }),
         };
         let entry = Entry { name, token: root::number(stat.created) };

@@ -109,6 +109,20 @@ impl ZookeeperQueue {
         self.client.stands(without_number(&entry.name), false);
     }
 
+    /// What the deletion of an entry says.
+    ///
+    /// A leader that ends its election marks that first and leaves then; whoever hears of both must not lead for a
+    /// moment. Of the mark it has heard before, since events come in order: unless its election is known to have
+    /// been open up to this one, it has to look.
+    fn deleted(&self, entry: &Entry) -> Gone {
+        let root = Root::of_entry(&entry.name);
+        if self.client.owns(&entry.name) || self.client.is_unchanged(&root.path) {
+            Gone::Deleted
+        } else {
+            Gone::Perhaps
+        }
+    }
+
     async fn delete(&self, entry: &Entry, clean: bool) -> Result<Left, Error> {
         if clean && self.has_begun(entry) {
             // While our entry stands, no later tenure can have begun: the record is ours.
@@ -201,14 +215,14 @@ impl SessionQueue for ZookeeperQueue {
             let (read, watching) = self.client.watch(request, wire::data);
             match read.await {
                 Ok((_, stat)) if root::number(stat.created) == entry.token => {}
-                Ok(_) | Err(Error::NoNode) => return Gone::Deleted,
+                Ok(_) | Err(Error::NoNode) => return self.deleted(entry),
                 Err(_) => {
                     sleep(PAUSE).await;
                     continue;
                 }
             }
             match watching.event().await {
-                Event::Deleted => return Gone::Deleted,
+                Event::Deleted => return self.deleted(entry),
                 // It publishes something else.
                 Event::Changed | Event::Created => return Gone::Perhaps,
                 Event::Lost => {}
@@ -227,6 +241,7 @@ impl SessionQueue for ZookeeperQueue {
                     if root::generation(&stat) != generation || root::has_ended(&data, &stat) {
                         return;
                     }
+                    self.client.confirm(&root.path, &watching);
                     watching.event().await;
                 }
                 Err(Error::NoNode) => return,

@@ -53,10 +53,10 @@ impl Recipe {
 
     /// The name of a new entry, to which the server adds its number.
     pub(super) fn name(&self, ticket: &Ticket) -> String {
-        let guid = guid(&ticket.candidate);
+        let Stem(stem) = Stem::of(&ticket.candidate);
         match ticket.attempt {
-            1 => format!("{PROTECTED}{guid}-{}", self.prefix()),
-            attempt => format!("{PROTECTED}{guid}-{attempt}-{}", self.prefix()),
+            1 => format!("{stem}{}", self.prefix()),
+            attempt => format!("{stem}{attempt}-{}", self.prefix()),
         }
     }
 
@@ -67,10 +67,10 @@ impl Recipe {
     }
 
     /// Which attempt of this candidacy made a node, if one did.
-    pub(super) fn attempt(&self, node: &str, candidate: &CandidateId) -> Option<u64> {
-        let (front, _) = self.split(node)?;
-        let rest = front.strip_prefix(PROTECTED)?.strip_prefix(guid(candidate).as_str())?;
-        match rest.strip_prefix('-')? {
+    pub(super) fn attempt(&self, node: &str, candidate: &Stem) -> Option<u64> {
+        // Most nodes are others'.
+        let rest = node.strip_prefix(candidate.0.as_str())?;
+        match self.split(rest)?.0 {
             "" => Some(1),
             attempt => attempt.strip_suffix('-')?.parse().ok(),
         }
@@ -90,6 +90,16 @@ impl Recipe {
         let (front, number) = node.split_at_checked(at)?;
         let digits = number.bytes().all(|byte| byte.is_ascii_digit());
         front.strip_suffix(self.prefix()).filter(|_| digits).map(|front| (front, number))
+    }
+}
+
+/// What the names of a candidacy's nodes begin with.
+#[derive(Clone, Debug)]
+pub(super) struct Stem(String);
+
+impl Stem {
+    pub(super) fn of(candidate: &CandidateId) -> Stem {
+        Stem(format!("{PROTECTED}{}-", guid(candidate)))
     }
 }
 
@@ -147,8 +157,8 @@ mod tests {
             for attempt in [1, 2, 17] {
                 let node = recipe.name(&ticket(attempt)) + "0000000007";
                 assert_eq!(recipe.sequence(&node), Some(7));
-                assert_eq!(recipe.attempt(&node, &ticket(1).candidate), Some(attempt));
-                assert_eq!(recipe.attempt(&node, &CandidateId::from_bits(1)), None);
+                assert_eq!(recipe.attempt(&node, &Stem::of(&ticket(1).candidate)), Some(attempt));
+                assert_eq!(recipe.attempt(&node, &Stem::of(&CandidateId::from_bits(1))), None);
                 assert_eq!(recipe.owner(&node), ticket(1).candidate);
             }
         }

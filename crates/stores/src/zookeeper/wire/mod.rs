@@ -10,7 +10,7 @@ pub(super) use jute::{Malformed, Reader};
 pub(super) use reply::Results;
 pub use reply::Stat;
 pub(super) use reply::{
-    Accepted, Code, Event, EventKind, Head, accepted, children, created, data, results, stat,
+    Accepted, Code, Event, EventKind, Head, accepted, children, created, data, names, results, stat,
 };
 pub use request::{Acl, Lifetime};
 pub(super) use request::{Request, authenticate, connect};

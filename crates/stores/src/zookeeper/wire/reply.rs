@@ -163,10 +163,16 @@ pub(crate) fn data(reader: &mut Reader<'_>) -> Result<(Vec<u8>, Stat), Malformed
 
 /// The answer to a listing.
 pub(crate) fn children(reader: &mut Reader<'_>) -> Result<(Vec<String>, Stat), Malformed> {
+    let (names, stat) = names(reader)?;
+    Ok((names.into_iter().map(str::to_owned).collect(), stat))
+}
+
+/// The same, without copies: a line may have a thousand candidates, each of whom reads it.
+pub(crate) fn names<'a>(reader: &mut Reader<'a>) -> Result<(Vec<&'a str>, Stat), Malformed> {
     let count = reader.count()?;
     let mut names = Vec::with_capacity(count.min(4096));
     for _ in 0..count {
-        names.push(reader.text()?.to_owned());
+        names.push(reader.text()?);
     }
     Ok((names, stat(reader)?))
 }

@@ -1,0 +1,11 @@
+//! The conformance suite on ZooKeeper's lines, one server and three.
+//!
+//! Needs the servers that `scripts/servers` installs; without them every test says what it skipped.
+#![cfg(feature = "zookeeper")]
+
+#[path = "zookeeper/queue/world.rs"]
+#[allow(dead_code)]
+mod world;
+
+#[path = "zookeeper/queue/suite.rs"]
+mod suite;
