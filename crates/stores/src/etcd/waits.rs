@@ -127,6 +127,11 @@ impl Waits {
         }
     }
 
+    /// The newest change of a key that was heard of, if it is watched.
+    pub(super) fn heard(&self, topic: &Topic) -> Option<i64> {
+        self.lock().entries.get(topic).map(|entry| entry.known.revision)
+    }
+
     /// Whether the last attempt to listen succeeded.
     pub(super) fn listening(&self) -> bool {
         !self.lock().deaf
