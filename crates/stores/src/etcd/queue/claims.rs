@@ -166,7 +166,9 @@ impl Claims {
             return None;
         }
         let session = state.session;
-        let claims = state.claims.entry(election.clone()).or_default();
+        // Nearly always one: most processes stand once in an election.
+        let claims =
+            state.claims.entry(election.clone()).or_insert_with(|| Vec::with_capacity(1));
         let claim = |number| Claim {
             number,
             ticket: ticket.clone(),
