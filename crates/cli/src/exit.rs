@@ -129,3 +129,17 @@ fn of_fault(fault: Fault) -> u8 {
         Fault::Indeterminate => UNKNOWN,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_election_that_cannot_be_had_as_it_stands_is_refused_with_78() {
+        let name: tenure::Name = "a/b".parse().expect("a good name");
+        let (recorded, wanted) = (tenure::Protocol::Queue, tenure::Protocol::Lease);
+        let other = Error::Protocol { name: name.clone(), recorded, wanted };
+        assert_eq!(of_error(&other), 78);
+        assert_eq!(of_error(&Error::Occupied { name, who: "host-a".into() }), 78);
+    }
+}

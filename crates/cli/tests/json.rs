@@ -100,7 +100,7 @@ fn candidates_have_a_fixed_shape() {
     let _running = leader(&scene);
     let expected = concat!(
         r#"{"election":"a/b","candidates":[{"id":"ID","name":"host-a","value":"10.0.0.7:80","#,
-        r#""since_ms":TIME,"leads":true,"stale":false}]}"#,
+        r#""since_ms":TIME,"position":null,"leads":true,"stale":false}]}"#,
         "\n"
     );
     wait_for("the registration", || {

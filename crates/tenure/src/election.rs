@@ -172,10 +172,29 @@ impl Election {
         &self.name
     }
 
-    /// The times of its leases.
+    /// The times of its leases, as they were asked for.
     #[must_use]
     pub fn timing(&self) -> Timing {
         self.timing
+    }
+
+    /// How long the store respects a leader that it does not hear of: the ttl of its leases, or what the server
+    /// granted for the session.
+    #[must_use]
+    pub fn ttl(&self) -> Duration {
+        match self.backend.queue() {
+            Some(queue) => queue.session().borrow().ttl,
+            None => self.timing.ttl(),
+        }
+    }
+
+    /// The stop budget: work is told to stop so long before its lease can end.
+    #[must_use]
+    pub fn grace(&self) -> Duration {
+        match self.backend.queue() {
+            Some(_) => self.timing.chosen_grace().unwrap_or(self.ttl() / 10),
+            None => self.timing.grace(),
+        }
     }
 
     /// Stands in the election and waits to lead.
@@ -381,7 +400,7 @@ impl Election {
     pub(crate) fn frees_within(&self) -> Duration {
         match self.backend.queue() {
             // The server adds its own to a session's ttl: ticks, a change of its leader.
-            Some(queue) => queue.session().borrow().ttl * 2,
+            Some(_) => self.ttl() * 2,
             None => self.timing.ttl(),
         }
     }

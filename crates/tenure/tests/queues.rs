@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use tenure::queue::{Pace, SessionQueue};
+use tenure::lease::record::Holder;
+use tenure::queue::{Left, Pace, SessionQueue, Ticket};
 use tenure::{
     Backend, Candidacy, Candidate, Clock, Election, ElectionState, Error, Expect, Key, Loss,
     MemoryLines, MemoryQueue, MemoryStore, Protocol, Resignation, Role, Store, StoreExt, TestClock,
@@ -113,14 +114,11 @@ async fn first_come_is_first_led() {
     }
     assert_eq!(names(&kept[0].0).await, ["a", "b", "c", "d"]);
     let mut token = 0;
-    let mut before: Option<String> = None;
     for (candidacy, name) in waiting.into_iter().zip(["a", "b", "c", "d"]) {
         let leader = within(name, candidacy.elected()).await.expect("elected");
         assert!(leader.mandate().token() > token);
         token = leader.mandate().token();
-        let followed = leader.status().followed.map(|leader| leader.name.to_string());
-        assert!(before.is_none() || followed.is_some(), "{name} followed nobody");
-        before = Some(name.into());
+        assert_eq!(leader.status().followed.is_some(), name != "a", "whom {name} followed");
         assert_eq!(leader.resign().await, Resignation::Released);
     }
     assert_eq!(names(&kept[0].0).await, [""; 0]);
@@ -137,7 +135,7 @@ async fn when_the_middle_leaves_the_order_of_the_others_holds() {
     settle().await;
     assert!(leads(&first) && !leads(&third), "only the first leads");
     first.withdraw().await;
-    within("the last", third.elected()).await.expect("elected");
+    let _last = within("the last", third.elected()).await.expect("elected");
 }
 
 #[tokio::test]
@@ -352,7 +350,7 @@ async fn an_end_reaches_everybody_and_lasts_until_the_election_is_created_again(
     assert!(next.mandate().token() > token);
     // A handle from before the end serves the new generation as well.
     next.resign().await;
-    within("the old handle", election.campaign(candidate("d"))).await.expect("elected");
+    let _last = within("the old handle", election.campaign(candidate("d"))).await.expect("elected");
 }
 
 #[tokio::test]
@@ -380,23 +378,54 @@ async fn a_deleted_election_is_as_if_it_had_never_been() {
 }
 
 #[tokio::test]
-async fn a_deletion_names_those_who_do_not_leave_and_can_be_made_good() {
+async fn work_that_goes_on_keeps_a_deleted_line_for_a_while_and_no_longer() {
     let world = World::new();
     let (election, _backend, _) = world.entered().await;
     let (other, _other, _) = world.entered().await;
     let leader = election.campaign(candidate("stubborn")).await.expect("elected");
-    let deleting = tokio::spawn({
-        let other = other.clone();
-        async move { other.delete().await }
-    });
-    // Its work goes on, and keeps its entry for R T; then it goes whatever the work does.
-    for _ in 0..4 {
-        world.pass(TTL / 4).await;
-    }
-    assert!(!deleting.is_finished());
-    drop(leader);
-    world.pass(Duration::from_secs(3)).await;
+    let deleting = tokio::spawn(async move { other.delete().await });
+    world.pass(TTL * 3 / 4).await;
+    assert!(!deleting.is_finished(), "its work goes on");
+    assert_eq!(leader.mandate().check(), Err(Loss::Ended));
+    // R T after the last proof of life its entry goes, whatever its work does.
+    world.pass(TTL).await;
     within("the deletion", deleting).await.expect("it ran").expect("deleted");
+    assert!(matches!(leader.status().role, Role::Over(_)), "{:?}", leader.status());
+}
+
+#[tokio::test]
+async fn a_deletion_names_those_who_do_not_leave_and_can_be_made_good() {
+    let world = World::new();
+    let (election, backend, _) = world.entered().await;
+    // Somebody else's client, that does not heed the end.
+    let foreign = world.lines.connect(TTL);
+    let id = tenure::CandidateId::parse("foreign").expect("a good id");
+    let ticket = Ticket { candidate: id.clone(), attempt: 1 };
+    let holder = Holder { id, name: "stubborn".into(), value: "".into(), presence: None };
+    let joined = foreign.join(&key(), &ticket, &Arc::new(holder)).await.expect("joined");
+    let deleting = tokio::spawn({
+        let election = election.clone();
+        async move { election.delete().await }
+    });
+    world.pass(TTL * 2 + Duration::from_secs(12)).await;
+    let refused = within("the refusal", deleting).await.expect("it ran");
+    let Err(Error::Occupied { who, .. }) = &refused else { panic!("{refused:?}") };
+    assert_eq!(who, "stubborn");
+    assert_eq!(election.standing().await.expect("read").state, ElectionState::Ended);
+    let left = foreign.leave(&joined.entry.expect("it stands"), false).await.expect("left");
+    assert_eq!(left, Left::Deleted);
+    election.delete().await.expect("deleted");
+    assert_eq!(election.standing().await.expect("read").state, ElectionState::Missing);
+    open(&backend).await;
+}
+
+#[tokio::test]
+async fn a_candidate_of_an_election_deleted_before_it_stood_is_told_that_it_ended() {
+    let world = World::new();
+    let (election, _backend, _) = world.entered().await;
+    election.delete().await.expect("deleted");
+    let refused = within("the refusal", election.campaign(candidate("a"))).await;
+    assert!(matches!(refused, Err(Error::Ended { .. })), "{refused:?}");
 }
 
 #[tokio::test]
@@ -655,7 +684,7 @@ async fn a_line_that_other_clients_made_is_opened_as_it_is() {
     queue.create(&key()).await.expect("made by others");
     let backend = backend.with_creation(false);
     let election = open(&backend).await;
-    within("a", election.campaign(candidate("a"))).await.expect("elected");
+    let _leader = within("a", election.campaign(candidate("a"))).await.expect("elected");
 }
 
 #[tokio::test]

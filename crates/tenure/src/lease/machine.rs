@@ -139,7 +139,7 @@ pub enum Loss {
     Deposed,
     /// The election ended.
     Ended,
-    /// The record is gone, or is no record any more.
+    /// The record is gone, or is no record any more; in a queue, the leader's own entry is.
     Vanished,
     /// The record went back to an earlier token.
     Regressed,
@@ -159,7 +159,9 @@ impl std::fmt::Display for Loss {
             Loss::Expired => "the store did not answer in time to renew the lease",
             Loss::Deposed => "the store shows another leader",
             Loss::Ended => "the election has ended",
-            Loss::Vanished => "the election's record was deleted or overwritten",
+            Loss::Vanished => {
+                "the election's record, or its own place in line, was deleted or overwritten"
+            }
             Loss::Regressed => "the election's record went back to an earlier token",
             Loss::Forced => "a test took it away",
             Loss::Resigned => "it was given up",

@@ -86,12 +86,11 @@ impl ElectionSource {
 #[async_trait]
 impl Source for ElectionSource {
     fn identity(&self) -> Identity {
-        let timing = self.election.timing();
         Identity {
             election: self.election.name().to_string(),
             id: self.candidate.name().to_owned(),
-            ttl: timing.ttl(),
-            stop_budget: timing.grace(),
+            ttl: self.election.ttl(),
+            stop_budget: self.election.grace(),
         }
     }
 
@@ -198,7 +197,7 @@ async fn withdraw(election: &Election, candidacy: Candidacy) {
 
 /// Resolves when the store has answered this candidacy with nothing but errors for a whole ttl.
 fn trouble(election: &Election, candidacy: &Candidacy) -> impl Future<Output = Error> + use<> {
-    let (clock, patience) = (election.clock().clone(), election.timing().ttl());
+    let (clock, patience) = (election.clock().clone(), election.ttl());
     let mut statuses = candidacy.statuses();
     async move {
         let mut timer = clock.timer();

@@ -207,10 +207,10 @@ impl Runner<'_> {
         tracing::info!(election = %name, token, "leading");
         if let Some(presence) = self.opened.presence.clone() {
             // Nothing of a former leader may still run when CMD starts.
-            let ended = end_orphans(&presence, &name, self.session.timing.grace()).await;
+            let ended = end_orphans(&presence, &name, self.election.grace()).await;
             if let Err(error) = ended {
                 guardian.dismiss().await;
-                release(leadership, work, self.session).await;
+                release(leadership, work, &self.election).await;
                 return Err(Failure::new(exit::FAILURE, error));
             }
         }
@@ -226,7 +226,7 @@ impl Runner<'_> {
         let begun = BootTime::now();
         let mut led = lead::Lead {
             mandate: leadership.mandate(),
-            grace: self.session.timing.grace(),
+            grace: self.election.grace(),
             environment: self.environment(token, mandate_file.as_ref()),
             signal: self.wanted.signal,
             orphan_grace: self.wanted.orphan_grace,
@@ -242,7 +242,7 @@ impl Runner<'_> {
         {
             led.cause = Cause::Interrupted;
         }
-        let resigned = release(leadership, work, self.session).await;
+        let resigned = release(leadership, work, &self.election).await;
         if let Some(cgroup) = cgroup {
             // Not earlier: it takes a while, and others wait.
             cgroup.remove();
@@ -282,7 +282,7 @@ impl Runner<'_> {
     }
 
     fn environment(&self, token: u64, mandate: Option<&MandateFile>) -> Vec<(String, String)> {
-        let ttl = self.session.timing.ttl().as_millis();
+        let ttl = self.election.ttl().as_millis();
         let path = mandate.and_then(|file| file.path().to_str().map(str::to_owned));
         let variables = [
             ("TENURE_ELECTION", Some(self.election.name().to_string())),
@@ -368,15 +368,15 @@ enum Released {
 }
 
 /// Gives the leadership up, if nothing of its work can be left.
-async fn release(leadership: Leadership, work: Option<WorkFile>, session: &Session) -> Released {
+async fn release(leadership: Leadership, work: Option<WorkFile>, election: &Election) -> Released {
     if let Some(probe) = work.map(WorkFile::close) {
         // The kernel closes the files of a dead process a moment after its parent has heard of it.
-        let patience = session.timing.grace() / 4;
+        let patience = election.grace() / 4;
         if tokio::time::timeout(patience, probe.freed()).await.is_err() {
             show::say(&format!(
                 "a process that CMD started has escaped and still has the work file open; not \
                  releasing: others lead when the lease has expired, within {}",
-                show::span(session.timing.ttl())
+                show::span(election.ttl())
             ));
             // Dropped, it would release.
             std::mem::forget(leadership);

@@ -178,6 +178,8 @@ impl LineSlot {
             }
             // Somebody may mend it.
             Err(error @ Error::Record { .. }) => self.bulletin.warn(error),
+            // It was deleted, which ends it.
+            Err(Error::Ended { .. }) => self.refuse(Outcome::Ended),
             Err(error) => {
                 self.bulletin.warn(error);
                 self.refuse(Outcome::Refused(Fault::Permanent));
@@ -193,7 +195,9 @@ impl LineSlot {
         let record = Record::decode(&document.body)
             .map_err(|source| Error::Record { name: self.name.clone(), source })?;
         match (record.protocol, &record.state) {
-            (_, State::Ended { deleted: true, .. }) => Err(missing()),
+            (_, State::Ended { deleted: true, .. }) => {
+                Err(Error::Ended { name: self.name.clone() })
+            }
             (Protocol::Queue, _) => Ok(record.delay),
             (Protocol::Lease, _) => Err(Error::Protocol {
                 name: self.name.clone(),
