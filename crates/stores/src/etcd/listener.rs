@@ -70,15 +70,17 @@ struct Conversation<'a> {
 #[derive(Default)]
 struct Watches {
     topics: HashMap<i64, Topic>,
-    ids: HashMap<Topic, i64>,
     last: i64,
 }
 
 impl Watches {
-    fn create(&mut self, waits: &Waits) -> impl Iterator<Item = WatchRequest> {
-        waits.unasked().into_iter().map(|(topic, start_revision)| {
-            self.last += 1;
-            let watch_id = self.last;
+    fn create(&mut self, waits: &Waits) -> Vec<WatchRequest> {
+        let Watches { topics, last } = self;
+        let number = || {
+            *last += 1;
+            *last
+        };
+        let create = |(watch_id, topic, start_revision): (i64, Topic, i64)| {
             let create = WatchCreateRequest {
                 key: topic.key.clone(),
                 range_end: topic.end.clone(),
@@ -86,10 +88,10 @@ impl Watches {
                 watch_id,
                 ..WatchCreateRequest::default()
             };
-            self.ids.insert(topic.clone(), watch_id);
-            self.topics.insert(watch_id, topic);
+            topics.insert(watch_id, topic);
             request(RequestUnion::CreateRequest(create))
-        })
+        };
+        waits.unasked(number).into_iter().map(create).collect()
     }
 }
 
@@ -98,7 +100,7 @@ impl<'a> Conversation<'a> {
         let (requests, queue) = mpsc::channel(QUEUE);
         let mut watches = Watches::default();
         // The server says nothing, not even that it accepts, before it has a watch to confirm.
-        let first: Vec<WatchRequest> = watches.create(waits).collect();
+        let first = watches.create(waits);
         if first.is_empty() {
             // Whoever waited has gone.
             return Ok(None);
@@ -150,17 +152,15 @@ impl<'a> Conversation<'a> {
     }
 
     async fn ask_for_watches(&mut self) -> Result<(), Failure> {
-        let requests: Vec<WatchRequest> = self.watches.create(self.waits).collect();
-        for request in requests {
+        for request in self.watches.create(self.waits) {
             self.send(request).await?;
         }
         Ok(())
     }
 
     async fn drop_watches(&mut self) -> Result<(), Failure> {
-        for topic in self.waits.expired() {
-            if let Some(watch_id) = self.watches.ids.remove(&topic) {
-                self.watches.topics.remove(&watch_id);
+        for watch_id in self.waits.expired() {
+            if self.watches.topics.remove(&watch_id).is_some() {
                 let cancel = WatchCancelRequest { watch_id };
                 self.send(request(RequestUnion::CancelRequest(cancel))).await?;
             }
@@ -188,7 +188,6 @@ impl<'a> Conversation<'a> {
         };
         if answer.canceled {
             self.watches.topics.remove(&answer.watch_id);
-            self.watches.ids.remove(&topic);
             self.waits.ended(&topic);
             // What came after that revision is forgotten: the caller has to look. Any other reason is ours.
             return if answer.compact_revision > 0 {

@@ -71,8 +71,8 @@ struct Entry {
     deleted: i64,
     waiting: usize,
     idle_since: Instant,
-    /// Whether the stream there is serves it.
-    asked: bool,
+    /// Which watch of the stream there is serves it.
+    watch: Option<i64>,
     changed: Arc<Notify>,
 }
 
@@ -84,6 +84,16 @@ impl Waits {
             state.glimpses.clear();
         }
         for (topic, glimpse) in looks {
+            // What is there and watched needs no remembering: every change since is heard of.
+            if glimpse.document > 0
+                && let Some(entry) = state.entries.get_mut(&topic)
+                && entry.since.is_some_and(|since| since <= glimpse.store + 1)
+            {
+                if entry.deleted <= glimpse.store {
+                    entry.created = entry.created.max(glimpse.created);
+                }
+                continue;
+            }
             let held = state.glimpses.entry(topic).or_insert(glimpse);
             if held.store <= glimpse.store {
                 *held = glimpse;
@@ -127,6 +137,11 @@ impl Waits {
         }
     }
 
+    /// The newest change of a key that was heard of, if it is watched.
+    pub(super) fn heard(&self, topic: &Topic) -> Option<i64> {
+        self.lock().entries.get(topic).map(|entry| entry.known.revision)
+    }
+
     /// Whether the last attempt to listen succeeded.
     pub(super) fn listening(&self) -> bool {
         !self.lock().deaf
@@ -148,18 +163,18 @@ impl Waits {
     pub(super) fn begin_again(&self) {
         let mut state = self.lock();
         state.entries.retain(|_, entry| entry.waiting > 0);
-        state.entries.values_mut().for_each(|entry| entry.asked = false);
+        state.entries.values_mut().for_each(|entry| entry.watch = None);
         state.unasked = state.entries.keys().cloned().collect();
     }
 
-    /// Watches that have to be asked for, with where they begin.
-    pub(super) fn unasked(&self) -> Vec<(Topic, i64)> {
+    /// Watches that have to be asked for, with where they begin, each with the next of these numbers.
+    pub(super) fn unasked(&self, mut numbers: impl FnMut() -> i64) -> Vec<(i64, Topic, i64)> {
         let mut state = self.lock();
         let unasked = std::mem::take(&mut state.unasked);
         let ask = |topic: Topic| {
-            let entry = state.entries.get_mut(&topic).filter(|entry| !entry.asked)?;
-            entry.asked = true;
-            Some((topic, entry.start))
+            let entry = state.entries.get_mut(&topic).filter(|entry| entry.watch.is_none())?;
+            let number = *entry.watch.insert(numbers());
+            Some((number, topic, entry.start))
         };
         unasked.into_iter().filter_map(ask).collect()
     }
@@ -204,11 +219,11 @@ impl Waits {
         }
     }
 
-    /// Watches that nobody has needed for a while. They are forgotten here.
-    pub(super) fn expired(&self) -> Vec<Topic> {
+    /// The numbers of watches that nobody has needed for a while. They are forgotten here.
+    pub(super) fn expired(&self) -> Vec<i64> {
         let mut state = self.lock();
         let old = |entry: &Entry| entry.waiting == 0 && entry.idle_since.elapsed() > LINGER;
-        state.entries.extract_if(|_, entry| old(entry)).map(|(topic, _)| topic).collect()
+        state.entries.extract_if(|_, entry| old(entry)).filter_map(|(_, entry)| entry.watch).collect()
     }
 
     /// Whether there is any watch to keep.
@@ -261,7 +276,7 @@ impl Waits {
     ) -> Wait {
         let entry = state.entries.get_mut(topic).expect("it was entered under the same lock");
         entry.waiting += 1;
-        let (changed, unasked) = (entry.changed.clone(), !entry.asked);
+        let (changed, unasked) = (entry.changed.clone(), entry.watch.is_none());
         drop(state);
         if unasked {
             self.wanted.notify_one();
@@ -295,7 +310,7 @@ impl Entry {
             deleted: 0,
             waiting: 0,
             idle_since: Instant::now(),
-            asked: false,
+            watch: None,
             changed: Arc::default(),
         }
     }
@@ -368,6 +383,16 @@ mod tests {
         Topic::one("a/b".into())
     }
 
+    /// What is to be watched, and from where.
+    fn unasked(waits: &Waits) -> Vec<(Topic, i64)> {
+        let mut last = 0;
+        let numbers = || {
+            last += 1;
+            last
+        };
+        waits.unasked(numbers).into_iter().map(|(_, topic, start)| (topic, start)).collect()
+    }
+
     fn present(revision: i64) -> News {
         News { revision, created: 1 }
     }
@@ -382,7 +407,7 @@ mod tests {
         let topic = topic();
         let mut wait = pin!(waits.changed(&topic, Some(5)));
         assert!(wait.as_mut().now_or_never().is_none());
-        assert_eq!(waits.unasked(), [(topic.clone(), 6)]);
+        assert_eq!(unasked(&waits), [(topic.clone(), 6)]);
         waits.event(&topic, present(5));
         assert!(wait.as_mut().now_or_never().is_none());
         waits.event(&topic, present(7));
@@ -392,7 +417,7 @@ mod tests {
             "what is past wakes at once"
         );
         assert!(waits.changed(&topic, Some(7)).now_or_never().is_none());
-        assert!(waits.unasked().is_empty(), "the watch goes on serving");
+        assert!(unasked(&waits).is_empty(), "the watch goes on serving");
     }
 
     #[tokio::test]
@@ -402,7 +427,7 @@ mod tests {
         let topic = topic();
         let mut wait = pin!(waits.changed(&topic, None));
         assert!(wait.as_mut().now_or_never().is_none());
-        assert_eq!(waits.unasked(), [(topic.clone(), 0)]);
+        assert_eq!(unasked(&waits), [(topic.clone(), 0)]);
         waits.begun(&topic, 9);
         wait.await;
         let look = Glimpse { document: 0, created: 0, store: 12 };
@@ -440,7 +465,7 @@ mod tests {
         waits.saw([(topic.clone(), look)].into_iter());
         let mut gone = pin!(waits.gone(&topic, 5));
         assert!(gone.as_mut().now_or_never().is_none());
-        assert_eq!(waits.unasked(), [(topic.clone(), 10)], "watched from the look on");
+        assert_eq!(unasked(&waits), [(topic.clone(), 10)], "watched from the look on");
         waits.event(&topic, News { revision: 11, created: 5 });
         assert!(gone.as_mut().now_or_never().is_none());
         waits.event(&topic, deleted(12));

@@ -38,7 +38,7 @@ impl Election {
         create: bool,
     ) -> Result<(), Error> {
         self.check_grace(queue)?;
-        match queue.look(&self.key).await? {
+        match self.made_line(queue).await? {
             Line::Open { .. } => self.record_line(false).await,
             Line::Ended { .. } => {
                 self.record_line(false).await?;
@@ -56,7 +56,7 @@ impl Election {
     /// Makes the line, or the next generation of one that has ended.
     pub(super) async fn create_line(&self, queue: &Arc<dyn SessionQueue>) -> Result<(), Error> {
         self.check_grace(queue)?;
-        match queue.look(&self.key).await? {
+        match self.made_line(queue).await? {
             Line::Open { .. } => self.record_line(false).await,
             Line::Ended { .. } | Line::Missing => self.make_line(queue).await.map(|_| ()),
         }
@@ -64,7 +64,7 @@ impl Election {
 
     /// Ends the line; one that does not exist is made for that, so that its end lasts.
     pub(super) async fn end_line(&self, queue: &Arc<dyn SessionQueue>) -> Result<(), Error> {
-        let generation = match queue.look(&self.key).await? {
+        let generation = match self.made_line(queue).await? {
             Line::Ended { .. } => return self.record_line(false).await,
             Line::Open { generation, .. } => {
                 self.record_line(false).await?;
@@ -89,7 +89,7 @@ impl Election {
             {
                 return Err(self.other_protocol(record.protocol));
             }
-            match queue.look(&self.key).await? {
+            match self.made_line(queue).await? {
                 Line::Missing => {}
                 Line::Ended { generation, .. } => ended = Some(generation),
                 // Somebody has made it again since: that one is not ours to delete.
@@ -123,6 +123,14 @@ impl Election {
             Err(Error::Store(error)) if error.fault == Fault::Indeterminate => Ok(false),
             Err(error) => Err(error),
         }
+    }
+
+    /// The line as one of ours made it: one that only other clients of the store have used is not made yet.
+    async fn made_line(&self, queue: &Arc<dyn SessionQueue>) -> Result<Line, Error> {
+        Ok(match queue.look(&self.key).await? {
+            Line::Open { generation: 0, .. } => Line::Missing,
+            line @ (Line::Open { .. } | Line::Ended { .. } | Line::Missing) => line,
+        })
     }
 
     /// Stands in line.

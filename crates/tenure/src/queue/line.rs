@@ -49,7 +49,8 @@ pub struct Place {
 pub enum Line {
     /// The election is open.
     Open {
-        /// Which creation of the election this is. Generations rise.
+        /// Which creation of the election this is. Generations rise. 0 is none of ours: other clients of the store
+        /// stand in a line that has not been created yet, and joining it finds it missing.
         generation: u64,
         /// Those in line, lowest first. Some that nobody asked about may be left out.
         places: Vec<Place>,

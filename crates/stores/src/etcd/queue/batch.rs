@@ -1,6 +1,6 @@
 //! Many requests in few transactions, each with an outcome of its own.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -33,8 +33,8 @@ const QUEUE: usize = 1024;
 pub(super) trait Parcel: Send + Sized + 'static {
     type Answer: Send + 'static;
 
-    /// Two of the same election never travel together.
-    fn election(&self) -> Option<&Key>;
+    /// Those of the same election do not travel together, unless both may.
+    fn company(&self) -> Option<(&Key, Company)>;
     /// How much room it takes.
     fn weight(&self) -> usize;
     /// How much room there is.
@@ -49,9 +49,21 @@ pub(super) trait Parcel: Send + Sized + 'static {
     ) -> impl Future<Output = Vec<Result<Self::Answer, Failure>>> + Send;
 }
 
+/// Whether several of one election may be in one transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Company {
+    /// Entries made in one transaction have the same create revision: two of one election would both be first. What
+    /// a transaction deletes after it was read has gone at the revision of that reading, and a watch from the next
+    /// one on would never tell. And etcd refuses a transaction that writes a key twice.
+    Alone,
+    /// Deletions of entries do not mind each other.
+    Alike,
+}
+
 /// A change of one election.
 pub(super) struct Change {
     pub(super) election: Key,
+    pub(super) company: Company,
     pub(super) txn: TxnRequest,
 }
 
@@ -70,10 +82,8 @@ impl Parcel for Change {
     const ROOM: usize = MOST_CHANGES;
     const KIND: Kind = Kind::Write;
 
-    // Entries made in one transaction have the same create revision: two of one election would both be first. And
-    // etcd refuses a transaction that writes a key twice.
-    fn election(&self) -> Option<&Key> {
-        Some(&self.election)
+    fn company(&self) -> Option<(&Key, Company)> {
+        Some((&self.election, self.company))
     }
 
     fn weight(&self) -> usize {
@@ -127,7 +137,7 @@ impl Parcel for Reading {
     const ROOM: usize = MOST_READS;
     const KIND: Kind = Kind::Read;
 
-    fn election(&self) -> Option<&Key> {
+    fn company(&self) -> Option<(&Key, Company)> {
         None
     }
 
@@ -244,7 +254,7 @@ async fn run<P: Parcel>(client: Arc<Client>, mut posted: mpsc::Receiver<Posted<P
 
 /// The next that may travel together, in order.
 fn take<P: Parcel>(waiting: &mut VecDeque<Posted<P>>) -> Vec<Posted<P>> {
-    let mut elections = HashSet::new();
+    let mut elections = HashMap::new();
     let (mut batch, mut left, mut room) = (Vec::new(), VecDeque::new(), P::ROOM);
     while let Some(next) = waiting.pop_front() {
         if next.answer.is_closed() {
@@ -255,8 +265,11 @@ fn take<P: Parcel>(waiting: &mut VecDeque<Posted<P>>) -> Vec<Posted<P>> {
             let _ = next.answer.send(Err(Failure::unsent(Duration::ZERO)));
             continue;
         }
-        let election = next.parcel.election().cloned();
-        if election.as_ref().is_some_and(|election| elections.contains(election)) {
+        let company = next.parcel.company().map(|(election, company)| (election.clone(), company));
+        if let Some((election, company)) = &company
+            && let Some(other) = elections.get(election)
+            && (*company, *other) != (Company::Alike, Company::Alike)
+        {
             left.push_back(next);
             continue;
         }
@@ -266,7 +279,7 @@ fn take<P: Parcel>(waiting: &mut VecDeque<Posted<P>>) -> Vec<Posted<P>> {
             break;
         }
         room = room.saturating_sub(weight);
-        elections.extend(election);
+        elections.extend(company);
         batch.push(next);
     }
     left.append(waiting);
@@ -331,8 +344,12 @@ mod tests {
     use super::*;
 
     fn posted(election: usize) -> Posted<Change> {
+        posted_in(election, Company::Alone)
+    }
+
+    fn posted_in(election: usize, company: Company) -> Posted<Change> {
         let election = Key::parse(&format!("elections/{election}")).expect("a good key");
-        let change = Change { election, txn: TxnRequest::default() };
+        let change = Change { election, company, txn: TxnRequest::default() };
         let (answer, answered) = oneshot::channel();
         std::mem::forget(answered);
         Posted { parcel: change, expires: Instant::now() + Duration::from_secs(9), answer }
@@ -346,6 +363,15 @@ mod tests {
             sizes.push(take(&mut waiting).len());
         }
         assert_eq!(sizes, [3, 2, 1]);
+    }
+
+    #[tokio::test]
+    async fn deletions_travel_together_and_not_with_a_join() {
+        let leave = |election| posted_in(election, Company::Alike);
+        let mut waiting: VecDeque<_> =
+            [leave(1), leave(1), posted(1), leave(1), leave(2)].into_iter().collect();
+        assert_eq!(take(&mut waiting).len(), 4);
+        assert_eq!(take(&mut waiting).len(), 1);
     }
 
     #[tokio::test]

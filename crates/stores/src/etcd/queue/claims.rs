@@ -46,6 +46,10 @@ struct Claim {
     ticket: Ticket,
     holder: Arc<Holder>,
     stage: Stage,
+    /// The revision of the election's mark when it was looked at last.
+    mark: i64,
+    /// Who led then: its token, the revision of its entry, and who it is.
+    leader: Option<(u64, i64, Arc<Holder>)>,
 }
 
 /// How far a join got.
@@ -74,6 +78,7 @@ pub(super) struct Own {
     pub(super) ticket: Ticket,
     pub(super) holder: Arc<Holder>,
     pub(super) stage: Stage,
+    pub(super) mark: i64,
 }
 
 /// What a key of ours may hold.
@@ -161,12 +166,16 @@ impl Claims {
             return None;
         }
         let session = state.session;
-        let claims = state.claims.entry(election.clone()).or_default();
+        // Nearly always one: most processes stand once in an election.
+        let claims =
+            state.claims.entry(election.clone()).or_insert_with(|| Vec::with_capacity(1));
         let claim = |number| Claim {
             number,
             ticket: ticket.clone(),
             holder: holder.clone(),
             stage: Stage::Joining,
+            mark: 0,
+            leader: None,
         };
         let earlier = claims.iter_mut().find(|claim| claim.ticket.candidate == ticket.candidate);
         let number = match earlier {
@@ -223,13 +232,45 @@ impl Claims {
         Some(state.own(claim, lease))
     }
 
+    /// The mark of the election was at this revision when a candidacy of ours looked.
+    pub(super) fn saw_mark(&self, election: &Key, candidate: &CandidateId, revision: i64) {
+        self.with(election, candidate, |claim| claim.mark = claim.mark.max(revision));
+    }
+
+    /// Who leads, if somebody of ours has seen this very entry as it is.
+    pub(super) fn leader(&self, election: &Key, token: u64, revision: i64) -> Option<Arc<Holder>> {
+        let state = self.lock();
+        let mut seen = state.claims.get(election)?.iter().filter_map(|claim| claim.leader.as_ref());
+        let seen = seen.find(|seen| (seen.0, seen.1) == (token, revision));
+        seen.map(|(_, _, holder)| holder.clone())
+    }
+
+    pub(super) fn saw_leader(
+        &self,
+        election: &Key,
+        candidate: &CandidateId,
+        token: u64,
+        revision: i64,
+        holder: &Arc<Holder>,
+    ) {
+        let leader = Some((token, revision, holder.clone()));
+        self.with(election, candidate, |claim| claim.leader = leader);
+    }
+
+    fn with(&self, election: &Key, candidate: &CandidateId, change: impl FnOnce(&mut Claim)) {
+        let mut state = self.lock();
+        let claims = state.claims.get_mut(election);
+        let claim = claims.and_then(|claims| {
+            claims.iter_mut().find(|claim| claim.ticket.candidate == *candidate)
+        });
+        if let Some(claim) = claim {
+            change(claim);
+        }
+    }
+
     /// Another value is published at this entry.
     pub(super) fn publish(&self, election: &Key, candidate: &CandidateId, holder: Arc<Holder>) {
-        let mut state = self.lock();
-        let claims = state.claims.get_mut(election).into_iter().flatten();
-        for claim in claims.filter(|claim| claim.ticket.candidate == *candidate) {
-            claim.holder = holder.clone();
-        }
+        self.with(election, candidate, |claim| claim.holder = holder);
     }
 
     /// Whether this is a lease of the session there is.
@@ -323,8 +364,8 @@ impl State {
     }
 
     fn own(&self, claim: &Claim, lease: i64) -> Own {
-        let (ticket, holder, stage) = (claim.ticket.clone(), claim.holder.clone(), claim.stage);
-        Own { session: self.session, lease, ticket, holder, stage }
+        let Claim { ticket, holder, stage, mark, .. } = claim.clone();
+        Own { session: self.session, lease, ticket, holder, stage, mark }
     }
 }
 

@@ -32,7 +32,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use self::batch::{Batches, Change, Changed, Read, Reading};
+use self::batch::{Batches, Change, Changed, Company, Read, Reading};
 use self::claims::{Claims, Own, Stage};
 use self::keys::{LineKeys, is_entry, of_name};
 use self::line::{Part, entry, look, only, stood, whole};
@@ -174,7 +174,7 @@ impl SessionQueue for EtcdQueue {
         };
         joining.lease = Some(lease);
         let txn = requests::join(&shared.keys, election, lease, ticket, holder);
-        let change = Change { election: election.clone(), txn };
+        let change = Change { election: election.clone(), company: Company::Alone, txn };
         let changed = match shared.changes.send(change).await {
             Ok(changed) => changed,
             Err(failure) => {
@@ -242,7 +242,9 @@ impl SessionQueue for EtcdQueue {
             return Err(unavailable(doing(), "it is no entry of ours"));
         };
         let txn = requests::leave(&shared.keys, &election, lease, entry.token, clean);
-        let changed = shared.change(election.clone(), txn, doing).await?;
+        let change = Change { election: election.clone(), company: Company::Alike, txn };
+        let changed = shared.changes.send(change).await;
+        let changed = changed.map_err(|failure| shared.failed(failure, doing()))?;
         shared.claims.gone(&election, lease, entry.token);
         Ok(if changed.succeeded { Left::Deleted } else { Left::Absent })
     }
@@ -300,25 +302,19 @@ impl SessionQueue for EtcdQueue {
     async fn remove(&self, election: &Key) -> Result<bool, StoreError> {
         let shared = &self.shared;
         let doing = || format!("removing {election}");
-        let ranges = requests::everything(&shared.keys, election);
-        let mut read = shared.read(ranges, doing).await?;
+        let mut read = shared.read(requests::anybody(&shared.keys, election), doing).await?;
         let revision = read.revision;
-        let mark = only(read.next());
-        let _tenure = read.next();
-        let entries = read.next().kvs;
+        let (mark, some) = (only(read.next()), read.next());
         let topic = shared.keys.entries(election);
         shared.saw(&[(shared.keys.mark(election), mark.as_ref())], revision);
-        let first = entries.iter().find(|found| is_entry(&topic, &found.key));
+        let mut first = some.kvs.into_iter().find(|found| is_entry(&topic, &found.key));
+        if first.is_none() && some.more {
+            first = shared.all(election, None).await?.first;
+        }
         match Mark::read(mark.as_ref()) {
             Mark::Missing => Ok(first.is_none()),
             Mark::Open { .. } => Ok(false),
-            Mark::Ended { .. } if first.is_some() => {
-                shared.saw(
-                    &[(first.map_or_else(Bytes::new, |found| found.key.clone()), first)],
-                    revision,
-                );
-                Ok(false)
-            }
+            Mark::Ended { .. } if first.is_some() => Ok(false),
             Mark::Ended { .. } => {
                 let at = mark.map_or(0, |mark| mark.mod_revision);
                 let txn = requests::remove(&shared.keys, election, at);
@@ -330,7 +326,8 @@ impl SessionQueue for EtcdQueue {
     async fn look(&self, election: &Key) -> Result<Line, StoreError> {
         let shared = &self.shared;
         let doing = || format!("reading the line of {election}");
-        let mut read = shared.read(requests::everything(&shared.keys, election), doing).await?;
+        let mut read =
+            shared.read(requests::everything(&shared.keys, election), doing).await?;
         let (mark, tenure) = (only(read.next()), only(read.next()));
         let (entries, records) = (read.next().kvs, read.next().kvs);
         let range = shared.keys.entries(election);
@@ -391,7 +388,7 @@ impl Shared {
         let mut found = changed.found.into_iter();
         let mut next = || found.next().unwrap_or_default();
         let (mark, tenure) = (only(next()), only(next()));
-        let (first, beside, newest) = (only(next()), only(next()), next());
+        let (first, newest) = (only(next()), next());
         let key = self.keys.entry(election, lease);
         let own = newest.kvs.iter().find(|found| found.key == key).cloned();
         let before = newest.kvs.into_iter().find(|found| found.key != key);
@@ -411,7 +408,7 @@ impl Shared {
         };
         let entry = Entry { name: keys::to_name(&key), token };
         self.saw(&[(self.keys.mark(election), mark.as_ref()), (key, part.own.as_ref())], revision);
-        let line = self.assemble(election, &mark, &tenure, part, beside, revision).await;
+        let line = self.assemble(election, ticket, &mark, &tenure, part, revision).await;
         Ok(Joined { session, entry: Some(entry), line })
     }
 
@@ -457,46 +454,53 @@ impl Shared {
             Stage::Joining | Stage::Lost { .. } => None,
         });
         let entries = self.keys.entries(election);
-        let mut ranges = requests::front(&self.keys, election);
-        ranges.extend(key.clone().map(requests::one));
-        ranges
-            .extend(held.as_ref().map(|own| requests::one(self.keys.holder(election, own.lease))));
-        ranges.extend(token.map(|token| requests::before(entries.clone(), token)));
+        let lease = held.as_ref().map(|own| own.lease);
+        let mut ranges = requests::own(&self.keys, election, lease);
+        let heard = self.core.waits.heard(&Topic::one(self.keys.mark(election)));
+        // If the mark has changed, the election has most likely ended, and then nobody else in line matters: reading
+        // all of it for each who leaves would be much.
+        let ending = held.as_ref().is_some_and(|own| heard.is_some_and(|heard| heard > own.mark));
+        if !ending {
+            ranges.push(requests::first(entries.clone()));
+            ranges.extend(token.map(|token| requests::before(entries.clone(), token)));
+        }
         let mut read = self.read(ranges, doing).await?;
         let revision = read.revision;
         let (mark, tenure) = (only(read.next()), only(read.next()));
-        let (first, beside) = (only(read.next()), only(read.next()));
         let own = key.as_ref().and_then(|_| only(read.next()));
         let record = key.as_ref().and_then(|_| only(read.next()));
-        let known = own.as_ref().zip(token).is_some_and(|(own, token)| entry(own).token == token);
-        let before = match &own {
-            Some(_) if known => only(read.next()),
-            Some(own) => {
-                let ranges = vec![requests::before(entries.clone(), entry(own).token)];
-                only(self.read(ranges, doing).await?.next())
-            }
-            None => None,
-        };
-        let odd = |found: &Option<KeyValue>| {
-            found.as_ref().is_some_and(|found| !is_entry(&entries, &found.key))
-        };
-        let part = if odd(&first) || odd(&before) {
-            self.all(election, key.as_deref()).await?
+        let is_open = matches!(Mark::read(mark.as_ref()), Mark::Open { .. });
+        let found = own.as_ref().map(|own| entry(own).token);
+        let part = if !is_open {
+            Part { own, ..Part::default() }
         } else {
-            Part { first, before, own }
+            let (first, before) = match found {
+                _ if ending => self.around(election, found).await?,
+                Some(own) if token != Some(own) => self.around(election, found).await?,
+                Some(_) => (only(read.next()), only(read.next())),
+                None => (only(read.next()), None),
+            };
+            let odd = |found: &Option<KeyValue>| {
+                found.as_ref().is_some_and(|found| !is_entry(&entries, &found.key))
+            };
+            if odd(&first) || odd(&before) {
+                self.all(election, key.as_deref()).await?
+            } else {
+                Part { first, before, own }
+            }
         };
-        let stood =
-            part.own.as_ref().and_then(|own| stood(&self.keys, election, own, record.as_ref()));
+        let stood = part.own.as_ref().and_then(|own| {
+            stood(&self.keys, election, own, record.as_ref())
+        });
         let found = part.own.as_ref().map(entry);
         // Only where somebody deleted the record does the join that we wait for stand in for it.
-        let made_by =
-            stood.map(|stood| stood.ticket).or(held.as_ref().map(|own| own.ticket.clone()));
+        let made_by = stood.map(|stood| stood.ticket).or(held.as_ref().map(|own| own.ticket.clone()));
         if let (Some(key), Some(held)) = (key, &held) {
             self.saw(&[(key, part.own.as_ref())], revision);
             self.learn(election, held, found.as_ref(), made_by.as_ref());
         }
         self.saw(&[(self.keys.mark(election), mark.as_ref())], revision);
-        let mut line = self.assemble(election, &mark, &tenure, part, beside, revision).await;
+        let mut line = self.assemble(election, ticket, &mark, &tenure, part, revision).await;
         self.sign(&mut line, found.as_ref(), made_by);
         Ok(line)
     }
@@ -528,10 +532,10 @@ impl Shared {
     async fn assemble(
         &self,
         election: &Key,
+        ticket: &Ticket,
         mark: &Option<KeyValue>,
         tenure: &Option<KeyValue>,
         part: Part,
-        beside: Option<KeyValue>,
         revision: i64,
     ) -> Line {
         let entries = part.in_order();
@@ -542,8 +546,14 @@ impl Shared {
         let mut places: Vec<Place> = entries.iter().map(place).collect();
         match Mark::read(mark.as_ref()) {
             Mark::Open { generation } => {
+                let candidate = &ticket.candidate;
+                let written = mark.as_ref().map_or(0, |mark| mark.mod_revision);
+                self.claims.saw_mark(election, candidate, written);
                 if let (Some(first), Some(found)) = (places.first_mut(), entries.first()) {
-                    first.holder = Some(self.see(election, found, beside).await);
+                    let holder = self.see(election, found).await;
+                    let (token, revision) = (first.entry.token, found.mod_revision);
+                    self.claims.saw_leader(election, candidate, token, revision, &holder);
+                    first.holder = Some(holder);
                 }
                 let unclean = record::read_tenure(tenure.as_ref());
                 Line::Open { generation, places, unclean }
@@ -578,18 +588,13 @@ impl Shared {
     }
 
     /// Who stands at this entry.
-    async fn see(&self, election: &Key, found: &KeyValue, beside: Option<KeyValue>) -> Arc<Holder> {
-        let own =
-            self.keys.parse(&found.key).and_then(|(_, lease)| self.claims.at(election, lease));
-        if let Some(own) = own
-            && own.stage == (Stage::Standing { token: entry(found).token })
-        {
-            return own.holder;
+    async fn see(&self, election: &Key, found: &KeyValue) -> Arc<Holder> {
+        let token = entry(found).token;
+        let own = self.own(&entry(found), String::new()).ok().map(|(_, own)| own.holder);
+        let seen = || self.claims.leader(election, token, found.mod_revision);
+        if let Some(holder) = own.or_else(seen) {
+            return holder;
         }
-        if let Some(stood) = stood(&self.keys, election, found, beside.as_ref()) {
-            return record::holder(found, Some(&stood));
-        }
-        // The oldest record is not the first one's: somebody else's client stands there, or left a record behind.
         let beside = match self.keys.holder_of(election, &found.key) {
             Some(key) => {
                 let doing = || format!("reading who leads {election}");
@@ -600,6 +605,20 @@ impl Shared {
             None => None,
         };
         record::holder(found, stood(&self.keys, election, found, beside.as_ref()).as_ref())
+    }
+
+    /// The first in line, and the one before our own entry.
+    async fn around(
+        &self,
+        election: &Key,
+        own: Option<u64>,
+    ) -> Result<(Option<KeyValue>, Option<KeyValue>), StoreError> {
+        let entries = self.keys.entries(election);
+        let mut ranges = vec![requests::first(entries.clone())];
+        ranges.extend(own.map(|token| requests::before(entries, token)));
+        let doing = || format!("reading the line of {election}");
+        let mut read = self.read(ranges, doing).await?;
+        Ok((only(read.next()), own.and_then(|_| only(read.next()))))
     }
 
     /// The part of a line that concerns us, from all its keys.
@@ -625,7 +644,7 @@ impl Shared {
         txn: super::proto::TxnRequest,
         doing: impl Fn() -> String,
     ) -> Result<Changed, StoreError> {
-        let changed = self.changes.send(Change { election, txn }).await;
+        let changed = self.changes.send(Change { election, company: Company::Alone, txn }).await;
         changed.map_err(|failure| self.failed(failure, doing()))
     }
 

@@ -11,7 +11,7 @@ use tenure::Key;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::batch::Change;
+use super::batch::{Change, Company};
 use super::claims::Claimed;
 use super::line::{entry, only, stood};
 use super::{Shared, requests};
@@ -74,7 +74,7 @@ async fn look_after(shared: Arc<Shared>, election: Key, lease: i64) {
         }
         tracing::debug!(%election, token, "etcd: deleting an entry that nobody claims");
         let txn = requests::leave(&shared.keys, &election, lease, token, false);
-        let change = Change { election: election.clone(), txn };
+        let change = Change { election: election.clone(), company: Company::Alike, txn };
         if shared.changes.send(change).await.is_err() {
             sleep(PAUSE).await;
         }

@@ -38,7 +38,6 @@ pub(super) fn join(
             range(one(mark)),
             range(one(keys.tenure(election))),
             range(first(keys.entries(election))),
-            range(first(keys.holders(election))),
             range(newest(keys.entries(election), 2, 0)),
         ],
         failure: vec![
@@ -135,14 +134,20 @@ pub(super) fn sessions(keys: &LineKeys, leases: &[i64], says: &Bytes) -> TxnRequ
     TxnRequest { success: leases.iter().map(put).collect(), ..TxnRequest::default() }
 }
 
-/// The reads that a line begins with, in this order: mark, tenure, first entry, first record.
-pub(super) fn front(keys: &LineKeys, election: &Key) -> Vec<RangeRequest> {
-    vec![
-        one(keys.mark(election)),
-        one(keys.tenure(election)),
-        first(keys.entries(election)),
-        first(keys.holders(election)),
-    ]
+/// What a look at our own entry begins with: mark, tenure, the entry, its record.
+pub(super) fn own(keys: &LineKeys, election: &Key, lease: Option<i64>) -> Vec<RangeRequest> {
+    let mut ranges = vec![one(keys.mark(election)), one(keys.tenure(election))];
+    if let Some(lease) = lease {
+        ranges.extend([one(keys.entry(election, lease)), one(keys.holder(election, lease))]);
+    }
+    ranges
+}
+
+/// Whether anybody stands in a line; more than these only where keys are nested deeper.
+pub(super) fn anybody(keys: &LineKeys, election: &Key) -> Vec<RangeRequest> {
+    let Topic { key, end } = keys.entries(election);
+    let some = RangeRequest { key, range_end: end, limit: 100, ..RangeRequest::default() };
+    vec![one(keys.mark(election)), some]
 }
 
 /// Everything: mark, tenure, all entries in order, all records.
@@ -170,7 +175,8 @@ pub(super) fn one(key: Bytes) -> RangeRequest {
     RangeRequest { key, ..RangeRequest::default() }
 }
 
-fn first(range: Topic) -> RangeRequest {
+
+pub(super) fn first(range: Topic) -> RangeRequest {
     in_order(range, 1)
 }
 

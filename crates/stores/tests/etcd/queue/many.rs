@@ -15,7 +15,7 @@ const CANDIDATES: usize = 1000;
 const PROCESSES: usize = 20;
 
 /// Candidates of several processes, everybody behind one of another process.
-async fn crowd(addresses: &[SocketAddr]) -> (Vec<Backend>, Vec<Candidacy>) {
+async fn crowd(servers: &Etcd, addresses: &[SocketAddr]) -> (Vec<Backend>, Vec<Candidacy>) {
     let backends = join_all((0..PROCESSES).map(|_| process(addresses, LONG))).await;
     let elections = join_all(backends.iter().map(enter)).await;
     let stand = |number: usize| {
@@ -25,8 +25,8 @@ async fn crowd(addresses: &[SocketAddr]) -> (Vec<Backend>, Vec<Candidacy>) {
     let candidacies: Vec<Candidacy> = (0..CANDIDATES).map(stand).collect();
     let began = Instant::now();
     soon("everybody is in line", async {
-        while names(&elections[0]).await.len() < CANDIDATES {
-            tokio::time::sleep(Duration::from_millis(100)).await;
+        while keys_under(servers, &format!("{PREFIX}/{NAME}/")).len() < CANDIDATES {
+            tokio::time::sleep(Duration::from_millis(250)).await;
         }
     })
     .await;
@@ -40,7 +40,7 @@ async fn crowd(addresses: &[SocketAddr]) -> (Vec<Backend>, Vec<Candidacy>) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_candidates_race_an_end_and_nothing_is_left() {
     let servers = require!(servers(1).await);
-    let (_backends, candidacies) = crowd(&servers.addresses()).await;
+    let (_backends, candidacies) = crowd(&servers, &servers.addresses()).await;
     let outsider = enter(&process(&servers.addresses(), LONG).await).await;
     let leading = Arc::new(AtomicUsize::new(0));
     let waits = candidacies.into_iter().map(|candidacy| {
@@ -87,7 +87,7 @@ async fn a_handover_among_a_thousand_notifies_the_leaver_and_the_next_alone() {
     let servers = require!(servers(1).await);
     let proxy = Proxy::start(servers[0].address(), Framing::Http2).expect("a proxy");
     let referee = Referee::start();
-    let (_backends, candidacies) = crowd(&[proxy.address()]).await;
+    let (_backends, candidacies) = crowd(&servers, &[proxy.address()]).await;
     // They joined at the same time: the order is the line's.
     let watcher = process(&servers.addresses(), LONG).await;
     let election = enter(&watcher).await;
