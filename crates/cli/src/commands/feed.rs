@@ -69,13 +69,10 @@ fn print(session: &Session, event: &Event) -> io::Result<()> {
     if !session.json {
         return show::print(line(event));
     }
-    match event {
-        // What a driver says may quote its URL. What is in a table is its users' own.
-        Event::SubscribeError(_) | Event::HeartbeatError(_) => {
-            show::print(show::redact(&event.to_json()))
-        }
-        _ => show::print(event.to_json()),
-    }
+    // What a driver says may quote its URL. What is in a table is its users' own.
+    let is_error = matches!(event, Event::SubscribeError(_) | Event::HeartbeatError(_));
+    let json = event.to_json();
+    show::print(if is_error { show::redact(&json) } else { json })
 }
 
 /// The event, for people.

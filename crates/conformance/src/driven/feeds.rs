@@ -481,9 +481,15 @@ impl FeedStore for Reached {
 
     async fn subscribe(&self, table: &str, from: Origin) -> Result<Subscription, StoreError> {
         let committed = self.carry(self.sky.table.subscribe(table, from)).await?;
-        let uncommitted = stream::unfold(self.sky.uncommitted.subscribe(), async |mut shown| {
-            let found = shown.recv().await.ok()?;
-            Some((Ok(Item::Leader(Some(found))), shown))
+        let receiver = (self.sky.uncommitted.subscribe(), self.sky.clone());
+        let uncommitted = stream::unfold(receiver, async |(mut shown, sky)| {
+            loop {
+                let found = shown.recv().await.ok()?;
+                // Only those see it who follow the same isolated server.
+                if sky.lock().rng.permille(500) {
+                    return Some((Ok(Item::Leader(Some(found))), (shown, sky)));
+                }
+            }
         });
         let shown = stream::select(committed, uncommitted);
         let (sky, number, clock) = (self.sky.clone(), self.number, self.clock.clone());

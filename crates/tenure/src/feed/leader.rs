@@ -234,7 +234,7 @@ impl LeaderStore {
     }
 
     /// The leader's document from the feed, where that may stand for a read.
-    fn from_the_feed(&self) -> Option<Document> {
+    fn shown_renewal(&self) -> Option<Document> {
         let Shown { count, found } = self.shown.borrow().clone();
         let (found, record) = found?;
         let mut memory = self.lock();
@@ -362,7 +362,7 @@ impl Store for LeaderStore {
 
     async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Document>>, StoreError> {
         if keys == std::slice::from_ref(&self.key)
-            && let Some(document) = self.from_the_feed()
+            && let Some(document) = self.shown_renewal()
         {
             return Ok(vec![Some(document)]);
         }
