@@ -5,6 +5,7 @@
 //! | `etcd://host:port,host:port/prefix` | etcd 3.4 and later; `etcd+https:`, `?ca=…&cert=…&key=…` with TLS | `etcd` |
 //! | `file:///absolute/directory` | a directory of this machine; `?force=true` on any file system | `file` |
 //! | `memory:` | this process | `memory` |
+//! | `rethinkdb://host:port,host:port/database?table=…` | RethinkDB 2.3 and later; `rethinkdb+tls:`, `?ca=…` with TLS | `rethinkdb` |
 //! | `zookeeper://host:port,host:port/node` | ZooKeeper 3.5 and later | `zookeeper` |
 //!
 //! A user and a password stand in front of the hosts, `user:password@`; the password may instead be the first line
@@ -19,8 +20,10 @@
 #[cfg(feature = "etcd")]
 pub mod etcd;
 mod location;
-#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+#[cfg(any(feature = "etcd", feature = "rethinkdb", feature = "zookeeper"))]
 mod password;
+#[cfg(feature = "rethinkdb")]
+pub mod rethinkdb;
 mod servers;
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper;
@@ -44,6 +47,8 @@ pub const PASSWORD_VARIABLE: &str = "TENURE_STORE_PASSWORD";
 pub struct OpenOptions {
     /// A request to the store is given up after this time.
     pub request: Duration,
+    /// Whether a database, a table or a collection that the URL names is created if it is missing.
+    pub create_if_missing: bool,
 }
 
 impl OpenOptions {
@@ -53,11 +58,18 @@ impl OpenOptions {
         self.request = request;
         self
     }
+
+    /// The same; what the URL names and does not exist is created, or is an error.
+    #[must_use]
+    pub fn with_create_if_missing(mut self, create: bool) -> OpenOptions {
+        self.create_if_missing = create;
+        self
+    }
 }
 
 impl Default for OpenOptions {
     fn default() -> OpenOptions {
-        OpenOptions { request: tenure::Timing::default().request() }
+        OpenOptions { request: tenure::Timing::default().request(), create_if_missing: true }
     }
 }
 
@@ -119,6 +131,7 @@ pub async fn open_at(location: &Location, options: &OpenOptions) -> Result<Opene
         Location::Memory => memory(),
         Location::File { directory, force } => file(directory, *force, options),
         Location::Etcd(servers) => etcd_store(servers, options).await,
+        Location::Rethinkdb(servers) => rethinkdb_store(servers, options).await,
         Location::Zookeeper(servers) => zookeeper_store(servers, options).await,
         Location::Later { scheme } => Err(OpenError::NotBuiltIn { scheme }),
     }
@@ -144,8 +157,9 @@ pub fn built_in() -> String {
     let etcd = cfg!(feature = "etcd").then_some("etcd://HOST:PORT,…/PREFIX");
     let file = cfg!(all(feature = "file", target_os = "linux")).then_some("file:///DIRECTORY");
     let memory = cfg!(feature = "memory").then_some("memory:");
+    let rethinkdb = cfg!(feature = "rethinkdb").then_some("rethinkdb://HOST:PORT,…/DATABASE");
     let zookeeper = cfg!(feature = "zookeeper").then_some("zookeeper://HOST:PORT,…/NODE");
-    [etcd, file, memory, zookeeper].into_iter().flatten().collect::<Vec<_>>().join(", ")
+    [etcd, file, memory, rethinkdb, zookeeper].into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(feature = "etcd")]
@@ -157,6 +171,18 @@ async fn etcd_store(servers: &Servers, options: &OpenOptions) -> Result<Opened, 
 #[cfg(not(feature = "etcd"))]
 async fn etcd_store(_: &Servers, _: &OpenOptions) -> Result<Opened, OpenError> {
     Err(OpenError::NotBuiltIn { scheme: "etcd" })
+}
+
+#[cfg(feature = "rethinkdb")]
+async fn rethinkdb_store(servers: &Servers, options: &OpenOptions) -> Result<Opened, OpenError> {
+    let create = options.create_if_missing;
+    let store = rethinkdb::RethinkStore::open(servers, options.request, create).await?;
+    Ok(on_servers(Backend::new(std::sync::Arc::new(store))))
+}
+
+#[cfg(not(feature = "rethinkdb"))]
+async fn rethinkdb_store(_: &Servers, _: &OpenOptions) -> Result<Opened, OpenError> {
+    Err(OpenError::NotBuiltIn { scheme: "rethinkdb" })
 }
 
 #[cfg(feature = "zookeeper")]
@@ -171,7 +197,7 @@ async fn zookeeper_store(_: &Servers, _: &OpenOptions) -> Result<Opened, OpenErr
 }
 
 /// A store that other machines share has no proof of life.
-#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+#[cfg(any(feature = "etcd", feature = "rethinkdb", feature = "zookeeper"))]
 fn on_servers(backend: Backend) -> Opened {
     Opened {
         backend,

@@ -9,7 +9,7 @@ use crate::servers::{Dialect, Servers};
 const MOST_BYTES: usize = 4096;
 
 /// Stores that other builds, or later versions, offer.
-const LATER: [&str; 8] = [
+const LATER: [&str; 7] = [
     "elasticsearch",
     "elasticsearch+http",
     "elasticsearch+https",
@@ -17,7 +17,6 @@ const LATER: [&str; 8] = [
     "mongodb+srv",
     "opensearch+http",
     "opensearch+https",
-    "rethinkdb",
 ];
 
 /// What the URLs of etcd may have.
@@ -27,6 +26,14 @@ const ETCD: Dialect =
 const ETCD_HTTPS: Dialect = Dialect { tls: true, ..ETCD };
 /// What the URLs of ZooKeeper may have.
 const ZOOKEEPER: Dialect = Dialect { port: 2181, tls: false, settings: &["password-file"] };
+/// What the URLs of RethinkDB may have.
+const RETHINKDB: Dialect = Dialect {
+    port: 28015,
+    tls: false,
+    settings: &["table", "ca", "cert", "key", "password-file"],
+};
+/// The same, when TLS goes without saying.
+const RETHINKDB_TLS: Dialect = Dialect { tls: true, ..RETHINKDB };
 
 /// Where a store is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +50,8 @@ pub enum Location {
     },
     /// On etcd.
     Etcd(Servers),
+    /// On RethinkDB.
+    Rethinkdb(Servers),
     /// On ZooKeeper.
     Zookeeper(Servers),
     /// On a server that this build cannot talk to.
@@ -69,7 +78,7 @@ pub enum UrlError {
     #[error("it does not begin with a scheme; write for example file:///var/lib/tenure")]
     NoScheme,
     /// Nobody knows that scheme.
-    #[error("nothing is known about `{scheme}:`; known are etcd:, file:, memory:, zookeeper:, {}", list(&LATER))]
+    #[error("nothing is known about `{scheme}:`; known are etcd:, file:, memory:, rethinkdb:, zookeeper:, {}", list(&LATER))]
     UnknownScheme {
         /// The scheme.
         scheme: String,
@@ -147,6 +156,9 @@ pub enum UrlError {
     /// A certificate without its key, or the other way round.
     #[error("a client's certificate needs both `cert` and `key`")]
     HalfACertificate,
+    /// A database or a table whose name the server would refuse.
+    #[error("its database and its table may have letters, digits, `_` and `-` only")]
+    BadTable,
     /// A setting that is neither true nor false.
     #[error("its setting `{key}` is neither `true` nor `false`")]
     NotBoolean {
@@ -176,6 +188,8 @@ pub fn parse(url: &str) -> Result<Location, UrlError> {
         "file" => parse_file(rest)?,
         "etcd" => Location::Etcd(Servers::parse(rest, &ETCD)?),
         "etcd+https" => Location::Etcd(Servers::parse(rest, &ETCD_HTTPS)?),
+        "rethinkdb" => Location::Rethinkdb(one_database(Servers::parse(rest, &RETHINKDB)?)?),
+        "rethinkdb+tls" => Location::Rethinkdb(one_database(Servers::parse(rest, &RETHINKDB_TLS)?)?),
         "zookeeper" => Location::Zookeeper(Servers::parse(rest, &ZOOKEEPER)?),
         _ => match LATER.iter().find(|later| **later == scheme) {
             Some(scheme) => Location::Later { scheme },
@@ -192,10 +206,21 @@ pub fn parse(url: &str) -> Result<Location, UrlError> {
 pub fn holds_credentials(url: &str) -> bool {
     match parse(url) {
         Ok(Location::Memory | Location::File { .. }) => false,
-        Ok(Location::Etcd(servers) | Location::Zookeeper(servers)) => servers.password.is_some(),
+        Ok(
+            Location::Etcd(servers) | Location::Rethinkdb(servers) | Location::Zookeeper(servers),
+        ) => servers.password.is_some(),
         Ok(Location::Later { .. }) => url.contains(['@', '?']),
         Err(_) => true,
     }
+}
+
+/// A path that is the name of one database, and a table by a name that the server accepts.
+fn one_database(servers: Servers) -> Result<Servers, UrlError> {
+    let odd = |name: &str| {
+        name.len() > 127 || name.chars().any(|c| !(c.is_ascii_alphanumeric() || "_-".contains(c)))
+    };
+    let names = std::iter::once(servers.path.as_str()).chain(servers.table.as_deref());
+    if names.into_iter().any(odd) { Err(UrlError::BadTable) } else { Ok(servers) }
 }
 
 fn split_scheme(url: &str) -> Option<(String, &str)> {
@@ -286,6 +311,9 @@ impl fmt::Display for Location {
             Location::Etcd(servers) => {
                 servers.show(f, if servers.tls.is_some() { "etcd+https" } else { "etcd" })
             }
+            Location::Rethinkdb(servers) => {
+                servers.show(f, if servers.tls.is_some() { "rethinkdb+tls" } else { "rethinkdb" })
+            }
             Location::Zookeeper(servers) => servers.show(f, "zookeeper"),
             Location::Later { scheme } => write!(f, "{scheme}:"),
             Location::File { directory, force } => {
@@ -347,6 +375,9 @@ mod tests {
             "etcd://h:2379/a/b",
             "etcd+https://h:2379/a?ca=/a%25",
             "etcd+https://h:1,[::1]:2?ca=/b",
+            "rethinkdb://h:28015",
+            "rethinkdb://h:1,h:2/d?table=t",
+            "rethinkdb+tls://h:28015/d?table=t&ca=/a",
             "zookeeper://h:2181//x",
         ] {
             assert_eq!(parse(url).expect("a URL").to_string(), url);
@@ -378,6 +409,11 @@ mod tests {
             ("file:///", "names no directory"),
             ("file:///%2F/", "names no directory"),
             ("file:///a#b", "a fragment"),
+            ("rethinkdb://h/a/b", "letters, digits"),
+            ("rethinkdb://h/a?table=x.y", "letters, digits"),
+            ("rethinkdb://h/a?table=x&table=x", "`table` twice"),
+            ("rethinkdb://h/a?prefix=x", "unknown setting `prefix`; known: table"),
+            ("etcd://h/a?table=x", "unknown setting `table`"),
             ("memory:x", "nothing may follow"),
             ("memory://", "nothing may follow"),
             ("file:///a?", "unknown setting ``"),

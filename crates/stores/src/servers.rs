@@ -24,6 +24,8 @@ pub struct Servers {
     pub password_file: Option<PathBuf>,
     /// Whether to speak TLS, and with which keys.
     pub tls: Option<Tls>,
+    /// The table, where the store has tables.
+    pub table: Option<String>,
 }
 
 /// How TLS is spoken.
@@ -88,6 +90,7 @@ impl Servers {
             password: None,
             password_file: None,
             tls: dialect.tls.then(Tls::default),
+            table: None,
         };
         if let Some(login) = login {
             let (user, password) =
@@ -122,6 +125,12 @@ impl Servers {
             if value.is_empty() {
                 return Err(UrlError::NoValue { key: key.into() });
             }
+            if key == "table" {
+                if self.table.replace(value).is_some() {
+                    return Err(UrlError::Twice { key: key.into() });
+                }
+                continue;
+            }
             let place = match key {
                 "password-file" => &mut self.password_file,
                 "ca" => &mut self.tls.get_or_insert_default().ca,
@@ -144,6 +153,10 @@ impl Servers {
         let tls = self.tls.clone().unwrap_or_default();
         let files = [("ca", &tls.ca), ("cert", &tls.cert), ("key", &tls.key)];
         let mut between = '?';
+        if let Some(table) = &self.table {
+            write!(f, "?table={}", encode(table.as_bytes()).replace('&', "%26"))?;
+            between = '&';
+        }
         for (key, file) in files {
             if let Some(file) = file {
                 f.write_char(between)?;

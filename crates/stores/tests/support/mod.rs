@@ -16,6 +16,14 @@ pub(crate) struct Shared {
     url: String,
 }
 
+impl Shared {
+    /// Servers that somebody else runs.
+    #[allow(dead_code, reason = "only some servers may be somebody else's")]
+    pub(crate) fn elsewhere(name: &'static str, url: String) -> Shared {
+        Shared { name, url }
+    }
+}
+
 /// Starts servers on a thread that keeps them until the program ends; none where they cannot be had.
 pub(crate) fn keep<S: Servers + 'static>(
     name: &'static str,
