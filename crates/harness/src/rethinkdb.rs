@@ -149,8 +149,7 @@ impl Recipe for RethinkRecipe {
                 Launch { program: program.clone(), arguments }
             }
             RethinkRecipe::Emulator { node, modules } => {
-                let script =
-                    Path::new(env!("CARGO_MANIFEST_DIR")).join("servers/reqlite/serve.js");
+                let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("servers/reqlite/serve.js");
                 let arguments = [
                     "--no-deprecation".to_owned(),
                     script.display().to_string(),

@@ -27,11 +27,8 @@ const ETCD_HTTPS: Dialect = Dialect { tls: true, ..ETCD };
 /// What the URLs of ZooKeeper may have.
 const ZOOKEEPER: Dialect = Dialect { port: 2181, tls: false, settings: &["password-file"] };
 /// What the URLs of RethinkDB may have.
-const RETHINKDB: Dialect = Dialect {
-    port: 28015,
-    tls: false,
-    settings: &["table", "ca", "cert", "key", "password-file"],
-};
+const RETHINKDB: Dialect =
+    Dialect { port: 28015, tls: false, settings: &["table", "ca", "cert", "key", "password-file"] };
 /// The same, when TLS goes without saying.
 const RETHINKDB_TLS: Dialect = Dialect { tls: true, ..RETHINKDB };
 
@@ -189,7 +186,9 @@ pub fn parse(url: &str) -> Result<Location, UrlError> {
         "etcd" => Location::Etcd(Servers::parse(rest, &ETCD)?),
         "etcd+https" => Location::Etcd(Servers::parse(rest, &ETCD_HTTPS)?),
         "rethinkdb" => Location::Rethinkdb(one_database(Servers::parse(rest, &RETHINKDB)?)?),
-        "rethinkdb+tls" => Location::Rethinkdb(one_database(Servers::parse(rest, &RETHINKDB_TLS)?)?),
+        "rethinkdb+tls" => {
+            Location::Rethinkdb(one_database(Servers::parse(rest, &RETHINKDB_TLS)?)?)
+        }
         "zookeeper" => Location::Zookeeper(Servers::parse(rest, &ZOOKEEPER)?),
         _ => match LATER.iter().find(|later| **later == scheme) {
             Some(scheme) => Location::Later { scheme },

@@ -8,7 +8,12 @@
 mod support;
 
 #[path = "support/faults.rs"]
-#[allow(dead_code, reason = "the emulator cannot be restarted with its data")]
+#[allow(
+    dead_code,
+    unused_macros,
+    unused_imports,
+    reason = "the emulator forgets when it is restarted"
+)]
 mod faults;
 
 #[path = "rethinkdb/kind.rs"]

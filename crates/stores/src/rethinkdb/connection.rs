@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::BytesMut;
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, Shared};
 use serde_json::Value;
 use tenure::{Fault, StoreError};
 use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
 
@@ -23,6 +24,9 @@ use crate::servers::{Secret, Servers};
 /// Who we are when the URL does not say; its password is empty until somebody sets one.
 const ADMIN: &str = "admin";
 
+/// Even where requests are short, connecting may take so long: it is three round trips and a hash made to be slow.
+const PATIENCE: Duration = Duration::from_secs(3);
+
 /// A connection to a RethinkDB cluster, which any number of stores and elections may share.
 ///
 /// It connects when it is first needed and again after it broke, to the next of the hosts. Clones are the same
@@ -33,15 +37,38 @@ pub struct Connection {
 }
 
 struct Inner {
+    cluster: Arc<Cluster>,
+    request: Duration,
+    state: Mutex<State>,
+}
+
+/// Where the servers are, and who we are.
+struct Cluster {
     hosts: Vec<String>,
     user: User,
     tls: Option<TlsConnector>,
-    request: Duration,
-    current: Mutex<Option<Arc<Link>>>,
+    /// How long a host may take until it is connected.
+    patience: Duration,
     /// Grows by one at every failure; its remainder is the host that is asked.
     turn: AtomicUsize,
-    /// One at a time connects; the others wait for the result.
-    connecting: Semaphore,
+}
+
+#[derive(Default)]
+struct State {
+    current: Option<Arc<Link>>,
+    /// One attempt serves all who wait, and outlasts a question that is given up: on a slow way, each of them would
+    /// otherwise begin anew and none get there.
+    attempt: Option<Attempt>,
+}
+
+type Attempt = Shared<BoxFuture<'static, Result<Arc<Link>, Unconnected>>>;
+
+/// Why there is no connection, for everybody who waited for it.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{says}")]
+struct Unconnected {
+    fault: Fault,
+    says: String,
 }
 
 impl Connection {
@@ -54,25 +81,24 @@ impl Connection {
             None => User { name: ADMIN.to_owned(), password: Secret::new("") },
             Some(name) => {
                 let password = crate::password::of(servers);
-                let password =
-                    password.map_err(|says| refused(Fault::Permanent, "finding the password", says))?;
+                let password = password
+                    .map_err(|says| refused(Fault::Permanent, "finding the password", says))?;
                 User { name: name.clone(), password }
             }
         };
         let tls = servers.tls.as_ref().map(tls::connector).transpose();
-        let tls = tls.map_err(|error| refused(Fault::Permanent, "reading the keys for TLS", error))?;
+        let tls =
+            tls.map_err(|error| refused(Fault::Permanent, "reading the keys for TLS", error))?;
         // Not everybody asks the same server first.
         let first = rand::random::<u32>() as usize % servers.hosts.len().max(1);
-        let inner = Inner {
-            hosts: servers.hosts.clone(),
-            user,
-            tls,
-            request,
-            current: Mutex::default(),
-            turn: AtomicUsize::new(first),
-            connecting: Semaphore::new(1),
+        // One host of many must leave time for the others.
+        let patience = match servers.hosts.len() {
+            0 | 1 => request.max(PATIENCE),
+            _ => (request / 2).max(PATIENCE / 3),
         };
-        Ok(Connection { inner: Arc::new(inner) })
+        let (hosts, turn) = (servers.hosts.clone(), AtomicUsize::new(first));
+        let cluster = Arc::new(Cluster { hosts, user, tls, patience, turn });
+        Ok(Connection { inner: Arc::new(Inner { cluster, request, state: Mutex::default() }) })
     }
 
     /// Asks a question in the JSON of ReQL, such as `[59]` for the databases, and gives its answer.
@@ -97,8 +123,9 @@ impl Connection {
 
     /// Whether the server is an emulator, which lacks what a real one has; asks one if none was asked yet.
     pub(super) async fn is_emulated(&self) -> Result<bool, Failure> {
-        let link = timeout(self.inner.request, self.inner.link()).await;
-        let link = link.unwrap_or_else(|_| Err(Failure::late(Kind::Read, self.inner.request)))?;
+        let limit = self.inner.request.max(PATIENCE);
+        let link = timeout(limit, self.inner.link()).await;
+        let link = link.unwrap_or_else(|_| Err(Failure::late(Kind::Read, limit)))?;
         Ok(link.greeting.version.is_none())
     }
 
@@ -110,7 +137,8 @@ impl Connection {
             Kind::Read => {
                 let end = Instant::now() + self.inner.request;
                 // Leaves time for another server, if there is one.
-                let most = self.inner.request / if self.inner.hosts.len() > 1 { 2 } else { 1 };
+                let most =
+                    self.inner.request / if self.inner.cluster.hosts.len() > 1 { 2 } else { 1 };
                 match self.inner.once(kind, &question, most).await {
                     Err(failure) if self.inner.hopes(&failure) && Instant::now() < end => {}
                     answer => return answer,
@@ -167,13 +195,18 @@ impl Inner {
     fn hopes(&self, failure: &Failure) -> bool {
         match failure.hope {
             Hope::None => false,
-            Hope::OtherServer => self.hosts.len() > 1,
+            Hope::OtherServer => self.cluster.hosts.len() > 1,
             Hope::OtherConnection => true,
         }
     }
 
     /// The whole answer.
-    async fn gather(&self, kind: Kind, link: &Arc<Link>, question: &[u8]) -> Result<Value, Failure> {
+    async fn gather(
+        &self,
+        kind: Kind,
+        link: &Arc<Link>,
+        question: &[u8],
+    ) -> Result<Value, Failure> {
         let lost = |lost| self.lost(kind, link, lost);
         let mut rows = match kind {
             // What changes anything is answered by one value.
@@ -213,40 +246,82 @@ impl Inner {
     }
 
     /// The connection there is, or a new one.
+    ///
+    /// # Cancel safety
+    /// An attempt to connect goes on when the next question needs it.
     async fn link(&self) -> Result<Arc<Link>, Failure> {
-        if let Some(link) = self.usable() {
-            return Ok(link);
+        let attempt = {
+            let mut state = self.state();
+            if let Some(link) = state.usable() {
+                return Ok(link);
+            }
+            let cluster = &self.cluster;
+            state.attempt.get_or_insert_with(|| cluster.clone().reach().boxed().shared()).clone()
+        };
+        let connected = attempt.clone().await;
+        let mut state = self.state();
+        // The first to hear of it tells everybody.
+        if state.attempt.as_ref().is_some_and(|current| current.ptr_eq(&attempt)) {
+            state.attempt = None;
+            state.current = connected.as_ref().ok().cloned();
         }
-        let turn = self.connecting.acquire().await;
-        let _turn = turn.expect("the semaphore is never closed");
-        if let Some(link) = self.usable() {
-            return Ok(link);
+        connected.map_err(|unconnected| Failure::unconnected(unconnected.fault, unconnected))
+    }
+
+    /// New questions go elsewhere; the first of those who report the same connection has its way.
+    fn retire(&self, link: &Arc<Link>) {
+        let mut state = self.state();
+        if state.current.as_ref().is_some_and(|current| Arc::ptr_eq(current, link)) {
+            state.current = None;
+            self.cluster.turn.fetch_add(1, Ordering::Relaxed);
         }
-        let mut failure = None;
+        link.retire();
+    }
+
+    fn retire_current(&self) {
+        let current = self.state().current.clone();
+        if let Some(link) = current {
+            self.retire(&link);
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Its parts are replaced whole: a panic leaves nothing half done.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn usable(&self) -> Option<Arc<Link>> {
+        self.current.as_ref().filter(|link| link.is_usable()).cloned()
+    }
+}
+
+impl Cluster {
+    /// Connects to the host whose turn it is, or to the next that lets us in.
+    async fn reach(self: Arc<Cluster>) -> Result<Arc<Link>, Unconnected> {
+        let mut unconnected =
+            Unconnected { fault: Fault::Permanent, says: "no host is named".into() };
         for _ in 0..self.hosts.len() {
             let turn = self.turn.load(Ordering::Relaxed);
             let host = &self.hosts[turn % self.hosts.len()];
-            // Leaves time for the others.
-            let limit = self.request / 2;
-            let connected = timeout(limit, self.connect(host)).await;
-            match connected.unwrap_or_else(|_| Err(Failure::late(Kind::Read, limit))) {
-                Ok(link) => {
-                    *self.current() = Some(link.clone());
-                    return Ok(link);
-                }
+            let connected = timeout(self.patience, self.connect(host)).await;
+            match connected.unwrap_or_else(|_| Err(Failure::late(Kind::Read, self.patience))) {
+                Ok(link) => return Ok(link),
                 Err(failed) => {
-                    tracing::debug!(host, error = %failed.source, "rethinkdb: connecting failed");
+                    let says = format!("{host}: {}", failed.source);
+                    tracing::debug!(%says, "rethinkdb: connecting failed");
                     self.turn.store(turn.wrapping_add(1), Ordering::Relaxed);
-                    failure = Some(failed);
+                    unconnected = Unconnected { fault: failed.fault, says };
                 }
             }
         }
-        Err(failure.unwrap_or_else(|| Failure::unsent("no host is named")))
+        Err(unconnected)
     }
 
     async fn connect(&self, host: &str) -> Result<Arc<Link>, Failure> {
         let stream = TcpStream::connect(host).await;
-        let stream = stream.map_err(|error| Failure::unsent(format!("{host}: {error}")))?;
+        let stream = stream.map_err(Failure::unsent)?;
         // Small questions must not wait for each other.
         let _ = stream.set_nodelay(true);
         match &self.tls {
@@ -254,7 +329,7 @@ impl Inner {
             Some(tls) => {
                 let name = tls::server_name(host).map_err(Failure::unsent)?;
                 let secured = tls.connect(name, stream).await;
-                let says = |error| Failure::unsent(format!("{host}: TLS: {error}"));
+                let says = |error| Failure::unsent(format!("TLS: {error}"));
                 self.introduce(secured.map_err(says)?).await
             }
         }
@@ -265,39 +340,13 @@ impl Inner {
         let greeting = handshake::shake(&mut stream, &mut buffer, &self.user).await;
         Ok(Link::new(stream, buffer, greeting.map_err(Failure::unwelcome)?))
     }
-
-    fn usable(&self) -> Option<Arc<Link>> {
-        self.current().as_ref().filter(|link| link.is_usable()).cloned()
-    }
-
-    /// New questions go elsewhere; the first of those who report the same connection has its way.
-    fn retire(&self, link: &Arc<Link>) {
-        let mut current = self.current();
-        if current.as_ref().is_some_and(|current| Arc::ptr_eq(current, link)) {
-            *current = None;
-            self.turn.fetch_add(1, Ordering::Relaxed);
-        }
-        link.retire();
-    }
-
-    fn retire_current(&self) {
-        let current = self.current().clone();
-        if let Some(link) = current {
-            self.retire(&link);
-        }
-    }
-
-    fn current(&self) -> MutexGuard<'_, Option<Arc<Link>>> {
-        // It is replaced whole: a panic leaves nothing half done.
-        self.current.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connection")
-            .field("hosts", &self.inner.hosts)
-            .field("user", &self.inner.user.name)
+            .field("hosts", &self.inner.cluster.hosts)
+            .field("user", &self.inner.cluster.user.name)
             .finish_non_exhaustive()
     }
 }

@@ -40,6 +40,15 @@ impl Failure {
         Failure { fault: Fault::Unavailable, hope: Hope::OtherConnection, source: source.into() }
     }
 
+    /// No host lets us in; nothing was sent.
+    pub(super) fn unconnected(
+        fault: Fault,
+        source: impl Into<Box<dyn Error + Send + Sync>>,
+    ) -> Failure {
+        // Every host was tried.
+        Failure { fault, hope: Hope::None, source: source.into() }
+    }
+
     /// Nothing came back in time.
     pub(super) fn late(kind: Kind, after: Duration) -> Failure {
         let source = format!("no answer within {after:?}").into();

@@ -133,7 +133,8 @@ fn take(buffer: &mut BytesMut) -> Result<Option<BytesMut>, Refused> {
 
 fn understand(words: &[u8]) -> Result<Words, Refused> {
     // Servers refuse what they do not understand in plain text.
-    let words: Words = serde_json::from_slice(words).map_err(|_| Refused::Stranger(shown(words)))?;
+    let words: Words =
+        serde_json::from_slice(words).map_err(|_| Refused::Stranger(shown(words)))?;
     if words.success {
         Ok(words)
     } else if LOGIN_ERRORS.contains(&words.error_code) {

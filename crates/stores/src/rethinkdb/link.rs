@@ -118,7 +118,9 @@ impl Link {
     }
 
     pub(super) fn is_usable(&self) -> bool {
-        !*self.retired.borrow() && self.shared.lock().over.is_none()
+        // The task may have ended with its runtime, without a word.
+        let alive = !self.outgoing.is_closed() && self.shared.lock().over.is_none();
+        alive && !*self.retired.borrow()
     }
 
     /// Resolves when no new questions are asked here.

@@ -81,7 +81,9 @@ impl Gathering {
             }
             self.group = group(id).to_vec();
         }
-        if let Some((key, document)) = document::read(row).filter(|(key, _)| self.range.contains(key)) {
+        if let Some((key, document)) =
+            document::read(row).filter(|(key, _)| self.range.contains(key))
+        {
             self.found.insert(key, document);
             if self.found.len() > self.limit.saturating_add(1) {
                 self.found.pop_last();

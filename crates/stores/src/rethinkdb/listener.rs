@@ -62,11 +62,7 @@ async fn open(connection: &Connection, table: &Term) -> Result<Cursor, Failure> 
 }
 
 /// Ends well when nobody waits any more.
-async fn hear(
-    connection: &Connection,
-    cursor: &mut Cursor,
-    waits: &Waits,
-) -> Result<(), Failure> {
+async fn hear(connection: &Connection, cursor: &mut Cursor, waits: &Waits) -> Result<(), Failure> {
     let mut tick = interval_at(Instant::now() + ASK, ASK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {

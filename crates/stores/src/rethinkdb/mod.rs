@@ -169,9 +169,8 @@ impl RethinkStore {
         let moment = self.waits.moment();
         let answer = self.connection.ask(Kind::Write, &question).await;
         let answer = answer.map_err(|failure| failed(failure, doing()))?;
-        let put = document::outcome(&answer, &op).ok_or_else(|| {
-            refused(Fault::Indeterminate, doing(), document::complaint(&answer))
-        })?;
+        let put = document::outcome(&answer, &op)
+            .ok_or_else(|| refused(Fault::Indeterminate, doing(), document::complaint(&answer)))?;
         if matches!(put, Put::Stored(_)) {
             self.waits.saw(moment, &write.key, body.map(|_| op));
         }

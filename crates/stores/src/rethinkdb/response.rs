@@ -143,7 +143,9 @@ mod tests {
 
     #[test]
     fn an_answer_that_makes_no_sense_is_an_error() {
-        for text in ["", "null", "1", "{", r#"{"t":1,"r":[]}"#, r#"{"t":1,"r":[1,2]}"#, r#"{"t":-1}"#] {
+        for text in
+            ["", "null", "1", "{", r#"{"t":1,"r":[]}"#, r#"{"t":1,"r":[1,2]}"#, r#"{"t":-1}"#]
+        {
             assert!(parse(text).is_err(), "{text}");
         }
         let deep = format!(r#"{{"t":1,"r":[{}{}]}}"#, "[".repeat(100_000), "]".repeat(100_000));

@@ -54,7 +54,11 @@ impl Login {
     }
 
     /// What is said after the server's first message. Hashes for a while.
-    pub(super) fn prove(self, password: &str, challenge: &str) -> Result<(String, Proven), Distrust> {
+    pub(super) fn prove(
+        self,
+        password: &str,
+        challenge: &str,
+    ) -> Result<(String, Proven), Distrust> {
         let mut parts = challenge.split(',');
         let mut part = |name: &str| {
             let value = parts.next().and_then(|part| part.strip_prefix(name));

@@ -108,7 +108,9 @@ async fn check(connection: &Connection, database: &str, table: &str) -> Result<(
     let config = connection.ask(Kind::Read, &question).await;
     let config = config.map_err(|failure| match failure.fault {
         // Without it nobody could say that an acknowledged write lasts.
-        Fault::Denied => failed(failure, format!("{}, which takes the permission `config`", doing())),
+        Fault::Denied => {
+            failed(failure, format!("{}, which takes the permission `config`", doing()))
+        }
         Fault::Permanent | Fault::Unavailable | Fault::Indeterminate => failed(failure, doing()),
     })?;
     judge(&config).map_err(|says| refused(Fault::Permanent, doing(), says))

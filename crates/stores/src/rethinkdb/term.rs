@@ -236,7 +236,9 @@ mod tests {
         let insert = table().insert(object([("id", text("a"))]));
         let named = r#"{"conflict":"error","durability":"hard"}"#;
         assert_eq!(asked(&insert), format!(r#"[1,[56,[{at},{{"id":"a"}}],{named}],{{}}]"#));
-        let replace = table().get("a").replace(|row| branch(row.field("op").equals(text("1")), null(), now()));
+        let replace = table()
+            .get("a")
+            .replace(|row| branch(row.field("op").equals(text("1")), null(), now()));
         let row = "[10,[1]]";
         let body = format!(r#"[65,[[17,[[92,[[31,[{row},"op"]],null]],"1"]],null,[103,[]]]]"#);
         let function = format!("[69,[[2,[1]],{body}]]");
@@ -247,10 +249,7 @@ mod tests {
         );
         let page = table().page(Bound::After("a"), None, 3);
         let range = format!(r#"[182,[{at},"a",[181,[]]],{{"index":"id","left_bound":"open"}}]"#);
-        assert_eq!(
-            asked(&page),
-            format!(r#"[1,[71,[[41,[{range}],{{"index":"id"}}],3]],{{}}]"#)
-        );
+        assert_eq!(asked(&page), format!(r#"[1,[71,[[41,[{range}],{{"index":"id"}}],3]],{{}}]"#));
     }
 
     #[test]
