@@ -9,6 +9,12 @@
 
 const path = require('path');
 const net = require('net');
+const os = require('os');
+
+// One thread serves all tests, and other things may be compiled meanwhile. Not everybody may.
+try {
+  os.setPriority(-10);
+} catch {}
 
 const [modules, port] = process.argv.slice(2);
 const library = path.join(path.resolve(modules), 'reqlite', 'lib');
