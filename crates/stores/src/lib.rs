@@ -176,7 +176,8 @@ async fn etcd_store(_: &Servers, _: &OpenOptions) -> Result<Opened, OpenError> {
 async fn rethinkdb_store(servers: &Servers, options: &OpenOptions) -> Result<Opened, OpenError> {
     let create = options.create_if_missing;
     let store = rethinkdb::RethinkStore::open(servers, options.request, create).await?;
-    Ok(on_servers(Backend::new(std::sync::Arc::new(store))))
+    let feed = store.feed();
+    Ok(on_servers(Backend::new(Arc::new(store)).with_feed(Arc::new(feed))))
 }
 
 #[cfg(not(feature = "rethinkdb"))]

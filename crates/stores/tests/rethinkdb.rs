@@ -24,6 +24,17 @@ mod single {
     support::suite!(kind::single());
 }
 
+mod feed {
+    use super::*;
+    tenure_conformance::feed_conformance!(match kind::followed() {
+        Ok(followed) => followed,
+        Err(skipped) => {
+            tenure_harness::available::<()>(Err(skipped.clone().into()));
+            return;
+        }
+    });
+}
+
 mod failing {
     use super::*;
     // Those in which the server keeps its data: the emulator has it in memory, so it is the way to it that breaks.

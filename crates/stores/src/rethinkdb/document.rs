@@ -38,14 +38,17 @@ pub(super) fn write(
             let seen = term::text(our_op(version)?);
             let successor = row.unwrap_or_else(term::null);
             Some(table.get(&id).replace(|current| {
-                // What is not there stays away, what is at another version stays as it is.
                 let at_seen = current.clone().field("op").equals(seen);
-                let unchanged = current.clone();
-                let replaced = term::branch(at_seen, successor, unchanged);
-                term::branch(current.equals(term::null()), term::null(), replaced)
+                swap(current, at_seen, successor)
             }))
         }
     }
+}
+
+/// The successor of what is as expected. What is not there stays away, and what is otherwise stays as it is.
+pub(super) fn swap(current: Term, expected: Term, successor: Term) -> Term {
+    let swapped = term::branch(expected, successor, current.clone());
+    term::branch(current.equals(term::null()), term::null(), swapped)
 }
 
 /// What the answer to a write says: neither when it is none of the known ones.

@@ -109,7 +109,7 @@ impl Link {
     pub(super) async fn follow(self: &Arc<Link>, question: &[u8]) -> Result<Cursor, Lost> {
         let (reply, parts) = mpsc::channel(UNREAD);
         let (token, slot) = self.send(question, Reply::Many(reply)).await?.keep();
-        Ok(Cursor { link: self.clone(), token, parts, unfinished: true, _slot: slot })
+        Ok(Cursor { link: self.clone(), token, parts, unfinished: true, asked: true, _slot: slot })
     }
 
     /// No new questions; those under way may end.
@@ -185,12 +185,19 @@ pub(super) struct Cursor {
     token: u64,
     parts: mpsc::Receiver<Response>,
     unfinished: bool,
+    /// Whether the server owes us a part.
+    asked: bool,
     _slot: Option<OwnedSemaphorePermit>,
 }
 
 impl Cursor {
     pub(super) fn link(&self) -> &Arc<Link> {
         &self.link
+    }
+
+    /// Whether a part is on its way.
+    pub(super) fn is_asked(&self) -> bool {
+        self.asked
     }
 
     /// The next part.
@@ -201,6 +208,7 @@ impl Cursor {
         let part = self.parts.recv().await;
         let part = part.ok_or_else(|| Lost::Broken(self.link.why()))?;
         self.unfinished = matches!(part, Response::Partial(_));
+        self.asked = false;
         Ok(part)
     }
 
@@ -208,11 +216,13 @@ impl Cursor {
     ///
     /// # Cancel safety
     /// Nothing was asked if it is dropped before it ends.
-    pub(super) async fn more(&self) -> Result<(), Lost> {
+    pub(super) async fn more(&mut self) -> Result<(), Lost> {
         let message = frame::encode(self.token, CONTINUE);
         let message = message.map_err(|error| Lost::Unsent(error.to_string()))?;
         let sent = self.link.outgoing.send(Outgoing { token: Some(self.token), message }).await;
-        sent.map_err(|_| Lost::Unsent(self.link.why()))
+        sent.map_err(|_| Lost::Unsent(self.link.why()))?;
+        self.asked = true;
+        Ok(())
     }
 }
 

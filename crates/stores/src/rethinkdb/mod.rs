@@ -10,6 +10,7 @@
 mod connection;
 mod document;
 mod fault;
+mod feed;
 mod frame;
 mod handshake;
 mod keys;
@@ -40,6 +41,7 @@ use tokio::task::JoinHandle;
 pub use self::connection::Connection;
 use self::connection::failed;
 use self::fault::Kind;
+pub use self::feed::{Place, RethinkFeed};
 use self::term::Term;
 use self::waits::{State, Waits, Woken};
 use crate::servers::Servers;
@@ -93,7 +95,12 @@ impl RethinkStore {
         table: &str,
         create: bool,
     ) -> Result<RethinkStore, StoreError> {
-        table::prepare(&connection, database, table, create).await?;
+        // Connecting may take longer than a question.
+        table::is_emulated(&connection).await?;
+        if create {
+            table::create(&connection, database, table).await?;
+        }
+        table::check(&connection, database, table).await?;
         let (database, table) = (database.to_owned(), table.to_owned());
         let (waits, listener) = (Arc::default(), Mutex::default());
         let store = RethinkStore { connection, database, table, waits, listener };
@@ -105,6 +112,12 @@ impl RethinkStore {
     #[must_use]
     pub fn connection(&self) -> &Connection {
         &self.connection
+    }
+
+    /// The feed of the same database, over the same connection; its default table is this one.
+    #[must_use]
+    pub fn feed(&self) -> RethinkFeed {
+        RethinkFeed::new(self.connection.clone(), &self.database, &self.table)
     }
 
     /// The name of the database.

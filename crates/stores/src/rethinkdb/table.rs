@@ -14,36 +14,51 @@ const READY_WITHIN: Duration = Duration::from_secs(30);
 /// How long servers may take to tell each other of a new table.
 const TOLD_WITHIN: Duration = Duration::from_secs(1);
 
-/// Makes sure that the table is there and that what it acknowledges lasts.
-pub(super) async fn prepare(
+/// Creates the database and the table where they are missing.
+pub(super) async fn create(
     connection: &Connection,
     database: &str,
     table: &str,
-    create: bool,
 ) -> Result<(), StoreError> {
-    let emulated = connection.is_emulated().await;
-    let emulated = emulated.map_err(|failure| failed(failure, "connecting"))?;
     if !contains(connection, term::databases(), database).await? {
-        missing(create, format!("the database `{database}` does not exist"))?;
         let doing = format!("creating the database {database}");
         make(connection, &term::create_database(database), doing).await?;
     }
     if !contains(connection, term::tables(database), table).await? {
-        missing(create, format!("the table `{database}.{table}` does not exist"))?;
         let doing = format!("creating the table {database}.{table}");
         make(connection, &term::create_table(database, table), doing).await?;
-        if !emulated {
+        if !is_emulated(connection).await? {
             settle(connection, database, table).await?;
         }
     }
-    if emulated {
+    Ok(())
+}
+
+/// Makes sure that the table is there and that what it acknowledges lasts.
+pub(super) async fn check(
+    connection: &Connection,
+    database: &str,
+    table: &str,
+) -> Result<(), StoreError> {
+    if !contains(connection, term::databases(), database).await? {
+        return Err(missing(format!("the database `{database}` does not exist")));
+    }
+    if !contains(connection, term::tables(database), table).await? {
+        return Err(missing(format!("the table `{database}.{table}` does not exist")));
+    }
+    if is_emulated(connection).await? {
         // It keeps everything in one process: there are no replicas to acknowledge anything.
         tracing::warn!(
             "rethinkdb: the server does not tell its version, so it is an emulator: for tests only"
         );
         return Ok(());
     }
-    check(connection, database, table).await
+    configured(connection, database, table).await
+}
+
+/// Whether the server is an emulator.
+pub(super) async fn is_emulated(connection: &Connection) -> Result<bool, StoreError> {
+    connection.is_emulated().await.map_err(|failure| failed(failure, "connecting"))
 }
 
 async fn contains(
@@ -57,13 +72,9 @@ async fn contains(
     Ok(listed.iter().any(|listed| listed.as_str() == Some(name)))
 }
 
-fn missing(create: bool, what: String) -> Result<(), StoreError> {
-    if create {
-        Ok(())
-    } else {
-        let says = format!("{what}, and creating it was not asked for");
-        Err(refused(Fault::Permanent, "looking for the table", says))
-    }
+fn missing(what: String) -> StoreError {
+    let says = format!("{what}, and creating it was not asked for");
+    refused(Fault::Permanent, "looking for the table", says)
 }
 
 /// Creates; somebody else may have been faster.
@@ -102,7 +113,11 @@ async fn settle(connection: &Connection, database: &str, table: &str) -> Result<
 }
 
 /// Whether writes are acknowledged by a majority, and documents are found by `id`.
-async fn check(connection: &Connection, database: &str, table: &str) -> Result<(), StoreError> {
+async fn configured(
+    connection: &Connection,
+    database: &str,
+    table: &str,
+) -> Result<(), StoreError> {
     let doing = || format!("reading the configuration of {database}.{table}");
     let question = term::table(database, table).config();
     let config = connection.ask(Kind::Read, &question).await;

@@ -111,6 +111,11 @@ impl Term {
         Term::call(CHANGES, [self])
     }
 
+    /// The same, after what there is already.
+    pub(super) fn changes_from_the_start(self) -> Term {
+        Term::call(CHANGES, [self]).with([("include_initial", Term(Value::Bool(true)))])
+    }
+
     /// Only which documents change, and their operations.
     pub(super) fn identities(self) -> Term {
         let fields = json!([MAKE_ARRAY, ["id", "key", "op"]]);
@@ -191,8 +196,8 @@ pub(super) fn now() -> Term {
 }
 
 /// A document of fields.
-pub(super) fn object(fields: impl IntoIterator<Item = (&'static str, Term)>) -> Term {
-    let fields = fields.into_iter().map(|(name, term)| (name.to_owned(), term.0));
+pub(super) fn object<N: Into<String>>(fields: impl IntoIterator<Item = (N, Term)>) -> Term {
+    let fields = fields.into_iter().map(|(name, term)| (name.into(), term.0));
     Term(Value::Object(fields.collect()))
 }
 

@@ -22,6 +22,12 @@ impl Shared {
     pub(crate) fn elsewhere(name: &'static str, url: String) -> Shared {
         Shared { name, url }
     }
+
+    /// Where they are.
+    #[allow(dead_code, reason = "only some servers have feeds")]
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
 }
 
 /// Starts servers on a thread that keeps them until the program ends; none where they cannot be had.
