@@ -95,7 +95,7 @@ impl FeedStore for RethinkFeed {
     async fn read(&self, table: &str, ids: &[String]) -> Result<Vec<Option<Found>>, StoreError> {
         let question = match ids {
             [] => return Ok(Vec::new()),
-            ids => self.rows(table).get_all(ids.iter().cloned()).array(),
+            ids => term::settled_table(&self.database, table).get_all(ids.iter().cloned()).array(),
         };
         let doing = || format!("reading {} of {table}", ids.join(", "));
         let rows = self.connection.ask(Kind::Read, &question).await;

@@ -136,12 +136,16 @@ impl RethinkStore {
         term::table(&self.database, &self.table)
     }
 
+    fn settled_rows(&self) -> Term {
+        term::settled_table(&self.database, &self.table)
+    }
+
     async fn read_some(&self, keys: &[Key]) -> Result<Vec<Option<Document>>, StoreError> {
         let (question, doing) = match keys {
             [] => return Ok(Vec::new()),
-            [key] => (self.rows().get(&keys::id(key)), format!("reading {key}")),
+            [key] => (self.settled_rows().get(&keys::id(key)), format!("reading {key}")),
             [first, others @ ..] => {
-                let all = self.rows().get_all(keys.iter().map(keys::id)).array();
+                let all = self.settled_rows().get_all(keys.iter().map(keys::id)).array();
                 (all, format!("reading {first} and {} others", others.len()))
             }
         };
@@ -225,8 +229,7 @@ impl Store for RethinkStore {
         after: Option<&Key>,
         limit: usize,
     ) -> Result<Page, StoreError> {
-        let rows = term::stale_table(&self.database, &self.table);
-        list::page(&self.connection, &rows, prefix, after, limit).await
+        list::page(&self.connection, &self.rows(), prefix, after, limit).await
     }
 
     async fn changed(&self, key: &Key, seen: Option<&Version>) {

@@ -97,7 +97,8 @@ async fn make(
 async fn settle(connection: &Connection, database: &str, table: &str) -> Result<(), StoreError> {
     tokio::time::sleep(TOLD_WITHIN).await;
     let doing = || format!("waiting for the new table {database}.{table}");
-    let seconds = connection.request().as_secs_f64() / 2.0;
+    // The server counts in whole seconds.
+    let seconds = (connection.request() / 2).as_secs().max(1);
     let question = term::table(database, table).wait_for_writes(seconds);
     let end = tokio::time::Instant::now() + READY_WITHIN;
     loop {

@@ -127,7 +127,7 @@ impl Term {
     }
 
     /// Waits, for so many seconds, until the table takes writes.
-    pub(super) fn wait_for_writes(self, seconds: f64) -> Term {
+    pub(super) fn wait_for_writes(self, seconds: u64) -> Term {
         Term::call(WAIT, [self])
             .with([("wait_for", text("ready_for_writes")), ("timeout", Term(json!(seconds)))])
     }
@@ -163,19 +163,14 @@ pub(super) fn create_table(database: &str, name: &str) -> Term {
     Term::call(TABLE_CREATE, [Term::call(DB, [text(database)]), text(name)])
 }
 
-/// A table, whose reads show what a majority has on disk.
+/// A table, to write to and to follow; reads of it may show what is lost again.
 pub(super) fn table(database: &str, name: &str) -> Term {
-    table_by(database, name, "majority")
-}
-
-/// A table, whose reads may be old.
-pub(super) fn stale_table(database: &str, name: &str) -> Term {
-    table_by(database, name, "single")
-}
-
-fn table_by(database: &str, name: &str, mode: &str) -> Term {
     Term::call(TABLE, [Term::call(DB, [text(database)]), text(name)])
-        .with([("read_mode", text(mode))])
+}
+
+/// A table, whose reads show what a majority has on disk.
+pub(super) fn settled_table(database: &str, name: &str) -> Term {
+    table(database, name).with([("read_mode", text("majority"))])
 }
 
 pub(super) fn branch(condition: Term, then: Term, otherwise: Term) -> Term {
@@ -234,8 +229,13 @@ mod tests {
     #[test]
     fn questions_are_as_the_protocol_has_them() {
         let table = || table("d", "t");
-        let at = r#"[15,[[14,["d"]],"t"],{"read_mode":"majority"}]"#;
-        assert_eq!(asked(&table().get("a")), format!(r#"[1,[16,[{at},"a"]],{{}}]"#));
+        let at = r#"[15,[[14,["d"]],"t"]]"#;
+        let settled = r#"[15,[[14,["d"]],"t"],{"read_mode":"majority"}]"#;
+        let read = settled_table("d", "t").get("a");
+        assert_eq!(asked(&read), format!(r#"[1,[16,[{settled},"a"]],{{}}]"#));
+        let waiting = r#"{"timeout":3,"wait_for":"ready_for_writes"}"#;
+        let wait = table().wait_for_writes(3);
+        assert_eq!(asked(&wait), format!(r#"[1,[177,[{at}],{waiting}],{{}}]"#));
         let both = table().get_all(["a".to_owned(), "b".to_owned()].into_iter()).array();
         assert_eq!(asked(&both), format!(r#"[1,[51,[[78,[{at},"a","b"]],"array"]],{{}}]"#));
         let insert = table().insert(object([("id", text("a"))]));
