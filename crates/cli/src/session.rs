@@ -43,19 +43,29 @@ impl Session {
     /// # Cancel safety
     /// Cancel safe.
     pub(crate) async fn open(&self) -> Result<Opened, Failure> {
-        self.open_for(self.timing).await
+        self.open_for(None, self.timing, true).await
     }
 
-    /// Opens the store for other times than the settings': a feed's.
+    /// Opens the store for another table or other times than the settings', or where nothing may be created.
     ///
     /// # Errors
     /// When it does not serve, or is not built in.
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub(crate) async fn open_for(&self, timing: Timing) -> Result<Opened, Failure> {
-        let options = OpenOptions::default().with_request(timing.request());
-        Ok(tenure_stores::open_at(&self.location, &options).await?)
+    pub(crate) async fn open_for(
+        &self,
+        table: Option<&str>,
+        timing: Timing,
+        create: bool,
+    ) -> Result<Opened, Failure> {
+        let options =
+            OpenOptions::default().with_request(timing.request()).with_create_if_missing(create);
+        let location = match table {
+            Some(table) => &self.location.clone().with_table(table),
+            None => &self.location,
+        };
+        Ok(tenure_stores::open_at(location, &options).await?)
     }
 
     /// Names an election without looking whether it exists.

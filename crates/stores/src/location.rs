@@ -222,6 +222,17 @@ fn one_database(servers: Servers) -> Result<Servers, UrlError> {
     if names.into_iter().any(odd) { Err(UrlError::BadTable) } else { Ok(servers) }
 }
 
+impl Location {
+    /// The same, in another table, where there are tables.
+    #[must_use]
+    pub fn with_table(mut self, table: &str) -> Location {
+        if let Location::Rethinkdb(servers) = &mut self {
+            servers.table = Some(table.to_owned());
+        }
+        self
+    }
+}
+
 fn split_scheme(url: &str) -> Option<(String, &str)> {
     let (scheme, rest) = url.split_once(':')?;
     let first_is_a_letter = scheme.starts_with(|first: char| first.is_ascii_alphabetic());

@@ -19,6 +19,12 @@ mod faults;
 #[path = "rethinkdb/kind.rs"]
 mod kind;
 
+#[path = "rethinkdb/secured.rs"]
+mod secured;
+
+#[path = "rethinkdb/broken.rs"]
+mod broken;
+
 mod single {
     use super::*;
     support::suite!(kind::single());

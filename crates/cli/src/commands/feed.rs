@@ -19,7 +19,8 @@ pub(crate) async fn feed(session: &Session, wanted: &Feed) -> Ending {
         election_timeout_min: wanted.election_timeout_min,
         election_timeout_max: wanted.election_timeout_max,
     };
-    let opened = session.open_for(intervals.timing()?).await?;
+    let (table, timing) = (wanted.table.as_deref(), intervals.timing()?);
+    let opened = session.open_for(table, timing, !wanted.no_create).await?;
     if opened.backend.feed().is_none() {
         return Err(no_feed(session));
     }

@@ -13,7 +13,7 @@ const os = require('os');
 
 // One thread serves all tests, and other things may be compiled meanwhile. Not everybody may.
 try {
-  os.setPriority(-10);
+  os.setPriority(-5);
 } catch {}
 
 const [modules, port] = process.argv.slice(2);

@@ -25,7 +25,7 @@ use crate::servers::{Secret, Servers};
 const ADMIN: &str = "admin";
 
 /// Even where requests are short, connecting may take so long: it is three round trips and a hash made to be slow.
-const PATIENCE: Duration = Duration::from_secs(3);
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A connection to a RethinkDB cluster, which any number of stores and elections may share.
 ///
@@ -94,7 +94,7 @@ impl Connection {
         // One host of many must leave time for the others.
         let patience = match servers.hosts.len() {
             0 | 1 => request.max(PATIENCE),
-            _ => (request / 2).max(PATIENCE / 3),
+            _ => (request / 2).max(PATIENCE / 5),
         };
         let (hosts, turn) = (servers.hosts.clone(), AtomicUsize::new(first));
         let cluster = Arc::new(Cluster { hosts, user, tls, patience, turn });

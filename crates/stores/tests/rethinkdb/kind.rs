@@ -18,6 +18,12 @@ use tenure_stores::{Location, parse};
 
 pub(crate) struct Kind(Rethinkdb);
 
+impl Kind {
+    pub(crate) fn server(&self) -> rethinkdb::Kind {
+        self.0.kind()
+    }
+}
+
 impl Deref for Kind {
     type Target = Cluster;
 
@@ -89,7 +95,9 @@ impl FeedSubject for Followed {
     }
 
     fn times(&self) -> Times {
-        Times::brisk()
+        // Long enough for an emulator on a machine that does other things meanwhile.
+        let second = Duration::from_secs(1);
+        Times { heartbeat: second / 2, min: second * 4, max: second * 6 }
     }
 
     fn shows_the_past(&self) -> bool {
