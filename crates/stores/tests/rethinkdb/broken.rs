@@ -16,7 +16,12 @@ fn url(proxy: &Proxy) -> String {
     Kind::url(&[proxy.address()], "broken")
 }
 
-fn timing() -> Timing {
+/// Long enough for a way to be away and back, on a machine that does other things meanwhile.
+fn calm() -> Timing {
+    Timing::new(Duration::from_secs(20)).expect("room for every part")
+}
+
+fn brisk() -> Timing {
     Timing::new(Duration::from_secs(4)).expect("room for every part")
 }
 
@@ -31,9 +36,9 @@ async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     }
 }
 
-async fn lead(url: &str, name: &str) -> (Backend, Leadership) {
-    let backend = open(url, timing().request()).await;
-    let election = Election::builder(&backend, "jobs").timing(timing()).open().await;
+async fn lead(url: &str, timing: Timing, name: &str) -> (Backend, Leadership) {
+    let backend = open(url, timing.request()).await;
+    let election = Election::builder(&backend, "jobs").timing(timing).open().await;
     let election = election.expect("it opens");
     let candidate = Candidate::new(name).expect("a good name");
     let leader = soon("elected", election.campaign(candidate)).await.expect("elected");
@@ -44,7 +49,7 @@ async fn lead(url: &str, name: &str) -> (Backend, Leadership) {
 async fn a_way_that_is_cut_for_a_moment_costs_nothing() {
     let server = require!(Rethinkdb::single().await);
     let proxy = behind_a_proxy(&server).await;
-    let (_backend, leader) = lead(&url(&proxy), "a").await;
+    let (_backend, leader) = lead(&url(&proxy), calm(), "a").await;
     for _ in 0..3 {
         proxy.cut().await;
         tokio::time::sleep(Duration::from_millis(300)).await;
@@ -59,11 +64,11 @@ async fn a_way_that_is_cut_for_a_moment_costs_nothing() {
 async fn a_way_that_is_cut_for_too_long_costs_the_leadership_before_another_leads() {
     let server = require!(Rethinkdb::single().await);
     let proxy = behind_a_proxy(&server).await;
-    let (_backend, leader) = lead(&url(&proxy), "a").await;
+    let (_backend, leader) = lead(&url(&proxy), brisk(), "a").await;
     let mandate = leader.mandate();
     proxy.cut().await;
     let direct = Kind::url(&server.addresses(), "broken");
-    let (_other, next) = lead(&direct, "b").await;
+    let (_other, next) = lead(&direct, brisk(), "b").await;
     assert!(!mandate.is_leader(), "nobody may be left when another leads");
     assert!(next.mandate().token() > mandate.token());
     proxy.heal().await;

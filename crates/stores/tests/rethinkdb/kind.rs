@@ -97,7 +97,7 @@ impl FeedSubject for Followed {
     fn times(&self) -> Times {
         // Long enough for an emulator on a machine that does other things meanwhile.
         let second = Duration::from_secs(1);
-        Times { heartbeat: second / 2, min: second * 4, max: second * 6 }
+        Times { heartbeat: second / 2, min: second * 4, max: second * 8 }
     }
 
     fn shows_the_past(&self) -> bool {
