@@ -1,5 +1,7 @@
 //! From flags to what they mean.
 
+use std::time::Duration;
+
 use tenure::{Backend, Candidate, Election, Standing, Timing};
 use tenure_stores::{Location, OpenOptions, Opened};
 
@@ -43,24 +45,24 @@ impl Session {
     /// # Cancel safety
     /// Cancel safe.
     pub(crate) async fn open(&self) -> Result<Opened, Failure> {
-        self.open_for(None, self.timing, true).await
+        self.open_with(self.timing.request(), None, true).await
     }
 
-    /// Opens the store for another table or other times than the settings', or where nothing may be created.
+    /// Opens the store with requests that end within this time, for another table than the URL's, or where nothing
+    /// may be created.
     ///
     /// # Errors
     /// When it does not serve, or is not built in.
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub(crate) async fn open_for(
+    pub(crate) async fn open_with(
         &self,
+        request: Duration,
         table: Option<&str>,
-        timing: Timing,
         create: bool,
     ) -> Result<Opened, Failure> {
-        let options =
-            OpenOptions::default().with_request(timing.request()).with_create_if_missing(create);
+        let options = OpenOptions::default().with_request(request).with_create_if_missing(create);
         let location = match table {
             Some(table) => &self.location.clone().with_table(table),
             None => &self.location,

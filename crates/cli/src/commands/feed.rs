@@ -2,6 +2,7 @@
 
 use std::io;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt};
 use tenure::Error;
@@ -13,14 +14,18 @@ use crate::session::{self, Session};
 use crate::show;
 use crate::signals::{Asked, Signals};
 
+/// Requests of a store are given at least this long.
+const SHORTEST_REQUEST: Duration = Duration::from_secs(2);
+
 pub(crate) async fn feed(session: &Session, wanted: &Feed) -> Ending {
     let intervals = Intervals {
         heartbeat: wanted.heartbeat_interval,
         election_timeout_min: wanted.election_timeout_min,
         election_timeout_max: wanted.election_timeout_max,
     };
-    let (table, timing) = (wanted.table.as_deref(), intervals.timing()?);
-    let opened = session.open_for(table, timing, !wanted.no_create).await?;
+    // The feed gives a late request up by itself; opening the store, and creating a table, may take longer.
+    let request = intervals.timing()?.request().max(SHORTEST_REQUEST);
+    let opened = session.open_with(request, wanted.table.as_deref(), !wanted.no_create).await?;
     if opened.backend.feed().is_none() {
         return Err(no_feed(session));
     }

@@ -78,9 +78,30 @@ pub(super) fn complaint(answer: &Value) -> String {
 /// The document in a row, with its key; none for what others wrote beside ours.
 pub(super) fn read(row: Value) -> Option<(Key, Document)> {
     let Value::Object(row) = row else { return None };
-    let text = |name: &str| row.get(name).and_then(Value::as_str);
-    let key = keys::key(text("id")?, text("key"))?;
+    let key = named(&row)?;
     Some((key, document(row)))
+}
+
+/// The document in a row, with its id; the row itself if it is none.
+pub(super) fn identify(row: Value) -> Result<(String, Document), Value> {
+    match row {
+        Value::Object(row) => match row.get("id").and_then(Value::as_str).map(str::to_owned) {
+            Some(id) if named(&row).is_some() => Ok((id, document(row))),
+            Some(id) => Ok((id, foreign(row))),
+            None => Err(Value::Object(row)),
+        },
+        other @ (Value::Null
+        | Value::Bool(_)
+        | Value::Number(_)
+        | Value::String(_)
+        | Value::Array(_)) => Err(other),
+    }
+}
+
+/// The key of a row, if it is in its place.
+fn named(row: &Map<String, Value>) -> Option<Key> {
+    let text = |name: &str| row.get(name).and_then(Value::as_str);
+    keys::key(text("id")?, text("key"))
 }
 
 /// Which document a change is about, and at which operation it is now: none when it is gone.
@@ -111,28 +132,30 @@ fn row(id: &str, key: &Key, op: &str, body: &Bytes) -> Term {
     term::object(fields.into_iter().chain(named))
 }
 
-fn document(mut row: Map<String, Value>) -> Document {
+fn document(row: Map<String, Value>) -> Document {
     let op = row.get("op").and_then(Value::as_str).map(Version::new);
     let op = op.filter(|op| our_op(op).is_some());
-    let body = row.remove("body").and_then(body);
-    match (op, body) {
+    match (op, row.get("body").and_then(body)) {
         (Some(version), Some(body)) => {
             // Of a body that is too large, as much is kept as shows that it is.
             Document { version, body: body.slice(..body.len().min(MAX_DOCUMENT_BYTES + 1)) }
         }
-        // Somebody else's row in the place of ours: it shows as it is, at a version that no write of ours expects.
-        _ => {
-            let text = Value::Object(row).to_string();
-            let hash = digest::digest(&digest::SHA256, text.as_bytes());
-            let version = Version::new(format!("foreign-{}", hex(hash.as_ref())));
-            Document { version, body: text.into() }
-        }
+        _ => foreign(row),
     }
 }
 
-fn body(value: Value) -> Option<Bytes> {
+/// Somebody else's row in the place of ours: it shows as it is, at a version that no write of ours expects.
+fn foreign(row: Map<String, Value>) -> Document {
+    let text = Value::Object(row).to_string();
+    let hash = digest::digest(&digest::SHA256, text.as_bytes());
+    let version = Version::new(format!("foreign-{}", hex(hash.as_ref())));
+    let body = Bytes::from(text);
+    Document { version, body: body.slice(..body.len().min(MAX_DOCUMENT_BYTES + 1)) }
+}
+
+fn body(value: &Value) -> Option<Bytes> {
     match value {
-        Value::String(text) => Some(text.into()),
+        Value::String(text) => Some(text.clone().into()),
         Value::Object(typed) => {
             let kind = typed.get("$reqltype$").and_then(Value::as_str);
             let data = typed.get("data").and_then(Value::as_str);
@@ -214,6 +237,17 @@ mod tests {
         assert_eq!(read(json!({ "id": ["a"], "op": OP })), None);
         assert_eq!(read(json!({ "id": "a//b", "op": OP })), None);
         assert_eq!(read(json!(1)), None);
+    }
+
+    #[test]
+    fn what_is_there_and_cannot_be_read_is_not_absent() {
+        let (id, document) =
+            identify(json!({ "id": "a//b", "op": OP, "body": "" })).expect("a row");
+        assert_eq!(id, "a//b");
+        assert!(document.version.as_str().starts_with("foreign-"), "its key is not named");
+        for none in [json!({ "op": OP }), json!({ "id": 7 }), json!([]), json!("x"), json!(null)] {
+            assert_eq!(identify(none.clone()), Err(none));
+        }
     }
 
     #[test]

@@ -152,17 +152,24 @@ impl RethinkStore {
         let moment = self.waits.moment();
         let answer = self.connection.ask(Kind::Read, &question).await;
         let answer = answer.map_err(|failure| failed(failure, &doing))?;
-        let rows = match answer {
-            Value::Array(rows) if keys.len() > 1 => rows,
-            row @ (Value::Null | Value::Object(_)) if keys.len() == 1 => vec![row],
-            _ => {
-                let says = "the answer is neither a document nor a list of them";
-                return Err(refused(Fault::Unavailable, doing, says));
-            }
+        let rows = match (keys.len(), answer) {
+            (1, Value::Null) => Vec::new(),
+            (1, row) => vec![row],
+            (_, Value::Array(rows)) => rows,
+            (_, other) => vec![other],
         };
-        let found: HashMap<Key, Document> = rows.into_iter().filter_map(document::read).collect();
+        let identify = |row| {
+            // Whatever is there and cannot be read must not pass for absent.
+            document::identify(row).map_err(|row| {
+                let says = format!("the answer is no document: {}", shown(&row));
+                refused(Fault::Unavailable, &doing, says)
+            })
+        };
+        let found: Result<HashMap<String, Document>, StoreError> =
+            rows.into_iter().map(identify).collect();
+        let found = found?;
         // A key may be asked for twice.
-        let documents: Vec<_> = keys.iter().map(|key| found.get(key).cloned()).collect();
+        let documents: Vec<_> = keys.iter().map(|key| found.get(&keys::id(key)).cloned()).collect();
         for (key, document) in keys.iter().zip(&documents) {
             self.waits.saw(moment, key, document.as_ref().map(state));
         }
@@ -269,6 +276,11 @@ impl fmt::Debug for RethinkStore {
 
 fn state(document: &Document) -> Arc<str> {
     document.version.as_str().into()
+}
+
+/// What a stranger sent, in a few words.
+fn shown(value: &Value) -> String {
+    value.to_string().chars().take(100).collect()
 }
 
 fn refused(

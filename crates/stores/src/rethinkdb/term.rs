@@ -214,7 +214,7 @@ pub(super) fn datum(value: Value) -> Term {
             let fields = fields.into_iter().map(|(name, value)| (name, datum(value).0));
             Value::Object(fields.collect::<Map<_, _>>())
         }
-        plain => plain,
+        plain @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) => plain,
     })
 }
 

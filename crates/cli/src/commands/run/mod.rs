@@ -52,7 +52,7 @@ pub(crate) async fn run(mut settings: Settings, origins: &Origins, run: Run) -> 
         return dry::describe(&session, &candidate, &election, &options, &wanted.command);
     }
     let create = !options.waiting.no_create;
-    let mut opened = session.open_for(None, session.timing, create).await?;
+    let mut opened = session.open_with(session.timing.request(), None, create).await?;
     if doing == Doing::Handlers {
         opened.backend = unproven::unproven(&opened.backend);
     }
