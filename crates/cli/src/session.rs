@@ -45,19 +45,32 @@ impl Session {
     /// # Cancel safety
     /// Cancel safe.
     pub(crate) async fn open(&self) -> Result<Opened, Failure> {
-        self.open_with(self.timing.request()).await
+        self.open_with(self.timing.request(), None, true).await
     }
 
-    /// Opens the store with requests that end within this time.
+    /// Opens the store with requests that end within this time, for another table than the URL's, or where nothing
+    /// may be created.
     ///
     /// # Errors
     /// When it does not serve, or is not built in.
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub(crate) async fn open_with(&self, request: Duration) -> Result<Opened, Failure> {
-        let options = OpenOptions::default().with_request(request).with_session(self.timing.ttl());
-        Ok(tenure_stores::open_at(&self.location, &options).await?)
+    pub(crate) async fn open_with(
+        &self,
+        request: Duration,
+        table: Option<&str>,
+        create: bool,
+    ) -> Result<Opened, Failure> {
+        let options = OpenOptions::default()
+            .with_request(request)
+            .with_session(self.timing.ttl())
+            .with_create_if_missing(create);
+        let location = match table {
+            Some(table) => &self.location.clone().with_table(table),
+            None => &self.location,
+        };
+        Ok(tenure_stores::open_at(location, &options).await?)
     }
 
     /// Names an election without looking whether it exists.

@@ -5,6 +5,7 @@
 //! | `etcd://host:port,host:port/prefix` | etcd 3.4 and later; `etcd+https:`, `?ca=…&cert=…&key=…` with TLS | `etcd` |
 //! | `file:///absolute/directory` | a directory of this machine; `?force=true` on any file system | `file` |
 //! | `memory:` | this process | `memory` |
+//! | `rethinkdb://host:port,host:port/database?table=…` | RethinkDB 2.3 and later; `rethinkdb+tls:`, `?ca=…` with TLS | `rethinkdb` |
 //! | `zookeeper://host:port,host:port/node` | ZooKeeper 3.5 and later; `zookeeper+tls:`, `?ca=…&cert=…&key=…` with TLS | `zookeeper` |
 //!
 //! A user and a password stand in front of the hosts, `user:password@`; the password may instead be the first line
@@ -21,8 +22,10 @@
 #[cfg(feature = "etcd")]
 pub mod etcd;
 mod location;
-#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+#[cfg(any(feature = "etcd", feature = "rethinkdb", feature = "zookeeper"))]
 mod password;
+#[cfg(feature = "rethinkdb")]
+pub mod rethinkdb;
 mod servers;
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper;
@@ -47,6 +50,8 @@ pub struct OpenOptions {
     pub request: Duration,
     /// How long a server is asked to keep a session that it does not hear of, where elections are queues.
     pub session: Option<Duration>,
+    /// Whether a database, a table or a collection that the URL names is created if it is missing.
+    pub create_if_missing: bool,
 }
 
 impl OpenOptions {
@@ -64,11 +69,19 @@ impl OpenOptions {
         self.session = Some(ttl);
         self
     }
+
+    /// The same; what the URL names and does not exist is created, or is an error.
+    #[must_use]
+    pub fn with_create_if_missing(mut self, create: bool) -> OpenOptions {
+        self.create_if_missing = create;
+        self
+    }
 }
 
 impl Default for OpenOptions {
     fn default() -> OpenOptions {
-        OpenOptions { request: tenure::Timing::default().request(), session: None }
+        let request = tenure::Timing::default().request();
+        OpenOptions { request, session: None, create_if_missing: true }
     }
 }
 
@@ -130,6 +143,7 @@ pub async fn open_at(location: &Location, options: &OpenOptions) -> Result<Opene
         Location::Memory => memory(),
         Location::File { directory, force } => file(directory, *force, options),
         Location::Etcd(servers) => etcd_store(servers, options).await,
+        Location::Rethinkdb(servers) => rethinkdb_store(servers, options).await,
         Location::Zookeeper(servers) => zookeeper_store(servers, options).await,
         Location::Later { scheme } => Err(OpenError::NotBuiltIn { scheme }),
     }
@@ -155,8 +169,9 @@ pub fn built_in() -> String {
     let etcd = cfg!(feature = "etcd").then_some("etcd://HOST:PORT,…/PREFIX");
     let file = cfg!(all(feature = "file", target_os = "linux")).then_some("file:///DIRECTORY");
     let memory = cfg!(feature = "memory").then_some("memory:");
+    let rethinkdb = cfg!(feature = "rethinkdb").then_some("rethinkdb://HOST:PORT,…/DATABASE");
     let zookeeper = cfg!(feature = "zookeeper").then_some("zookeeper://HOST:PORT,…/NODE");
-    [etcd, file, memory, zookeeper].into_iter().flatten().collect::<Vec<_>>().join(", ")
+    [etcd, file, memory, rethinkdb, zookeeper].into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(feature = "etcd")]
@@ -174,6 +189,19 @@ async fn etcd_store(servers: &Servers, options: &OpenOptions) -> Result<Opened, 
 #[cfg(not(feature = "etcd"))]
 async fn etcd_store(_: &Servers, _: &OpenOptions) -> Result<Opened, OpenError> {
     Err(OpenError::NotBuiltIn { scheme: "etcd" })
+}
+
+#[cfg(feature = "rethinkdb")]
+async fn rethinkdb_store(servers: &Servers, options: &OpenOptions) -> Result<Opened, OpenError> {
+    let create = options.create_if_missing;
+    let store = rethinkdb::RethinkStore::open(servers, options.request, create).await?;
+    let feed = store.feed();
+    Ok(on_servers(Backend::new(Arc::new(store)).with_feed(Arc::new(feed))))
+}
+
+#[cfg(not(feature = "rethinkdb"))]
+async fn rethinkdb_store(_: &Servers, _: &OpenOptions) -> Result<Opened, OpenError> {
+    Err(OpenError::NotBuiltIn { scheme: "rethinkdb" })
 }
 
 #[cfg(feature = "zookeeper")]
@@ -194,7 +222,7 @@ async fn zookeeper_store(_: &Servers, _: &OpenOptions) -> Result<Opened, OpenErr
 }
 
 /// A store that other machines share has no proof of life.
-#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+#[cfg(any(feature = "etcd", feature = "rethinkdb", feature = "zookeeper"))]
 fn on_servers(backend: Backend) -> Opened {
     Opened {
         backend,

@@ -9,7 +9,7 @@ use crate::servers::{Dialect, Servers};
 const MOST_BYTES: usize = 4096;
 
 /// Stores that other builds, or later versions, offer.
-const LATER: [&str; 8] = [
+const LATER: [&str; 7] = [
     "elasticsearch",
     "elasticsearch+http",
     "elasticsearch+https",
@@ -17,7 +17,6 @@ const LATER: [&str; 8] = [
     "mongodb+srv",
     "opensearch+http",
     "opensearch+https",
-    "rethinkdb",
 ];
 
 /// What the URLs of etcd may have.
@@ -47,6 +46,11 @@ const ZOOKEEPER: Dialect = Dialect {
 };
 /// The same, when TLS goes without saying.
 const ZOOKEEPER_TLS: Dialect = Dialect { tls: true, ..ZOOKEEPER };
+/// What the URLs of RethinkDB may have.
+const RETHINKDB: Dialect =
+    Dialect { port: 28015, tls: false, settings: &["table", "ca", "cert", "key", "password-file"] };
+/// The same, when TLS goes without saying.
+const RETHINKDB_TLS: Dialect = Dialect { tls: true, ..RETHINKDB };
 
 /// Where a store is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,6 +67,8 @@ pub enum Location {
     },
     /// On etcd.
     Etcd(Servers),
+    /// On RethinkDB.
+    Rethinkdb(Servers),
     /// On ZooKeeper.
     Zookeeper(Servers),
     /// On a server that this build cannot talk to.
@@ -89,7 +95,7 @@ pub enum UrlError {
     #[error("it does not begin with a scheme; write for example file:///var/lib/tenure")]
     NoScheme,
     /// Nobody knows that scheme.
-    #[error("nothing is known about `{scheme}:`; known are etcd:, file:, memory:, zookeeper:, {}", list(&LATER))]
+    #[error("nothing is known about `{scheme}:`; known are etcd:, file:, memory:, rethinkdb:, zookeeper:, {}", list(&LATER))]
     UnknownScheme {
         /// The scheme.
         scheme: String,
@@ -173,6 +179,9 @@ pub enum UrlError {
         /// The key.
         key: String,
     },
+    /// A database or a table whose name the server would refuse.
+    #[error("its database and its table may have letters, digits, `_` and `-` only")]
+    BadTable,
     /// A setting that is neither true nor false.
     #[error("its setting `{key}` is neither `true` nor `false`")]
     NotBoolean {
@@ -202,6 +211,10 @@ pub fn parse(url: &str) -> Result<Location, UrlError> {
         "file" => parse_file(rest)?,
         "etcd" => Location::Etcd(Servers::parse(rest, &ETCD)?),
         "etcd+https" => Location::Etcd(Servers::parse(rest, &ETCD_HTTPS)?),
+        "rethinkdb" => Location::Rethinkdb(one_database(Servers::parse(rest, &RETHINKDB)?)?),
+        "rethinkdb+tls" => {
+            Location::Rethinkdb(one_database(Servers::parse(rest, &RETHINKDB_TLS)?)?)
+        }
         "zookeeper" => Location::Zookeeper(Servers::parse(rest, &ZOOKEEPER)?),
         "zookeeper+tls" => Location::Zookeeper(Servers::parse(rest, &ZOOKEEPER_TLS)?),
         _ => match LATER.iter().find(|later| **later == scheme) {
@@ -219,9 +232,31 @@ pub fn parse(url: &str) -> Result<Location, UrlError> {
 pub fn holds_credentials(url: &str) -> bool {
     match parse(url) {
         Ok(Location::Memory | Location::File { .. }) => false,
-        Ok(Location::Etcd(servers) | Location::Zookeeper(servers)) => servers.password.is_some(),
+        Ok(
+            Location::Etcd(servers) | Location::Rethinkdb(servers) | Location::Zookeeper(servers),
+        ) => servers.password.is_some(),
         Ok(Location::Later { .. }) => url.contains(['@', '?']),
         Err(_) => true,
+    }
+}
+
+/// A path that is the name of one database, and a table by a name that the server accepts.
+fn one_database(servers: Servers) -> Result<Servers, UrlError> {
+    let odd = |name: &str| {
+        name.len() > 127 || name.chars().any(|c| !(c.is_ascii_alphanumeric() || "_-".contains(c)))
+    };
+    let names = std::iter::once(servers.path.as_str()).chain(servers.table.as_deref());
+    if names.into_iter().any(odd) { Err(UrlError::BadTable) } else { Ok(servers) }
+}
+
+impl Location {
+    /// The same, in another table, where there are tables.
+    #[must_use]
+    pub fn with_table(mut self, table: &str) -> Location {
+        if let Location::Rethinkdb(servers) = &mut self {
+            servers.table = Some(table.to_owned());
+        }
+        self
     }
 }
 
@@ -313,6 +348,9 @@ impl fmt::Display for Location {
             Location::Etcd(servers) => {
                 servers.show(f, if servers.tls.is_some() { "etcd+https" } else { "etcd" })
             }
+            Location::Rethinkdb(servers) => {
+                servers.show(f, if servers.tls.is_some() { "rethinkdb+tls" } else { "rethinkdb" })
+            }
             Location::Zookeeper(servers) => {
                 servers.show(f, if servers.tls.is_some() { "zookeeper+tls" } else { "zookeeper" })
             }
@@ -378,6 +416,9 @@ mod tests {
             "etcd+https://h:1,[::1]:2?ca=/b",
             "etcd://h:2379/x?protocol=lease",
             "etcd://h:2379/x?ttl=5000ms",
+            "rethinkdb://h:28015",
+            "rethinkdb://h:1,h:2/d?table=t",
+            "rethinkdb+tls://h:28015/d?table=t&ca=/a",
             "zookeeper://h:2181//x",
             "zookeeper+tls://h:2181/x?ca=/a&ttl=4000ms&node-prefix=latch-&acl=open",
             "zookeeper://h:2181/x?protocol=lease&reconnect=never",
@@ -411,6 +452,11 @@ mod tests {
             ("file:///", "names no directory"),
             ("file:///%2F/", "names no directory"),
             ("file:///a#b", "a fragment"),
+            ("rethinkdb://h/a/b", "letters, digits"),
+            ("rethinkdb://h/a?table=x.y", "letters, digits"),
+            ("rethinkdb://h/a?table=x&table=x", "`table` twice"),
+            ("rethinkdb://h/a?prefix=x", "unknown setting `prefix`; known: table"),
+            ("etcd://h/a?table=x", "unknown setting `table`"),
             ("memory:x", "nothing may follow"),
             ("memory://", "nothing may follow"),
             ("file:///a?", "unknown setting ``"),

@@ -25,6 +25,8 @@ pub struct Servers {
     pub password_file: Option<PathBuf>,
     /// Whether to speak TLS, and with which keys.
     pub tls: Option<Tls>,
+    /// The table, where the store has tables.
+    pub table: Option<String>,
     /// What else the URL sets.
     pub settings: Settings,
 }
@@ -132,6 +134,7 @@ impl Servers {
             password: None,
             password_file: None,
             tls: dialect.tls.then(Tls::default),
+            table: None,
             settings: Settings::default(),
         };
         if let Some(login) = login {
@@ -168,6 +171,7 @@ impl Servers {
                 return Err(UrlError::NoValue { key: key.into() });
             }
             let again = match key {
+                "table" => self.table.replace(value).is_some(),
                 "password-file" => self.password_file.replace(value.into()).is_some(),
                 "ca" => self.tls().ca.replace(value.into()).is_some(),
                 "cert" => self.tls().cert.replace(value.into()).is_some(),
@@ -199,8 +203,9 @@ impl Servers {
         let files = files
             .into_iter()
             .filter_map(|(key, file)| Some((key, file.as_ref()?.to_string_lossy().into_owned())));
+        let table = self.table.clone().map(|table| ("table", table));
         let mut between = '?';
-        for (key, value) in files.chain(self.settings.shown()) {
+        for (key, value) in table.into_iter().chain(files).chain(self.settings.shown()) {
             f.write_char(between)?;
             write!(f, "{key}={}", encode(value.as_bytes()).replace('&', "%26"))?;
             between = '&';

@@ -25,7 +25,7 @@ pub(crate) async fn feed(session: &Session, wanted: &Feed) -> Ending {
     };
     // The feed gives a late request up by itself; opening the store, and creating a table, may take longer.
     let request = intervals.timing()?.request().max(SHORTEST_REQUEST);
-    let opened = session.open_with(request).await?;
+    let opened = session.open_with(request, wanted.table.as_deref(), !wanted.no_create).await?;
     if opened.backend.feed().is_none() {
         return Err(no_feed(session));
     }

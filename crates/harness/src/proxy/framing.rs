@@ -7,6 +7,8 @@ pub enum Framing {
     Raw,
     /// ZooKeeper's: four bytes of length in front; an answer has the number of its request.
     Zookeeper,
+    /// RethinkDB's: a handshake in texts that end with NUL, then a token and a length in front of each message.
+    Rethinkdb,
     /// Frames of HTTP/2, which gRPC and so etcd use; an answer is on the stream of its request.
     Http2,
 }
@@ -27,6 +29,9 @@ const LONGEST: usize = 4 << 20;
 /// What an HTTP/2 client sends before its first frame.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const HTTP2_HEAD: usize = 9;
+/// What a client of RethinkDB says first.
+const RETHINKDB_VERSION: [u8; 4] = [0xc3, 0xbd, 0xc2, 0x34];
+const RETHINKDB_HEAD: usize = 12;
 
 impl Framing {
     /// Where the message at the start of `buffer` ends; `first` if it is the connection's first that way.
@@ -37,6 +42,14 @@ impl Framing {
                 Some(length) => bounded(4 + u32::from_be_bytes(*length) as usize),
                 None => Extent::Unknown,
             },
+            Framing::Rethinkdb if first && direction == Direction::ToServer => {
+                let known = buffer.len().min(RETHINKDB_VERSION.len());
+                match buffer[..known] == RETHINKDB_VERSION[..known] {
+                    true => Extent::Bytes(RETHINKDB_VERSION.len()),
+                    false => Extent::Unframed,
+                }
+            }
+            Framing::Rethinkdb => rethinkdb(buffer),
             Framing::Http2 if first && direction == Direction::ToServer => preface(buffer),
             Framing::Http2 => match buffer.first_chunk::<3>() {
                 Some([a, b, c]) => {
@@ -52,12 +65,27 @@ impl Framing {
         match self {
             Framing::Raw => true,
             Framing::Zookeeper => request.get(4..8) == answer.get(4..8),
+            Framing::Rethinkdb => request.get(..8) == answer.get(..8),
             Framing::Http2 => {
                 // A window update on the stream comes before the server has done anything.
                 let says = matches!(answer.get(3), Some(0 | 1));
                 says && request.get(5..9) == answer.get(5..9)
             }
         }
+    }
+}
+
+fn rethinkdb(buffer: &[u8]) -> Extent {
+    // The texts of the handshake are objects of JSON; no token grows so large that it looks like the start of one.
+    match buffer {
+        [b'{', b'"', b' '..=b'~', ..] => match buffer.iter().position(|byte| *byte == 0) {
+            Some(end) => bounded(end + 1),
+            None => Extent::Unknown,
+        },
+        [_, _, _, _, _, _, _, _, a, b, c, d, ..] => {
+            bounded(RETHINKDB_HEAD + u32::from_le_bytes([*a, *b, *c, *d]) as usize)
+        }
+        _ => Extent::Unknown,
     }
 }
 
@@ -102,6 +130,20 @@ mod tests {
     fn http1_is_unframed_both_ways() {
         assert_eq!(Framing::Http2.extent(ToServer, true, b"POST"), Extent::Unframed);
         assert_eq!(Framing::Http2.extent(ToClient, true, b"HTTP"), Extent::Unframed);
+    }
+
+    #[test]
+    fn rethinkdbs_handshake_and_messages_are_told_apart() {
+        let framing = Framing::Rethinkdb;
+        assert_eq!(framing.extent(ToServer, true, &[0xc3, 0xbd]), Extent::Bytes(4));
+        assert_eq!(framing.extent(ToServer, true, b"GET "), Extent::Unframed);
+        assert_eq!(framing.extent(ToClient, true, b"{\"success\""), Extent::Unknown);
+        assert_eq!(framing.extent(ToClient, true, b"{\"s\":1}\0{"), Extent::Bytes(8));
+        let message = [b'{', 0, 0, 0, 0, 0, 0, 0, 2, 1, 0, 0, b'['];
+        assert_eq!(framing.extent(ToServer, false, &message), Extent::Bytes(12 + 258));
+        assert_eq!(framing.extent(ToServer, false, &message[..11]), Extent::Unknown);
+        assert!(framing.answers(&message, &message[..12]));
+        assert!(!framing.answers(&message, &[1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]));
     }
 
     #[test]

@@ -51,7 +51,8 @@ pub(crate) async fn run(mut settings: Settings, origins: &Origins, run: Run) -> 
     if dry_run {
         return dry::describe(&session, &candidate, &election, &options, &wanted.command);
     }
-    let mut opened = session.open().await?;
+    let create = !options.waiting.no_create;
+    let mut opened = session.open_with(session.timing.request(), None, create).await?;
     if doing == Doing::Handlers {
         opened.backend = unproven::unproven(&opened.backend);
     }
@@ -63,7 +64,7 @@ pub(crate) async fn run(mut settings: Settings, origins: &Origins, run: Run) -> 
     }
     let mut builder = Election::builder(&opened.backend, &election)
         .timing(session.timing)
-        .create_if_missing(!options.waiting.no_create);
+        .create_if_missing(create);
     if let Some(delay) = options.waiting.lock_delay {
         builder = builder.lock_delay(delay);
     }

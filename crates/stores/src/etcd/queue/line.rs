@@ -1,5 +1,7 @@
 //! From what was read to a line.
 
+use std::collections::BTreeMap;
+
 use tenure::Key;
 use tenure::queue::{Entry, Line, Place};
 
@@ -66,14 +68,17 @@ pub(super) fn look(key: bytes::Bytes, found: Option<&KeyValue>, store: i64) -> (
     (Topic::one(key), glimpse)
 }
 
-/// Who stands at an entry by the record beside it, if that was made with it.
+/// Who stands at an entry by the record beside it, if that was written with it.
+///
+/// The record of an earlier entry of the same lease may have been left behind by whoever deleted that one: it was
+/// written before this entry, or written anew with it.
 pub(super) fn stood(
     keys: &LineKeys,
     election: &Key,
     entry: &KeyValue,
     beside: Option<&KeyValue>,
 ) -> Option<Stood> {
-    let beside = beside.filter(|beside| beside.create_revision == entry.create_revision)?;
+    let beside = beside.filter(|beside| beside.mod_revision >= entry.create_revision)?;
     let same = keys.holder_of(election, &entry.key).is_some_and(|key| key == beside.key);
     same.then(|| record::decode(&beside.value)).flatten()
 }
@@ -88,11 +93,11 @@ pub(super) fn whole(
     records: &[KeyValue],
 ) -> Line {
     let topic = keys.entries(election);
+    let records: BTreeMap<&[u8], &KeyValue> =
+        records.iter().map(|record| (&record.key[..], record)).collect();
     let place = |found: &KeyValue| {
-        // Records are in the order of their making, as entries are.
-        let beside =
-            records.binary_search_by_key(&found.create_revision, |record| record.create_revision);
-        let beside = beside.ok().map(|at| &records[at]);
+        let beside = keys.holder_of(election, &found.key);
+        let beside = beside.and_then(|key| records.get(&key[..]).copied());
         let stood = stood(keys, election, found, beside);
         let holder = Some(record::holder(found, stood.as_ref()));
         Place { entry: entry(found), ticket: stood.map(|stood| stood.ticket), holder }

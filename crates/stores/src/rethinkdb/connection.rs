@@ -1,0 +1,356 @@
+//! Questions to a cluster: a connection that is kept, replaced when it breaks, and time-outs.
+
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::BytesMut;
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, Shared};
+use serde_json::Value;
+use tenure::{Fault, StoreError};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout, timeout_at};
+use tokio_rustls::TlsConnector;
+
+use super::fault::{Failure, Hope, Kind};
+use super::handshake::{self, User};
+use super::link::{Cursor, Link, Lost};
+use super::response::Response;
+use super::{refused, term, tls};
+use crate::servers::{Secret, Servers};
+
+/// Who we are when the URL does not say; its password is empty until somebody sets one.
+const ADMIN: &str = "admin";
+
+/// Even where requests are short, connecting may take so long: it is three round trips and a hash made to be slow.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A connection to a RethinkDB cluster, which any number of stores and elections may share.
+///
+/// It connects when it is first needed and again after it broke, to the next of the hosts. Clones are the same
+/// connection.
+#[derive(Clone)]
+pub struct Connection {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    cluster: Arc<Cluster>,
+    request: Duration,
+    state: Mutex<State>,
+}
+
+/// Where the servers are, and who we are.
+struct Cluster {
+    hosts: Vec<String>,
+    user: User,
+    tls: Option<TlsConnector>,
+    /// How long a host may take until it is connected.
+    patience: Duration,
+    /// Grows by one at every failure; its remainder is the host that is asked.
+    turn: AtomicUsize,
+}
+
+#[derive(Default)]
+struct State {
+    current: Option<Arc<Link>>,
+    /// One attempt serves all who wait, and outlasts a question that is given up: on a slow way, each of them would
+    /// otherwise begin anew and none get there.
+    attempt: Option<Attempt>,
+}
+
+type Attempt = Shared<BoxFuture<'static, Result<Arc<Link>, Unconnected>>>;
+
+/// Why there is no connection, for everybody who waited for it.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{says}")]
+struct Unconnected {
+    fault: Fault,
+    says: String,
+}
+
+impl Connection {
+    /// Prepares a connection to the servers that a URL names; nothing is sent yet.
+    ///
+    /// # Errors
+    /// [`StoreError`] when a password or a key cannot be read.
+    pub fn new(servers: &Servers, request: Duration) -> Result<Connection, StoreError> {
+        let user = match &servers.user {
+            None => User { name: ADMIN.to_owned(), password: Secret::new("") },
+            Some(name) => {
+                let password = crate::password::of(servers);
+                let password = password
+                    .map_err(|says| refused(Fault::Permanent, "finding the password", says))?;
+                User { name: name.clone(), password }
+            }
+        };
+        let tls = servers.tls.as_ref().map(tls::connector).transpose();
+        let tls =
+            tls.map_err(|error| refused(Fault::Permanent, "reading the keys for TLS", error))?;
+        // Not everybody asks the same server first.
+        let first = rand::random::<u32>() as usize % servers.hosts.len().max(1);
+        // One host of many must leave time for the others.
+        let patience = match servers.hosts.len() {
+            0 | 1 => request.max(PATIENCE),
+            _ => (request / 2).max(PATIENCE / 5),
+        };
+        let (hosts, turn) = (servers.hosts.clone(), AtomicUsize::new(first));
+        let cluster = Arc::new(Cluster { hosts, user, tls, patience, turn });
+        Ok(Connection { inner: Arc::new(Inner { cluster, request, state: Mutex::default() }) })
+    }
+
+    /// Asks a question in the JSON of ReQL, such as `[59]` for the databases, and gives its answer.
+    ///
+    /// A sequence is given whole. Nothing is asked twice: an error that is [`Fault::Indeterminate`] may have had an
+    /// effect.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the server refuses or does not answer in time.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe if the question changes anything: whether it did is then unknown.
+    pub async fn run(&self, question: &Value) -> Result<Value, StoreError> {
+        let question = serde_json::json!([1, question, {}]).to_string().into_bytes();
+        let answer = self.inner.once(Kind::Write, &question, self.inner.request).await;
+        answer.map_err(|failure| failed(failure, "asking a question"))
+    }
+
+    pub(super) fn request(&self) -> Duration {
+        self.inner.request
+    }
+
+    /// Whether the server is an emulator, which lacks what a real one has; asks one if none was asked yet.
+    pub(super) async fn is_emulated(&self) -> Result<bool, Failure> {
+        let limit = self.inner.request.max(PATIENCE);
+        let link = timeout(limit, self.inner.link()).await;
+        let link = link.unwrap_or_else(|_| Err(Failure::late(Kind::Read, limit)))?;
+        Ok(link.greeting.version.is_none())
+    }
+
+    /// A question with one answer; a read is asked again elsewhere if the first server fails.
+    pub(super) async fn ask(&self, kind: Kind, question: &term::Term) -> Result<Value, Failure> {
+        let question = question.start();
+        match kind {
+            Kind::Write => self.inner.once(kind, &question, self.inner.request).await,
+            Kind::Read => {
+                let end = Instant::now() + self.inner.request;
+                // Leaves time for another server, if there is one.
+                let most =
+                    self.inner.request / if self.inner.cluster.hosts.len() > 1 { 2 } else { 1 };
+                match self.inner.once(kind, &question, most).await {
+                    Err(failure) if self.inner.hopes(&failure) && Instant::now() < end => {}
+                    answer => return answer,
+                }
+                let left = end.saturating_duration_since(Instant::now());
+                self.inner.once(kind, &question, left).await
+            }
+        }
+    }
+
+    /// A feed, once it has begun.
+    pub(super) async fn follow(&self, question: &term::Term) -> Result<Cursor, Failure> {
+        let opening = async {
+            let link = self.inner.link().await?;
+            let cursor = link.follow(&question.start()).await;
+            cursor.map_err(|lost| self.inner.lost(Kind::Read, &link, lost))
+        };
+        let opened = timeout(self.inner.request, opening).await;
+        opened.unwrap_or_else(|_| {
+            self.inner.retire_current();
+            Err(Failure::late(Kind::Read, self.inner.request))
+        })
+    }
+
+    /// The connection of this feed was silent or broke: it is not used again.
+    pub(super) fn give_up(&self, cursor: &Cursor) {
+        self.inner.retire(cursor.link());
+    }
+}
+
+impl Inner {
+    /// Asks once, within the time there is.
+    async fn once(&self, kind: Kind, question: &[u8], most: Duration) -> Result<Value, Failure> {
+        let end = Instant::now() + most;
+        let link = timeout_at(end, self.link()).await;
+        let link = link.unwrap_or_else(|_| Err(Failure::unsent("no server could be reached")))?;
+        match timeout_at(end, self.gather(kind, &link, question)).await {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(failure)) => {
+                if self.hopes(&failure) {
+                    self.retire(&link);
+                }
+                Err(failure)
+            }
+            Err(_) => {
+                // It may be dead without anybody having told us.
+                self.retire(&link);
+                Err(Failure::late(kind, most))
+            }
+        }
+    }
+
+    /// Whether another attempt, elsewhere, may end otherwise.
+    fn hopes(&self, failure: &Failure) -> bool {
+        match failure.hope {
+            Hope::None => false,
+            Hope::OtherServer => self.cluster.hosts.len() > 1,
+            Hope::OtherConnection => true,
+        }
+    }
+
+    /// The whole answer.
+    async fn gather(
+        &self,
+        kind: Kind,
+        link: &Arc<Link>,
+        question: &[u8],
+    ) -> Result<Value, Failure> {
+        let lost = |lost| self.lost(kind, link, lost);
+        let mut rows = match kind {
+            // What changes anything is answered by one value.
+            Kind::Write => match link.ask(question).await.map_err(lost)? {
+                Response::Atom(value) => return Ok(value),
+                Response::Sequence(rows) => return Ok(Value::Array(rows)),
+                Response::Partial(_) => {
+                    return Err(Failure::broken(kind, "the answer is only a part of one"));
+                }
+                Response::Refused(refusal) => return Err(Failure::refused(kind, refusal)),
+            },
+            Kind::Read => Vec::new(),
+        };
+        let mut cursor = link.follow(question).await.map_err(lost)?;
+        loop {
+            match cursor.next().await.map_err(lost)? {
+                Response::Atom(value) => return Ok(value),
+                Response::Sequence(last) => {
+                    rows.extend(last);
+                    return Ok(Value::Array(rows));
+                }
+                Response::Partial(some) => {
+                    rows.extend(some);
+                    cursor.more().await.map_err(lost)?;
+                }
+                Response::Refused(refusal) => return Err(Failure::refused(kind, refusal)),
+            }
+        }
+    }
+
+    fn lost(&self, kind: Kind, link: &Arc<Link>, lost: Lost) -> Failure {
+        self.retire(link);
+        match lost {
+            Lost::Unsent(_) => Failure::unsent(lost),
+            Lost::Broken(_) => Failure::broken(kind, lost),
+        }
+    }
+
+    /// The connection there is, or a new one.
+    ///
+    /// # Cancel safety
+    /// An attempt to connect goes on when the next question needs it.
+    async fn link(&self) -> Result<Arc<Link>, Failure> {
+        let attempt = {
+            let mut state = self.state();
+            if let Some(link) = state.usable() {
+                return Ok(link);
+            }
+            let cluster = &self.cluster;
+            state.attempt.get_or_insert_with(|| cluster.clone().reach().boxed().shared()).clone()
+        };
+        let connected = attempt.clone().await;
+        let mut state = self.state();
+        // The first to hear of it tells everybody.
+        if state.attempt.as_ref().is_some_and(|current| current.ptr_eq(&attempt)) {
+            state.attempt = None;
+            state.current = connected.as_ref().ok().cloned();
+        }
+        connected.map_err(|unconnected| Failure::unconnected(unconnected.fault, unconnected))
+    }
+
+    /// New questions go elsewhere; the first of those who report the same connection has its way.
+    fn retire(&self, link: &Arc<Link>) {
+        let mut state = self.state();
+        if state.current.as_ref().is_some_and(|current| Arc::ptr_eq(current, link)) {
+            state.current = None;
+            self.cluster.turn.fetch_add(1, Ordering::Relaxed);
+        }
+        link.retire();
+    }
+
+    fn retire_current(&self) {
+        let current = self.state().current.clone();
+        if let Some(link) = current {
+            self.retire(&link);
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Its parts are replaced whole: a panic leaves nothing half done.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn usable(&self) -> Option<Arc<Link>> {
+        self.current.as_ref().filter(|link| link.is_usable()).cloned()
+    }
+}
+
+impl Cluster {
+    /// Connects to the host whose turn it is, or to the next that lets us in.
+    async fn reach(self: Arc<Cluster>) -> Result<Arc<Link>, Unconnected> {
+        let mut unconnected =
+            Unconnected { fault: Fault::Permanent, says: "no host is named".into() };
+        for _ in 0..self.hosts.len() {
+            let turn = self.turn.load(Ordering::Relaxed);
+            let host = &self.hosts[turn % self.hosts.len()];
+            let connected = timeout(self.patience, self.connect(host)).await;
+            match connected.unwrap_or_else(|_| Err(Failure::late(Kind::Read, self.patience))) {
+                Ok(link) => return Ok(link),
+                Err(failed) => {
+                    let says = format!("{host}: {}", failed.source);
+                    tracing::debug!(%says, "rethinkdb: connecting failed");
+                    self.turn.store(turn.wrapping_add(1), Ordering::Relaxed);
+                    unconnected = Unconnected { fault: failed.fault, says };
+                }
+            }
+        }
+        Err(unconnected)
+    }
+
+    async fn connect(&self, host: &str) -> Result<Arc<Link>, Failure> {
+        let stream = TcpStream::connect(host).await;
+        let stream = stream.map_err(Failure::unsent)?;
+        // Small questions must not wait for each other.
+        let _ = stream.set_nodelay(true);
+        match &self.tls {
+            None => self.introduce(stream).await,
+            Some(tls) => {
+                let name = tls::server_name(host).map_err(Failure::unsent)?;
+                let secured = tls.connect(name, stream).await;
+                let says = |error| Failure::unsent(format!("TLS: {error}"));
+                self.introduce(secured.map_err(says)?).await
+            }
+        }
+    }
+
+    async fn introduce(&self, mut stream: impl super::link::Stream) -> Result<Arc<Link>, Failure> {
+        let mut buffer = BytesMut::new();
+        let greeting = handshake::shake(&mut stream, &mut buffer, &self.user).await;
+        Ok(Link::new(stream, buffer, greeting.map_err(Failure::unwelcome)?))
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection")
+            .field("hosts", &self.inner.cluster.hosts)
+            .field("user", &self.inner.cluster.user.name)
+            .finish_non_exhaustive()
+    }
+}
+
+pub(super) fn failed(failure: Failure, doing: impl Into<String>) -> StoreError {
+    refused(failure.fault, doing, failure.source)
+}

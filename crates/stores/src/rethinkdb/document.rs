@@ -1,0 +1,263 @@
+//! Documents in the rows of the table, and what a write's answer means.
+
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use rand::RngExt as _;
+use ring::digest;
+use serde_json::{Map, Value};
+use tenure::{Document, Expect, Key, MAX_DOCUMENT_BYTES, Put, Version};
+
+use super::keys;
+use super::term::{self, Term};
+
+/// Random text that no other write has: the version of what it writes.
+pub(super) fn fresh_op() -> Arc<str> {
+    let mut bytes = [0_u8; 16];
+    rand::rng().fill(&mut bytes);
+    hex(&bytes).into()
+}
+
+/// The one question that carries out a write; none when the expectation names no version of ours.
+pub(super) fn write(
+    table: Term,
+    key: &Key,
+    expect: &Expect,
+    body: Option<&Bytes>,
+    op: &str,
+) -> Option<Term> {
+    let id = keys::id(key);
+    let row = body.map(|body| row(&id, key, op, body));
+    match (expect, row) {
+        (Expect::Absent, Some(row)) => Some(table.insert(row)),
+        // Nothing to delete is nothing that can be deleted.
+        (Expect::Absent, None) => None,
+        (Expect::At(version), row) => {
+            let seen = term::text(our_op(version)?);
+            let successor = row.unwrap_or_else(term::null);
+            Some(table.get(&id).replace(|current| {
+                let at_seen = current.clone().field("op").equals(seen);
+                swap(current, at_seen, successor)
+            }))
+        }
+    }
+}
+
+/// The successor of what is as expected. What is not there stays away, and what is otherwise stays as it is.
+pub(super) fn swap(current: Term, expected: Term, successor: Term) -> Term {
+    let swapped = term::branch(expected, successor, current.clone());
+    term::branch(current.equals(term::null()), term::null(), swapped)
+}
+
+/// What the answer to a write says: neither when it is none of the known ones.
+pub(super) fn outcome(answer: &Value, op: &str) -> Option<Put> {
+    let count = |name: &str| answer.get(name).and_then(Value::as_f64).unwrap_or(0.0) >= 1.0;
+    let done = count("inserted") || count("replaced") || count("deleted");
+    let kept = count("unchanged") || count("skipped");
+    let duplicate = answer
+        .get("first_error")
+        .and_then(Value::as_str)
+        .is_some_and(|error| error.starts_with("Duplicate primary key"));
+    match (done, kept, count("errors")) {
+        (true, false, false) => Some(Put::Stored(Version::new(op))),
+        (false, true, false) => Some(Put::Conflict),
+        (false, false, true) if duplicate => Some(Put::Conflict),
+        _ => None,
+    }
+}
+
+/// What an error of a write's answer says.
+pub(super) fn complaint(answer: &Value) -> String {
+    let said = answer.get("first_error").and_then(Value::as_str);
+    let said = said.unwrap_or("the answer to a write makes no sense");
+    said.chars().take(200).collect()
+}
+
+/// The document in a row, with its key; none for what others wrote beside ours.
+pub(super) fn read(row: Value) -> Option<(Key, Document)> {
+    let Value::Object(row) = row else { return None };
+    let key = named(&row)?;
+    Some((key, document(row)))
+}
+
+/// The document in a row, with its id; the row itself if it is none.
+pub(super) fn identify(row: Value) -> Result<(String, Document), Value> {
+    match row {
+        Value::Object(row) => match row.get("id").and_then(Value::as_str).map(str::to_owned) {
+            Some(id) if named(&row).is_some() => Ok((id, document(row))),
+            Some(id) => Ok((id, foreign(row))),
+            None => Err(Value::Object(row)),
+        },
+        other @ (Value::Null
+        | Value::Bool(_)
+        | Value::Number(_)
+        | Value::String(_)
+        | Value::Array(_)) => Err(other),
+    }
+}
+
+/// The key of a row, if it is in its place.
+fn named(row: &Map<String, Value>) -> Option<Key> {
+    let text = |name: &str| row.get(name).and_then(Value::as_str);
+    keys::key(text("id")?, text("key"))
+}
+
+/// Which document a change is about, and at which operation it is now: none when it is gone.
+pub(super) fn changed(change: &Value) -> Option<(Key, Option<Arc<str>>)> {
+    let row = |name: &str| change.get(name).filter(|row| !row.is_null());
+    let (new, old) = (row("new_val"), row("old_val"));
+    let row = new.or(old)?;
+    let text = |name: &str| row.get(name).and_then(Value::as_str);
+    let key = keys::key(text("id")?, text("key"))?;
+    let op = new.map(|new| new.get("op").and_then(Value::as_str).unwrap_or_default().into());
+    Some((key, op))
+}
+
+/// The operation that a version of ours is named after.
+pub(super) fn our_op(version: &Version) -> Option<&str> {
+    let text = version.as_str();
+    (text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit())).then_some(text)
+}
+
+fn row(id: &str, key: &Key, op: &str, body: &Bytes) -> Term {
+    // Bodies are JSON that people read in the data explorer; whatever else there is, is kept as bytes.
+    let body = match std::str::from_utf8(body) {
+        Ok(text) => term::text(text),
+        Err(_) => term::binary(body),
+    };
+    let named = keys::hashed(id).then(|| ("key", term::text(&key.to_string())));
+    let fields = [("id", term::text(id)), ("op", term::text(op)), ("body", body)];
+    term::object(fields.into_iter().chain(named))
+}
+
+fn document(row: Map<String, Value>) -> Document {
+    let op = row.get("op").and_then(Value::as_str).map(Version::new);
+    let op = op.filter(|op| our_op(op).is_some());
+    match (op, row.get("body").and_then(body)) {
+        (Some(version), Some(body)) => {
+            // Of a body that is too large, as much is kept as shows that it is.
+            Document { version, body: body.slice(..body.len().min(MAX_DOCUMENT_BYTES + 1)) }
+        }
+        _ => foreign(row),
+    }
+}
+
+/// Somebody else's row in the place of ours: it shows as it is, at a version that no write of ours expects.
+fn foreign(row: Map<String, Value>) -> Document {
+    let text = Value::Object(row).to_string();
+    let hash = digest::digest(&digest::SHA256, text.as_bytes());
+    let version = Version::new(format!("foreign-{}", hex(hash.as_ref())));
+    let body = Bytes::from(text);
+    Document { version, body: body.slice(..body.len().min(MAX_DOCUMENT_BYTES + 1)) }
+}
+
+fn body(value: &Value) -> Option<Bytes> {
+    match value {
+        Value::String(text) => Some(text.clone().into()),
+        Value::Object(typed) => {
+            let kind = typed.get("$reqltype$").and_then(Value::as_str);
+            let data = typed.get("data").and_then(Value::as_str);
+            let data = data.filter(|_| kind == Some("BINARY"))?;
+            STANDARD.decode(data).ok().map(Bytes::from)
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => None,
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const OP: &str = "00112233445566778899aabbccddeeff";
+
+    fn key(text: &str) -> Key {
+        Key::parse(text).expect("a good key")
+    }
+
+    #[test]
+    fn every_write_has_an_operation_of_its_own() {
+        let (one, other) = (fresh_op(), fresh_op());
+        assert_ne!(one, other);
+        assert_eq!(our_op(&Version::new(one.clone())), Some(&*one));
+    }
+
+    #[test]
+    fn each_answer_of_a_write_means_one_thing() {
+        let answer = |text: &str| {
+            let counts = json!({ "deleted": 0, "errors": 0, "inserted": 0, "replaced": 0, "skipped": 0, "unchanged": 0 });
+            let mut answer = counts.as_object().expect("an object").clone();
+            let more: Value = serde_json::from_str(text).expect("JSON");
+            answer.extend(more.as_object().expect("an object").clone());
+            outcome(&Value::Object(answer), OP)
+        };
+        let stored = || Some(Put::Stored(Version::new(OP)));
+        assert_eq!(answer(r#"{"inserted":1}"#), stored());
+        assert_eq!(answer(r#"{"replaced":1}"#), stored());
+        assert_eq!(answer(r#"{"deleted":1}"#), stored());
+        assert_eq!(answer(r#"{"unchanged":1}"#), Some(Put::Conflict));
+        assert_eq!(answer(r#"{"skipped":1}"#), Some(Put::Conflict));
+        let duplicate = r#"{"errors":1,"first_error":"Duplicate primary key `id`:\n{}"}"#;
+        assert_eq!(answer(duplicate), Some(Put::Conflict));
+        assert_eq!(answer(r#"{"errors":1,"first_error":"Disk on fire."}"#), None);
+        assert_eq!(answer(r#"{"errors":1,"inserted":1}"#), None);
+        assert_eq!(answer("{}"), None);
+        assert_eq!(outcome(&Value::Null, OP), None);
+    }
+
+    #[test]
+    fn a_row_gives_back_the_body_that_was_written() {
+        for body in [&b"{\"a\":1}"[..], b"", b"\x00\xff", "é\u{0}".as_bytes()] {
+            let body = Bytes::from_static(body);
+            let key = key("elections/a");
+            let row = row("elections/a", &key, OP, &body);
+            // A row is its own JSON: it holds no arrays.
+            let asked = String::from_utf8(row.start()).expect("JSON");
+            let value: Value = serde_json::from_str(&asked).expect("JSON");
+            let document = Document { version: Version::new(OP), body };
+            assert_eq!(read(value[1].clone()), Some((key, document)));
+        }
+    }
+
+    #[test]
+    fn what_others_wrote_shows_as_it_is_and_is_never_overwritten() {
+        let (_, one) = read(json!({ "id": "leader", "value": "x" })).expect("a key");
+        let (_, other) = read(json!({ "id": "leader", "value": "y" })).expect("a key");
+        assert_ne!(one.version, other.version);
+        assert_eq!(one.body, r#"{"id":"leader","value":"x"}"#);
+        let table = term::table("d", "t");
+        let expect = Expect::At(one.version);
+        assert_eq!(write(table, &key("leader"), &expect, None, OP), None);
+        assert_eq!(read(json!({ "id": ["a"], "op": OP })), None);
+        assert_eq!(read(json!({ "id": "a//b", "op": OP })), None);
+        assert_eq!(read(json!(1)), None);
+    }
+
+    #[test]
+    fn what_is_there_and_cannot_be_read_is_not_absent() {
+        let (id, document) =
+            identify(json!({ "id": "a//b", "op": OP, "body": "" })).expect("a row");
+        assert_eq!(id, "a//b");
+        assert!(document.version.as_str().starts_with("foreign-"), "its key is not named");
+        for none in [json!({ "op": OP }), json!({ "id": 7 }), json!([]), json!("x"), json!(null)] {
+            assert_eq!(identify(none.clone()), Err(none));
+        }
+    }
+
+    #[test]
+    fn a_change_names_its_document_and_its_operation() {
+        let change = json!({ "new_val": { "id": "a", "op": OP }, "old_val": null });
+        assert_eq!(changed(&change), Some((key("a"), Some(OP.into()))));
+        let gone = json!({ "new_val": null, "old_val": { "id": "a", "op": OP } });
+        assert_eq!(changed(&gone), Some((key("a"), None)));
+        let pruned = json!({ "old_val": { "id": "a", "op": OP } });
+        assert_eq!(changed(&pruned), Some((key("a"), None)));
+        assert_eq!(changed(&json!({ "error": "skipped" })), None);
+    }
+}

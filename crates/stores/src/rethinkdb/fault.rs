@@ -1,0 +1,122 @@
+//! What an error of RethinkDB, or of the way to it, means for the question.
+
+use std::error::Error;
+use std::time::Duration;
+
+use tenure::Fault;
+
+use super::handshake;
+use super::response::{Refusal, Refused};
+
+/// Whether a question changes anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Read,
+    Write,
+}
+
+/// What may do better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hope {
+    /// Nothing that we can do.
+    None,
+    /// Another server; this one is cut off from the others, or says so.
+    OtherServer,
+    /// Another connection, be it to the same server.
+    OtherConnection,
+}
+
+/// A question that failed.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) fault: Fault,
+    pub(super) hope: Hope,
+    pub(super) source: Box<dyn Error + Send + Sync>,
+}
+
+impl Failure {
+    /// There is no connection; nothing was sent.
+    pub(super) fn unsent(source: impl Into<Box<dyn Error + Send + Sync>>) -> Failure {
+        Failure { fault: Fault::Unavailable, hope: Hope::OtherConnection, source: source.into() }
+    }
+
+    /// No host lets us in; nothing was sent.
+    pub(super) fn unconnected(
+        fault: Fault,
+        source: impl Into<Box<dyn Error + Send + Sync>>,
+    ) -> Failure {
+        // Every host was tried.
+        Failure { fault, hope: Hope::None, source: source.into() }
+    }
+
+    /// Nothing came back in time.
+    pub(super) fn late(kind: Kind, after: Duration) -> Failure {
+        let source = format!("no answer within {after:?}").into();
+        Failure { fault: unknown(kind), hope: Hope::OtherConnection, source }
+    }
+
+    /// The connection broke, or what came back makes no sense.
+    pub(super) fn broken(kind: Kind, source: impl Into<Box<dyn Error + Send + Sync>>) -> Failure {
+        Failure { fault: unknown(kind), hope: Hope::OtherConnection, source: source.into() }
+    }
+
+    /// The server said no.
+    pub(super) fn refused(kind: Kind, refusal: Refusal) -> Failure {
+        let fault = match refusal.kind {
+            Refused::Question => Fault::Permanent,
+            Refused::Failed => Fault::Unavailable,
+            Refused::Permission => Fault::Denied,
+            Refused::Indeterminate | Refused::Other => unknown(kind),
+        };
+        let hope = match refusal.kind {
+            Refused::Failed | Refused::Indeterminate => Hope::OtherServer,
+            Refused::Question | Refused::Permission | Refused::Other => Hope::None,
+        };
+        Failure { fault, hope, source: refusal.into() }
+    }
+
+    /// The handshake failed.
+    pub(super) fn unwelcome(refused: handshake::Refused) -> Failure {
+        let fault = match refused {
+            handshake::Refused::Io(_) => Fault::Unavailable,
+            handshake::Refused::Login(_) | handshake::Refused::Distrust(_) => Fault::Denied,
+            handshake::Refused::Stranger(_) => Fault::Permanent,
+        };
+        Failure { fault, hope: Hope::OtherServer, source: refused.into() }
+    }
+}
+
+/// A read has no effect to be in doubt about.
+fn unknown(kind: Kind) -> Fault {
+    match kind {
+        Kind::Read => Fault::Unavailable,
+        Kind::Write => Fault::Indeterminate,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fault(kind: Kind, refused: Refused) -> Fault {
+        Failure::refused(kind, Refusal { kind: refused, message: String::new() }).fault
+    }
+
+    #[test]
+    fn a_write_is_in_doubt_unless_the_server_refused_it() {
+        for (refused, write, read) in [
+            (Refused::Failed, Fault::Unavailable, Fault::Unavailable),
+            (Refused::Indeterminate, Fault::Indeterminate, Fault::Unavailable),
+            (Refused::Other, Fault::Indeterminate, Fault::Unavailable),
+            (Refused::Permission, Fault::Denied, Fault::Denied),
+            (Refused::Question, Fault::Permanent, Fault::Permanent),
+        ] {
+            assert_eq!(fault(Kind::Write, refused), write, "{refused:?}");
+            assert_eq!(fault(Kind::Read, refused), read, "{refused:?}");
+        }
+        assert_eq!(Failure::late(Kind::Read, Duration::ZERO).fault, Fault::Unavailable);
+        assert_eq!(Failure::late(Kind::Write, Duration::ZERO).fault, Fault::Indeterminate);
+        assert_eq!(Failure::broken(Kind::Write, "reset").fault, Fault::Indeterminate);
+        assert_eq!(Failure::unsent("refused").fault, Fault::Unavailable);
+    }
+}

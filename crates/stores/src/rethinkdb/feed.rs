@@ -1,0 +1,358 @@
+//! Leader feeds on the tables of a database.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::StreamExt as _;
+use futures_util::stream;
+use serde_json::Value;
+use tenure::feed::{
+    Beat, FeedStore, Fields, Found, Handle, Item, LEADER, Origin, Subscription, is_metadata,
+};
+use tenure::{Expect, Fault, MAX_DOCUMENT_BYTES, Put, Reads, StoreError, Version};
+use tokio::time::timeout;
+
+use super::connection::{Connection, failed};
+use super::fault::{Failure, Kind};
+use super::link::Cursor;
+use super::response::Response;
+use super::term::{self, Term, WHO_ARE_YOU};
+use super::{document, refused, table};
+
+/// How often a server that has nothing to say is asked whether it is still there.
+const ASK: Duration = Duration::from_secs(5);
+
+/// The tables of a database, followed over one connection.
+#[derive(Clone, Debug)]
+pub struct RethinkFeed {
+    connection: Connection,
+    database: String,
+    table: String,
+}
+
+/// Where a feed is: what [`FeedStore::handle`] gives for a database and for a table.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Place {
+    /// The connection.
+    pub connection: Connection,
+    /// The name of the database.
+    pub database: String,
+    /// The name of the table.
+    pub table: String,
+}
+
+impl RethinkFeed {
+    /// The tables of this database; a feed that names none is on this one.
+    #[must_use]
+    pub fn new(connection: Connection, database: &str, table: &str) -> RethinkFeed {
+        RethinkFeed { connection, database: database.to_owned(), table: table.to_owned() }
+    }
+
+    fn rows(&self, table: &str) -> Term {
+        term::table(&self.database, table)
+    }
+
+    /// Begins to follow; once the server has answered, every later change is shown.
+    async fn follow(&self, question: &Term) -> Result<Followed, Failure> {
+        let mut cursor = self.connection.follow(question).await?;
+        let limit = self.connection.request();
+        let first = timeout(limit, cursor.next()).await;
+        let first = first.map_err(|_| Failure::late(Kind::Read, limit))?;
+        let waiting = understand(first.map_err(broken)?)?.into();
+        Ok(Followed { connection: self.connection.clone(), cursor, waiting, over: false })
+    }
+
+    /// What the table holds, as changes: for the emulator, whose feeds do not begin with it.
+    async fn past(&self, table: &str) -> Result<Vec<Value>, Failure> {
+        let rows = self.connection.ask(Kind::Read, &self.rows(table).array()).await?;
+        let rows = rows.as_array().cloned().unwrap_or_default();
+        Ok(rows.into_iter().map(|row| serde_json::json!({ "new_val": row })).collect())
+    }
+}
+
+#[async_trait]
+impl FeedStore for RethinkFeed {
+    fn reads(&self) -> Reads {
+        Reads::Linearizable
+    }
+
+    fn table(&self) -> &str {
+        &self.table
+    }
+
+    async fn create(&self, table: &str) -> Result<(), StoreError> {
+        table::create(&self.connection, &self.database, table).await
+    }
+
+    async fn start(&self, table: &str) -> Result<(), StoreError> {
+        table::check(&self.connection, &self.database, table).await
+    }
+
+    async fn read(&self, table: &str, ids: &[String]) -> Result<Vec<Option<Found>>, StoreError> {
+        let question = match ids {
+            [] => return Ok(Vec::new()),
+            ids => term::settled_table(&self.database, table).get_all(ids.iter().cloned()).array(),
+        };
+        let doing = || format!("reading {} of {table}", ids.join(", "));
+        let rows = self.connection.ask(Kind::Read, &question).await;
+        let rows = rows.map_err(|failure| failed(failure, doing()))?;
+        let Value::Array(rows) = rows else {
+            return Err(refused(Fault::Unavailable, doing(), "the answer is no list"));
+        };
+        let with = |id: &String| rows.iter().find(|row| row["id"].as_str() == Some(id));
+        Ok(ids.iter().map(|id| with(id).and_then(found)).collect())
+    }
+
+    async fn heartbeat(&self, table: &str, beat: Beat) -> Result<Put, StoreError> {
+        let doing = || format!("writing {} of {table}", beat.id);
+        let size = beat.fields.as_ref().map_or(0, |fields| to_text(fields).len());
+        if size > MAX_DOCUMENT_BYTES {
+            let says = format!("{size} bytes are more than {MAX_DOCUMENT_BYTES}");
+            return Err(refused(Fault::Permanent, doing(), says));
+        }
+        let op = beat.fields.as_ref().and_then(|fields| fields.get("op")?.as_str());
+        let op = op.unwrap_or_default().to_owned();
+        let Some(question) = write(self.rows(table), &beat) else { return Ok(Put::Conflict) };
+        let answer = self.connection.ask(Kind::Write, &question).await;
+        let answer = answer.map_err(|failure| failed(failure, doing()))?;
+        document::outcome(&answer, &op)
+            .ok_or_else(|| refused(Fault::Indeterminate, doing(), document::complaint(&answer)))
+    }
+
+    async fn subscribe(&self, table: &str, from: Origin) -> Result<Subscription, StoreError> {
+        let failed = |failure| failed(failure, format!("following {table}"));
+        // Feeds cannot go back to a place: what happened meanwhile is not shown.
+        let past = from == Origin::Start;
+        let emulated = table::is_emulated(&self.connection).await?;
+        let question = match past && !emulated {
+            true => self.rows(table).changes_from_the_start(),
+            false => self.rows(table).changes(),
+        };
+        let mut followed = self.follow(&question).await.map_err(failed)?;
+        if past && emulated {
+            followed.waiting.extend(self.past(table).await.map_err(failed)?);
+        }
+        let items = stream::unfold(followed, async |mut followed| {
+            let item = followed.item().await?;
+            let failed = |failure| super::connection::failed(failure, "following a table");
+            Some((item.map_err(failed), followed))
+        });
+        Ok(items.boxed())
+    }
+
+    async fn unsubscribe(&self, subscription: Subscription) {
+        // The server is told by the cursor inside.
+        drop(subscription);
+    }
+
+    fn handle(&self, table: &str, handle: Handle) -> Option<Arc<dyn Any + Send + Sync>> {
+        let (connection, database) = (self.connection.clone(), self.database.clone());
+        Some(match handle {
+            Handle::Connection => Arc::new(connection),
+            Handle::Database | Handle::Table => {
+                Arc::new(Place { connection, database, table: table.to_owned() })
+            }
+        })
+    }
+}
+
+/// A feed that has begun.
+struct Followed {
+    connection: Connection,
+    cursor: Cursor,
+    /// What came and was not shown yet. No more is asked for until it was.
+    waiting: VecDeque<Value>,
+    over: bool,
+}
+
+impl Followed {
+    /// The next item; nothing after an error.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    async fn item(&mut self) -> Option<Result<Item, Failure>> {
+        if self.over {
+            return None;
+        }
+        loop {
+            while let Some(change) = self.waiting.pop_front() {
+                match show(change) {
+                    Ok(None) => {}
+                    Ok(Some(item)) => return Some(Ok(item)),
+                    Err(failure) => return Some(Err(self.end(failure))),
+                }
+            }
+            match self.hear().await {
+                Ok(changes) => self.waiting = changes,
+                Err(failure) => return Some(Err(self.end(failure))),
+            }
+        }
+    }
+
+    async fn hear(&mut self) -> Result<VecDeque<Value>, Failure> {
+        if !self.cursor.is_asked() {
+            self.cursor.more().await.map_err(broken)?;
+        }
+        loop {
+            let link = self.cursor.link().clone();
+            tokio::select! {
+                part = timeout(ASK, self.cursor.next()) => match part {
+                    Ok(part) => return Ok(understand(part.map_err(broken)?)?.into()),
+                    Err(_) => {
+                        let limit = self.connection.request();
+                        let answer = timeout(limit, link.ask(WHO_ARE_YOU)).await;
+                        answer.map_err(|_| Failure::late(Kind::Read, limit))?.map_err(broken)?;
+                    }
+                },
+                () = link.retirement() => {
+                    return Err(Failure::broken(Kind::Read, "the connection was given up"));
+                }
+            }
+        }
+    }
+
+    fn end(&mut self, failure: Failure) -> Failure {
+        self.over = true;
+        self.connection.give_up(&self.cursor);
+        failure
+    }
+}
+
+/// What a feed says.
+fn understand(part: Response) -> Result<Vec<Value>, Failure> {
+    match part {
+        Response::Partial(rows) => Ok(rows),
+        Response::Refused(refusal) => Err(Failure::refused(Kind::Read, refusal)),
+        Response::Atom(_) | Response::Sequence(_) => {
+            Err(Failure::broken(Kind::Read, "the server ended the feed"))
+        }
+    }
+}
+
+/// What a subscriber sees of a change; nothing of what else is ours.
+fn show(change: Value) -> Result<Option<Item>, Failure> {
+    if let Some(error) = change.get("error").and_then(Value::as_str) {
+        // The server could not keep up, and has left changes out.
+        return Err(Failure::broken(Kind::Read, error.chars().take(200).collect::<String>()));
+    }
+    let row = |name: &str| change.get(name).filter(|row| !row.is_null());
+    let new = row("new_val");
+    let Some(id) = new.or(row("old_val")).and_then(|row| row.get("id")) else { return Ok(None) };
+    Ok(match id.as_str() {
+        Some(LEADER) => Some(Item::Leader(new.and_then(found))),
+        Some(id) if is_metadata(id) => None,
+        Some(_) | None => Some(Item::Change { change, cursor: None }),
+    })
+}
+
+/// The one question that carries out a write; none for the deletion of nothing.
+fn write(rows: Term, beat: &Beat) -> Option<Term> {
+    let row = beat.fields.as_ref().map(|fields| {
+        let fields = fields.iter().map(|(name, value)| (name, term::datum(value.clone())));
+        term::object(
+            fields.map(|(name, term)| (name.as_str(), term)).chain([("timestamp", term::now())]),
+        )
+    });
+    match (&beat.expect, row) {
+        (Expect::Absent, row) => row.map(|row| rows.insert(row)),
+        (Expect::At(version), row) => {
+            let successor = row.unwrap_or_else(term::null);
+            Some(rows.get(&beat.id).replace(|current| {
+                let at_seen = match foreign(version) {
+                    Some(row) => current.clone().equals(term::datum(row)),
+                    None => current.clone().field("op").equals(term::text(version.as_str())),
+                };
+                document::swap(current, at_seen, successor)
+            }))
+        }
+    }
+}
+
+/// A document of ours as it is read: its `op` is its version. Whatever has none was not written by us, and
+/// then the whole of it is.
+fn found(row: &Value) -> Option<Found> {
+    let mut fields: Fields = row.as_object()?.clone();
+    let op = fields.get("op").and_then(Value::as_str).filter(|op| !op.starts_with('{'));
+    let version = op.map_or_else(|| Version::new(row.to_string()), Version::new);
+    if let Some(stamp) = fields.get_mut("timestamp")
+        && let Some(seconds) = stamp.get("epoch_time").and_then(Value::as_f64)
+    {
+        // The server counts in seconds, with three digits behind the point.
+        *stamp = Value::from((seconds * 1000.0).round().max(0.0) as u64);
+    }
+    Some(Found { version, fields })
+}
+
+/// The row that a version is, when it is not one of ours.
+fn foreign(version: &Version) -> Option<Value> {
+    let text = Some(version.as_str()).filter(|text| text.starts_with('{'))?;
+    serde_json::from_str(text).ok()
+}
+
+fn to_text(fields: &Fields) -> String {
+    Value::Object(fields.clone()).to_string()
+}
+
+fn broken(lost: super::link::Lost) -> Failure {
+    Failure::broken(Kind::Read, lost)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn shown(change: Value) -> Option<Item> {
+        show(change).expect("no error")
+    }
+
+    #[test]
+    fn changes_of_users_are_shown_as_they_are_and_ours_are_not() {
+        for theirs in [
+            json!({ "new_val": { "id": "order-1", "n": 1 }, "old_val": null }),
+            json!({ "new_val": null, "old_val": { "id": 7 } }),
+            json!({ "new_val": { "id": ["a", 1] } }),
+        ] {
+            let item = Item::Change { change: theirs.clone(), cursor: None };
+            assert_eq!(shown(theirs), Some(item));
+        }
+        for ours in ["feeds/a", "elections/a", "candidates/a/b"] {
+            assert_eq!(shown(json!({ "new_val": { "id": ours }, "old_val": null })), None);
+            assert_eq!(shown(json!({ "new_val": null, "old_val": { "id": ours } })), None);
+        }
+        assert_eq!(shown(json!({ "state": "ready" })), None);
+        let gone = json!({ "new_val": null, "old_val": { "id": "leader" } });
+        assert_eq!(shown(gone), Some(Item::Leader(None)));
+    }
+
+    #[test]
+    fn changes_that_were_left_out_end_the_feed() {
+        let error = "Changefeed cache over array size limit, skipped 3 elements.";
+        let failure = show(json!({ "error": error })).expect_err("something is missing");
+        assert!(failure.source.to_string().contains("skipped 3"));
+    }
+
+    #[test]
+    fn the_servers_time_is_in_milliseconds() {
+        let stamp =
+            json!({ "$reqltype$": "TIME", "epoch_time": 1794797254.012, "timezone": "+00:00" });
+        let row = json!({ "id": "leader", "op": "x-1", "timestamp": stamp });
+        let found = found(&row).expect("an object");
+        assert_eq!(found.version.as_str(), "x-1");
+        assert_eq!(found.fields["timestamp"], json!(1_794_797_254_012_u64));
+    }
+
+    #[test]
+    fn a_document_of_another_program_is_replaced_only_as_it_was_seen() {
+        let row = json!({ "id": "leader", "value": "old" });
+        let version = found(&row).expect("an object").version;
+        let beat = Beat { id: "leader".into(), expect: Expect::At(version), fields: None };
+        let question = write(term::table("d", "t"), &beat).expect("a question");
+        let asked = String::from_utf8(question.start()).expect("JSON");
+        assert!(asked.contains(r#"[17,[[10,[1]],{"id":"leader","value":"old"}]]"#), "{asked}");
+    }
+}

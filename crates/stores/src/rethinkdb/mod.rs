@@ -1,0 +1,292 @@
+//! Documents in a table of RethinkDB, version 2.3 and later.
+//!
+//! Reads show what a majority of the table's replicas has on disk, which is linearizable. A write is one question that
+//! compares the document's last operation, and is acknowledged when a majority has it on disk. All questions of a
+//! process share one connection, and all waits one feed of the table's changes.
+//!
+//! The wire is spoken here: the crates that do cannot be relied on, because a query that is given up wedges their
+//! connection, and they know neither time-outs nor TLS.
+
+mod connection;
+mod document;
+mod fault;
+mod feed;
+mod frame;
+mod handshake;
+mod keys;
+mod link;
+mod list;
+mod listener;
+mod response;
+mod scram;
+mod table;
+mod term;
+mod tls;
+mod waits;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::future::{join_all, try_join_all};
+use serde_json::Value;
+use tenure::{
+    Document, Fault, Key, MAX_DOCUMENT_BYTES, Page, Put, Reads, Store, StoreError, StoreExt as _,
+    Version, Write,
+};
+use tokio::task::JoinHandle;
+
+pub use self::connection::Connection;
+use self::connection::failed;
+use self::fault::Kind;
+pub use self::feed::{Place, RethinkFeed};
+use self::term::Term;
+use self::waits::{State, Waits, Woken};
+use crate::servers::Servers;
+
+/// Where the table is when the URL does not say.
+pub const DATABASE: &str = "test";
+/// Where documents are when the URL does not say.
+pub const TABLE: &str = "tenure";
+/// So many of the largest documents are well below the largest answer.
+const MOST_READS: usize = 100;
+
+/// Documents in a table of RethinkDB.
+pub struct RethinkStore {
+    connection: Connection,
+    database: String,
+    table: String,
+    waits: Arc<Waits>,
+    listener: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl RethinkStore {
+    /// Opens the store that a URL names; creates its database and table if it may and they are missing.
+    ///
+    /// # Errors
+    /// [`StoreError`] when a file cannot be read, no server answers or lets us in, the table is missing, or it
+    /// acknowledges writes that can be lost.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn open(
+        servers: &Servers,
+        request: Duration,
+        create: bool,
+    ) -> Result<RethinkStore, StoreError> {
+        let database = if servers.path.is_empty() { DATABASE } else { &servers.path };
+        let table = servers.table.as_deref().unwrap_or(TABLE);
+        let connection = Connection::new(servers, request)?;
+        RethinkStore::from_connection(connection, database, table, create).await
+    }
+
+    /// The documents in a table, over a connection that the caller shares with others.
+    ///
+    /// # Errors
+    /// As for [`RethinkStore::open`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn from_connection(
+        connection: Connection,
+        database: &str,
+        table: &str,
+        create: bool,
+    ) -> Result<RethinkStore, StoreError> {
+        // Connecting may take longer than a question.
+        table::is_emulated(&connection).await?;
+        if create {
+            table::create(&connection, database, table).await?;
+        }
+        table::check(&connection, database, table).await?;
+        let (database, table) = (database.to_owned(), table.to_owned());
+        let (waits, listener) = (Arc::default(), Mutex::default());
+        let store = RethinkStore { connection, database, table, waits, listener };
+        store.get(&Key::elections()).await?;
+        Ok(store)
+    }
+
+    /// The connection, for questions of the caller's own.
+    #[must_use]
+    pub fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    /// The feed of the same database, over the same connection; its default table is this one.
+    #[must_use]
+    pub fn feed(&self) -> RethinkFeed {
+        RethinkFeed::new(self.connection.clone(), &self.database, &self.table)
+    }
+
+    /// The name of the database.
+    #[must_use]
+    pub fn database(&self) -> &str {
+        &self.database
+    }
+
+    /// The name of the table.
+    #[must_use]
+    pub fn table(&self) -> &str {
+        &self.table
+    }
+
+    fn rows(&self) -> Term {
+        term::table(&self.database, &self.table)
+    }
+
+    fn settled_rows(&self) -> Term {
+        term::settled_table(&self.database, &self.table)
+    }
+
+    async fn read_some(&self, keys: &[Key]) -> Result<Vec<Option<Document>>, StoreError> {
+        let (question, doing) = match keys {
+            [] => return Ok(Vec::new()),
+            [key] => (self.settled_rows().get(&keys::id(key)), format!("reading {key}")),
+            [first, others @ ..] => {
+                let all = self.settled_rows().get_all(keys.iter().map(keys::id)).array();
+                (all, format!("reading {first} and {} others", others.len()))
+            }
+        };
+        let moment = self.waits.moment();
+        let answer = self.connection.ask(Kind::Read, &question).await;
+        let answer = answer.map_err(|failure| failed(failure, &doing))?;
+        let rows = match (keys.len(), answer) {
+            (1, Value::Null) => Vec::new(),
+            (1, row) => vec![row],
+            (_, Value::Array(rows)) => rows,
+            (_, other) => vec![other],
+        };
+        let identify = |row| {
+            // Whatever is there and cannot be read must not pass for absent.
+            document::identify(row).map_err(|row| {
+                let says = format!("the answer is no document: {}", shown(&row));
+                refused(Fault::Unavailable, &doing, says)
+            })
+        };
+        let found: Result<HashMap<String, Document>, StoreError> =
+            rows.into_iter().map(identify).collect();
+        let found = found?;
+        // A key may be asked for twice.
+        let documents: Vec<_> = keys.iter().map(|key| found.get(&keys::id(key)).cloned()).collect();
+        for (key, document) in keys.iter().zip(&documents) {
+            self.waits.saw(moment, key, document.as_ref().map(state));
+        }
+        Ok(documents)
+    }
+
+    async fn write(&self, write: Write) -> Result<Put, StoreError> {
+        let doing = || format!("writing {}", write.key);
+        if let Some(body) = &write.body
+            && body.len() > MAX_DOCUMENT_BYTES
+        {
+            let says = format!("{} bytes are more than {MAX_DOCUMENT_BYTES}", body.len());
+            return Err(refused(Fault::Permanent, doing(), says));
+        }
+        let op = document::fresh_op();
+        let (expect, body) = (&write.expect, write.body.as_ref());
+        let Some(question) = document::write(self.rows(), &write.key, expect, body, &op) else {
+            // No document of ours was ever at a version that is not one of ours.
+            return Ok(Put::Conflict);
+        };
+        let moment = self.waits.moment();
+        let answer = self.connection.ask(Kind::Write, &question).await;
+        let answer = answer.map_err(|failure| failed(failure, doing()))?;
+        let put = document::outcome(&answer, &op)
+            .ok_or_else(|| refused(Fault::Indeterminate, doing(), document::complaint(&answer)))?;
+        if matches!(put, Put::Stored(_)) {
+            self.waits.saw(moment, &write.key, body.map(|_| op));
+        }
+        Ok(put)
+    }
+
+    /// Starts to listen, or starts again if the runtime it listened on is gone.
+    fn listen(&self) {
+        let mut listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
+        if listener.as_ref().is_none_or(JoinHandle::is_finished) {
+            let (connection, waits) = (self.connection.clone(), self.waits.clone());
+            *listener = Some(tokio::spawn(listener::listen(connection, self.rows(), waits)));
+        }
+    }
+}
+
+#[async_trait]
+impl Store for RethinkStore {
+    fn reads(&self) -> Reads {
+        Reads::Linearizable
+    }
+
+    fn notifies(&self) -> bool {
+        self.waits.listening()
+    }
+
+    async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Document>>, StoreError> {
+        let parts = try_join_all(keys.chunks(MOST_READS).map(|some| self.read_some(some))).await?;
+        Ok(parts.into_iter().flatten().collect())
+    }
+
+    async fn put_many(&self, writes: Vec<Write>) -> Vec<Result<Put, StoreError>> {
+        join_all(writes.into_iter().map(|write| self.write(write))).await
+    }
+
+    async fn list(
+        &self,
+        prefix: &Key,
+        after: Option<&Key>,
+        limit: usize,
+    ) -> Result<Page, StoreError> {
+        list::page(&self.connection, &self.rows(), prefix, after, limit).await
+    }
+
+    async fn changed(&self, key: &Key, seen: Option<&Version>) {
+        let state: State = seen.map(|seen| seen.as_str().into());
+        self.listen();
+        loop {
+            match self.waits.changed(key, &state).await {
+                Woken::Changed => return,
+                Woken::LookFirst => match self.get(key).await {
+                    Ok(found) if found.as_ref().map(|found| &found.version) == seen => {}
+                    // It changed, or nobody can say: the caller's own look will.
+                    Ok(_) | Err(_) => return,
+                },
+            }
+        }
+    }
+}
+
+impl Drop for RethinkStore {
+    fn drop(&mut self) {
+        let listener = self.listener.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(listener) = listener {
+            listener.abort();
+        }
+    }
+}
+
+impl fmt::Debug for RethinkStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RethinkStore")
+            .field("connection", &self.connection)
+            .field("database", &self.database)
+            .field("table", &self.table)
+            .finish_non_exhaustive()
+    }
+}
+
+fn state(document: &Document) -> Arc<str> {
+    document.version.as_str().into()
+}
+
+/// What a stranger sent, in a few words.
+fn shown(value: &Value) -> String {
+    value.to_string().chars().take(100).collect()
+}
+
+fn refused(
+    fault: Fault,
+    doing: impl Into<String>,
+    source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+) -> StoreError {
+    StoreError::new(fault, "rethinkdb", doing, source)
+}
