@@ -81,7 +81,8 @@ impl Ground for Server {
         match &self.kind {
             Kind::Etcd(_) => {
                 let below = format!("tenure/{election}/");
-                let first = ["--prefix", "--sort-by=CREATE", "--order=ASCEND", "--limit=1", "--keys-only"];
+                let first =
+                    ["--prefix", "--sort-by=CREATE", "--order=ASCEND", "--limit=1", "--keys-only"];
                 let key = self.etcdctl(&[&["get", &below][..], &first].concat());
                 let key = key.trim();
                 if round.is_multiple_of(2) {

@@ -167,8 +167,7 @@ impl Claims {
         }
         let session = state.session;
         // Nearly always one: most processes stand once in an election.
-        let claims =
-            state.claims.entry(election.clone()).or_insert_with(|| Vec::with_capacity(1));
+        let claims = state.claims.entry(election.clone()).or_insert_with(|| Vec::with_capacity(1));
         let claim = |number| Claim {
             number,
             ticket: ticket.clone(),

@@ -5,6 +5,12 @@
 //! of our keys, sent *after* its answer, shows the key ours and the same `raft_term`: then no other leader had
 //! begun, with leases of its own, when the KeepAlive was taken.
 //!
+//! The term in an answer is that of the member we are connected to, when it answers; the KeepAlive itself may have
+//! been passed on to a leader that was deposed long ago, just before this member heard of the new one. So it counts only
+//! if the member was in that term *before*, too: an earlier KeepAlive on the same stream was answered in it. A
+//! member that is in a term passes nothing on to leaders of earlier ones. The first on a stream proves nothing, and
+//! another follows at once.
+//!
 //! Answers carry no id. One KeepAlive is under way at a time, and a time-out abandons the stream
 //! ([`EtcdWindow::abandoned`]).
 
@@ -22,6 +28,10 @@ pub struct EtcdWindow {
     ttl: Duration,
     stage: Stage,
     last_sent: Option<Moment>,
+    /// The term of the newest KeepAlive that was answered on this stream.
+    known: Option<u64>,
+    /// The last one proved nothing because nothing was known before it.
+    again: bool,
     proof: Option<Proof>,
     #[cfg(feature = "mutants")]
     broken: Option<Mutant>,
@@ -33,19 +43,21 @@ enum Stage {
     /// A KeepAlive is under way.
     KeepingAlive {
         sent: Moment,
+        known: Option<u64>,
     },
     /// It was answered, and is to be confirmed by a get.
-    Answered {
-        sent: Moment,
-        term: u64,
-        ttl: Duration,
-    },
+    Answered(Answered),
     /// The get is under way.
-    Confirming {
-        sent: Moment,
-        term: u64,
-        ttl: Duration,
-    },
+    Confirming(Answered),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Answered {
+    sent: Moment,
+    /// The term that was known before it was sent.
+    known: Option<u64>,
+    term: u64,
+    ttl: Duration,
 }
 
 impl EtcdWindow {
@@ -56,6 +68,8 @@ impl EtcdWindow {
             ttl,
             stage: Stage::Idle,
             last_sent: None,
+            known: None,
+            again: false,
             proof: None,
             #[cfg(feature = "mutants")]
             broken: None,
@@ -89,19 +103,22 @@ impl EtcdWindow {
     #[must_use]
     pub fn until_heartbeat(&self, now: Moment) -> Option<Duration> {
         let since = self.last_sent.map_or(Duration::MAX, |last| now.at_most_since(last));
-        (self.stage == Stage::Idle).then(|| self.heartbeat().saturating_sub(since))
+        let span = if self.again { Duration::ZERO } else { self.heartbeat() };
+        (self.stage == Stage::Idle).then(|| span.saturating_sub(since))
     }
 
     /// A KeepAlive leaves after this moment. Whatever was under way is abandoned.
     pub fn keep_alive_sent(&mut self, now: Moment) {
         self.last_sent = Some(now);
-        self.stage = Stage::KeepingAlive { sent: now };
+        self.again = false;
+        self.stage = Stage::KeepingAlive { sent: now, known: self.known };
     }
 
     /// The KeepAlive was answered, in this term, with this TTL.
     pub fn keep_alive_answered(&mut self, term: u64, ttl: Duration) {
-        let Stage::KeepingAlive { sent } = self.stage else { return };
-        self.stage = Stage::Answered { sent, term, ttl };
+        let Stage::KeepingAlive { sent, known } = self.stage else { return };
+        self.known = Some(term);
+        self.stage = Stage::Answered(Answered { sent, known, term, ttl });
         #[cfg(feature = "mutants")]
         if self.broken == Some(Mutant::DeposedKeepAliveCounts) {
             self.raise(Proof { from: sent, window: window_of(ttl) });
@@ -110,16 +127,19 @@ impl EtcdWindow {
 
     /// A linearizable get of one of our keys leaves now.
     pub fn get_sent(&mut self) {
-        if let Stage::Answered { sent, term, ttl } = self.stage {
-            self.stage = Stage::Confirming { sent, term, ttl };
+        if let Stage::Answered(answered) = self.stage {
+            self.stage = Stage::Confirming(answered);
         }
     }
 
     /// The get was answered, in this term; `ours` says whether it showed the key with our lease.
     pub fn get_answered(&mut self, term: u64, ours: bool) {
-        let Stage::Confirming { sent, term: kept, ttl } = self.stage else { return };
+        let Stage::Confirming(Answered { sent, known, term: kept, ttl }) = self.stage else {
+            return;
+        };
         self.stage = Stage::Idle;
-        if ours && term == kept {
+        self.again = known != Some(kept);
+        if ours && term == kept && known == Some(kept) {
             self.raise(Proof { from: sent, window: window_of(ttl.min(self.ttl)) });
         }
     }
@@ -127,6 +147,9 @@ impl EtcdWindow {
     /// What was under way was given up: none of its answers counts.
     pub fn abandoned(&mut self) {
         self.stage = Stage::Idle;
+        // The next stream may lead to another member.
+        self.known = None;
+        self.again = false;
     }
 
     /// What is proven.
@@ -151,8 +174,20 @@ mod tests {
         Moment::default() + Duration::from_secs(seconds)
     }
 
-    fn confirmed(kept: u64, shown: u64, ours: bool) -> Option<Moment> {
+    /// A window whose stream leads to a member in this term.
+    fn in_term(term: u64) -> EtcdWindow {
         let mut window = EtcdWindow::new(TTL);
+        window.keep_alive_sent(at(0));
+        window.keep_alive_answered(term, TTL);
+        window.get_sent();
+        window.get_answered(term, true);
+        assert_eq!(window.proof(), None, "nothing was known before");
+        assert_eq!(window.until_heartbeat(at(0)), Some(Duration::ZERO), "another at once");
+        window
+    }
+
+    fn confirmed(before: u64, kept: u64, shown: u64, ours: bool) -> Option<Moment> {
+        let mut window = in_term(before);
         window.keep_alive_sent(at(1));
         window.keep_alive_answered(kept, TTL);
         window.get_sent();
@@ -162,14 +197,19 @@ mod tests {
 
     #[test]
     fn a_keep_alive_counts_from_its_sending_once_a_get_shows_the_same_term_and_our_key() {
-        assert_eq!(confirmed(4, 4, true), Some(at(1)));
-        assert_eq!(confirmed(4, 5, true), None, "a deposed leader answered it");
-        assert_eq!(confirmed(4, 4, false), None, "the key is not ours any more");
+        assert_eq!(confirmed(4, 4, 4, true), Some(at(1)));
+        assert_eq!(confirmed(4, 4, 5, true), None, "a deposed leader answered it");
+        assert_eq!(confirmed(4, 4, 4, false), None, "the key is not ours any more");
+    }
+
+    #[test]
+    fn a_keep_alive_during_which_the_term_changed_may_have_gone_to_the_deposed_leader() {
+        assert_eq!(confirmed(3, 4, 4, true), None);
     }
 
     #[test]
     fn a_get_that_was_sent_before_the_answer_proves_nothing() {
-        let mut window = EtcdWindow::new(TTL);
+        let mut window = in_term(4);
         window.keep_alive_sent(at(1));
         window.get_sent();
         window.keep_alive_answered(4, TTL);
@@ -181,6 +221,7 @@ mod tests {
     fn the_next_keep_alive_waits_until_the_last_is_confirmed() {
         let mut window = EtcdWindow::new(TTL);
         assert_eq!(window.until_heartbeat(at(1)), Some(Duration::ZERO));
+        window = in_term(4);
         window.keep_alive_sent(at(1));
         window.keep_alive_answered(4, TTL);
         window.get_sent();
@@ -191,7 +232,7 @@ mod tests {
 
     #[test]
     fn the_server_may_grant_less_than_was_asked_for() {
-        let mut window = EtcdWindow::new(TTL);
+        let mut window = in_term(4);
         window.keep_alive_sent(at(1));
         window.keep_alive_answered(4, Duration::from_secs(5));
         window.get_sent();
@@ -201,9 +242,10 @@ mod tests {
 
     #[test]
     fn the_answer_of_an_abandoned_stream_is_not_taken_for_the_next_ones() {
-        let mut window = EtcdWindow::new(TTL);
+        let mut window = in_term(4);
         window.keep_alive_sent(at(1));
         window.abandoned();
+        assert_eq!(window.until_heartbeat(at(9)), Some(Duration::ZERO));
         window.keep_alive_answered(4, TTL);
         window.get_sent();
         window.get_answered(4, true);
