@@ -64,8 +64,7 @@ async fn rotate(
         let backend = process(address).await?;
         elections.push((Election::open(&backend, &name).await?, backend));
     }
-    let mut leader: Leadership =
-        elections[0].0.campaign(Candidate::new("0")?).await?;
+    let mut leader: Leadership = elections[0].0.campaign(Candidate::new("0")?).await?;
     let mut waiting = std::collections::VecDeque::new();
     for (at, (election, _)) in elections.iter().enumerate().skip(1) {
         waiting.push_back((at, stand(election, &at.to_string()).await?));

@@ -196,9 +196,9 @@ impl Servers {
         }
         let tls = self.tls.clone().unwrap_or_default();
         let files = [("ca", &tls.ca), ("cert", &tls.cert), ("key", &tls.key)];
-        let files = files.into_iter().filter_map(|(key, file)| {
-            Some((key, file.as_ref()?.to_string_lossy().into_owned()))
-        });
+        let files = files
+            .into_iter()
+            .filter_map(|(key, file)| Some((key, file.as_ref()?.to_string_lossy().into_owned())));
         let mut between = '?';
         for (key, value) in files.chain(self.settings.shown()) {
             f.write_char(between)?;

@@ -96,10 +96,7 @@ impl Watches {
 }
 
 impl<'a> Conversation<'a> {
-    async fn open(
-        client: &Client,
-        waits: &'a Waits,
-    ) -> Result<Option<Conversation<'a>>, Failure> {
+    async fn open(client: &Client, waits: &'a Waits) -> Result<Option<Conversation<'a>>, Failure> {
         let (requests, queue) = mpsc::channel(QUEUE);
         let mut watches = Watches::default();
         // The server says nothing, not even that it accepts, before it has a watch to confirm.

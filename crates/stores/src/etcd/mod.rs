@@ -36,8 +36,8 @@ use self::fault::{Failure, Kind};
 use self::keys::Keys;
 use self::known::Glimpse;
 use self::proto::kv_client::KvClient;
-use self::waits::{Topic, Waits};
 pub use self::queue::EtcdQueue;
+use self::waits::{Topic, Waits};
 use crate::servers::Servers;
 
 /// What documents are under when the URL does not say.
@@ -88,11 +88,8 @@ impl EtcdStore {
     }
 
     fn new(client: Client, prefix: &str) -> EtcdStore {
-        let core = Core {
-            client: Arc::new(client),
-            waits: Arc::default(),
-            listener: Mutex::default(),
-        };
+        let core =
+            Core { client: Arc::new(client), waits: Arc::default(), listener: Mutex::default() };
         EtcdStore { core: Arc::new(core), keys: Keys::new(prefix) }
     }
 

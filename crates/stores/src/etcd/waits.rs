@@ -223,7 +223,11 @@ impl Waits {
     pub(super) fn expired(&self) -> Vec<i64> {
         let mut state = self.lock();
         let old = |entry: &Entry| entry.waiting == 0 && entry.idle_since.elapsed() > LINGER;
-        state.entries.extract_if(|_, entry| old(entry)).filter_map(|(_, entry)| entry.watch).collect()
+        state
+            .entries
+            .extract_if(|_, entry| old(entry))
+            .filter_map(|(_, entry)| entry.watch)
+            .collect()
     }
 
     /// Whether there is any watch to keep.

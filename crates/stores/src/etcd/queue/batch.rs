@@ -90,10 +90,7 @@ impl Parcel for Change {
         1
     }
 
-    async fn send(
-        client: Arc<Client>,
-        mut changes: Vec<Change>,
-    ) -> Vec<Result<Changed, Failure>> {
+    async fn send(client: Arc<Client>, mut changes: Vec<Change>) -> Vec<Result<Changed, Failure>> {
         if changes.len() == 1 {
             let change = changes.remove(0);
             return vec![send_one(&client, change.txn).await];

@@ -167,8 +167,7 @@ impl Claims {
         }
         let session = state.session;
         // Nearly always one: most processes stand once in an election.
-        let claims =
-            state.claims.entry(election.clone()).or_insert_with(|| Vec::with_capacity(1));
+        let claims = state.claims.entry(election.clone()).or_insert_with(|| Vec::with_capacity(1));
         let claim = |number| Claim {
             number,
             ticket: ticket.clone(),
@@ -177,8 +176,7 @@ impl Claims {
             mark: 0,
             leader: None,
         };
-        let earlier =
-            claims.iter_mut().find(|claim| claim.ticket.candidate == ticket.candidate);
+        let earlier = claims.iter_mut().find(|claim| claim.ticket.candidate == ticket.candidate);
         let number = match earlier {
             Some(earlier) => {
                 *earlier = claim(earlier.number);
@@ -283,7 +281,12 @@ impl Claims {
     ///
     /// A claim that has been in doubt for longer than `patience` is given up here, and for good: whoever looks for
     /// its entry later does not find it, and what is deleted on the strength of this answer is nobody's.
-    pub(super) fn claimed(&self, election: &Key, lease: i64, patience: Duration) -> Option<Claimed> {
+    pub(super) fn claimed(
+        &self,
+        election: &Key,
+        lease: i64,
+        patience: Duration,
+    ) -> Option<Claimed> {
         let mut state = self.lock();
         let number = state.leases.iter().position(|own| *own == lease)?;
         let Some(claims) = state.claims.get_mut(election) else { return Some(Claimed::Nothing) };
@@ -396,7 +399,11 @@ mod tests {
     #[tokio::test]
     async fn two_candidates_of_one_election_have_two_leases_and_a_third_takes_what_was_left() {
         let claims = Claims::default();
-        assert_eq!(claims.reserve(&election(), &ticket(1, 1), &someone()), None, "there is no session");
+        assert_eq!(
+            claims.reserve(&election(), &ticket(1, 1), &someone()),
+            None,
+            "there is no session"
+        );
         claims.begin(1, 10);
         let first = claims.reserve(&election(), &ticket(1, 1), &someone()).expect("a place");
         let second = claims.reserve(&election(), &ticket(2, 1), &someone()).expect("a place");
@@ -429,10 +436,7 @@ mod tests {
         claims.reserve(&election(), &ticket(1, 2), &someone());
         assert!(!claims.note(&election(), &ticket(1, 1), 1, Stage::Standing { token: 5 }));
         assert!(claims.note(&election(), &ticket(1, 2), 1, Stage::Standing { token: 6 }));
-        assert_eq!(
-            claims.claimed(&election(), 10, patience),
-            Some(Claimed::Entry { token: 6 })
-        );
+        assert_eq!(claims.claimed(&election(), 10, patience), Some(Claimed::Entry { token: 6 }));
         claims.gone(&election(), 10, 5);
         assert!(!claims.is_empty(), "that was another");
         claims.gone(&election(), 10, 6);

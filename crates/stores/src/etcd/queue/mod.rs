@@ -326,8 +326,7 @@ impl SessionQueue for EtcdQueue {
     async fn look(&self, election: &Key) -> Result<Line, StoreError> {
         let shared = &self.shared;
         let doing = || format!("reading the line of {election}");
-        let mut read =
-            shared.read(requests::everything(&shared.keys, election), doing).await?;
+        let mut read = shared.read(requests::everything(&shared.keys, election), doing).await?;
         let (mark, tenure) = (only(read.next()), only(read.next()));
         let (entries, records) = (read.next().kvs, read.next().kvs);
         let range = shared.keys.entries(election);
@@ -489,12 +488,12 @@ impl Shared {
                 Part { first, before, own }
             }
         };
-        let stood = part.own.as_ref().and_then(|own| {
-            stood(&self.keys, election, own, record.as_ref())
-        });
+        let stood =
+            part.own.as_ref().and_then(|own| stood(&self.keys, election, own, record.as_ref()));
         let found = part.own.as_ref().map(entry);
         // Only where somebody deleted the record does the join that we wait for stand in for it.
-        let made_by = stood.map(|stood| stood.ticket).or(held.as_ref().map(|own| own.ticket.clone()));
+        let made_by =
+            stood.map(|stood| stood.ticket).or(held.as_ref().map(|own| own.ticket.clone()));
         if let (Some(key), Some(held)) = (key, &held) {
             self.saw(&[(key, part.own.as_ref())], revision);
             if !self.learn(election, held, found.as_ref(), made_by.as_ref()) {

@@ -39,10 +39,8 @@ async fn look_after(shared: Arc<Shared>, election: Key, lease: i64) {
     let key = shared.keys.entry(&election, lease);
     let topic = Topic::one(key.clone());
     while shared.claims.owns(lease) {
-        let ranges = vec![
-            requests::one(key.clone()),
-            requests::one(shared.keys.holder(&election, lease)),
-        ];
+        let ranges =
+            vec![requests::one(key.clone()), requests::one(shared.keys.holder(&election, lease))];
         let doing = || format!("looking for a late join of {election}");
         let Ok(mut read) = shared.read(ranges, doing).await else {
             sleep(PAUSE).await;
@@ -87,9 +85,7 @@ async fn look_after(shared: Arc<Shared>, election: Key, lease: i64) {
 async fn until_changed(shared: &Shared, lease: i64, topic: &Topic, seen: Option<i64>) {
     shared.core.listen();
     let mut session = shared.session.subscribe();
-    let over = async {
-        while shared.claims.owns(lease) && session.changed().await.is_ok() {}
-    };
+    let over = async { while shared.claims.owns(lease) && session.changed().await.is_ok() {} };
     tokio::select! {
         () = shared.core.waits.changed(topic, seen) => {}
         () = over => {}

@@ -100,8 +100,12 @@ pub(super) enum Mark {
     /// There is none.
     Missing,
     /// The generation is the revision at which the mark was written so: revisions only rise, also over deletions.
-    Open { generation: u64 },
-    Ended { generation: u64 },
+    Open {
+        generation: u64,
+    },
+    Ended {
+        generation: u64,
+    },
 }
 
 #[derive(Serialize, Deserialize)]

@@ -175,7 +175,6 @@ pub(super) fn one(key: Bytes) -> RangeRequest {
     RangeRequest { key, ..RangeRequest::default() }
 }
 
-
 pub(super) fn first(range: Topic) -> RangeRequest {
     in_order(range, 1)
 }

@@ -21,6 +21,7 @@ use tonic::{Status, Streaming};
 
 use super::super::endpoint::Chosen;
 use super::super::fault::{Failure, Kind, LeaseTrouble};
+use super::super::kv;
 use super::super::proto::lease_client::LeaseClient;
 use super::super::proto::response_op::Response;
 use super::super::proto::{
@@ -28,7 +29,6 @@ use super::super::proto::{
     LeaseRevokeRequest, LeaseRevokeResponse, LeaseTimeToLiveRequest, LeaseTimeToLiveResponse,
     TxnResponse,
 };
-use super::super::kv;
 use super::{Shared, requests, version};
 
 /// The pause after a failure; it doubles up to a twentieth of the ttl.
@@ -259,18 +259,18 @@ impl Keeper<'_> {
         let mut terms = answers.iter().map(|answer| answer.header.map(|header| header.raft_term));
         let first = terms.next().flatten();
         let term = first.filter(|first| terms.all(|term| term == Some(*first)));
-        let found = answers.into_iter().flat_map(|answer| answer.responses).map(|part| {
-            match part.response {
-                Some(Response::ResponseRange(range)) => {
-                    range.kvs.into_iter().next().map_or(0, |found| found.lease)
-                }
-                Some(
-                    Response::ResponsePut(_)
-                    | Response::ResponseDeleteRange(_)
-                    | Response::ResponseTxn(_),
-                )
-                | None => 0,
+        let found = answers.into_iter().flat_map(|answer| answer.responses).map(|part| match part
+            .response
+        {
+            Some(Response::ResponseRange(range)) => {
+                range.kvs.into_iter().next().map_or(0, |found| found.lease)
             }
+            Some(
+                Response::ResponsePut(_)
+                | Response::ResponseDeleteRange(_)
+                | Response::ResponseTxn(_),
+            )
+            | None => 0,
         });
         let found: Vec<i64> = found.collect();
         Ok((term, found == self.leases))

@@ -32,7 +32,10 @@ async fn two_candidates_of_one_process_stand_in_the_same_line() {
     let entries = keys_under(&servers, &format!("{PREFIX}/{NAME}/"));
     assert_eq!(entries.len(), 2, "{entries:?}");
     let first = soon("elected", first.elected()).await.expect("elected");
-    assert_eq!(second.status().follows.as_ref().map(|leader| leader.name.to_string()), Some("a".into()));
+    assert_eq!(
+        second.status().follows.as_ref().map(|leader| leader.name.to_string()),
+        Some("a".into())
+    );
     let token = first.mandate().token();
     first.resign().await;
     let second = soon("elected", second.elected()).await.expect("elected");
@@ -53,14 +56,20 @@ async fn an_end_ends_everybody_and_a_new_creation_starts_over() {
     soon("ended", outsider.end()).await.expect("it ends");
     soon("the leader is told", leader.mandate().lost()).await;
     drop(leader);
-    assert!(matches!(soon("the waiter is told", waiting.elected()).await, Err(Error::Ended { .. })));
+    assert!(matches!(
+        soon("the waiter is told", waiting.elected()).await,
+        Err(Error::Ended { .. })
+    ));
     soon("everybody has left", async {
         while !keys_under(&servers, &format!("{PREFIX}/{NAME}/")).is_empty() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     })
     .await;
-    assert!(matches!(soon("refused", election.campaign(candidate("c"))).await, Err(Error::Ended { .. })));
+    assert!(matches!(
+        soon("refused", election.campaign(candidate("c"))).await,
+        Err(Error::Ended { .. })
+    ));
     Election::builder(&other, NAME).create().await.expect("it is created anew");
     let again = soon("elected", election.campaign(candidate("c"))).await.expect("elected");
     assert!(again.mandate().token() > token);
@@ -145,9 +154,10 @@ async fn what_was_not_left_cleanly_is_waited_for_under_a_lock_delay() {
     let entries = ask(&servers, &["get", "--prefix", "--keys-only", &format!("{PREFIX}/{NAME}/")]);
     let mandate = second.mandate();
     let leading = format!("{PREFIX}/{NAME}/");
-    let led = entries.lines().filter(|line| line.starts_with(&leading)).find(|key| {
-        ask(&servers, &["get", "--print-value-only", key]).trim() == "b"
-    });
+    let led = entries
+        .lines()
+        .filter(|line| line.starts_with(&leading))
+        .find(|key| ask(&servers, &["get", "--print-value-only", key]).trim() == "b");
     let began = std::time::Instant::now();
     ask(&servers, &["del", led.expect("its entry")]);
     let third = soon("elected", third.elected()).await.expect("elected");
@@ -161,9 +171,11 @@ async fn what_was_not_left_cleanly_is_waited_for_under_a_lock_delay() {
 async fn a_channel_of_the_callers_serves_documents_and_lines() {
     use std::sync::Arc;
     let servers = require!(servers(1).await);
-    let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{}", servers[0].address()));
+    let endpoint =
+        tonic::transport::Endpoint::from_shared(format!("http://{}", servers[0].address()));
     let channel = endpoint.expect("an address").connect().await.expect("it is there");
-    let store = tenure_stores::etcd::EtcdStore::from_channel(channel, PREFIX, Duration::from_secs(5));
+    let store =
+        tenure_stores::etcd::EtcdStore::from_channel(channel, PREFIX, Duration::from_secs(5));
     let queue = Arc::new(store.queue(LONG));
     let backend = Backend::new(Arc::new(store)).with_queue(queue);
     let election = enter(&backend).await;

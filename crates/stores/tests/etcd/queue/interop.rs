@@ -16,11 +16,8 @@ struct Running {
 impl Running {
     fn start(servers: &Etcd, words: &[&str]) -> Running {
         let mut command = etcdctl(servers, words);
-        let mut child = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("etcdctl runs");
+        let mut child =
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("etcdctl runs");
         let output = child.stdout.take().expect("it is piped");
         let (tell, lines) = mpsc::channel();
         std::thread::spawn(move || {

@@ -34,7 +34,10 @@ async fn crowd(
         }
     })
     .await;
-    println!("{at_least} of {CANDIDATES} candidates of {PROCESSES} processes in line after {:?}", began.elapsed());
+    println!(
+        "{at_least} of {CANDIDATES} candidates of {PROCESSES} processes in line after {:?}",
+        began.elapsed()
+    );
     (backends, candidacies)
 }
 

@@ -21,6 +21,8 @@ pub(crate) const NAME: &str = "jobs/nightly";
 pub(crate) const PREFIX: &str = "queues";
 /// A session that a busy machine keeps, and that a test can wait for.
 pub(crate) const TTL: Duration = Duration::from_secs(4);
+/// Long enough for servers to elect another leader, and a few proofs of life.
+pub(crate) const CALM: Duration = Duration::from_secs(20);
 /// Longer than any test waits: nothing happens because it lapsed.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
@@ -33,8 +35,7 @@ pub(crate) async fn servers(count: usize) -> Result<Etcd, Failure> {
 pub(crate) async fn process(addresses: &[SocketAddr], ttl: Duration) -> Backend {
     let hosts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     let url = format!("etcd://{}/{PREFIX}", hosts.join(","));
-    let options =
-        OpenOptions::default().with_request(Duration::from_secs(5)).with_session(ttl);
+    let options = OpenOptions::default().with_request(Duration::from_secs(5)).with_session(ttl);
     match tenure_stores::open(&url, &options).await {
         Ok(opened) => opened.backend,
         Err(error) => panic!("{url} does not open: {}", crate::support::chain(&error)),
