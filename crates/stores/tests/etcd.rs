@@ -26,6 +26,11 @@ mod single {
     support::suite!(kind::single());
 }
 
+mod lines {
+    use super::*;
+    support::suite!(kind::lines());
+}
+
 mod three {
     use super::*;
     support::suite!(kind::three());
@@ -45,4 +50,16 @@ mod under_chaos {
 mod debian {
     use super::*;
     faults::smoke!(kind::Kind);
+
+    mod lines {
+        use super::*;
+
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn leaders_follow_each_other_in_line() {
+            use crate::faults::Servers as _;
+            let version = tenure_harness::Version::Debian;
+            let servers = tenure_harness::require!(kind::Lines::start(1, version).await);
+            queue::leaders_follow_each_other(&servers.addresses()).await;
+        }
+    }
 }

@@ -39,6 +39,37 @@ impl Servers for Kind {
     }
 }
 
+/// The same, for elections that are lines.
+pub(crate) struct Lines(Etcd);
+
+impl Deref for Lines {
+    type Target = Cluster;
+
+    fn deref(&self) -> &Cluster {
+        &self.0
+    }
+}
+
+impl Servers for Lines {
+    const FRAMING: Framing = Framing::Http2;
+
+    async fn start(count: usize, version: Version) -> Result<Lines, Failure> {
+        let options = etcd::Options { version, ..etcd::Options::default() };
+        Ok(Lines(Etcd::cluster(count, options).await?))
+    }
+
+    fn url(addresses: &[SocketAddr], prefix: &str) -> String {
+        let hosts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+        // What a case that waits for a session's end waits, and a busy machine keeps.
+        format!("etcd://{}/{prefix}?ttl=4s", hosts.join(","))
+    }
+}
+
+pub(crate) fn lines() -> &'static Result<Shared, Skipped> {
+    static SERVER: OnceLock<Result<Shared, Skipped>> = OnceLock::new();
+    SERVER.get_or_init(|| keep::<Lines>("etcd, one server, lines", 1))
+}
+
 pub(crate) fn single() -> &'static Result<Shared, Skipped> {
     static SERVER: OnceLock<Result<Shared, Skipped>> = OnceLock::new();
     SERVER.get_or_init(|| keep::<Kind>("etcd, one server", 1))

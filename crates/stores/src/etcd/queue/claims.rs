@@ -278,19 +278,30 @@ impl Claims {
     }
 
     /// What may be at this key of ours; none when the lease is no longer ours.
+    ///
+    /// A claim that has been in doubt for longer than `patience` is given up here, and for good: whoever looks for
+    /// its entry later does not find it, and what is deleted on the strength of this answer is nobody's.
     pub(super) fn claimed(
         &self,
         election: &Key,
         lease: i64,
         patience: Duration,
     ) -> Option<Claimed> {
-        if !self.owns(lease) {
-            return None;
+        let mut state = self.lock();
+        let number = state.leases.iter().position(|own| *own == lease)?;
+        let Some(claims) = state.claims.get_mut(election) else { return Some(Claimed::Nothing) };
+        let given_up = |claim: &Claim| {
+            claim.number == number
+                && matches!(claim.stage, Stage::Lost { since } if since.elapsed() > patience)
+        };
+        claims.retain(|claim| !given_up(claim));
+        let stage = claims.iter().find(|claim| claim.number == number).map(|claim| claim.stage);
+        if claims.is_empty() {
+            state.claims.remove(election);
         }
-        Some(match self.at(election, lease).map(|own| own.stage) {
+        Some(match stage {
             None => Claimed::Nothing,
             Some(Stage::Standing { token }) => Claimed::Entry { token },
-            Some(Stage::Lost { since }) if since.elapsed() > patience => Claimed::Nothing,
             Some(Stage::Joining | Stage::Lost { .. }) => Claimed::InDoubt,
         })
     }
@@ -420,6 +431,8 @@ mod tests {
         let patience = Duration::from_secs(9);
         assert_eq!(claims.claimed(&election(), 10, patience), Some(Claimed::InDoubt));
         assert_eq!(claims.claimed(&election(), 10, Duration::ZERO), Some(Claimed::Nothing));
+        let adopted = claims.note(&election(), &ticket(1, 1), 1, Stage::Standing { token: 5 });
+        assert!(!adopted, "what is about to be deleted is not taken up again");
         claims.reserve(&election(), &ticket(1, 2), &someone());
         assert!(!claims.note(&election(), &ticket(1, 1), 1, Stage::Standing { token: 5 }));
         assert!(claims.note(&election(), &ticket(1, 2), 1, Stage::Standing { token: 6 }));

@@ -496,7 +496,9 @@ impl Shared {
             stood.map(|stood| stood.ticket).or(held.as_ref().map(|own| own.ticket.clone()));
         if let (Some(key), Some(held)) = (key, &held) {
             self.saw(&[(key, part.own.as_ref())], revision);
-            self.learn(election, held, found.as_ref(), made_by.as_ref());
+            if !self.learn(election, held, found.as_ref(), made_by.as_ref()) {
+                return Err(unavailable(doing(), "our own entry was given up meanwhile"));
+            }
         }
         self.saw(&[(self.keys.mark(election), mark.as_ref())], revision);
         let mut line = self.assemble(election, ticket, &mark, &tenure, part, revision).await;
@@ -504,13 +506,20 @@ impl Shared {
         Ok(line)
     }
 
-    /// What a look tells of our own entry.
-    fn learn(&self, election: &Key, held: &Own, own: Option<&Entry>, made_by: Option<&Ticket>) {
+    /// What a look tells of our own entry. False when that was given up while it was looked for: it may be deleted at
+    /// any moment, and must not be taken for ours.
+    fn learn(
+        &self,
+        election: &Key,
+        held: &Own,
+        own: Option<&Entry>,
+        made_by: Option<&Ticket>,
+    ) -> bool {
         let candidate = &held.ticket.candidate;
         match own {
             Some(own) if made_by.is_some_and(|ticket| ticket.candidate == *candidate) => {
                 let stage = Stage::Standing { token: own.token };
-                self.claims.note(election, &held.ticket, held.session, stage);
+                return self.claims.note(election, &held.ticket, held.session, stage);
             }
             // A join of an earlier candidacy arrived late.
             Some(_) => self.claims.haunt(election, held.lease),
@@ -525,6 +534,7 @@ impl Shared {
                 }
             }
         }
+        true
     }
 
     /// Puts a line together, with who stands first.

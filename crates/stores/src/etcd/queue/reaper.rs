@@ -47,30 +47,30 @@ async fn look_after(shared: Arc<Shared>, election: Key, lease: i64) {
             continue;
         };
         let (found, record) = (only(read.next()), only(read.next()));
+        shared.saw(&[(key.clone(), found.as_ref())], read.revision);
         let Some(found) = found else {
-            shared.saw(&[(key.clone(), None)], read.revision);
-            shared.core.listen();
-            let over = session_over(&shared, lease);
-            tokio::select! {
-                () = shared.core.waits.changed(&topic, None) => {}
-                () = over => {}
-            }
+            until_changed(&shared, lease, &topic, None).await;
             continue;
         };
         let token = entry(&found).token;
         let made_by = stood(&shared.keys, &election, &found, record.as_ref());
         let claimed = shared.claims.claimed(&election, lease, shared.ttl);
         let awaited = shared.claims.at(&election, lease).map(|own| own.ticket);
-        let nobodys = match claimed {
+        match claimed {
             None => return,
-            Some(Claimed::Nothing) => true,
-            Some(Claimed::Entry { token: own }) => own != token,
+            Some(Claimed::Nothing) => {}
+            Some(Claimed::Entry { token: own }) if own == token => {
+                until_changed(&shared, lease, &topic, Some(found.mod_revision)).await;
+                continue;
+            }
+            Some(Claimed::Entry { .. }) => {}
             // What another join made is not what that one waits for.
-            Some(Claimed::InDoubt) => made_by.is_some_and(|stood| Some(stood.ticket) != awaited),
-        };
-        if !nobodys {
-            sleep(PAUSE).await;
-            continue;
+            Some(Claimed::InDoubt)
+                if made_by.is_some_and(|stood| Some(stood.ticket) != awaited) => {}
+            Some(Claimed::InDoubt) => {
+                sleep(PAUSE).await;
+                continue;
+            }
         }
         tracing::debug!(%election, token, "etcd: deleting an entry that nobody claims");
         let txn = requests::leave(&shared.keys, &election, lease, token, false);
@@ -81,11 +81,13 @@ async fn look_after(shared: Arc<Shared>, election: Key, lease: i64) {
     }
 }
 
-async fn session_over(shared: &Shared, lease: i64) {
+/// Waits until something else may be at the key, or the lease is no longer ours.
+async fn until_changed(shared: &Shared, lease: i64, topic: &Topic, seen: Option<i64>) {
+    shared.core.listen();
     let mut session = shared.session.subscribe();
-    while shared.claims.owns(lease) {
-        if session.changed().await.is_err() {
-            return;
-        }
+    let over = async { while shared.claims.owns(lease) && session.changed().await.is_ok() {} };
+    tokio::select! {
+        () = shared.core.waits.changed(topic, seen) => {}
+        () = over => {}
     }
 }

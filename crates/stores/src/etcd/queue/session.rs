@@ -94,11 +94,10 @@ impl Keeper<'_> {
                 End::Over => Life::Over,
                 End::Refused => Life::Closed,
             };
-            // Nothing is led from here on; only then is what may be left given back.
             self.publish(None, life);
             self.shared.claims.over();
-            let leases = std::mem::take(&mut self.leases);
-            self.revoke(leases).await;
+            // A lease that still lives is left to lapse: work that was led under it may take that long to end.
+            self.leases.clear();
             if matches!(end, End::Refused) {
                 return;
             }
@@ -178,7 +177,7 @@ impl Keeper<'_> {
             }
             let spare = self.shared.claims.spare();
             self.leases.retain(|lease| !spare.contains(lease));
-            usable = usable.min(self.leases.len());
+            usable = self.leases.len();
             self.revoke(spare).await;
             self.grant_more().await;
         }

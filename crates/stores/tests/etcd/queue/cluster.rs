@@ -9,9 +9,9 @@ async fn one_server_of_three_may_be_lost() {
     let servers = require!(servers(3).await);
     let addresses = servers.addresses();
     let referee = Referee::start();
-    let (_a, election, leader) = lead(&addresses, LONG, "a").await;
+    let (_a, election, leader) = lead(&addresses, CALM, "a").await;
     referee.elected("a", &leader);
-    let (_b, _, waiting) = stand(&addresses, LONG, "b").await;
+    let (_b, _, waiting) = stand(&addresses, CALM, "b").await;
     let former = servers.settled(None).await.expect("somebody leads");
     servers[former].kill().await.expect("it runs");
     servers.settled(Some(former)).await.expect("two are enough");
@@ -24,7 +24,7 @@ async fn one_server_of_three_may_be_lost() {
     let next = soon("elected", waiting.elected()).await.expect("elected");
     referee.elected("b", &next);
     let (_c, _, other) = {
-        let backend = process(&addresses, LONG).await;
+        let backend = process(&addresses, CALM).await;
         let election = Election::open(&backend, "jobs/next").await.expect("the next one works");
         let leader = soon("elected", election.campaign(candidate("c"))).await.expect("elected");
         (backend, election, leader)
@@ -38,9 +38,9 @@ async fn one_server_of_three_may_be_lost() {
 async fn a_change_of_etcds_own_leader_costs_nothing() {
     let servers = require!(servers(3).await);
     let referee = Referee::start();
-    let (_a, _, leader) = lead(&servers.addresses(), LONG, "a").await;
+    let (_a, _, leader) = lead(&servers.addresses(), CALM, "a").await;
     referee.elected("a", &leader);
-    let (_b, _, waiting) = stand(&servers.addresses(), LONG, "b").await;
+    let (_b, _, waiting) = stand(&servers.addresses(), CALM, "b").await;
     let token = leader.mandate().token();
     for _ in 0..2 {
         let former = servers.settled(None).await.expect("somebody leads");
@@ -92,7 +92,7 @@ async fn keep_alives_of_a_deposed_server_prove_nothing() {
 async fn a_member_that_is_cut_off_is_left_for_another() {
     let servers = require!(with_partitions().await);
     let referee = Referee::start();
-    let (_a, _, leader) = lead(&servers.addresses(), LONG, "a").await;
+    let (_a, _, leader) = lead(&servers.addresses(), CALM, "a").await;
     referee.elected("a", &leader);
     let token = leader.mandate().token();
     for member in 0..3 {

@@ -62,7 +62,7 @@ async fn a_server_that_is_down_at_the_campaign_is_waited_for() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_killed_and_back_in_time_costs_nothing() {
     let servers = require!(servers(1).await);
-    let (_a, _, leader) = lead(&servers.addresses(), LONG, "a").await;
+    let (_a, _, leader) = lead(&servers.addresses(), CALM, "a").await;
     let token = leader.mandate().token();
     servers[0].restart().await.expect("it starts again");
     for _ in 0..2 {
@@ -143,6 +143,47 @@ async fn a_campaign_that_is_given_up_while_its_join_is_in_doubt_leaves_nothing()
     .await;
     leader.resign().await;
     nothing_is_left(&servers).await;
+}
+
+/// Whoever asked for it is gone, and nobody looks for it: the backend does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_entry_that_no_candidacy_claims_is_deleted_while_the_session_lives() {
+    use tenure::lease::record::Holder;
+    let servers = require!(servers(1).await);
+    let proxy = Proxy::start(servers[0].address(), Framing::Http2).expect("a proxy");
+    let backend = process(&[proxy.address()], TTL).await;
+    let queue = backend.queue().expect("it has one").clone();
+    queue.create(&key()).await.expect("it is made");
+    let mut session = queue.session();
+    soon("proven", session.wait_for(|session| session.proof().is_some())).await.expect("it lives");
+    let (number, election) = (session.borrow().number, key());
+    let id = tenure::CandidateId::from_bits(7);
+    let ticket = tenure::queue::Ticket { candidate: id.clone(), attempt: 1 };
+    let holder = Holder { id, name: "ghost".into(), value: Default::default(), presence: None };
+    let holder = std::sync::Arc::new(holder);
+    let arrived = std::sync::Arc::new(tokio::sync::Notify::new());
+    let seen = arrived.clone();
+    proxy.delay(Direction::ToClient, Duration::from_millis(150));
+    proxy.observe(move |message| {
+        if contains(message.bytes, b"\"ghost\"") {
+            seen.notify_one();
+        }
+    });
+    tokio::select! {
+        joined = queue.join(&election, &ticket, &holder) => panic!("the answer is late: {joined:?}"),
+        () = arrived.notified() => {}
+    }
+    proxy.delay(Direction::ToClient, Duration::ZERO);
+    soon("it stands", async {
+        while left_behind(&servers).is_empty() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    nothing_is_left(&servers).await;
+    let session = *session.borrow();
+    assert_eq!(session.number, number, "the session went on");
+    assert!(session.is_live(), "{session:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

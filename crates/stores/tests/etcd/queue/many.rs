@@ -14,8 +14,12 @@ use tenure_harness::{Direction, Framing, Proxy, require};
 const CANDIDATES: usize = 1000;
 const PROCESSES: usize = 20;
 
-/// Candidates of several processes, everybody behind one of another process.
-async fn crowd(servers: &Etcd, addresses: &[SocketAddr]) -> (Vec<Backend>, Vec<Candidacy>) {
+/// Candidates of several processes, everybody behind one of another process, of whom so many are in line.
+async fn crowd(
+    servers: &Etcd,
+    addresses: &[SocketAddr],
+    at_least: usize,
+) -> (Vec<Backend>, Vec<Candidacy>) {
     let backends = join_all((0..PROCESSES).map(|_| process(addresses, LONG))).await;
     let elections = join_all(backends.iter().map(enter)).await;
     let stand = |number: usize| {
@@ -25,22 +29,32 @@ async fn crowd(servers: &Etcd, addresses: &[SocketAddr]) -> (Vec<Backend>, Vec<C
     let candidacies: Vec<Candidacy> = (0..CANDIDATES).map(stand).collect();
     let began = Instant::now();
     soon("everybody is in line", async {
-        while keys_under(servers, &format!("{PREFIX}/{NAME}/")).len() < CANDIDATES {
+        while keys_under(servers, &format!("{PREFIX}/{NAME}/")).len() < at_least {
             tokio::time::sleep(Duration::from_millis(250)).await;
         }
     })
     .await;
     println!(
-        "{CANDIDATES} candidates of {PROCESSES} processes in line after {:?}",
+        "{at_least} of {CANDIDATES} candidates of {PROCESSES} processes in line after {:?}",
         began.elapsed()
     );
     (backends, candidacies)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_candidates_leave_at_the_end_and_nothing_is_left() {
+    race(CANDIDATES).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_candidates_race_an_end_and_nothing_is_left() {
+    race(CANDIDATES / 4).await;
+}
+
+/// Deletes the election as soon as so many are in line.
+async fn race(at_least: usize) {
     let servers = require!(servers(1).await);
-    let (_backends, candidacies) = crowd(&servers, &servers.addresses()).await;
+    let (_backends, candidacies) = crowd(&servers, &servers.addresses(), at_least).await;
     let outsider = enter(&process(&servers.addresses(), LONG).await).await;
     let leading = Arc::new(AtomicUsize::new(0));
     let waits = candidacies.into_iter().map(|candidacy| {
@@ -53,7 +67,7 @@ async fn a_thousand_candidates_race_an_end_and_nothing_is_left() {
                     leader.resign().await;
                     Some(loss)
                 }
-                Err(Error::Ended { .. }) => None,
+                Err(Error::Ended { .. } | Error::Missing { .. }) => None,
                 Err(error) => panic!("{error}"),
             }
         })
@@ -87,7 +101,7 @@ async fn a_handover_among_a_thousand_notifies_the_leaver_and_the_next_alone() {
     let servers = require!(servers(1).await);
     let proxy = Proxy::start(servers[0].address(), Framing::Http2).expect("a proxy");
     let referee = Referee::start();
-    let (_backends, candidacies) = crowd(&servers, &[proxy.address()]).await;
+    let (_backends, candidacies) = crowd(&servers, &[proxy.address()], CANDIDATES).await;
     // They joined at the same time: the order is the line's.
     let watcher = process(&servers.addresses(), LONG).await;
     let election = enter(&watcher).await;

@@ -21,6 +21,8 @@ pub(crate) const NAME: &str = "jobs/nightly";
 pub(crate) const PREFIX: &str = "queues";
 /// A session that a busy machine keeps, and that a test can wait for.
 pub(crate) const TTL: Duration = Duration::from_secs(4);
+/// Long enough for servers to elect another leader, and a few proofs of life.
+pub(crate) const CALM: Duration = Duration::from_secs(20);
 /// Longer than any test waits: nothing happens because it lapsed.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
@@ -103,14 +105,20 @@ pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     }
 }
 
-/// Waits until a candidate's role is as wanted.
-pub(crate) async fn until_role(candidacy: &Candidacy, what: &str, wanted: impl Fn(&Role) -> bool) {
-    soon(what, async {
-        while !wanted(&candidacy.status().role) {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await;
+/// A few leaders, one after the other, on servers of any age; many elections of one process beside them.
+pub(crate) async fn leaders_follow_each_other(addresses: &[SocketAddr]) {
+    let (backend, _, first) = lead(addresses, LONG, "a").await;
+    let (_other, _, waiting) = stand(addresses, LONG, "b").await;
+    let names: Vec<String> = (0..150).map(|number| format!("many/{number}")).collect();
+    let opened = names.iter().map(|name| Election::open(&backend, name));
+    let opened = futures_util::future::try_join_all(opened).await.expect("they open");
+    let led = opened.iter().map(|election| election.campaign(candidate("a")));
+    let led = soon("all are led", futures_util::future::try_join_all(led)).await;
+    assert_eq!(led.expect("they are led").len(), 150);
+    let token = first.mandate().token();
+    first.resign().await;
+    let second = soon("elected", waiting.elected()).await.expect("elected");
+    assert!(second.mandate().token() > token);
 }
 
 /// The servers' own client, and what it printed.
