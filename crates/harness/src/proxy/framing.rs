@@ -9,6 +9,8 @@ pub enum Framing {
     Zookeeper,
     /// Frames of HTTP/2, which gRPC and so etcd use; an answer is on the stream of its request.
     Http2,
+    /// MongoDB's: four bytes of length in front, the least first; an answer names the number of its request.
+    Mongodb,
 }
 
 /// Where the first message in a buffer ends.
@@ -27,6 +29,7 @@ const LONGEST: usize = 4 << 20;
 /// What an HTTP/2 client sends before its first frame.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const HTTP2_HEAD: usize = 9;
+const MONGODB_HEAD: usize = 16;
 
 impl Framing {
     /// Where the message at the start of `buffer` ends; `first` if it is the connection's first that way.
@@ -35,6 +38,10 @@ impl Framing {
             Framing::Raw => Extent::Unframed,
             Framing::Zookeeper => match buffer.first_chunk::<4>() {
                 Some(length) => bounded(4 + u32::from_be_bytes(*length) as usize),
+                None => Extent::Unknown,
+            },
+            Framing::Mongodb => match buffer.first_chunk::<4>() {
+                Some(length) => bounded((u32::from_le_bytes(*length) as usize).max(MONGODB_HEAD)),
                 None => Extent::Unknown,
             },
             Framing::Http2 if first && direction == Direction::ToServer => preface(buffer),
@@ -52,6 +59,7 @@ impl Framing {
         match self {
             Framing::Raw => true,
             Framing::Zookeeper => request.get(4..8) == answer.get(4..8),
+            Framing::Mongodb => request.get(4..8) == answer.get(8..12),
             Framing::Http2 => {
                 // A window update on the stream comes before the server has done anything.
                 let says = matches!(answer.get(3), Some(0 | 1));
@@ -105,10 +113,21 @@ mod tests {
     }
 
     #[test]
+    fn a_mongodb_message_ends_where_its_length_says() {
+        assert_eq!(Framing::Mongodb.extent(ToServer, true, &[0, 1, 0]), Extent::Unknown);
+        assert_eq!(Framing::Mongodb.extent(ToServer, true, &[6, 1, 0, 0, 7]), Extent::Bytes(262));
+        // A handshake of TLS begins so.
+        assert_eq!(Framing::Mongodb.extent(ToServer, true, &[22, 3, 1, 2]), Extent::Unframed);
+    }
+
+    #[test]
     fn an_answer_is_known_by_its_number_or_its_stream() {
         let request = [0, 0, 0, 8, 0, 0, 0, 7, 0, 0, 0, 1];
         assert!(Framing::Zookeeper.answers(&request, &[0, 0, 0, 4, 0, 0, 0, 7]));
         assert!(!Framing::Zookeeper.answers(&request, &[0, 0, 0, 4, 255, 255, 255, 255]));
+        let request = [16, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0];
+        assert!(Framing::Mongodb.answers(&request, &[16, 0, 0, 0, 5, 0, 0, 0, 9, 0, 0, 0]));
+        assert!(!Framing::Mongodb.answers(&request, &[16, 0, 0, 0, 9, 0, 0, 0, 5, 0, 0, 0]));
         let request = [0, 0, 0, 0, 1, 0, 0, 0, 3];
         assert!(Framing::Http2.answers(&request, &[0, 0, 0, 1, 4, 0, 0, 0, 3]));
         assert!(!Framing::Http2.answers(&request, &[0, 0, 0, 1, 4, 0, 0, 0, 5]));
