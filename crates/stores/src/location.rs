@@ -3,18 +3,17 @@
 use std::fmt::{self, Write as _};
 use std::path::PathBuf;
 
+use crate::mongodb_url::MongodbUrl;
 use crate::servers::{Dialect, Servers};
 
 /// Longer URLs are mistakes.
 const MOST_BYTES: usize = 4096;
 
 /// Stores that other builds, or later versions, offer.
-const LATER: [&str; 8] = [
+const LATER: [&str; 6] = [
     "elasticsearch",
     "elasticsearch+http",
     "elasticsearch+https",
-    "mongodb",
-    "mongodb+srv",
     "opensearch+http",
     "opensearch+https",
     "rethinkdb",
@@ -43,6 +42,8 @@ pub enum Location {
     },
     /// On etcd.
     Etcd(Servers),
+    /// On MongoDB.
+    Mongodb(MongodbUrl),
     /// On ZooKeeper.
     Zookeeper(Servers),
     /// On a server that this build cannot talk to.
@@ -69,7 +70,7 @@ pub enum UrlError {
     #[error("it does not begin with a scheme; write for example file:///var/lib/tenure")]
     NoScheme,
     /// Nobody knows that scheme.
-    #[error("nothing is known about `{scheme}:`; known are etcd:, file:, memory:, zookeeper:, {}", list(&LATER))]
+    #[error("nothing is known about `{scheme}:`; known are etcd:, file:, memory:, mongodb:, zookeeper:, {}", list(&LATER))]
     UnknownScheme {
         /// The scheme.
         scheme: String,
@@ -133,6 +134,15 @@ pub enum UrlError {
     /// Something that is no server.
     #[error("each of its hosts must be a host and port, such as 10.0.0.1:2379; at most 32 of them")]
     BadHost,
+    /// Several servers, or a port, where a name stands for them.
+    #[error("with `mongodb+srv:` it names one host, without a port")]
+    OneHost,
+    /// A name that no database can have.
+    #[error("its path is no name of a database: one part, without `.`, `$`, quotes or spaces, not the servers' own")]
+    BadDatabase,
+    /// A name that no collection can have.
+    #[error("its setting `collection` is no name of a collection: no `$`, no `system.`, at most 120 bytes")]
+    BadCollection,
     /// A password without a user.
     #[error("it has a password, but no user")]
     NoUser,
@@ -176,6 +186,8 @@ pub fn parse(url: &str) -> Result<Location, UrlError> {
         "file" => parse_file(rest)?,
         "etcd" => Location::Etcd(Servers::parse(rest, &ETCD)?),
         "etcd+https" => Location::Etcd(Servers::parse(rest, &ETCD_HTTPS)?),
+        "mongodb" => Location::Mongodb(MongodbUrl::parse(rest, false)?),
+        "mongodb+srv" => Location::Mongodb(MongodbUrl::parse(rest, true)?),
         "zookeeper" => Location::Zookeeper(Servers::parse(rest, &ZOOKEEPER)?),
         _ => match LATER.iter().find(|later| **later == scheme) {
             Some(scheme) => Location::Later { scheme },
@@ -193,6 +205,7 @@ pub fn holds_credentials(url: &str) -> bool {
     match parse(url) {
         Ok(Location::Memory | Location::File { .. }) => false,
         Ok(Location::Etcd(servers) | Location::Zookeeper(servers)) => servers.password.is_some(),
+        Ok(Location::Mongodb(url)) => url.password.is_some(),
         Ok(Location::Later { .. }) => url.contains(['@', '?']),
         Err(_) => true,
     }
@@ -286,6 +299,7 @@ impl fmt::Display for Location {
             Location::Etcd(servers) => {
                 servers.show(f, if servers.tls.is_some() { "etcd+https" } else { "etcd" })
             }
+            Location::Mongodb(url) => url.show(f),
             Location::Zookeeper(servers) => servers.show(f, "zookeeper"),
             Location::Later { scheme } => write!(f, "{scheme}:"),
             Location::File { directory, force } => {
@@ -406,6 +420,8 @@ mod tests {
         assert!(!holds_credentials("etcd://h:2379/x"));
         assert!(holds_credentials("etcd://u:p@h/x"));
         assert!(holds_credentials("mongodb://h/x?password=y"));
+        assert!(holds_credentials("mongodb://u:p@h/x"));
+        assert!(!holds_credentials("mongodb://h/x?tls=true"));
         assert!(holds_credentials("not a url"));
     }
 
