@@ -26,3 +26,8 @@ mod failing {
     use super::*;
     faults::failures!(kind::Kind);
 }
+
+mod following {
+    use super::*;
+    faults::smoke!(kind::Kind);
+}

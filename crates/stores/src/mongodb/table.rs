@@ -3,6 +3,7 @@
 //! All of them are commands of ours, not calls of the driver's: what the caller's client has been told about concerns,
 //! preferences and retries then makes no difference, and no write is ever sent twice.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -48,9 +49,11 @@ impl Table {
             _ => doc! { "_id": { "$in": &ids } },
         };
         let most = i64::try_from(keys.len()).unwrap_or(i64::MAX);
-        let mut found: std::collections::HashMap<Key, Document> =
-            self.find(filter, most, "linearizable").await?.into_iter().collect();
-        Ok(keys.iter().map(|key| found.remove(key)).collect())
+        let documents = self.find(filter, most, "linearizable").await?;
+        let found: HashMap<Key, Document> =
+            documents.into_iter().filter_map(document::decode).collect();
+        // Not taken out: somebody may have asked for one twice.
+        Ok(keys.iter().map(|key| found.get(key).cloned()).collect())
     }
 
     /// Documents after `first` (or from there on) and before `end`, in order; what is not one of ours is left out.
@@ -61,23 +64,13 @@ impl Table {
         limit: usize,
     ) -> Result<(Vec<(Key, Document)>, usize, Option<String>), Failure> {
         let most = i64::try_from(limit).unwrap_or(i64::MAX);
-        let documents = self.run_find(doc! { "_id": bound }, most, "majority").await?;
+        let documents = self.find(doc! { "_id": bound }, most, "majority").await?;
         let last = documents.last().and_then(|last| last.get_str("_id").ok()).map(str::to_owned);
         let seen = documents.len();
         Ok((documents.into_iter().filter_map(document::decode).collect(), seen, last))
     }
 
     async fn find(
-        &self,
-        filter: Bsons,
-        most: i64,
-        level: &str,
-    ) -> Result<Vec<(Key, Document)>, Failure> {
-        let documents = self.run_find(filter, most, level).await?;
-        Ok(documents.into_iter().filter_map(document::decode).collect())
-    }
-
-    async fn run_find(
         &self,
         filter: Bsons,
         most: i64,
