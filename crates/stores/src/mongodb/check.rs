@@ -1,5 +1,7 @@
 //! Whether a deployment keeps what the protocol rests on, asked when a store is opened.
 
+use std::time::Duration;
+
 use mongodb::bson::{Bson, Document as Bsons, doc};
 use tenure::{Fault, StoreError};
 
@@ -9,6 +11,8 @@ use super::table::Table;
 
 /// MongoDB 4.4, the first with the projections we read with.
 const OLDEST_WIRE: i64 = 9;
+/// How long the creation of a collection may take at least.
+const CREATION: Duration = Duration::from_secs(10);
 /// Codes of the server.
 const UNAUTHORIZED: [i32; 2] = [13, 8000];
 const EXISTS: [i32; 1] = [48];
@@ -50,7 +54,9 @@ async fn collection(table: &Table, create: bool) -> Result<(), StoreError> {
     match found {
         Some(found) => plain(&found).map_err(|says| refused(doing, says)),
         None if create => {
-            match table.write(doc! { "create": name }).await {
+            // It is done once, by a server that has just answered, and writes more than a request does.
+            let patient = Table { request: table.request.max(CREATION), ..table.clone() };
+            match patient.write(doc! { "create": name }).await {
                 // Somebody else has just made it.
                 Err(failure) if is_any_of(&failure, &EXISTS) => Ok(()),
                 Ok(answer) => match answer.get_document("writeConcernError") {
