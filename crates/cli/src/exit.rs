@@ -101,14 +101,16 @@ impl From<std::io::Error> for Failure {
 
 fn of_error(error: &Error) -> u8 {
     match error {
-        Error::Name(_) | Error::Candidate(_) => USAGE,
+        Error::Name(_) | Error::Candidate(_) | Error::Table(_) => USAGE,
         Error::Store(error) => of_fault(error.fault),
         Error::Missing { .. } | Error::Ended { .. } => NOT_LED,
         Error::Refused(fault) => of_fault(*fault),
         Error::Lost(_) => LOST,
         Error::Contended { .. } => UNREACHABLE,
-        Error::Finished | Error::Stopped => FAILURE,
+        Error::Finished | Error::Stopped | Error::FeedStopped => FAILURE,
         Error::Timing(_)
+        | Error::FeedTiming(_)
+        | Error::NoFeed
         | Error::Record { .. }
         | Error::Nested { .. }
         | Error::Regressed { .. }

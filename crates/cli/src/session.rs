@@ -16,7 +16,7 @@ pub(crate) struct Session {
     pub(crate) location: Location,
     /// Whether nobody said where, so that it is this user's own directory.
     pub(crate) embedded: bool,
-    id: Option<String>,
+    pub(crate) id: Option<String>,
 }
 
 impl Session {
@@ -43,7 +43,18 @@ impl Session {
     /// # Cancel safety
     /// Cancel safe.
     pub(crate) async fn open(&self) -> Result<Opened, Failure> {
-        let options = OpenOptions::default().with_request(self.timing.request());
+        self.open_for(self.timing).await
+    }
+
+    /// Opens the store for other times than the settings': a feed's.
+    ///
+    /// # Errors
+    /// When it does not serve, or is not built in.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(crate) async fn open_for(&self, timing: Timing) -> Result<Opened, Failure> {
+        let options = OpenOptions::default().with_request(timing.request());
         Ok(tenure_stores::open_at(&self.location, &options).await?)
     }
 

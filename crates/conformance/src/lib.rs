@@ -1,6 +1,7 @@
 //! How tenure is tested, and how a store of yours can be.
 //!
 //! - [`suite`]: the cases every store passes; [`conformance!`] makes them tests of yours.
+//! - [`feed`]: the cases every leader feed passes; [`feed_conformance!`] makes them tests of yours.
 //! - [`simulator`]: worlds full of faults, one per seed, around the machine that ships.
 //! - [`driven`]: the same through the driver, from `campaign` down to the store's trait.
 //! - `model` (with the feature of that name): all short histories of the same machine, one by one.
@@ -11,6 +12,7 @@
 
 pub mod checkers;
 pub mod driven;
+pub mod feed;
 pub mod fuzz;
 pub mod history;
 #[cfg(feature = "model")]

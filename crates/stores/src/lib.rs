@@ -30,7 +30,6 @@ mod servers;
 pub mod zookeeper;
 
 use std::path::PathBuf;
-#[cfg(target_os = "linux")]
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -201,7 +200,7 @@ fn on_servers(backend: Backend) -> Opened {
 #[cfg(feature = "memory")]
 fn memory() -> Result<Opened, OpenError> {
     Ok(Opened {
-        backend: Backend::memory(),
+        backend: Backend::memory().with_feed(Arc::new(tenure::feed::MemoryFeed::new())),
         #[cfg(target_os = "linux")]
         presence: None,
     })

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::candidate::CandidateId;
 use crate::clock::{Clock, system};
 use crate::driver::{self, Handle};
+use crate::feed::FeedStore;
 use crate::memory::MemoryStore;
 use crate::store::{Presence, Store};
 use crate::{Error, lease::record::Op};
@@ -30,6 +31,7 @@ pub struct Backend {
 pub(crate) struct Parts {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) presence: Option<Arc<dyn Presence>>,
+    pub(crate) feed: Option<Arc<dyn FeedStore>>,
     pub(crate) clock: Arc<dyn Clock>,
     random: Arc<dyn Fn() -> u64 + Send + Sync>,
 }
@@ -37,8 +39,8 @@ pub(crate) struct Parts {
 impl Backend {
     /// A backend on this store, with the machine's own clock.
     pub fn new(store: Arc<dyn Store>) -> Backend {
-        let parts =
-            Parts { store, presence: None, clock: system(), random: Arc::new(rand::random::<u64>) };
+        let random = Arc::new(rand::random::<u64>);
+        let parts = Parts { store, presence: None, feed: None, clock: system(), random };
         Backend { parts, driver: Arc::default() }
     }
 
@@ -53,6 +55,13 @@ impl Backend {
     pub fn with_presence(mut self, presence: Arc<dyn Presence>) -> Backend {
         self.parts.presence = Some(presence);
         self.driver = Arc::default();
+        self
+    }
+
+    /// The same, whose tables' changes can be followed: what a [`Feed`](crate::feed) needs.
+    #[must_use]
+    pub fn with_feed(mut self, feed: Arc<dyn FeedStore>) -> Backend {
+        self.parts.feed = Some(feed);
         self
     }
 
@@ -85,6 +94,12 @@ impl Backend {
         self.parts.presence.as_ref()
     }
 
+    /// How tables are followed, where they can be.
+    #[must_use]
+    pub fn feed(&self) -> Option<&Arc<dyn FeedStore>> {
+        self.parts.feed.as_ref()
+    }
+
     /// The clock.
     #[must_use]
     pub fn clock(&self) -> &Arc<dyn Clock> {
@@ -103,6 +118,12 @@ impl Backend {
         if let Some(handle) = handle {
             handle.close().await;
         }
+    }
+
+    /// A backend on another store, with the same clock and randomness and nothing else.
+    pub(crate) fn on_store(&self, store: Arc<dyn Store>) -> Backend {
+        let parts = Parts { store, presence: None, feed: None, ..self.parts.clone() };
+        Backend { parts, driver: Arc::default() }
     }
 
     pub(crate) fn parts(&self) -> &Parts {
@@ -139,6 +160,12 @@ impl Parts {
     /// The op of a write by somebody who is no candidate.
     pub(crate) fn fresh_op(&self) -> Op {
         Op::new(&self.fresh_id(), 0)
+    }
+}
+
+impl fmt::Debug for Parts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Parts").field("store", &self.store).finish_non_exhaustive()
     }
 }
 

@@ -21,6 +21,18 @@ pub enum Error {
     /// The times do not fit.
     #[error(transparent)]
     Timing(#[from] TimingError),
+    /// The times of a feed do not fit.
+    #[error(transparent)]
+    FeedTiming(#[from] crate::feed::FeedTimingError),
+    /// The store's tables cannot be followed.
+    #[error("this store has no change feed, and a leader feed needs one")]
+    NoFeed,
+    /// The table's name is refused.
+    #[error("the table's name is refused: {0}")]
+    Table(NameError),
+    /// The feed is not started, or has stopped.
+    #[error("the feed is not started")]
+    FeedStopped,
     /// The store did not serve.
     #[error("the store does not serve")]
     Store(#[from] StoreError),

@@ -2,10 +2,8 @@
 
 use std::fmt;
 use std::future::Future;
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -264,19 +262,7 @@ impl Leadership {
     /// # Cancel safety
     /// Cancel safe if the work is.
     pub async fn scope<T>(&self, work: impl Future<Output = T>) -> Result<T, Error> {
-        let mandate = self.mandate();
-        let mut work = pin!(work);
-        let mut lost = pin!(mandate.lost());
-        std::future::poll_fn(|context| {
-            if let Some(loss) = mandate.must_stop() {
-                return Poll::Ready(Err(Error::Lost(loss)));
-            }
-            if let Poll::Ready(loss) = lost.as_mut().poll(context) {
-                return Poll::Ready(Err(Error::Lost(loss)));
-            }
-            work.as_mut().poll(context).map(Ok)
-        })
-        .await
+        self.mandate().scope(work).await
     }
 
     /// Gives the leadership up; others may lead. All mandates are revoked before anything is sent.

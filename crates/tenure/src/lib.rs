@@ -39,6 +39,7 @@ mod descriptor;
 mod driver;
 mod election;
 mod error;
+pub mod feed;
 #[cfg(all(feature = "file", target_os = "linux"))]
 pub mod file;
 mod leadership;

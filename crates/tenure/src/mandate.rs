@@ -1,11 +1,15 @@
 //! The right to act as leader, checked without asking anybody.
 
 use std::fmt;
+use std::future::Future;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::watch;
 
+use crate::Error;
 use crate::clock::Clock;
 use crate::lease::machine::{Lease, Loss};
 
@@ -171,6 +175,31 @@ impl Mandate {
             // sender lives in the tenure that this mandate holds, so there is no error to see.
             let _ = changed.changed().await;
         }
+    }
+
+    /// Runs work for as long as this leads: it is dropped the moment it must stop.
+    ///
+    /// The mandate is looked at before each poll of the work too, so that work that was paused does not
+    /// take another step after the lease has gone.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] when leadership was lost before the work was done.
+    ///
+    /// # Cancel safety
+    /// Cancel safe if the work is.
+    pub async fn scope<T>(&self, work: impl Future<Output = T>) -> Result<T, Error> {
+        let mut work = pin!(work);
+        let mut lost = pin!(self.lost());
+        std::future::poll_fn(|context| {
+            if let Some(loss) = self.must_stop() {
+                return Poll::Ready(Err(Error::Lost(loss)));
+            }
+            if let Poll::Ready(loss) = lost.as_mut().poll(context) {
+                return Poll::Ready(Err(Error::Lost(loss)));
+            }
+            work.as_mut().poll(context).map(Ok)
+        })
+        .await
     }
 
     /// Resolves when the lease was renewed, or is over.

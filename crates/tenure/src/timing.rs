@@ -32,6 +32,7 @@ pub struct Timing {
     heartbeat: Duration,
     request: Duration,
     grace: Duration,
+    spread: Option<Duration>,
 }
 
 impl Default for Timing {
@@ -55,7 +56,8 @@ impl Timing {
     /// # Errors
     /// [`TimingError`] when what is left is too little for three requests.
     pub fn with_grace(self, grace: Duration) -> Result<Timing, TimingError> {
-        Timing::derive(self.ttl, Some(self.heartbeat), Some(grace))
+        let derived = Timing::derive(self.ttl, Some(self.heartbeat), Some(grace))?;
+        Ok(Timing { spread: self.spread, ..derived })
     }
 
     /// The same, with a heartbeat of one's own (a feed's).
@@ -63,7 +65,20 @@ impl Timing {
     /// # Errors
     /// [`TimingError`] when what is left is too little for the other parts.
     pub fn with_heartbeat(self, heartbeat: Duration) -> Result<Timing, TimingError> {
-        Timing::derive(self.ttl, Some(heartbeat), None)
+        let derived = Timing::derive(self.ttl, Some(heartbeat), None)?;
+        Ok(Timing { spread: self.spread, ..derived })
+    }
+
+    /// The same, with candidates that wait up to so much longer than the ttl, each as it draws (a feed's
+    /// election time-outs). Longer waits are never unsafe.
+    ///
+    /// # Errors
+    /// [`TimingError::TooLong`] when that is more than 24 hours.
+    pub fn with_spread(self, spread: Duration) -> Result<Timing, TimingError> {
+        if spread > MAX_TTL {
+            return Err(TimingError::TooLong { ttl: spread });
+        }
+        Ok(Timing { spread: Some(spread), ..self })
     }
 
     fn derive(
@@ -94,7 +109,8 @@ impl Timing {
         if part < LEAST_PART || grace_or_part < LEAST_PART {
             return Err(refused(part.min(grace_or_part), grace_or_part));
         }
-        Ok(Timing { ttl, heartbeat, request: part.min(MOST_REQUEST), grace: grace_or_part })
+        let request = part.min(MOST_REQUEST);
+        Ok(Timing { ttl, heartbeat, request, grace: grace_or_part, spread: None })
     }
 
     /// T: how long everybody else waits before they take a lease that stands still.
@@ -125,6 +141,13 @@ impl Timing {
     #[must_use]
     pub fn grace(&self) -> Duration {
         self.grace
+    }
+
+    /// J: how much longer than a lease of length `ttl` a candidate waits at most, so that not all come at
+    /// once.
+    #[must_use]
+    pub fn jitter(&self, ttl: Duration) -> Duration {
+        self.spread.unwrap_or(ttl / 10)
     }
 
     /// P: how often a follower looks, by whether the store tells it of changes.

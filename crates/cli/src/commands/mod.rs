@@ -6,6 +6,7 @@ mod completions;
 mod config;
 mod demo;
 mod doctor;
+mod feed;
 mod list;
 mod run;
 mod watch;
@@ -34,6 +35,7 @@ pub(crate) async fn execute(understood: Understood) -> Ending {
         Command::Run(wanted) => run::run(settings.clone(), &origins, *wanted).await,
         Command::Who(wanted) => who::who(&session()?, &wanted).await,
         Command::Watch(wanted) => watch::watch(&session()?, &wanted).await,
+        Command::Feed(wanted) => feed::feed(&session()?, &wanted).await,
         Command::Candidates(wanted) => candidates::candidates(&session()?, &wanted).await,
         Command::List(_) => list::list(&session()?).await,
         Command::Create(wanted) => administer::create(&session()?, &wanted).await,

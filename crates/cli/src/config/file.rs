@@ -97,9 +97,9 @@ fn parse(command: &Command, path: &Path, text: &str) -> Result<Vec<Layer>, Failu
 
 /// The settings a file may hold.
 fn declared(command: &Command) -> Vec<&Arg> {
-    let run = command.find_subcommand("run");
-    let of_run = run.into_iter().flat_map(Command::get_arguments);
-    command.get_arguments().chain(of_run).filter(|argument| is_setting(argument)).collect()
+    let commands = ["run", "feed"].into_iter().filter_map(|name| command.find_subcommand(name));
+    let of_commands = commands.flat_map(Command::get_arguments);
+    command.get_arguments().chain(of_commands).filter(|argument| is_setting(argument)).collect()
 }
 
 /// A value as the command line would have it.

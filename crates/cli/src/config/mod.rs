@@ -135,6 +135,7 @@ fn with_default(command: Command, id: &str, value: &str) -> Command {
     }
     command
         .mut_subcommand("run", |run| if has(&run) { run.mut_arg(id, set) } else { run })
+        .mut_subcommand("feed", |feed| if has(&feed) { feed.mut_arg(id, set) } else { feed })
         .mut_subcommand("config", |config| {
             config.mut_subcommand(
                 "show",

@@ -70,7 +70,7 @@ impl Machine {
         let found = self.view.as_ref().and_then(|view| view.found.as_ref());
         let (ttl, delay) = found
             .map_or((self.timing.ttl(), Duration::ZERO), |(_, record)| (record.ttl, record.delay));
-        let waits = (ttl + delay + ttl / 10) * RATE_NUMERATOR / RATE_DENOMINATOR;
+        let waits = (ttl + delay + self.timing.jitter(ttl)) * RATE_NUMERATOR / RATE_DENOMINATOR;
         left(waits + self.timing.poll(self.notified), now.at_least_since(since))
     }
 

@@ -127,6 +127,7 @@ impl Machine {
                     record.ttl
                 };
                 let ttl = if self.is(Mutant::WaitsTooLong) { ttl * 10 } else { ttl };
+                let jitter = portion(self.timing.jitter(record.ttl), view.draw);
                 let expired = left(ttl + record.delay + jitter, stood);
                 let delay =
                     if self.is(Mutant::GoneSkipsDelay) { Duration::ZERO } else { record.delay };

@@ -1,0 +1,410 @@
+//! The one record of a feed as a store for the lease protocol.
+//!
+//! Who leads a feed is decided by the same machine that decides every election: this shows it the table's
+//! documents as the documents of a [`Store`]. Two things are added. Heartbeats that the feed shows are
+//! answered from what it showed, so that followers need not read; and what passes by (who leads, to whom
+//! it is asked to hand over) is kept for the [`Feed`](super::Feed).
+//!
+//! # Why a shown heartbeat may stand for a read
+//! A follower that reads a renewal does one thing: it starts its timer again, on that version. A feed may
+//! be late, and may show a write that is never committed, but never one before it was sent, and the
+//! holder counts its window from the sending. So the timer starts no earlier than it may, and the claim
+//! that follows it compares with the very version that was shown. Anything but a renewal by the same
+//! holder under the same terms is read for good, and so is whatever there is after a write of our own.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::future::join_all;
+use serde_json::Value;
+use tokio::sync::watch;
+
+use super::event::{Event, Teller};
+use super::record::{PREFERRED, preferred, to_body, to_fields};
+use super::store::{Beat, FeedStore, Fields, Found, LEADER};
+use crate::backend::Parts;
+use crate::candidate::CandidateId;
+use crate::lease::record::{Record, State};
+use crate::store::{Document, Expect, Fault, Page, Put, Reads, Store, StoreError, Version, Write};
+use crate::{Error, Key, Name};
+
+/// How often somebody else may be faster before asking for a hand-over is given up.
+const MOST_ATTEMPTS: u32 = 64;
+/// A feed that has not refreshed its document for so many ttls is not registered any more. It does so every
+/// tenth.
+const STALE_TTLS: u64 = 20;
+
+/// Whom the table shows as its leader.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Known {
+    pub(super) holder: CandidateId,
+    pub(super) token: u64,
+}
+
+/// The documents of one feed in its table.
+#[derive(Debug)]
+pub(super) struct LeaderStore {
+    feed: Arc<dyn FeedStore>,
+    table: String,
+    me: String,
+    key: Key,
+    parts: Parts,
+    teller: Arc<Teller>,
+    hearing: watch::Receiver<bool>,
+    shown: watch::Sender<Shown>,
+    known: watch::Sender<Option<Known>>,
+    asked: watch::Sender<Option<String>>,
+    memory: Mutex<Memory>,
+}
+
+/// What the feed last showed of the leader's document.
+#[derive(Clone, Debug, Default)]
+struct Shown {
+    /// How often it showed something.
+    count: u64,
+    /// What it was, if it made sense.
+    found: Option<(Found, Record)>,
+}
+
+#[derive(Debug, Default)]
+struct Memory {
+    answered: Option<Answered>,
+    /// The candidacy that writes through here.
+    mine: Option<CandidateId>,
+    /// Whom the record is freed for.
+    successor: Option<String>,
+}
+
+/// What the machine was last answered about the leader's document.
+#[derive(Clone, Debug)]
+struct Answered {
+    record: Option<Record>,
+    /// How often the feed had shown something when the question left.
+    shown: u64,
+    /// It was read, and nothing was written by us since: what the feed shows may stand for a read.
+    settled: bool,
+}
+
+impl LeaderStore {
+    pub(super) fn new(
+        feed: Arc<dyn FeedStore>,
+        table: String,
+        me: String,
+        parts: Parts,
+        teller: Arc<Teller>,
+        hearing: watch::Receiver<bool>,
+    ) -> LeaderStore {
+        let name = Name::parse(LEADER).expect("it is one plain segment");
+        LeaderStore {
+            feed,
+            table,
+            me,
+            key: Key::election(&name),
+            parts,
+            teller,
+            hearing,
+            shown: watch::Sender::default(),
+            known: watch::Sender::default(),
+            asked: watch::Sender::default(),
+            memory: Mutex::default(),
+        }
+    }
+
+    /// Forgets what an earlier candidacy saw: the next one reads for itself.
+    pub(super) fn begin(&self) {
+        *self.lock() = Memory::default();
+        self.asked.send_replace(None);
+    }
+
+    /// Whom the table shows as its leader, from now on.
+    pub(super) fn known(&self) -> watch::Receiver<Option<Known>> {
+        self.known.subscribe()
+    }
+
+    /// To whom somebody asks us to hand over, from now on.
+    pub(super) fn asked(&self) -> watch::Receiver<Option<String>> {
+        self.asked.subscribe()
+    }
+
+    /// The next release leaves the first claim to this feed.
+    pub(super) fn prefer(&self, successor: String) {
+        self.lock().successor = Some(successor);
+    }
+
+    /// Takes what the feed shows of the leader's document.
+    pub(super) fn show(&self, found: Option<Found>) {
+        let found = found.and_then(|found| {
+            let record = Record::decode(&to_body(&found.fields, &self.me)).ok()?;
+            Some((found, record))
+        });
+        self.shown.send_modify(|shown| *shown = Shown { count: shown.count + 1, found });
+    }
+
+    /// Whether a feed of this id takes part.
+    pub(super) async fn is_registered(&self, id: &str) -> Result<bool, StoreError> {
+        let ids = [registration(id), registration(&self.me)];
+        let mut found = self.feed.read(&self.table, &ids).await?.into_iter();
+        let (theirs, ours) = (found.next().flatten(), found.next().flatten());
+        let Some(theirs) = theirs else { return Ok(false) };
+        // Both times are the server's. Ours is at most ten ttls old; without it nobody is too old.
+        let number = |found: &Found, name: &str| found.fields.get(name).and_then(Value::as_u64);
+        let age = ours.and_then(|ours| {
+            let (ours, theirs) = (number(&ours, "timestamp")?, number(&theirs, "timestamp")?);
+            Some(ours.saturating_sub(theirs))
+        });
+        let most = number(&theirs, "ttl").map(|ttl| ttl.saturating_mul(STALE_TTLS));
+        Ok(!matches!((age, most), (Some(age), Some(most)) if age > most))
+    }
+
+    /// Asks whoever leads to hand over to this feed: by a note in the leader's document.
+    pub(super) async fn ask_for(&self, id: &str) -> Result<(), Error> {
+        let mut sent: Vec<String> = Vec::new();
+        for _ in 0..MOST_ATTEMPTS {
+            let found = self.feed.read(&self.table, &[LEADER.into()]).await?;
+            // Nobody has ever led: whoever is preferred may as well claim it now.
+            let Some(found) = found.into_iter().next().flatten() else { return Ok(()) };
+            let field = |name: &str| found.fields.get(name).and_then(Value::as_str);
+            let done = field("op").is_some_and(|op| sent.iter().any(|sent| sent == op))
+                || preferred(&found.fields) == Some(id)
+                || field("value") == Some(id);
+            if done {
+                return Ok(());
+            }
+            let mut fields = found.fields.clone();
+            let op = self.parts.fresh_op().as_str().to_owned();
+            let revision = fields.get("revision").and_then(Value::as_u64).unwrap_or(0);
+            fields.remove("timestamp");
+            fields.insert("op".into(), op.clone().into());
+            fields.insert("revision".into(), revision.saturating_add(1).into());
+            fields.insert(PREFERRED.into(), id.into());
+            sent.push(op);
+            let expect = Expect::At(found.version);
+            let beat = Beat { id: LEADER.into(), expect, fields: Some(fields) };
+            match self.feed.heartbeat(&self.table, beat).await {
+                Ok(Put::Stored(_)) => return Ok(()),
+                Ok(Put::Conflict) => {}
+                Err(error) if error.fault == Fault::Indeterminate => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(Error::Contended { attempts: MOST_ATTEMPTS })
+    }
+
+    /// Removes this feed's registration, if the table answers.
+    pub(super) async fn unregister(&self) -> Result<(), StoreError> {
+        let id = registration(&self.me);
+        let found = self.feed.read(&self.table, std::slice::from_ref(&id)).await?;
+        if let Some(found) = found.into_iter().next().flatten() {
+            let expect = Expect::At(found.version);
+            // A conflict means that another feed has taken this id, and with it the registration.
+            let _ = self.feed.heartbeat(&self.table, Beat { id, expect, fields: None }).await?;
+        }
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Memory> {
+        // Every change is one assignment: a panic leaves nothing half done.
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn id_of(&self, key: &Key) -> String {
+        // The driver knows two kinds of documents: the record, and its own registration.
+        if *key == self.key { LEADER.into() } else { registration(&self.me) }
+    }
+
+    /// The leader's document from the feed, where that may stand for a read.
+    fn from_the_feed(&self) -> Option<Document> {
+        let Shown { count, found } = self.shown.borrow().clone();
+        let (found, record) = found?;
+        let mut memory = self.lock();
+        let answered = memory.answered.as_ref().filter(|answered| answered.settled)?;
+        let before = answered.record.as_ref()?;
+        let another =
+            record.holder().is_some_and(|holder| Some(&holder.id) != memory.mine.as_ref());
+        if !another || !is_renewal(before, &record) || preferred(&found.fields).is_some() {
+            return None;
+        }
+        memory.answered = Some(Answered { record: Some(record), shown: count, settled: true });
+        Some(Document { version: found.version, body: to_body(&found.fields, &self.me) })
+    }
+
+    /// Keeps what a read of the leader's document showed.
+    fn note_read(&self, shown: u64, found: Option<&Found>) {
+        let record = found.and_then(|found| Record::decode(&to_body(&found.fields, &self.me)).ok());
+        let mine = {
+            let mut memory = self.lock();
+            memory.answered = Some(Answered { record: record.clone(), shown, settled: true });
+            memory.mine.clone()
+        };
+        let asked = found.and_then(|found| preferred(&found.fields)).filter(|id| *id != self.me);
+        if let (Some(id), Some(record), Some(mine)) = (asked, &record, mine)
+            && record.is_held_by(&mine)
+        {
+            self.asked.send_replace(Some(id.to_owned()));
+        }
+        self.note_leader(record.as_ref());
+    }
+
+    fn note_leader(&self, record: Option<&Record>) {
+        let known = record.and_then(|record| {
+            Some(Known { holder: record.holder()?.id.clone(), token: record.token })
+        });
+        self.known.send_if_modified(|before| {
+            let differs = *before != known;
+            *before = known;
+            differs
+        });
+    }
+
+    fn tell(&self, error: &StoreError) {
+        self.teller.tell(Event::HeartbeatError(Error::Store(error.clone())));
+    }
+
+    async fn write(&self, write: Write) -> Result<Put, StoreError> {
+        let Write { key, expect, body, durability: _ } = write;
+        match body {
+            Some(body) if key == self.key => self.write_leader(expect, &body).await,
+            Some(body) => self.register(expect, &body).await,
+            // One candidacy of this feed is followed by the next; it is the feed that unregisters.
+            None => Ok(Put::Stored(Version::new(""))),
+        }
+    }
+
+    async fn write_leader(&self, expect: Expect, body: &Bytes) -> Result<Put, StoreError> {
+        let record = Record::decode(body).ok();
+        let shown = self.shown.borrow().count;
+        let successor = {
+            let mut memory = self.lock();
+            if let Some(holder) = record.as_ref().and_then(Record::holder) {
+                memory.mine = Some(holder.id.clone());
+            }
+            if let Some(answered) = &mut memory.answered {
+                answered.settled = false;
+            }
+            let freed = |record: &Record| matches!(record.state, State::Free { .. });
+            memory.successor.clone().filter(|_| record.as_ref().is_some_and(freed))
+        };
+        let fields = to_fields(body, successor.as_deref());
+        let beat = Beat { id: LEADER.into(), expect, fields: Some(fields.ok_or_else(no_record)?) };
+        let put = self.feed.heartbeat(&self.table, beat).await;
+        match &put {
+            Ok(Put::Stored(_)) => {
+                self.note_leader(record.as_ref());
+                self.lock().answered = Some(Answered { record, shown, settled: false });
+            }
+            Ok(Put::Conflict) => {}
+            Err(error) => self.tell(error),
+        }
+        put
+    }
+
+    async fn register(&self, expect: Expect, body: &Bytes) -> Result<Put, StoreError> {
+        let mut entry: Fields = serde_json::from_slice(body).map_err(|_| no_record())?;
+        let id = registration(&self.me);
+        let op = self.parts.fresh_op();
+        let mut fields = Fields::new();
+        fields.insert("id".into(), id.clone().into());
+        fields.insert("value".into(), self.me.clone().into());
+        fields.insert("op".into(), op.as_str().into());
+        for kept in ["since", "ttl"] {
+            fields.extend(entry.remove_entry(kept));
+        }
+        self.feed.heartbeat(&self.table, Beat { id, expect, fields: Some(fields) }).await
+    }
+
+    /// Whether the feed has shown more of the leader's document than the machine was told.
+    fn is_news(&self, shown: &Shown, seen: Option<&Version>) -> bool {
+        let memory = self.lock();
+        let Some(answered) = &memory.answered else { return shown.count > 0 };
+        if shown.count <= answered.shown {
+            return false;
+        }
+        match (&shown.found, &answered.record) {
+            // Late news of what was there before is none.
+            (Some((found, now)), Some(before)) => {
+                now.revision > before.revision
+                    || now.revision == before.revision && Some(&found.version) != seen
+            }
+            (None, _) | (_, None) => true,
+        }
+    }
+}
+
+#[async_trait]
+impl Store for LeaderStore {
+    fn reads(&self) -> Reads {
+        self.feed.reads()
+    }
+
+    fn notifies(&self) -> bool {
+        *self.hearing.borrow()
+    }
+
+    async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Document>>, StoreError> {
+        if keys == std::slice::from_ref(&self.key)
+            && let Some(document) = self.from_the_feed()
+        {
+            return Ok(vec![Some(document)]);
+        }
+        let ids: Vec<String> = keys.iter().map(|key| self.id_of(key)).collect();
+        let shown = self.shown.borrow().count;
+        let read = self.feed.read(&self.table, &ids).await;
+        let found = read.inspect_err(|error| self.tell(error))?;
+        let document = |(id, found): (&String, Option<Found>)| {
+            if id == LEADER {
+                self.note_read(shown, found.as_ref());
+            }
+            let Found { version, fields } = found?;
+            Some(Document { version, body: to_body(&fields, &self.me) })
+        };
+        Ok(ids.iter().zip(found).map(document).collect())
+    }
+
+    async fn put_many(&self, writes: Vec<Write>) -> Vec<Result<Put, StoreError>> {
+        join_all(writes.into_iter().map(|write| self.write(write))).await
+    }
+
+    async fn list(&self, _: &Key, _: Option<&Key>, _: usize) -> Result<Page, StoreError> {
+        // A feed is one election: there is none above or below it.
+        Ok(Page::default())
+    }
+
+    async fn changed(&self, key: &Key, seen: Option<&Version>) {
+        if *key != self.key {
+            return std::future::pending().await;
+        }
+        let mut shown = self.shown.subscribe();
+        loop {
+            let news = {
+                let shown = shown.borrow_and_update();
+                self.is_news(&shown, seen)
+            };
+            // The sender is ours, so there is no error to see.
+            if news || shown.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// The document of a feed that takes part.
+fn registration(id: &str) -> String {
+    format!("feeds/{id}")
+}
+
+/// Whether the second is the first, renewed by its holder under the same terms.
+fn is_renewal(before: &Record, after: &Record) -> bool {
+    let (Some(holder), Some(same)) = (before.holder(), after.holder()) else { return false };
+    holder.id == same.id
+        && before.token == after.token
+        && before.generation == after.generation
+        && before.ttl == after.ttl
+        && (before.delay, before.next_delay) == (after.delay, after.next_delay)
+        && before.revision < after.revision
+}
+
+fn no_record() -> StoreError {
+    let says = "what the protocol wrote is no JSON object";
+    StoreError::new(Fault::Permanent, "feed", "writing the leader's document", says)
+}
