@@ -5,7 +5,7 @@
 //! | `etcd://host:port,host:port/prefix` | etcd 3.4 and later; `etcd+https:`, `?ca=…&cert=…&key=…` with TLS | `etcd` |
 //! | `file:///absolute/directory` | a directory of this machine; `?force=true` on any file system | `file` |
 //! | `memory:` | this process | `memory` |
-//! | `mongodb://host:port,host:port/database` | MongoDB 4.4 and later, a replica set; also `mongodb+srv:`, with MongoDB's settings and `?collection=…&createIfMissing=false` | `mongodb` |
+//! | `mongodb://host:port,host:port/database` | MongoDB 4.4 and later, a replica set; also `mongodb+srv:`, with MongoDB's settings and `?collection=…` | `mongodb` |
 //! | `zookeeper://host:port,host:port/node` | ZooKeeper 3.5 and later | `zookeeper` |
 //!
 //! A user and a password stand in front of the hosts, `user:password@`; the password may instead be the first line
@@ -48,6 +48,8 @@ pub const PASSWORD_VARIABLE: &str = "TENURE_STORE_PASSWORD";
 pub struct OpenOptions {
     /// A request to the store is given up after this time.
     pub request: Duration,
+    /// Whether a database, a table or a collection that the URL names is created if it is missing.
+    pub create_if_missing: bool,
 }
 
 impl OpenOptions {
@@ -57,11 +59,18 @@ impl OpenOptions {
         self.request = request;
         self
     }
+
+    /// The same; what the URL names and does not exist is created, or is an error.
+    #[must_use]
+    pub fn with_create_if_missing(mut self, create: bool) -> OpenOptions {
+        self.create_if_missing = create;
+        self
+    }
 }
 
 impl Default for OpenOptions {
     fn default() -> OpenOptions {
-        OpenOptions { request: tenure::Timing::default().request() }
+        OpenOptions { request: tenure::Timing::default().request(), create_if_missing: true }
     }
 }
 
@@ -167,8 +176,10 @@ async fn etcd_store(_: &Servers, _: &OpenOptions) -> Result<Opened, OpenError> {
 
 #[cfg(feature = "mongodb")]
 async fn mongodb_store(url: &MongodbUrl, options: &OpenOptions) -> Result<Opened, OpenError> {
-    let store = mongodb::MongodbStore::open(url, options.request).await?;
-    Ok(on_servers(Backend::new(std::sync::Arc::new(store))))
+    let create = options.create_if_missing;
+    let store = mongodb::MongodbStore::open(url, options.request, create).await?;
+    let feed = std::sync::Arc::new(store.feed());
+    Ok(on_servers(Backend::new(std::sync::Arc::new(store)).with_feed(feed)))
 }
 
 #[cfg(not(feature = "mongodb"))]

@@ -59,7 +59,7 @@ const WITHOUT_EFFECT: [&str; 12] = [
 ];
 
 /// Settings of ours.
-const OURS: [&str; 3] = ["collection", "createIfMissing", "password-file"];
+const OURS: [&str; 2] = ["collection", "password-file"];
 
 /// A store on MongoDB, as its URL names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,8 +73,6 @@ pub struct MongodbUrl {
     pub database: Option<String>,
     /// The collection.
     pub collection: String,
-    /// Whether the collection is made when it is missing.
-    pub create_if_missing: bool,
     /// Who we are, when the URL says so.
     pub user: Option<String>,
     /// The user's password, when the URL says so.
@@ -103,7 +101,6 @@ impl MongodbUrl {
             hosts: parse_hosts(hosts, PORT)?,
             database: parse_database(path)?,
             collection: COLLECTION.to_owned(),
-            create_if_missing: true,
             user,
             password,
             password_file: None,
@@ -151,10 +148,6 @@ impl MongodbUrl {
             }
             match key {
                 "collection" => self.collection = collection(value)?,
-                "createIfMissing" => {
-                    let not_boolean = |_| UrlError::NotBoolean { key: key.into() };
-                    self.create_if_missing = value.parse().map_err(not_boolean)?;
-                }
                 "password-file" => self.password_file = Some(value.into()),
                 key if DRIVERS.contains(&key) => self.settings.push((key, value)),
                 _ => {}
@@ -192,13 +185,11 @@ impl MongodbUrl {
         if let Some(database) = &self.database {
             write!(f, "/{}", encode(database.as_bytes()))?;
         }
-        let ours = [
-            (self.collection != COLLECTION).then_some(("collection", self.collection.as_str())),
-            (!self.create_if_missing).then_some(("createIfMissing", "false")),
-        ];
+        let collection = ("collection", self.collection.as_str());
+        let ours = (self.collection != COLLECTION).then_some(collection);
         let drivers = self.settings.iter().map(|(key, value)| (*key, value.as_str()));
         let mut between = '?';
-        for (key, value) in ours.into_iter().flatten().chain(drivers) {
+        for (key, value) in ours.into_iter().chain(drivers) {
             f.write_char(between)?;
             f.write_str(&setting(key, value))?;
             between = '&';
@@ -255,12 +246,10 @@ mod tests {
         for rest in ["//a", "//a/", "//a/?tls=true"] {
             let url = read(rest);
             assert_eq!((url.database(), url.collection.as_str()), ("tenure", "tenure"), "{rest}");
-            assert!(url.create_if_missing);
         }
-        let url = read("//a:1,b/jobs?collection=leaders&createIfMissing=false");
+        let url = read("//a:1,b/jobs?collection=leaders");
         assert_eq!(url.hosts, ["a:1", "b:27017"]);
         assert_eq!((url.database(), url.collection.as_str()), ("jobs", "leaders"));
-        assert!(!url.create_if_missing);
     }
 
     #[test]
@@ -305,7 +294,6 @@ mod tests {
             ("//a/x?collection=system.users", "collection"),
             ("//a/x?collection=", "no value"),
             ("//a/x?collection=a&collection=b", "twice"),
-            ("//a/x?createIfMissing=perhaps", "neither"),
             ("//a/x?authMechanismProperties=canary", "unknown setting"),
             ("//a/x?password-file=x", "password file"),
             ("//a/x#y", "fragment"),

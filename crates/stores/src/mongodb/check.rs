@@ -38,7 +38,7 @@ pub(super) async fn deployment(table: &Table, create: bool) -> Result<(), StoreE
 }
 
 /// Whether the collection is there and is a plain one; makes it where it may.
-async fn collection(table: &Table, create: bool) -> Result<(), StoreError> {
+pub(super) async fn collection(table: &Table, create: bool) -> Result<(), StoreError> {
     let name = &table.collection;
     let place = format!("{}.{name}", table.database.name());
     let doing = format!("looking for the collection {place}");
@@ -71,7 +71,7 @@ async fn collection(table: &Table, create: bool) -> Result<(), StoreError> {
             .map_err(|failure| failure.while_doing(format!("creating the collection {place}")))
         }
         None => {
-            let says = "it does not exist, and createIfMissing is off";
+            let says = "it does not exist, and is not to be created";
             Err(refused(doing, says.to_owned()))
         }
     }

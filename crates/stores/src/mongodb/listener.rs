@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join;
+use mongodb::Collection;
 use mongodb::bson::{Document as Bsons, doc};
 use mongodb::change_stream::ChangeStream;
 use mongodb::change_stream::event::{ChangeStreamEvent, OperationType};
@@ -17,7 +18,7 @@ use super::table::{MOST_READS, Table};
 use super::waits::Waits;
 
 /// How long the server may say nothing when nothing happens.
-const TICK: Duration = Duration::from_secs(3);
+pub(super) const TICK: Duration = Duration::from_secs(3);
 /// A stream that nobody needs is kept for so many ticks: whoever is woken mostly waits again.
 const LINGER: u32 = 7;
 /// The pause after a stream that failed; it doubles up to the longest.
@@ -56,18 +57,32 @@ async fn follow(table: &Table, waits: &Waits) {
 }
 
 async fn subscribe(table: &Table) -> Result<ChangeStream<ChangeStreamEvent<Bsons>>, String> {
-    // Whatever the caller's client has been told: a stream shows what the majority has, and the primary has it first.
-    let options = CollectionOptions::builder()
-        .read_concern(ReadConcern::majority())
-        .selection_criteria(SelectionCriteria::ReadPreference(ReadPreference::Primary))
-        .build();
-    let collection = table.database.collection_with_options::<Bsons>(&table.collection, options);
-    let wanted = doc! { "operationType": 1, "ns": 1, "documentKey": 1, "fullDocument.version": 1 };
+    let collection = followed(table);
+    let wanted = doc! {
+        "operationType": 1,
+        "ns": 1,
+        "documentKey": 1,
+        "fullDocument.version": 1,
+        "updateDescription": {
+            "updatedFields": { "version": "$updateDescription.updatedFields.version" },
+            "removedFields": [],
+        },
+    };
     let watching = collection.watch().pipeline([doc! { "$project": wanted }]).max_await_time(TICK);
     match timeout(table.request, async { watching.await }).await {
         Ok(stream) => stream.map_err(|error: Error| told(&error)),
         Err(_) => Err(Failure::late(Kind::Read, table.request).says),
     }
+}
+
+/// The collection, as a stream follows it.
+pub(super) fn followed(table: &Table) -> Collection<Bsons> {
+    // Whatever the caller's client has been told: a stream shows what the majority has, and the primary has it first.
+    let options = CollectionOptions::builder()
+        .read_concern(ReadConcern::majority())
+        .selection_criteria(SelectionCriteria::ReadPreference(ReadPreference::Primary))
+        .build();
+    table.database.collection_with_options(&table.collection, options)
 }
 
 /// Ends well when nobody has waited for a while. The driver resumes by itself where it can, and nothing is missed.
@@ -103,8 +118,11 @@ fn tell(waits: &Waits, event: ChangeStreamEvent<Bsons>) -> Result<(), String> {
     let id = event.document_key.as_ref().and_then(|key| key.get_str("_id").ok());
     // What is no key is somebody else's.
     let Some(key) = id.and_then(|id| Key::parse(id).ok()) else { return Ok(()) };
-    // Who changes a document by hand shows no version; it is another one all the same.
-    let version = event.full_document.as_ref().and_then(|found| found.get_str("version").ok());
+    // A replacement shows the whole, or what of it is another; our versions always are. Who changes a document by
+    // hand may show none; it is another one all the same.
+    let whole = event.full_document.as_ref();
+    let part = event.update_description.as_ref().map(|update| &update.updated_fields);
+    let version = whole.or(part).and_then(|fields| fields.get_str("version").ok());
     let version = (!gone).then(|| Version::new(version.unwrap_or_default()));
     waits.event(key, version);
     Ok(())

@@ -16,6 +16,8 @@ mod check;
 mod connect;
 mod document;
 mod fault;
+mod feed;
+mod json;
 mod listener;
 mod table;
 mod waits;
@@ -33,6 +35,7 @@ use tokio::task::JoinHandle;
 
 use self::batch::{Batch, Writes, sort};
 use self::fault::Failure;
+pub use self::feed::MongodbFeed;
 use self::table::{MOST_READS, Table};
 use self::waits::Waits;
 use crate::mongodb_url::MongodbUrl;
@@ -95,13 +98,14 @@ impl MongodbStore {
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub async fn open(url: &MongodbUrl, request: Duration) -> Result<MongodbStore, StoreError> {
+    pub async fn open(
+        url: &MongodbUrl,
+        request: Duration,
+        create_if_missing: bool,
+    ) -> Result<MongodbStore, StoreError> {
         let client = connect::client(url, request).await?;
-        let options = MongodbOptions {
-            collection: url.collection.clone(),
-            request,
-            create_if_missing: url.create_if_missing,
-        };
+        let collection = url.collection.clone();
+        let options = MongodbOptions { collection, request, create_if_missing };
         MongodbStore::from_database(client.database(url.database()), options).await
     }
 
@@ -139,6 +143,12 @@ impl MongodbStore {
         let table = Table { database, collection, request };
         check::deployment(&table, create_if_missing).await?;
         Ok(MongodbStore { table, waits: Arc::default(), listener: Mutex::default() })
+    }
+
+    /// The collections of the same database, for leader feeds.
+    #[must_use]
+    pub fn feed(&self) -> MongodbFeed {
+        MongodbFeed::new(self.table.clone())
     }
 
     async fn read(&self, keys: &[Key]) -> Result<Vec<Option<Document>>, StoreError> {

@@ -48,8 +48,8 @@ impl Table {
             [id] => doc! { "_id": id },
             _ => doc! { "_id": { "$in": &ids } },
         };
-        let most = i64::try_from(keys.len()).unwrap_or(i64::MAX);
-        let documents = self.find(filter, most, "linearizable").await?;
+        let projection = document::projection();
+        let documents = self.find(filter, projection, keys.len(), "linearizable").await?;
         let found: HashMap<Key, Document> =
             documents.into_iter().filter_map(document::decode).collect();
         // Not taken out: somebody may have asked for one twice.
@@ -63,23 +63,26 @@ impl Table {
         bound: Bsons,
         limit: usize,
     ) -> Result<(Vec<(Key, Document)>, usize, Option<String>), Failure> {
-        let most = i64::try_from(limit).unwrap_or(i64::MAX);
-        let documents = self.find(doc! { "_id": bound }, most, "majority").await?;
+        let (filter, projection) = (doc! { "_id": bound }, document::projection());
+        let documents = self.find(filter, projection, limit, "majority").await?;
         let last = documents.last().and_then(|last| last.get_str("_id").ok()).map(str::to_owned);
         let seen = documents.len();
         Ok((documents.into_iter().filter_map(document::decode).collect(), seen, last))
     }
 
-    async fn find(
+    /// The first documents that a filter finds, by their ids; the answer has room for all of them.
+    pub(super) async fn find(
         &self,
         filter: Bsons,
-        most: i64,
+        projection: Bsons,
+        most: usize,
         level: &str,
     ) -> Result<Vec<Bsons>, Failure> {
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
         let command = doc! {
             "find": &self.collection,
             "filter": filter,
-            "projection": document::projection(),
+            "projection": projection,
             "sort": { "_id": 1 },
             "limit": most,
             "batchSize": most,
@@ -192,13 +195,17 @@ fn may_help(error: &Error) -> bool {
 fn replacement(write: &Replacement) -> Bsons {
     let expected = write.expected.as_ref().map_or("", Version::as_str);
     let new = document::encode(&write.key, &write.version, &write.body);
-    // No such text is a number. It has a field in it, so that the server cannot find that out before it compares.
-    let failure = doc! { "$toInt": { "$concat": ["another version of ", "$_id"] } };
     let same = doc! { "$eq": ["$version", { "$literal": expected }] };
-    let replaced = doc! { "$cond": [same, { "$literal": new }, failure] };
+    let replaced = doc! { "$cond": [same, { "$literal": new }, moved_on()] };
     doc! {
         "q": { "_id": write.key.as_str() },
         "u": [{ "$replaceWith": replaced }],
         "upsert": true,
     }
+}
+
+/// What lets an update fail.
+pub(super) fn moved_on() -> Bsons {
+    // No such text is a number. It has a field in it, so that the server cannot find that out before it compares.
+    doc! { "$toInt": { "$concat": ["another version of ", "$_id"] } }
 }

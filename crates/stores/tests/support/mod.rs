@@ -16,6 +16,14 @@ pub(crate) struct Shared {
     url: String,
 }
 
+impl Shared {
+    /// Where they are.
+    #[allow(dead_code, reason = "only some servers have feeds")]
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+}
+
 /// Starts servers on a thread that keeps them until the program ends; none where they cannot be had.
 pub(crate) fn keep<S: Servers + 'static>(
     name: &'static str,
