@@ -147,6 +147,8 @@ impl MongodbRecipe {
         let settings = vec![
             ("electionTimeoutMillis", millis(self.options.election)),
             ("heartbeatIntervalMillis", millis(self.options.election / 8)),
+            // How long a member that is cut off is believed to be there; ten seconds unless set.
+            ("heartbeatTimeoutSecs", Int(2)),
         ];
         let config = vec![
             ("_id", Text(SET.to_owned())),
@@ -186,6 +188,8 @@ impl Recipe for MongodbRecipe {
             ("--wiredTigerCacheSizeGB", "0.25".to_owned()),
             ("--oplogSize", "64".to_owned()),
             ("--setParameter", "diagnosticDataCollectionEnabled=false".to_owned()),
+            // How long a secondary waits for a primary that is cut off before it follows another.
+            ("--setParameter", "oplogNetworkTimeoutBufferSeconds=1".to_owned()),
         ]
         .into_iter()
         .flat_map(|(name, value)| [name.to_owned(), value])

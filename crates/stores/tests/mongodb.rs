@@ -12,6 +12,18 @@ mod faults;
 #[path = "mongodb/kind.rs"]
 mod kind;
 
+#[path = "mongodb/cost.rs"]
+mod cost;
+
+#[path = "mongodb/opening.rs"]
+mod opening;
+
+#[path = "mongodb/primaries.rs"]
+mod primaries;
+
+#[path = "mongodb/secured.rs"]
+mod secured;
+
 mod single {
     use super::*;
     support::suite!(kind::single());
@@ -20,6 +32,17 @@ mod single {
 mod three {
     use super::*;
     support::suite!(kind::three());
+}
+
+mod feed {
+    use super::*;
+    tenure_conformance::feed_conformance!(match kind::followed() {
+        Ok(followed) => followed,
+        Err(skipped) => {
+            tenure_harness::available::<()>(Err(skipped.clone().into()));
+            return;
+        }
+    });
 }
 
 mod failing {

@@ -3,7 +3,7 @@
 use mongodb::bson::{Bson, Document as Bsons};
 use tenure::{Fault, Put, Version};
 
-use super::fault::Failure;
+use super::fault::{Failure, brief};
 
 /// A document of that id exists.
 const DUPLICATE_KEY: i64 = 11000;
@@ -68,7 +68,7 @@ impl WriteError {
         let error = error.as_document()?;
         let index = usize::try_from(integer(error.get("index")?)?).ok()?;
         let code = error.get("code").and_then(integer).unwrap_or_default();
-        let says = error.get_str("errmsg").unwrap_or("no reason given").to_owned();
+        let says = brief(error.get_str("errmsg").unwrap_or("no reason given"));
         Some(WriteError { index, code, says: format!("{says} ({code})") })
     }
 
@@ -78,7 +78,7 @@ impl WriteError {
 }
 
 fn concern(error: &Bsons) -> String {
-    let says = error.get_str("errmsg").unwrap_or("no reason given");
+    let says = brief(error.get_str("errmsg").unwrap_or("no reason given"));
     format!("the majority has not confirmed it: {says}")
 }
 

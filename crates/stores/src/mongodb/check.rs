@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mongodb::bson::{Bson, Document as Bsons, doc};
-use tenure::{Fault, StoreError};
+use tenure::{Fault, Key, StoreError};
 
 use super::answer::integer;
 use super::fault::Failure;
@@ -34,7 +34,10 @@ pub(super) async fn deployment(table: &Table, create: bool) -> Result<(), StoreE
         }
         Err(failure) => return Err(failure.while_doing("reading the replica set's configuration")),
     }
-    collection(table, create).await
+    collection(table, create).await?;
+    // Whether we may read, and whether it is answered as the protocol needs it.
+    let probe = table.read(&[Key::elections()]).await;
+    probe.map(|_| ()).map_err(|failure| failure.while_doing("reading linearizably"))
 }
 
 /// Whether the collection is there and is a plain one; makes it where it may.

@@ -29,6 +29,9 @@ const PERMANENT: [i32; 6] = [
     166, // CommandNotSupportedOnView
 ];
 
+/// More of what a server says is left out.
+const LONGEST_WORDS: usize = 120;
+
 /// A request that failed.
 #[derive(Debug)]
 pub(super) struct Failure {
@@ -89,8 +92,38 @@ fn unknown(kind: Kind) -> Fault {
 pub(super) fn told(error: &Error) -> String {
     match &*error.kind {
         ErrorKind::Command(command) => {
-            format!("{} ({} {})", command.message, command.code, command.code_name)
+            let (says, name) = (brief(&command.message), &command.code_name);
+            format!("{says} ({} {name})", command.code)
         }
         kind => kind.to_string(),
+    }
+}
+
+/// Servers repeat the whole of a command that they refuse, documents and signatures included.
+pub(super) fn brief(words: &str) -> String {
+    let end = words.char_indices().map(|(at, _)| at).nth(LONGEST_WORDS).unwrap_or(words.len());
+    let more = if end < words.len() { "…" } else { "" };
+    format!("{}{more}", &words[..end])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_server_repeats_is_cut_short() {
+        assert_eq!(brief("short"), "short");
+        assert_eq!(brief(&"é".repeat(500)), format!("{}…", "é".repeat(LONGEST_WORDS)));
+    }
+
+    #[test]
+    fn a_failure_before_anything_was_sent_is_no_doubt_and_any_other_is() {
+        let io = || Error::from(std::io::Error::from(std::io::ErrorKind::ConnectionReset));
+        assert_eq!(Failure::of(&io(), Kind::Write).fault, Fault::Indeterminate);
+        assert_eq!(Failure::of(&io(), Kind::Read).fault, Fault::Unavailable);
+        let custom = Error::custom("anything");
+        assert_eq!(Failure::of(&custom, Kind::Write).fault, Fault::Indeterminate);
+        assert_eq!(Failure::late(Kind::Write, Duration::ZERO).fault, Fault::Indeterminate);
+        assert_eq!(Failure::late(Kind::Read, Duration::ZERO).fault, Fault::Unavailable);
     }
 }
