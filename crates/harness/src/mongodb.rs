@@ -324,10 +324,7 @@ fn write_map(into: &mut Vec<u8>, map: &Vec<(&'static str, Value)>) {
     write_document(into, &mut map.iter().map(|(name, value)| ((*name).to_owned(), value)));
 }
 
-fn write_document<'a>(
-    into: &mut Vec<u8>,
-    elements: &mut dyn Iterator<Item = (String, &'a Value)>,
-) {
+fn write_document(into: &mut Vec<u8>, elements: &mut dyn Iterator<Item = (String, &Value)>) {
     let start = into.len();
     into.extend([0; 4]);
     for (name, value) in elements {

@@ -138,10 +138,14 @@ pub enum UrlError {
     #[error("with `mongodb+srv:` it names one host, without a port")]
     OneHost,
     /// A name that no database can have.
-    #[error("its path is no name of a database: one part, without `.`, `$`, quotes or spaces, not the servers' own")]
+    #[error(
+        "its path is no name of a database: one part, without `.`, `$`, quotes or spaces, not the servers' own"
+    )]
     BadDatabase,
     /// A name that no collection can have.
-    #[error("its setting `collection` is no name of a collection: no `$`, no `system.`, at most 120 bytes")]
+    #[error(
+        "its setting `collection` is no name of a collection: no `$`, no `system.`, at most 120 bytes"
+    )]
     BadCollection,
     /// A password without a user.
     #[error("it has a password, but no user")]

@@ -26,8 +26,11 @@ pub(super) enum Writes {
     Delete(Key, Version),
 }
 
+/// How a write ended, with its place in the whole.
+pub(super) type Numbered = (usize, Result<Put, StoreError>);
+
 /// Sorts writes into commands; those that are refused have their outcome already.
-pub(super) fn sort(writes: Vec<Write>) -> (Vec<Batch>, Vec<(usize, Result<Put, StoreError>)>) {
+pub(super) fn sort(writes: Vec<Write>) -> (Vec<Batch>, Vec<Numbered>) {
     let (mut inserts, mut replacements) = (Vec::new(), Vec::new());
     let (mut batches, mut refused) = (Vec::new(), Vec::new());
     for (number, write) in writes.into_iter().enumerate() {

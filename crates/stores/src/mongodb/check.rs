@@ -158,7 +158,8 @@ mod tests {
 
     #[test]
     fn only_a_majority_that_journals_is_accepted() {
-        let config = |value: bool| doc! { "config": { "writeConcernMajorityJournalDefault": value } };
+        let config =
+            |value: bool| doc! { "config": { "writeConcernMajorityJournalDefault": value } };
         assert_eq!(journaled(&config(true)), Ok(()));
         assert_eq!(journaled(&doc! { "config": {} }), Ok(()));
         assert!(journaled(&config(false)).is_err() && journaled(&doc! {}).is_err());

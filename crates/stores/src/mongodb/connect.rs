@@ -23,8 +23,7 @@ pub(super) async fn client(url: &MongodbUrl, request: Duration) -> Result<Client
     let parsed = timeout(request, async { parsing.await })
         .await
         .map_err(|_| Failure::late(Kind::Read, request).while_doing(doing))?;
-    let mut options =
-        parsed.map_err(|error| Failure::of(&error, Kind::Read).while_doing(doing))?;
+    let mut options = parsed.map_err(|error| Failure::of(&error, Kind::Read).while_doing(doing))?;
     if let Some(credential) = options.credential.as_mut().filter(|_| needs_password(url)) {
         let password = crate::password::find(url.password.as_ref(), url.password_file.as_deref());
         let password = password.map_err(|says| {

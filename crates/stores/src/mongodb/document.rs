@@ -17,9 +17,7 @@ pub(super) fn fresh() -> Version {
 pub(super) fn encode(key: &Key, version: &Version, body: &Bytes) -> Bsons {
     let body = match std::str::from_utf8(body) {
         Ok(text) => Bson::String(text.to_owned()),
-        Err(_) => {
-            Bson::Binary(Binary { subtype: BinarySubtype::Generic, bytes: body.to_vec() })
-        }
+        Err(_) => Bson::Binary(Binary { subtype: BinarySubtype::Generic, bytes: body.to_vec() }),
     };
     doc! { "_id": key.as_str(), "version": version.as_str(), "body": body }
 }

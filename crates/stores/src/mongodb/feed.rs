@@ -135,11 +135,7 @@ impl FeedStore for MongodbFeed {
 }
 
 /// Documents of ours by their ids, in no order.
-async fn read(
-    table: &Table,
-    ids: &[String],
-    level: &str,
-) -> Result<Vec<(String, Found)>, Failure> {
+async fn read(table: &Table, ids: &[String], level: &str) -> Result<Vec<(String, Found)>, Failure> {
     let short = doc! { "$lte": [{ "$bsonSize": "$$ROOT" }, LARGEST] };
     let projection = doc! { "found": { "$cond": [short, "$$ROOT", {}] } };
     let filter = doc! { "_id": { "$in": ids } };

@@ -51,9 +51,7 @@ fn to_bson(value: &Value) -> Option<Bson> {
         Value::Bool(yes) => Bson::Boolean(*yes),
         Value::Number(number) => match (number.as_i64(), number.as_f64()) {
             // Those that a shell shows as a number.
-            (Some(integer), _) => {
-                i32::try_from(integer).map_or(Bson::Int64(integer), Bson::Int32)
-            }
+            (Some(integer), _) => i32::try_from(integer).map_or(Bson::Int64(integer), Bson::Int32),
             (None, Some(float)) if number.is_f64() => Bson::Double(float),
             _ => return None,
         },

@@ -9,6 +9,7 @@
 //! would be safe for most of what is written here, but not for the answer: which of several failures is reported is the
 //! driver's choice, and a write would end long after its time. So nothing is sent as a retryable write, whatever the
 //! client's `retryWrites` is: a lost answer is [`Fault::Indeterminate`](tenure::Fault::Indeterminate), and the protocol reads.
+#![allow(clippy::wildcard_enum_match_arm, reason = "the driver's enums are long, and grow")]
 
 mod answer;
 mod batch;
@@ -33,7 +34,7 @@ use mongodb::{Client, Database};
 use tenure::{Document, Key, Page, Put, Reads, Store, StoreError, Version, Write};
 use tokio::task::JoinHandle;
 
-use self::batch::{Batch, Writes, sort};
+use self::batch::{Batch, Numbered, Writes, sort};
 use self::fault::Failure;
 pub use self::feed::MongodbFeed;
 use self::table::{MOST_READS, Table};
@@ -158,15 +159,14 @@ impl MongodbStore {
             [] => "reading nothing".to_owned(),
         };
         let place = self.waits.place();
-        let found =
-            self.table.read(keys).await.map_err(|failure| failure.while_doing(doing()))?;
+        let found = self.table.read(keys).await.map_err(|failure| failure.while_doing(doing()))?;
         let version = |found: &Option<Document>| found.as_ref().map(|found| found.version.clone());
         self.waits.saw(place, keys.iter().cloned().zip(found.iter().map(version)));
         Ok(found)
     }
 
     /// Carries out writes that are all of a kind: of one sort, or a deletion.
-    async fn write(&self, batch: Batch) -> Vec<(usize, Result<Put, StoreError>)> {
+    async fn write(&self, batch: Batch) -> Vec<Numbered> {
         let place = self.waits.place();
         let Batch { numbers, keys, writes } = batch;
         let deletion = matches!(writes, Writes::Delete(..));
@@ -176,9 +176,7 @@ impl MongodbStore {
             Writes::Delete(key, version) => vec![self.table.delete(&key, &version).await],
         };
         let stored = keys.iter().zip(&outcomes).filter_map(|(key, outcome)| match outcome {
-            Ok(Put::Stored(version)) => {
-                Some((key.clone(), (!deletion).then(|| version.clone())))
-            }
+            Ok(Put::Stored(version)) => Some((key.clone(), (!deletion).then(|| version.clone()))),
             Ok(Put::Conflict) | Err(_) => None,
         });
         self.waits.saw(place, stored);

@@ -144,10 +144,7 @@ impl Table {
     /// Sends a command that changes something, once.
     pub(super) async fn write(&self, mut command: Bsons) -> Result<Bsons, Failure> {
         let millis = self.millis();
-        command.insert(
-            "writeConcern",
-            doc! { "w": "majority", "j": true, "wtimeout": millis },
-        );
+        command.insert("writeConcern", doc! { "w": "majority", "j": true, "wtimeout": millis });
         command.insert("maxTimeMS", millis);
         let deadline = Instant::now() + self.request;
         match timeout_at(deadline, self.database.run_command(command)).await {

@@ -36,9 +36,8 @@ async fn refused(url: &str, options: &OpenOptions) -> StoreError {
 
 #[tokio::test]
 async fn a_server_in_no_replica_set_is_refused_with_what_to_do() {
-    let server = require!(
-        Mongodb::single(Options { standalone: true, ..Options::default() }).await
-    );
+    let server =
+        require!(Mongodb::single(Options { standalone: true, ..Options::default() }).await);
     for url in [url(&server, "a"), format!("mongodb://{}/a", server[0].address())] {
         let error = refused(&url, &options()).await;
         assert_eq!(error.fault, Fault::Permanent);
@@ -48,9 +47,8 @@ async fn a_server_in_no_replica_set_is_refused_with_what_to_do() {
 
 #[tokio::test]
 async fn a_majority_that_does_not_journal_is_refused() {
-    let server = require!(
-        Mongodb::single(Options { journaled: false, ..Options::default() }).await
-    );
+    let server =
+        require!(Mongodb::single(Options { journaled: false, ..Options::default() }).await);
     let error = refused(&url(&server, "a"), &options()).await;
     assert_eq!(error.fault, Fault::Permanent);
     assert!(chain(&error).contains("writeConcernMajorityJournalDefault"), "{}", chain(&error));

@@ -198,7 +198,8 @@ async fn withstand(fates: impl Iterator<Item = Fate>) {
         }
         ways.push(faulty);
     }
-    let promised = timing().ttl().mul_f64(1.25 * 1.1) + timing().poll(false) + timing().request() * 2;
+    let promised =
+        timing().ttl().mul_f64(1.25 * 1.1) + timing().poll(false) + timing().request() * 2;
     all_are_led(&referee, None, promised + SLACK).await;
     for fate in fates {
         let former = servers.settled(None).await.expect("one primary");
