@@ -1,5 +1,7 @@
 //! From flags to what they mean.
 
+use std::time::Duration;
+
 use tenure::{Backend, Candidate, Election, Standing, Timing};
 use tenure_stores::{Location, OpenOptions, Opened};
 
@@ -43,18 +45,18 @@ impl Session {
     /// # Cancel safety
     /// Cancel safe.
     pub(crate) async fn open(&self) -> Result<Opened, Failure> {
-        self.open_for(self.timing).await
+        self.open_with(self.timing.request()).await
     }
 
-    /// Opens the store for other times than the settings': a feed's.
+    /// Opens the store with requests that end within this time.
     ///
     /// # Errors
     /// When it does not serve, or is not built in.
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub(crate) async fn open_for(&self, timing: Timing) -> Result<Opened, Failure> {
-        let options = OpenOptions::default().with_request(timing.request());
+    pub(crate) async fn open_with(&self, request: Duration) -> Result<Opened, Failure> {
+        let options = OpenOptions::default().with_request(request);
         Ok(tenure_stores::open_at(&self.location, &options).await?)
     }
 

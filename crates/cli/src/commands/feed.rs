@@ -2,6 +2,7 @@
 
 use std::io;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt};
 use tenure::Error;
@@ -13,13 +14,18 @@ use crate::session::{self, Session};
 use crate::show;
 use crate::signals::{Asked, Signals};
 
+/// Requests of a store are given at least this long.
+const SHORTEST_REQUEST: Duration = Duration::from_secs(2);
+
 pub(crate) async fn feed(session: &Session, wanted: &Feed) -> Ending {
     let intervals = Intervals {
         heartbeat: wanted.heartbeat_interval,
         election_timeout_min: wanted.election_timeout_min,
         election_timeout_max: wanted.election_timeout_max,
     };
-    let opened = session.open_for(intervals.timing()?).await?;
+    // The feed gives a late request up by itself; opening the store, and creating a table, may take longer.
+    let request = intervals.timing()?.request().max(SHORTEST_REQUEST);
+    let opened = session.open_with(request).await?;
     if opened.backend.feed().is_none() {
         return Err(no_feed(session));
     }
@@ -63,13 +69,10 @@ fn print(session: &Session, event: &Event) -> io::Result<()> {
     if !session.json {
         return show::print(line(event));
     }
-    match event {
-        // What a driver says may quote its URL. What is in a table is its users' own.
-        Event::SubscribeError(_) | Event::HeartbeatError(_) => {
-            show::print(show::redact(&event.to_json()))
-        }
-        _ => show::print(event.to_json()),
-    }
+    // What a driver says may quote its URL. What is in a table is its users' own.
+    let is_error = matches!(event, Event::SubscribeError(_) | Event::HeartbeatError(_));
+    let json = event.to_json();
+    show::print(if is_error { show::redact(&json) } else { json })
 }
 
 /// The event, for people.

@@ -19,11 +19,11 @@ use async_trait::async_trait;
 use futures_util::stream::{self, StreamExt};
 use serde_json::Value;
 use tenure::feed::{
-    Beat, Event, Feed, FeedStore, Found, Handle, Intervals, Item, MemoryFeed, Origin, State,
-    Subscription,
+    Beat, Event, Feed, FeedStore, Found, Handle, Intervals, Item, LEADER, MemoryFeed, Origin,
+    State, Subscription,
 };
 use tenure::{Backend, Fault, Put, Reads, StoreError, Version};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, broadcast};
 
 use super::clock::SimulatedClock;
 use super::referee::Referee;
@@ -297,6 +297,8 @@ struct Sky {
     table: MemoryFeed,
     state: Mutex<SkyState>,
     broken: Notify,
+    /// Writes that every subscription shows, and that never commit.
+    uncommitted: broadcast::Sender<Found>,
 }
 
 struct SkyState {
@@ -325,7 +327,12 @@ impl Sky {
             silent: BTreeSet::new(),
             dead: BTreeSet::new(),
         };
-        Arc::new(Sky { table: MemoryFeed::new(), state: Mutex::new(state), broken: Notify::new() })
+        Arc::new(Sky {
+            table: MemoryFeed::new(),
+            state: Mutex::new(state),
+            broken: Notify::new(),
+            uncommitted: broadcast::Sender::new(64),
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, SkyState> {
@@ -390,7 +397,14 @@ impl Reached {
         &self,
         call: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
-        let fate = self.sky.fate(self.number);
+        self.carry_to(self.sky.fate(self.number), call).await
+    }
+
+    async fn carry_to<T>(
+        &self,
+        fate: Fate,
+        call: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
         if fate.refused {
             tokio::time::sleep(fate.back).await;
             self.clock.while_running().await;
@@ -453,11 +467,31 @@ impl FeedStore for Reached {
     }
 
     async fn heartbeat(&self, table: &str, beat: Beat) -> Result<Put, StoreError> {
-        self.carry(self.sky.table.heartbeat(table, beat)).await
+        let fate = self.sky.fate(self.number);
+        if let Some(fields) = beat.fields.clone().filter(|_| beat.id == LEADER && !fate.arrives) {
+            let chance = self.sky.lock().weather.forgeries;
+            if self.sky.lock().rng.permille(chance) {
+                let op = fields.get("op").and_then(Value::as_str).unwrap_or_default().to_owned();
+                // An isolated server takes it, shows it, and loses it. Without subscribers nobody sees.
+                let _ = self.sky.uncommitted.send(Found { version: Version::new(op), fields });
+            }
+        }
+        self.carry_to(fate, self.sky.table.heartbeat(table, beat)).await
     }
 
     async fn subscribe(&self, table: &str, from: Origin) -> Result<Subscription, StoreError> {
-        let shown = self.carry(self.sky.table.subscribe(table, from)).await?;
+        let committed = self.carry(self.sky.table.subscribe(table, from)).await?;
+        let receiver = (self.sky.uncommitted.subscribe(), self.sky.clone());
+        let uncommitted = stream::unfold(receiver, async |(mut shown, sky)| {
+            loop {
+                let found = shown.recv().await.ok()?;
+                // Only those see it who follow the same isolated server.
+                if sky.lock().rng.permille(500) {
+                    return Some((Ok(Item::Leader(Some(found))), (shown, sky)));
+                }
+            }
+        });
+        let shown = stream::select(committed, uncommitted);
         let (sky, number, clock) = (self.sky.clone(), self.number, self.clock.clone());
         let shown = shown.then(move |item| {
             let showing = sky.showing(number);

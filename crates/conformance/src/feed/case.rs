@@ -201,9 +201,8 @@ impl Member {
     /// The states it has told so far.
     #[must_use]
     pub fn states(&self) -> Vec<State> {
-        let state = |event: &Event| match event {
-            Event::NewState(state) => Some(*state),
-            _ => None,
+        let state = |event: &Event| {
+            if let Event::NewState(state) = event { Some(*state) } else { None }
         };
         self.told().iter().filter_map(state).collect()
     }
@@ -211,9 +210,12 @@ impl Member {
     /// The leaders it has told so far.
     #[must_use]
     pub fn leaders(&self) -> Vec<(String, u64)> {
-        let leader = |event: &Event| match event {
-            Event::NewLeader { leader, token } => Some((leader.clone(), *token)),
-            _ => None,
+        let leader = |event: &Event| {
+            if let Event::NewLeader { leader, token } = event {
+                Some((leader.clone(), *token))
+            } else {
+                None
+            }
         };
         self.told().iter().filter_map(leader).collect()
     }
@@ -221,9 +223,8 @@ impl Member {
     /// The changes it has told so far.
     #[must_use]
     pub fn changes(&self) -> Vec<Value> {
-        let change = |event: &Event| match event {
-            Event::Change(change) => Some(change.clone()),
-            _ => None,
+        let change = |event: &Event| {
+            if let Event::Change(change) = event { Some(change.clone()) } else { None }
         };
         self.told().iter().filter_map(change).collect()
     }

@@ -129,6 +129,18 @@ pub async fn a_deleted_record_ends_the_feed_with_an_error(case: &Case) {
     a.tells("the error", |event| matches!(event, Event::HeartbeatError(Error::Vanished))).await;
 }
 
+pub async fn a_record_that_makes_no_sense_is_told_and_left_alone(case: &Case) {
+    case.open().await;
+    case.write("leader", 1).await;
+    let a = case.started("a").await;
+    a.tells("the record", |event| matches!(event, Event::HeartbeatError(Error::Record { .. })))
+        .await;
+    assert!(!a.feed.is_leader());
+    case.subject().delete(case.table(), "leader").await;
+    a.leads().await;
+    assert_eq!((a.token(), a.changes()), (Some(1), Vec::new()));
+}
+
 pub async fn a_dropped_feed_leaves(case: &Case) {
     let a = case.leading("a").await;
     let b = case.started("b").await;

@@ -66,15 +66,16 @@ pub async fn a_late_heartbeat_of_an_earlier_leader_demotes_nobody(case: &Case) {
 
 /// There, a follower whose feed had failed saw no heartbeats, and elected itself.
 pub async fn a_deaf_follower_does_not_elect_itself(case: &Case) {
-    let a = case.leading("a").await;
-    let b = case.started("b").await;
+    let times = case.subject().times();
+    let a = case.leading_with("a", times).await;
+    let b = case.started_with("b", times).await;
     b.follows("a", 1).await;
     b.store.deafen();
     b.tells("the error", |event| matches!(event, Event::SubscribeError(_))).await;
     a.feed.stop().await;
-    // A record that is free is claimed within a fraction of a second by whoever may.
-    let beats = b.store.beats();
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    // Longer than it waits for heartbeats, and than it goes without a look at the record.
+    let (beats, deaf) = (b.store.beats(), Instant::now());
+    until("its time-outs have passed", async || deaf.elapsed() > times.max * 3 / 2).await;
     assert!(!b.feed.is_leader());
     assert_eq!(b.store.beats(), beats, "it does not even try");
     assert_eq!(case.record().await.fields.get("state"), Some(&"free".into()));

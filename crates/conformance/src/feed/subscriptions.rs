@@ -14,7 +14,7 @@ use super::case::{fields, next, soon, stored, subscribed};
 async fn change(case: &Case, subscription: &mut Subscription) -> (String, Option<u64>) {
     match next(subscription).await {
         Item::Change { change, .. } => case.subject().understand(&change),
-        other => panic!("not a change: {other:?}"),
+        other @ (Item::Leader(_) | Item::Alive(_)) => panic!("not a change: {other:?}"),
     }
 }
 
@@ -79,7 +79,9 @@ pub async fn a_write_of_the_leaders_document_is_shown_as_such(case: &Case) {
         match next(&mut subscription).await {
             Item::Leader(Some(found)) => shown.push(found),
             Item::Leader(None) => return case.skip("the feed does not show the document itself"),
-            other => panic!("not the leader's: {other:?}"),
+            other @ (Item::Change { .. } | Item::Alive(_)) => {
+                panic!("not the leader's: {other:?}")
+            }
         }
     }
     let newest = shown.last().expect("there is one");

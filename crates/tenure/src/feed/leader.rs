@@ -12,6 +12,7 @@
 //! that follows it compares with the very version that was shown. Anything but a renewal by the same
 //! holder under the same terms is read for good, and so is whatever there is after a write of our own.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
@@ -34,6 +35,9 @@ const MOST_ATTEMPTS: u32 = 64;
 /// A feed that has not refreshed its document for so many ttls is not registered any more. It does so every
 /// tenth.
 const STALE_TTLS: u64 = 20;
+
+/// How many candidacies of this feed are remembered. One that left has a ttl to be done.
+const MOST_REMEMBERED: usize = 16;
 
 /// Whom the table shows as its leader.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,10 +74,23 @@ struct Shown {
 #[derive(Debug, Default)]
 struct Memory {
     answered: Option<Answered>,
-    /// The candidacy that writes through here.
-    mine: Option<CandidateId>,
+    /// The candidacies that write through here, the newest last. One may still be leaving while the next
+    /// one stands.
+    mine: VecDeque<CandidateId>,
     /// Whom the record is freed for.
     successor: Option<String>,
+}
+
+impl Memory {
+    fn note_mine(&mut self, id: &CandidateId) {
+        if self.mine.contains(id) {
+            return;
+        }
+        if self.mine.len() == MOST_REMEMBERED {
+            self.mine.pop_front();
+        }
+        self.mine.push_back(id.clone());
+    }
 }
 
 /// What the machine was last answered about the leader's document.
@@ -113,7 +130,10 @@ impl LeaderStore {
 
     /// Forgets what an earlier candidacy saw: the next one reads for itself.
     pub(super) fn begin(&self) {
-        *self.lock() = Memory::default();
+        let mut memory = self.lock();
+        memory.answered = None;
+        memory.successor = None;
+        drop(memory);
         self.asked.send_replace(None);
     }
 
@@ -214,14 +234,14 @@ impl LeaderStore {
     }
 
     /// The leader's document from the feed, where that may stand for a read.
-    fn from_the_feed(&self) -> Option<Document> {
+    fn shown_renewal(&self) -> Option<Document> {
         let Shown { count, found } = self.shown.borrow().clone();
         let (found, record) = found?;
         let mut memory = self.lock();
         let answered = memory.answered.as_ref().filter(|answered| answered.settled)?;
         let before = answered.record.as_ref()?;
-        let another =
-            record.holder().is_some_and(|holder| Some(&holder.id) != memory.mine.as_ref());
+        // What is ours must be read: a write that the feed shows, and that never commits, proves nothing.
+        let another = record.holder().is_some_and(|holder| !memory.mine.contains(&holder.id));
         if !another || !is_renewal(before, &record) || preferred(&found.fields).is_some() {
             return None;
         }
@@ -232,15 +252,14 @@ impl LeaderStore {
     /// Keeps what a read of the leader's document showed.
     fn note_read(&self, shown: u64, found: Option<&Found>) {
         let record = found.and_then(|found| Record::decode(&to_body(&found.fields, &self.me)).ok());
-        let mine = {
+        let holder = record.as_ref().and_then(Record::holder);
+        let is_mine = {
             let mut memory = self.lock();
             memory.answered = Some(Answered { record: record.clone(), shown, settled: true });
-            memory.mine.clone()
+            holder.is_some_and(|holder| memory.mine.back() == Some(&holder.id))
         };
         let asked = found.and_then(|found| preferred(&found.fields)).filter(|id| *id != self.me);
-        if let (Some(id), Some(record), Some(mine)) = (asked, &record, mine)
-            && record.is_held_by(&mine)
-        {
+        if let Some(id) = asked.filter(|_| is_mine) {
             self.asked.send_replace(Some(id.to_owned()));
         }
         self.note_leader(record.as_ref());
@@ -276,8 +295,8 @@ impl LeaderStore {
         let shown = self.shown.borrow().count;
         let successor = {
             let mut memory = self.lock();
-            if let Some(holder) = record.as_ref().and_then(Record::holder) {
-                memory.mine = Some(holder.id.clone());
+            if let Some(id) = record.as_ref().and_then(written_by_its_holder) {
+                memory.note_mine(id);
             }
             if let Some(answered) = &mut memory.answered {
                 answered.settled = false;
@@ -343,7 +362,7 @@ impl Store for LeaderStore {
 
     async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Document>>, StoreError> {
         if keys == std::slice::from_ref(&self.key)
-            && let Some(document) = self.from_the_feed()
+            && let Some(document) = self.shown_renewal()
         {
             return Ok(vec![Some(document)]);
         }
@@ -391,6 +410,13 @@ impl Store for LeaderStore {
 /// The document of a feed that takes part.
 fn registration(id: &str) -> String {
     format!("feeds/{id}")
+}
+
+/// Whose claim or renewal this is. Whoever leaves may rewrite another's record; that makes it nobody's.
+fn written_by_its_holder(record: &Record) -> Option<&CandidateId> {
+    let id = &record.holder()?.id;
+    let number = record.op.as_str().strip_prefix(id.as_str())?;
+    number.starts_with('-').then_some(id)
 }
 
 /// Whether the second is the first, renewed by its holder under the same terms.

@@ -93,6 +93,7 @@ impl Run {
             known: store.known(),
             asked: store.asked(),
             told: 0,
+            garbled: false,
         };
         let stand = async {
             let ending = stander.stand().await;
@@ -223,6 +224,8 @@ struct Stander<'a> {
     asked: watch::Receiver<Option<String>>,
     /// The highest token whose leader was told.
     told: u64,
+    /// It was told that the leader's document makes no sense.
+    garbled: bool,
 }
 
 impl Stander<'_> {
@@ -344,6 +347,11 @@ impl Stander<'_> {
     }
 
     fn tell_whom_we_follow(&mut self, status: &Status) {
+        let garbled = matches!(status.error, Some(Error::Record { .. }));
+        if let Some(error) = status.error.clone().filter(|_| garbled && !self.garbled) {
+            self.shared.teller.tell(Event::HeartbeatError(error));
+        }
+        self.garbled = garbled;
         let known = self.known.borrow_and_update().clone();
         if let (Some(leader), Some(known)) = (&status.follows, known)
             && leader.id == known.holder

@@ -132,8 +132,9 @@ pub enum Handle {
 ///    people and for hints; who leads is decided by nobody's wall clock.)
 /// 3. No write is retried inside a backend once it may have taken effect: that is
 ///    [`Fault::Indeterminate`](crate::Fault::Indeterminate). A blind retry turns one's own success into a conflict.
-/// 4. Every call ends within the time-out the backend was built with; an established subscription may
-///    be silent for as long as nothing happens.
+/// 4. Every call ends: reads and heartbeats within the time-out the backend was built with, the others, which
+///    may have to connect or to create, within ten seconds or so. An established subscription may be silent
+///    for as long as nothing happens.
 /// 5. Once [`subscribe`](FeedStore::subscribe) has answered, every later write is shown, in order for
 ///    each document, or the subscription fails. It never goes deaf silently if the driver can tell.
 /// 6. A document for which [`is_metadata`] is true is never an [`Item::Change`], not even its deletion.
