@@ -349,7 +349,7 @@ mod tests {
             ("file:///a%20b/%C3%A9", file("/a b/é", false)),
             ("file:///a?force=true", file("/a", true)),
             ("file:///a?force=false", file("/a", false)),
-            ("mongodb://u:p@h/x", Location::Later { scheme: "mongodb" }),
+            ("rethinkdb://u:p@h/x", Location::Later { scheme: "rethinkdb" }),
             ("elasticsearch+https://h", Location::Later { scheme: "elasticsearch+https" }),
         ] {
             assert_eq!(parse(url).as_ref(), Ok(&location), "{url}");
@@ -365,6 +365,9 @@ mod tests {
             "etcd://h:2379/a/b",
             "etcd+https://h:2379/a?ca=/a%25",
             "etcd+https://h:1,[::1]:2?ca=/b",
+            "mongodb://h:27017",
+            "mongodb://h:1,[::1]:2/d?collection=a%26b&replicaSet=r",
+            "mongodb+srv://h.example/d?tls=true",
             "zookeeper://h:2181//x",
         ] {
             assert_eq!(parse(url).expect("a URL").to_string(), url);
