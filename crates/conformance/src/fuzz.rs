@@ -118,6 +118,10 @@ pub fn url(data: &[u8]) {
         Location::Etcd(servers) => {
             assert_eq!(tenure_stores::parse(&shown), Ok(Location::Etcd(without_user(servers))));
         }
+        Location::Mongodb(mut url) => {
+            (url.user, url.password, url.password_file) = (None, None, None);
+            assert_eq!(tenure_stores::parse(&shown), Ok(Location::Mongodb(url)));
+        }
         Location::Zookeeper(servers) => {
             assert_eq!(
                 tenure_stores::parse(&shown),

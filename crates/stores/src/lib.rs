@@ -5,6 +5,7 @@
 //! | `etcd://host:port,host:port/prefix` | etcd 3.4 and later; `etcd+https:`, `?ca=…&cert=…&key=…` with TLS | `etcd` |
 //! | `file:///absolute/directory` | a directory of this machine; `?force=true` on any file system | `file` |
 //! | `memory:` | this process | `memory` |
+//! | `mongodb://host:port,host:port/database` | MongoDB 4.4 and later, a replica set; also `mongodb+srv:`, with MongoDB's settings and `?collection=…` | `mongodb` |
 //! | `rethinkdb://host:port,host:port/database?table=…` | RethinkDB 2.3 and later; `rethinkdb+tls:`, `?ca=…` with TLS | `rethinkdb` |
 //! | `zookeeper://host:port,host:port/node` | ZooKeeper 3.5 and later; `zookeeper+tls:`, `?ca=…&cert=…&key=…` with TLS | `zookeeper` |
 //!
@@ -22,7 +23,10 @@
 #[cfg(feature = "etcd")]
 pub mod etcd;
 mod location;
-#[cfg(any(feature = "etcd", feature = "rethinkdb", feature = "zookeeper"))]
+#[cfg(feature = "mongodb")]
+pub mod mongodb;
+mod mongodb_url;
+#[cfg(any(feature = "etcd", feature = "mongodb", feature = "rethinkdb", feature = "zookeeper"))]
 mod password;
 #[cfg(feature = "rethinkdb")]
 pub mod rethinkdb;
@@ -37,6 +41,7 @@ use std::time::Duration;
 use tenure::{Backend, StoreError};
 
 pub use location::{Location, UrlError, holds_credentials, parse};
+pub use mongodb_url::MongodbUrl;
 pub use servers::{Access, Reconnect, Secret, Servers, Settings, Tls};
 
 /// The environment variable with the password of the URL's user, where the URL has neither it nor a file of it.
@@ -143,6 +148,7 @@ pub async fn open_at(location: &Location, options: &OpenOptions) -> Result<Opene
         Location::Memory => memory(),
         Location::File { directory, force } => file(directory, *force, options),
         Location::Etcd(servers) => etcd_store(servers, options).await,
+        Location::Mongodb(url) => mongodb_store(url, options).await,
         Location::Rethinkdb(servers) => rethinkdb_store(servers, options).await,
         Location::Zookeeper(servers) => zookeeper_store(servers, options).await,
         Location::Later { scheme } => Err(OpenError::NotBuiltIn { scheme }),
@@ -169,9 +175,11 @@ pub fn built_in() -> String {
     let etcd = cfg!(feature = "etcd").then_some("etcd://HOST:PORT,…/PREFIX");
     let file = cfg!(all(feature = "file", target_os = "linux")).then_some("file:///DIRECTORY");
     let memory = cfg!(feature = "memory").then_some("memory:");
+    let mongodb = cfg!(feature = "mongodb").then_some("mongodb://HOST:PORT,…/DATABASE");
     let rethinkdb = cfg!(feature = "rethinkdb").then_some("rethinkdb://HOST:PORT,…/DATABASE");
     let zookeeper = cfg!(feature = "zookeeper").then_some("zookeeper://HOST:PORT,…/NODE");
-    [etcd, file, memory, rethinkdb, zookeeper].into_iter().flatten().collect::<Vec<_>>().join(", ")
+    let all = [etcd, file, memory, mongodb, rethinkdb, zookeeper];
+    all.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(feature = "etcd")]
@@ -189,6 +197,19 @@ async fn etcd_store(servers: &Servers, options: &OpenOptions) -> Result<Opened, 
 #[cfg(not(feature = "etcd"))]
 async fn etcd_store(_: &Servers, _: &OpenOptions) -> Result<Opened, OpenError> {
     Err(OpenError::NotBuiltIn { scheme: "etcd" })
+}
+
+#[cfg(feature = "mongodb")]
+async fn mongodb_store(url: &MongodbUrl, options: &OpenOptions) -> Result<Opened, OpenError> {
+    let create = options.create_if_missing;
+    let store = mongodb::MongodbStore::open(url, options.request, create).await?;
+    let feed = std::sync::Arc::new(store.feed());
+    Ok(on_servers(Backend::new(std::sync::Arc::new(store)).with_feed(feed)))
+}
+
+#[cfg(not(feature = "mongodb"))]
+async fn mongodb_store(_: &MongodbUrl, _: &OpenOptions) -> Result<Opened, OpenError> {
+    Err(OpenError::NotBuiltIn { scheme: "mongodb" })
 }
 
 #[cfg(feature = "rethinkdb")]
@@ -222,7 +243,7 @@ async fn zookeeper_store(_: &Servers, _: &OpenOptions) -> Result<Opened, OpenErr
 }
 
 /// A store that other machines share has no proof of life.
-#[cfg(any(feature = "etcd", feature = "rethinkdb", feature = "zookeeper"))]
+#[cfg(any(feature = "etcd", feature = "mongodb", feature = "rethinkdb", feature = "zookeeper"))]
 fn on_servers(backend: Backend) -> Opened {
     Opened {
         backend,

@@ -3,18 +3,17 @@
 use std::fmt::{self, Write as _};
 use std::path::PathBuf;
 
+use crate::mongodb_url::MongodbUrl;
 use crate::servers::{Dialect, Servers};
 
 /// Longer URLs are mistakes.
 const MOST_BYTES: usize = 4096;
 
 /// Stores that other builds, or later versions, offer.
-const LATER: [&str; 7] = [
+const LATER: [&str; 5] = [
     "elasticsearch",
     "elasticsearch+http",
     "elasticsearch+https",
-    "mongodb",
-    "mongodb+srv",
     "opensearch+http",
     "opensearch+https",
 ];
@@ -67,6 +66,8 @@ pub enum Location {
     },
     /// On etcd.
     Etcd(Servers),
+    /// On MongoDB.
+    Mongodb(MongodbUrl),
     /// On RethinkDB.
     Rethinkdb(Servers),
     /// On ZooKeeper.
@@ -95,7 +96,7 @@ pub enum UrlError {
     #[error("it does not begin with a scheme; write for example file:///var/lib/tenure")]
     NoScheme,
     /// Nobody knows that scheme.
-    #[error("nothing is known about `{scheme}:`; known are etcd:, file:, memory:, rethinkdb:, zookeeper:, {}", list(&LATER))]
+    #[error("nothing is known about `{scheme}:`; known are etcd:, file:, memory:, mongodb:, rethinkdb:, zookeeper:, {}", list(&LATER))]
     UnknownScheme {
         /// The scheme.
         scheme: String,
@@ -159,6 +160,19 @@ pub enum UrlError {
     /// Something that is no server.
     #[error("each of its hosts must be a host and port, such as 10.0.0.1:2379; at most 32 of them")]
     BadHost,
+    /// Several servers, or a port, where a name stands for them.
+    #[error("with `mongodb+srv:` it names one host, without a port")]
+    OneHost,
+    /// A name that no database can have.
+    #[error(
+        "its path is no name of a database: one part, without `.`, `$`, quotes or spaces, not the servers' own"
+    )]
+    BadDatabase,
+    /// A name that no collection can have.
+    #[error(
+        "its setting `collection` is no name of a collection: no `$`, no `system.`, at most 120 bytes"
+    )]
+    BadCollection,
     /// A password without a user.
     #[error("it has a password, but no user")]
     NoUser,
@@ -211,6 +225,8 @@ pub fn parse(url: &str) -> Result<Location, UrlError> {
         "file" => parse_file(rest)?,
         "etcd" => Location::Etcd(Servers::parse(rest, &ETCD)?),
         "etcd+https" => Location::Etcd(Servers::parse(rest, &ETCD_HTTPS)?),
+        "mongodb" => Location::Mongodb(MongodbUrl::parse(rest, false)?),
+        "mongodb+srv" => Location::Mongodb(MongodbUrl::parse(rest, true)?),
         "rethinkdb" => Location::Rethinkdb(one_database(Servers::parse(rest, &RETHINKDB)?)?),
         "rethinkdb+tls" => {
             Location::Rethinkdb(one_database(Servers::parse(rest, &RETHINKDB_TLS)?)?)
@@ -235,6 +251,7 @@ pub fn holds_credentials(url: &str) -> bool {
         Ok(
             Location::Etcd(servers) | Location::Rethinkdb(servers) | Location::Zookeeper(servers),
         ) => servers.password.is_some(),
+        Ok(Location::Mongodb(url)) => url.password.is_some(),
         Ok(Location::Later { .. }) => url.contains(['@', '?']),
         Err(_) => true,
     }
@@ -348,6 +365,7 @@ impl fmt::Display for Location {
             Location::Etcd(servers) => {
                 servers.show(f, if servers.tls.is_some() { "etcd+https" } else { "etcd" })
             }
+            Location::Mongodb(url) => url.show(f),
             Location::Rethinkdb(servers) => {
                 servers.show(f, if servers.tls.is_some() { "rethinkdb+tls" } else { "rethinkdb" })
             }
@@ -398,7 +416,7 @@ mod tests {
             ("file:///a%20b/%C3%A9", file("/a b/é", false)),
             ("file:///a?force=true", file("/a", true)),
             ("file:///a?force=false", file("/a", false)),
-            ("mongodb://u:p@h/x", Location::Later { scheme: "mongodb" }),
+            ("rethinkdb://u:p@h/x", Location::Later { scheme: "rethinkdb" }),
             ("elasticsearch+https://h", Location::Later { scheme: "elasticsearch+https" }),
         ] {
             assert_eq!(parse(url).as_ref(), Ok(&location), "{url}");
@@ -419,6 +437,9 @@ mod tests {
             "rethinkdb://h:28015",
             "rethinkdb://h:1,h:2/d?table=t",
             "rethinkdb+tls://h:28015/d?table=t&ca=/a",
+            "mongodb://h:27017",
+            "mongodb://h:1,[::1]:2/d?collection=a%26b&replicaSet=r",
+            "mongodb+srv://h.example/d?tls=true",
             "zookeeper://h:2181//x",
             "zookeeper+tls://h:2181/x?ca=/a&ttl=4000ms&node-prefix=latch-&acl=open",
             "zookeeper://h:2181/x?protocol=lease&reconnect=never",
@@ -485,6 +506,8 @@ mod tests {
         assert!(!holds_credentials("etcd://h:2379/x"));
         assert!(holds_credentials("etcd://u:p@h/x"));
         assert!(holds_credentials("mongodb://h/x?password=y"));
+        assert!(holds_credentials("mongodb://u:p@h/x"));
+        assert!(!holds_credentials("mongodb://h/x?tls=true"));
         assert!(holds_credentials("not a url"));
     }
 

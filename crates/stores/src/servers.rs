@@ -138,14 +138,7 @@ impl Servers {
             settings: Settings::default(),
         };
         if let Some(login) = login {
-            let (user, password) =
-                login.split_once(':').map_or((login, None), |(u, p)| (u, Some(p)));
-            let text = |encoded| String::from_utf8(decode(encoded)?).map_err(|_| UrlError::NotUtf8);
-            servers.user = Some(text(user)?).filter(|user| !user.is_empty());
-            if servers.user.is_none() {
-                return Err(UrlError::NoUser);
-            }
-            servers.password = password.map(text).transpose()?.map(Secret);
+            (servers.user, servers.password) = parse_login(login)?;
         }
         query.map_or(Ok(()), |query| servers.read_query(query, dialect))?;
         if servers.password_file.is_some() && (servers.password.is_some() || servers.user.is_none())
@@ -288,7 +281,18 @@ fn milliseconds(span: Duration) -> String {
     format!("{}ms", span.as_millis())
 }
 
-fn parse_hosts(text: &str, port: u16) -> Result<Vec<String>, UrlError> {
+/// A user, and a password if there is one.
+pub(crate) fn parse_login(login: &str) -> Result<(Option<String>, Option<Secret>), UrlError> {
+    let (user, password) = login.split_once(':').map_or((login, None), |(u, p)| (u, Some(p)));
+    let text = |encoded| String::from_utf8(decode(encoded)?).map_err(|_| UrlError::NotUtf8);
+    let user = Some(text(user)?).filter(|user| !user.is_empty());
+    if user.is_none() {
+        return Err(UrlError::NoUser);
+    }
+    Ok((user, password.map(text).transpose()?.map(Secret)))
+}
+
+pub(crate) fn parse_hosts(text: &str, port: u16) -> Result<Vec<String>, UrlError> {
     if text.is_empty() {
         return Err(UrlError::NoHost);
     }

@@ -11,6 +11,8 @@ pub enum Framing {
     Rethinkdb,
     /// Frames of HTTP/2, which gRPC and so etcd use; an answer is on the stream of its request.
     Http2,
+    /// MongoDB's: four bytes of length in front, the least first; an answer names the number of its request.
+    Mongodb,
 }
 
 /// Where the first message in a buffer ends.
@@ -32,6 +34,7 @@ const HTTP2_HEAD: usize = 9;
 /// What a client of RethinkDB says first.
 const RETHINKDB_VERSION: [u8; 4] = [0xc3, 0xbd, 0xc2, 0x34];
 const RETHINKDB_HEAD: usize = 12;
+const MONGODB_HEAD: usize = 16;
 
 impl Framing {
     /// Where the message at the start of `buffer` ends; `first` if it is the connection's first that way.
@@ -50,6 +53,10 @@ impl Framing {
                 }
             }
             Framing::Rethinkdb => rethinkdb(buffer),
+            Framing::Mongodb => match buffer.first_chunk::<4>() {
+                Some(length) => bounded((u32::from_le_bytes(*length) as usize).max(MONGODB_HEAD)),
+                None => Extent::Unknown,
+            },
             Framing::Http2 if first && direction == Direction::ToServer => preface(buffer),
             Framing::Http2 => match buffer.first_chunk::<3>() {
                 Some([a, b, c]) => {
@@ -66,6 +73,7 @@ impl Framing {
             Framing::Raw => true,
             Framing::Zookeeper => request.get(4..8) == answer.get(4..8),
             Framing::Rethinkdb => request.get(..8) == answer.get(..8),
+            Framing::Mongodb => request.get(4..8) == answer.get(8..12),
             Framing::Http2 => {
                 // A window update on the stream comes before the server has done anything.
                 let says = matches!(answer.get(3), Some(0 | 1));
@@ -147,10 +155,21 @@ mod tests {
     }
 
     #[test]
+    fn a_mongodb_message_ends_where_its_length_says() {
+        assert_eq!(Framing::Mongodb.extent(ToServer, true, &[0, 1, 0]), Extent::Unknown);
+        assert_eq!(Framing::Mongodb.extent(ToServer, true, &[6, 1, 0, 0, 7]), Extent::Bytes(262));
+        // A handshake of TLS begins so.
+        assert_eq!(Framing::Mongodb.extent(ToServer, true, &[22, 3, 1, 2]), Extent::Unframed);
+    }
+
+    #[test]
     fn an_answer_is_known_by_its_number_or_its_stream() {
         let request = [0, 0, 0, 8, 0, 0, 0, 7, 0, 0, 0, 1];
         assert!(Framing::Zookeeper.answers(&request, &[0, 0, 0, 4, 0, 0, 0, 7]));
         assert!(!Framing::Zookeeper.answers(&request, &[0, 0, 0, 4, 255, 255, 255, 255]));
+        let request = [16, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0];
+        assert!(Framing::Mongodb.answers(&request, &[16, 0, 0, 0, 5, 0, 0, 0, 9, 0, 0, 0]));
+        assert!(!Framing::Mongodb.answers(&request, &[16, 0, 0, 0, 9, 0, 0, 0, 5, 0, 0, 0]));
         let request = [0, 0, 0, 0, 1, 0, 0, 0, 3];
         assert!(Framing::Http2.answers(&request, &[0, 0, 0, 1, 4, 0, 0, 0, 3]));
         assert!(!Framing::Http2.answers(&request, &[0, 0, 0, 1, 4, 0, 0, 0, 5]));

@@ -1,0 +1,86 @@
+//! Candidates whose wall clocks are an hour wrong, on a real MongoDB: nothing changes.
+#![cfg(feature = "mongodb")]
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use support::{Running, Scene, bare, wait_for};
+use tenure_harness::{Mongodb, Skipped, mongodb, require};
+
+const TTL: Duration = Duration::from_secs(3);
+/// What each candidate's wall clock is wrong by.
+const SKEWS: [&str; 3] = ["+1h", "-1h", "+0"];
+
+/// What makes a program see another time; Debian's package `faketime` has it.
+fn library() -> Result<PathBuf, Skipped> {
+    let directories = std::fs::read_dir("/usr/lib").into_iter().flatten().flatten();
+    let mut libraries = directories.map(|at| at.path().join("faketime/libfaketime.so.1"));
+    libraries.find(|library| library.exists()).ok_or_else(|| Skipped {
+        server: "libfaketime".to_owned(),
+        reason: "not installed; scripts/servers faketime does it".to_owned(),
+    })
+}
+
+/// A candidate whose child takes a lock that only one can have, and says when, who, and what its clock shows.
+fn candidate(scene: &Scene, store: &str, library: &PathBuf, skew: &str) -> Running {
+    let child = format!(
+        "exec 9>{lock}; flock -n 9 && alone=yes || alone=no; \
+         echo \"$(date +%s) {skew} $TENURE_TOKEN $alone\" >>{log}; exec sleep 600",
+        lock = scene.path("lock").display(),
+        log = scene.path("log").display(),
+    );
+    let ttl = format!("{}ms", TTL.as_millis());
+    let line = ["run", "job", "--store", store, "--id", skew, "--ttl", &ttl, "--"];
+    let mut command = bare(&line);
+    command.args(["sh", "-c", &child]);
+    command.env("LD_PRELOAD", library).env("FAKETIME", skew);
+    // Clocks are set wrong; how fast time passes is not.
+    command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1").env("DONT_FAKE_MONOTONIC", "1");
+    Running::start_quietly(command)
+}
+
+#[test]
+fn wall_clocks_that_are_an_hour_wrong_change_nothing() {
+    let library = require!(library().map_err(Into::into));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let server = require!(runtime.block_on(Mongodb::single(mongodb::Options::default())));
+    let store = format!("mongodb://{}/skew", server[0].address());
+    let scene = Scene::new();
+    let mut candidates: Vec<(&str, Running)> =
+        SKEWS.map(|skew| (skew, candidate(&scene, &store, &library, skew))).into();
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let mut began = None;
+    for tenure in 1..=3 {
+        let lines = scene.lines("log", tenure);
+        let words: Vec<&str> = lines[tenure - 1].split(' ').collect();
+        let [clock, skew, token, alone] = words[..] else { panic!("{lines:?}") };
+        assert_eq!(alone, "yes", "{lines:?}");
+        assert_eq!(token.parse::<usize>().unwrap(), tenure, "{lines:?}");
+        let off = clock.parse::<i64>().unwrap() - i64::try_from(now.as_secs()).unwrap();
+        let expected = match skew {
+            "+1h" => 3600,
+            "-1h" => -3600,
+            _ => 0,
+        };
+        assert!((off - expected).abs() < 600, "its clock is wrong as it should be: {lines:?}");
+        if let Some(began) = began.take().map(|began: Instant| began.elapsed()) {
+            println!("{skew} took over after {began:?}");
+            // Whoever is killed is not heard of for a whole lease, whatever anybody's clock shows.
+            let earliest = TTL.mul_f64(0.6);
+            assert!(began > earliest && began < TTL * 4 + Duration::from_secs(10), "{began:?}");
+        }
+        let index = candidates.iter().position(|(name, _)| *name == skew).unwrap();
+        let (_, leader) = candidates.remove(index);
+        if candidates.is_empty() {
+            break;
+        }
+        // Its guardian ends the child. Nobody releases the lease.
+        leader.signal(Signal::KILL);
+        began = Some(Instant::now());
+        wait_for("the next tenure", || (scene.read("log").lines().count() > tenure).then_some(()));
+    }
+}

@@ -1,0 +1,278 @@
+//! Documents in MongoDB, version 4.4 and later, in a replica set.
+//!
+//! Reads are linearizable. A write is acknowledged once a majority has it in its journals; it is compared with the
+//! document's version in the same step, and the writes of a batch are a few commands whose answers tell them apart.
+//! Changes arrive over one change stream, which only wakes.
+//!
+//! # Retryable writes
+//! MongoDB's drivers send a write again when its answer was lost, with a number by which the servers know it again. That
+//! would be safe for most of what is written here, but not for the answer: which of several failures is reported is the
+//! driver's choice, and a write would end long after its time. So nothing is sent as a retryable write, whatever the
+//! client's `retryWrites` is: a lost answer is [`Fault::Indeterminate`](tenure::Fault::Indeterminate), and the protocol reads.
+#![allow(clippy::wildcard_enum_match_arm, reason = "the driver's enums are long, and grow")]
+
+mod answer;
+mod batch;
+mod check;
+mod connect;
+mod document;
+mod fault;
+mod feed;
+mod json;
+mod listener;
+mod table;
+mod waits;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::future::{join_all, try_join_all};
+use mongodb::bson::doc;
+use mongodb::{Client, Database};
+use tenure::{Document, Key, Page, Put, Reads, Store, StoreError, Version, Write};
+use tokio::task::JoinHandle;
+
+use self::batch::{Batch, Numbered, Writes, sort};
+use self::fault::Failure;
+pub use self::feed::MongodbFeed;
+use self::table::{MOST_READS, Table};
+use self::waits::Waits;
+use crate::mongodb_url::MongodbUrl;
+
+/// How a store on MongoDB is opened.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct MongodbOptions {
+    /// The collection that the documents are in.
+    pub collection: String,
+    /// A request is given up after this time.
+    pub request: Duration,
+    /// Whether the collection is made when it is missing; otherwise that is an error.
+    pub create_if_missing: bool,
+}
+
+impl MongodbOptions {
+    /// Documents in the collection of this name.
+    #[must_use]
+    pub fn with_collection(mut self, collection: impl Into<String>) -> MongodbOptions {
+        self.collection = collection.into();
+        self
+    }
+
+    /// Requests that end within this time: [`tenure::Timing::request`].
+    #[must_use]
+    pub fn with_request(mut self, request: Duration) -> MongodbOptions {
+        self.request = request;
+        self
+    }
+
+    /// A missing collection is made, or is an error.
+    #[must_use]
+    pub fn with_create_if_missing(mut self, create: bool) -> MongodbOptions {
+        self.create_if_missing = create;
+        self
+    }
+}
+
+impl Default for MongodbOptions {
+    fn default() -> MongodbOptions {
+        let request = tenure::Timing::default().request();
+        MongodbOptions { collection: "tenure".to_owned(), request, create_if_missing: true }
+    }
+}
+
+/// Documents in MongoDB.
+pub struct MongodbStore {
+    table: Table,
+    waits: Arc<Waits>,
+    listener: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl MongodbStore {
+    /// Opens the store that a URL names, and checks that it is a replica set which keeps what it confirms.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the password cannot be found, no primary answers in time or lets us in, the server is in no
+    /// replica set or its majority does not journal, or the collection is missing and not to be made.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn open(
+        url: &MongodbUrl,
+        request: Duration,
+        create_if_missing: bool,
+    ) -> Result<MongodbStore, StoreError> {
+        let client = connect::client(url, request).await?;
+        let collection = url.collection.clone();
+        let options = MongodbOptions { collection, request, create_if_missing };
+        MongodbStore::from_database(client.database(url.database()), options).await
+    }
+
+    /// The documents in this database of a client that the program owns and may share.
+    ///
+    /// # Errors
+    /// As for [`MongodbStore::from_database`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn from_client(
+        client: &Client,
+        database: &str,
+        options: MongodbOptions,
+    ) -> Result<MongodbStore, StoreError> {
+        MongodbStore::from_database(client.database(database), options).await
+    }
+
+    /// The documents in this database, whose client the program owns and may share.
+    ///
+    /// Its concerns, preferences and retries make no difference. Its `serverSelectionTimeout`, `connectTimeout` and
+    /// `heartbeatFrequency` say how soon another primary is found: the defaults of the driver, half a minute and ten
+    /// seconds, suit long leases only.
+    ///
+    /// # Errors
+    /// As for [`MongodbStore::open`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn from_database(
+        database: Database,
+        options: MongodbOptions,
+    ) -> Result<MongodbStore, StoreError> {
+        let MongodbOptions { collection, request, create_if_missing } = options;
+        let table = Table { database, collection, request };
+        check::deployment(&table, create_if_missing).await?;
+        Ok(MongodbStore { table, waits: Arc::default(), listener: Mutex::default() })
+    }
+
+    /// The collections of the same database, for leader feeds.
+    #[must_use]
+    pub fn feed(&self) -> MongodbFeed {
+        MongodbFeed::new(self.table.clone())
+    }
+
+    async fn read(&self, keys: &[Key]) -> Result<Vec<Option<Document>>, StoreError> {
+        let doing = || match keys {
+            [key] => format!("reading {key}"),
+            [key, others @ ..] => format!("reading {key} and {} others", others.len()),
+            [] => "reading nothing".to_owned(),
+        };
+        let place = self.waits.place();
+        let found = self.table.read(keys).await.map_err(|failure| failure.while_doing(doing()))?;
+        let version = |found: &Option<Document>| found.as_ref().map(|found| found.version.clone());
+        self.waits.saw(place, keys.iter().cloned().zip(found.iter().map(version)));
+        Ok(found)
+    }
+
+    /// Carries out writes that are all of a kind: of one sort, or a deletion.
+    async fn write(&self, batch: Batch) -> Vec<Numbered> {
+        let place = self.waits.place();
+        let Batch { numbers, keys, writes } = batch;
+        let deletion = matches!(writes, Writes::Delete(..));
+        let outcomes = match writes {
+            Writes::Insert(writes) => self.table.insert(writes).await,
+            Writes::Replace(writes) => self.table.replace(writes).await,
+            Writes::Delete(key, version) => vec![self.table.delete(&key, &version).await],
+        };
+        let stored = keys.iter().zip(&outcomes).filter_map(|(key, outcome)| match outcome {
+            Ok(Put::Stored(version)) => Some((key.clone(), (!deletion).then(|| version.clone()))),
+            Ok(Put::Conflict) | Err(_) => None,
+        });
+        self.waits.saw(place, stored);
+        let outcomes = keys.iter().zip(outcomes).map(|(key, outcome)| {
+            outcome.map_err(|failure| failure.while_doing(format!("writing {key}")))
+        });
+        numbers.into_iter().zip(outcomes).collect()
+    }
+
+    /// Starts to listen, or starts again if the runtime it listened on is gone.
+    fn listen(&self) {
+        let mut listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
+        if listener.as_ref().is_none_or(JoinHandle::is_finished) {
+            let (table, waits) = (self.table.clone(), self.waits.clone());
+            *listener = Some(tokio::spawn(listener::listen(table, waits)));
+        }
+    }
+}
+
+#[async_trait]
+impl Store for MongodbStore {
+    fn reads(&self) -> Reads {
+        Reads::Linearizable
+    }
+
+    fn notifies(&self) -> bool {
+        self.waits.listening()
+    }
+
+    async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Document>>, StoreError> {
+        let parts = try_join_all(keys.chunks(MOST_READS).map(|some| self.read(some))).await?;
+        Ok(parts.into_iter().flatten().collect())
+    }
+
+    async fn put_many(&self, writes: Vec<Write>) -> Vec<Result<Put, StoreError>> {
+        let count = writes.len();
+        let (batches, refused) = sort(writes);
+        let done = join_all(batches.into_iter().map(|batch| self.write(batch))).await;
+        let mut outcomes: Vec<(usize, _)> = done.into_iter().flatten().chain(refused).collect();
+        outcomes.sort_by_key(|(number, _)| *number);
+        debug_assert_eq!(outcomes.len(), count, "each write has its outcome");
+        outcomes.into_iter().map(|(_, outcome)| outcome).collect()
+    }
+
+    async fn list(
+        &self,
+        prefix: &Key,
+        after: Option<&Key>,
+        limit: usize,
+    ) -> Result<Page, StoreError> {
+        let first = format!("{prefix}/");
+        // The byte after a slash: what begins with the prefix and a slash is all below it.
+        let end = format!("{prefix}0");
+        let mut after = after.map(ToString::to_string).filter(|after| *after > first);
+        let mut page = Page::default();
+        // More than one turn only for long lists, and where others have written what is no document of ours.
+        loop {
+            let missing = limit.saturating_sub(page.documents.len()).clamp(1, MOST_READS);
+            let bound = match &after {
+                Some(after) => doc! { "$gt": after, "$lt": &end },
+                None => doc! { "$gte": &first, "$lt": &end },
+            };
+            let failed = |failure: Failure| failure.while_doing(format!("listing {prefix}"));
+            let (found, seen, last) = self.table.range(bound, missing).await.map_err(failed)?;
+            page.documents.extend(found);
+            page.documents.truncate(limit);
+            match last.filter(|_| seen >= missing) {
+                None => return Ok(page),
+                Some(_) if page.documents.len() >= limit => break,
+                Some(last) => after = Some(last),
+            }
+        }
+        page.next = page.documents.last().map(|(key, _)| key.clone());
+        Ok(page)
+    }
+
+    async fn changed(&self, key: &Key, seen: Option<&Version>) {
+        self.listen();
+        self.waits.changed(key, seen).await;
+    }
+}
+
+impl Drop for MongodbStore {
+    fn drop(&mut self) {
+        let listener = self.listener.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(listener) = listener {
+            listener.abort();
+        }
+    }
+}
+
+impl fmt::Debug for MongodbStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MongodbStore")
+            .field("database", &self.table.database.name())
+            .field("collection", &self.table.collection)
+            .finish_non_exhaustive()
+    }
+}
