@@ -76,7 +76,12 @@ impl ZookeeperQueue {
         let mut places = Vec::with_capacity(asked.len());
         for asked in asked {
             match asked.place(&self.recipe, whose).await {
-                Ok(place) => places.push(place),
+                Ok(place) => {
+                    if place.ticket.is_some() {
+                        self.client.stands(&place.entry.name, true);
+                    }
+                    places.push(place);
+                }
                 // Of everyone's line it is enough to leave out who has left.
                 Err(Error::NoNode) if matches!(whose, Whose::Everyone) => {}
                 Err(Error::NoNode) => return Ok(None),
