@@ -462,7 +462,8 @@ impl State {
             bytes += join.entry.size();
             let fits = joins.len() < most && bytes <= MOST_JOINED_BYTES && !join.alone;
             // Entries of one transaction would have the same token.
-            if !joins.is_empty() && !(fits && roots.insert(join.root.clone())) {
+            let goes_along = joins.is_empty() || fits && !roots.contains(&join.root);
+            if !goes_along {
                 self.joins.push_front(join);
                 break;
             }

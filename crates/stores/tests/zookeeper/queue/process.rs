@@ -85,7 +85,7 @@ impl Drop for Leading {
 async fn token_of_the_first(program: &Program) -> u64 {
     match program.look().await {
         Line::Open { places, .. } => places[0].entry.token,
-        other => panic!("{other:?}"),
+        other @ (Line::Ended { .. } | Line::Missing) => panic!("{other:?}"),
     }
 }
 
