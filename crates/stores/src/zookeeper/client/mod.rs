@@ -201,34 +201,36 @@ impl Client {
     }
 
     pub(super) fn ask<T>(&self, request: Request, read: pending::Read<T>) -> Pending<T> {
-        self.owner
-            .shared
-            .ask(vec![request], false)
-            .pop()
-            .map_or_else(Pending::unsent, |answer| Pending::new(answer, read))
+        let shared = &self.owner.shared;
+        let answer = shared.lock().ask(request);
+        shared.work.notify_one();
+        Pending::new(answer, read)
     }
 
-    /// Asks several things in a row.
-    pub(super) fn ask_all(&self, requests: Vec<Request>) -> Vec<oneshot::Receiver<Outcome>> {
-        self.owner.shared.ask(requests, false)
+    /// Reads who stands in a line, and what the election's own node says; if asked to, after a write that a quorum
+    /// takes.
+    pub(super) fn list(&self, root: &Arc<str>, barrier: bool) -> [oneshot::Receiver<Outcome>; 2] {
+        let shared = &self.owner.shared;
+        let answers = shared.lock().list(root.clone(), barrier);
+        shared.work.notify_one();
+        answers
     }
 
-    /// Asks several things in a row, all of them after a write that a quorum takes.
-    pub(super) fn ask_after_barrier(
-        &self,
-        requests: Vec<Request>,
-    ) -> Vec<oneshot::Receiver<Outcome>> {
-        self.owner.shared.ask(requests, true)
-    }
-
-    /// Creates an entry of an election, together with others that are created at the moment, and asks for more after it.
+    /// Creates an entry of an election, together with others that are created at the moment, and reads the line then.
     pub(super) fn join(
         &self,
         root: &Arc<str>,
         entry: Request,
-        afterwards: Vec<Request>,
-    ) -> (oneshot::Receiver<Result<Made, Error>>, Vec<oneshot::Receiver<Outcome>>) {
-        self.owner.shared.join(root, entry, afterwards)
+    ) -> (oneshot::Receiver<Result<Made, Error>>, [oneshot::Receiver<Outcome>; 2]) {
+        let (reply, made) = oneshot::channel();
+        let shared = &self.owner.shared;
+        let mut state = shared.lock();
+        state.join(Join { root: root.clone(), entry, alone: false, reply });
+        // Entries go out before anything else does.
+        let answers = state.list(root.clone(), false);
+        drop(state);
+        shared.work.notify_one();
+        (made, answers)
     }
 
     /// Leaves a watch on a node, with the request that sets it.
@@ -291,34 +293,6 @@ impl Client {
 }
 
 impl Shared {
-    fn ask(&self, requests: Vec<Request>, barrier: bool) -> Vec<oneshot::Receiver<Outcome>> {
-        let answers = {
-            let mut state = self.lock();
-            if barrier {
-                state.barrier();
-            }
-            requests.into_iter().map(|request| state.ask(request)).collect()
-        };
-        self.work.notify_one();
-        answers
-    }
-
-    fn join(
-        &self,
-        root: &Arc<str>,
-        entry: Request,
-        afterwards: Vec<Request>,
-    ) -> (oneshot::Receiver<Result<Made, Error>>, Vec<oneshot::Receiver<Outcome>>) {
-        let (reply, made) = oneshot::channel();
-        let answers = {
-            let mut state = self.lock();
-            state.join(Join { root: root.clone(), entry, alone: false, reply });
-            afterwards.into_iter().map(|request| state.ask(request)).collect()
-        };
-        self.work.notify_one();
-        (made, answers)
-    }
-
     fn close(&self) {
         self.lock().closing = true;
         self.work.notify_one();

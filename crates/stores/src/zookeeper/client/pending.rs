@@ -19,17 +19,13 @@ pub(in super::super) type Read<T> = fn(&mut Reader<'_>) -> Result<T, Malformed>;
 #[derive(Debug)]
 #[must_use = "its answer says whether it was done"]
 pub struct Pending<T> {
-    answer: Option<oneshot::Receiver<Outcome>>,
+    answer: oneshot::Receiver<Outcome>,
     read: Option<Read<T>>,
 }
 
 impl<T> Pending<T> {
     pub(super) fn new(answer: oneshot::Receiver<Outcome>, read: Read<T>) -> Pending<T> {
-        Pending { answer: Some(answer), read: Some(read) }
-    }
-
-    pub(super) fn unsent() -> Pending<T> {
-        Pending { answer: None, read: None }
+        Pending { answer, read: Some(read) }
     }
 }
 
@@ -37,8 +33,7 @@ impl<T> Future for Pending<T> {
     type Output = Result<T, Error>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T, Error>> {
-        let Some(answer) = &mut self.answer else { return Poll::Ready(Err(Error::Unsent)) };
-        let outcome = std::task::ready!(Pin::new(answer).poll(context));
+        let outcome = std::task::ready!(Pin::new(&mut self.answer).poll(context));
         let read = self.read.take();
         Poll::Ready(match (outcome, read) {
             (Ok(Ok(answer)), Some(read)) => read_answer(&answer, read),

@@ -1,7 +1,7 @@
 //! What was asked, what was sent, and what the session has proven. No I/O in here.
 
 use std::collections::hash_map::DefaultHasher;
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,7 +52,19 @@ pub(in super::super) struct Made {
 pub(super) enum Order {
     Ask { request: Request, reply: oneshot::Sender<Outcome> },
     Barrier,
+    List(Listing),
 }
+
+/// A line that is to be read, for all who want to know it and have not been answered.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Listing {
+    root: Arc<str>,
+    /// Behind which barrier.
+    barrier: Option<u64>,
+}
+
+/// Those who asked for it: who stands in line, and what the election's own node says.
+type Askers = [Vec<oneshot::Sender<Outcome>>; 2];
 
 /// An entry to be created.
 #[derive(Debug)]
@@ -76,6 +88,7 @@ struct Flying {
 enum Awaited {
     Nobody,
     Answer(oneshot::Sender<Outcome>),
+    Answers(Vec<oneshot::Sender<Outcome>>),
     Join(Join),
     Joins(Vec<Join>),
 }
@@ -117,7 +130,10 @@ pub(super) struct State {
     window: ZookeeperWindow,
     joins: VecDeque<Join>,
     orders: VecDeque<Order>,
-    barriers: usize,
+    /// How many barriers there were, and whether the newest was not sent yet.
+    barriers: u64,
+    barrier_waits: bool,
+    lists: HashMap<Listing, Askers>,
     flying: VecDeque<Flying>,
     weight: usize,
     /// How much may fly.
@@ -155,6 +171,8 @@ impl State {
             joins: VecDeque::new(),
             orders: VecDeque::new(),
             barriers: 0,
+            barrier_waits: false,
+            lists: HashMap::new(),
             flying: VecDeque::new(),
             weight: 0,
             limit: FIRST_FLYING,
@@ -201,6 +219,7 @@ impl State {
         self.connection += 1;
         self.up = true;
         self.given_up = false;
+        (self.requests, self.lowered) = (0, 0);
         self.last_write = None;
         self.trouble = None;
     }
@@ -211,7 +230,7 @@ impl State {
         self.window.disconnected();
         self.watches.lose();
         self.weight = 0;
-        self.barriers = 0;
+        self.barrier_waits = false;
         for flying in std::mem::take(&mut self.flying) {
             flying.awaited.fail(&Error::Lost);
         }
@@ -222,6 +241,9 @@ impl State {
             if let Order::Ask { reply, .. } = order {
                 let _ = reply.send(Err(Error::Unsent));
             }
+        }
+        for reply in std::mem::take(&mut self.lists).into_values().flatten().flatten() {
+            let _ = reply.send(Err(Error::Unsent));
         }
     }
 }
@@ -297,11 +319,39 @@ impl State {
     }
 
     /// A write goes before what is asked next; one that was not sent yet serves as well.
-    pub(super) fn barrier(&mut self) {
-        if self.barriers == 0 && self.is_up() {
+    fn barrier(&mut self) -> u64 {
+        if !std::mem::replace(&mut self.barrier_waits, true) {
             self.barriers += 1;
             self.orders.push_back(Order::Barrier);
         }
+        self.barriers
+    }
+
+    /// Who stands in a line, and what the election's own node says; in this order, so that nobody is taken for a
+    /// candidate of an election that had ended before.
+    ///
+    /// A thousand candidates of one program want to know the same: a reading that was not sent yet serves them all.
+    pub(super) fn list(
+        &mut self,
+        root: Arc<str>,
+        after_barrier: bool,
+    ) -> [oneshot::Receiver<Outcome>; 2] {
+        let (tell_line, line) = oneshot::channel();
+        let (tell_own, own) = oneshot::channel();
+        if !self.is_up() || self.orders.len() >= MOST_ORDERS {
+            for reply in [tell_line, tell_own] {
+                let _ = reply.send(Err(Error::Unsent));
+            }
+            return [line, own];
+        }
+        let listing = Listing { root, barrier: after_barrier.then(|| self.barrier()) };
+        if !self.lists.contains_key(&listing) {
+            self.orders.push_back(Order::List(listing.clone()));
+        }
+        let [lines, owns] = self.lists.entry(listing).or_default();
+        lines.push(tell_line);
+        owns.push(tell_own);
+        [line, own]
     }
 
     pub(super) fn join(&mut self, join: Join) {
@@ -336,8 +386,16 @@ impl State {
             match self.orders.pop_front() {
                 None => return,
                 Some(Order::Barrier) => {
-                    self.barriers -= 1;
+                    self.barrier_waits = false;
                     self.fly(now, &barrier(), Awaited::Nobody, out);
+                }
+                Some(Order::List(listing)) => {
+                    let [lines, owns] = self.lists.remove(&listing).unwrap_or_default();
+                    let path = listing.root;
+                    let children = Request::Children { path: path.clone(), watch: false };
+                    self.fly(now, &children, Awaited::Answers(lines), out);
+                    let own = Request::Data { path, watch: false };
+                    self.fly(now, &own, Awaited::Answers(owns), out);
                 }
                 // Nobody waits for it any more.
                 Some(Order::Ask { reply, .. }) if reply.is_closed() => {}
@@ -404,7 +462,8 @@ impl State {
             bytes += join.entry.size();
             let fits = joins.len() < most && bytes <= MOST_JOINED_BYTES && !join.alone;
             // Entries of one transaction would have the same token.
-            if !joins.is_empty() && !(fits && roots.insert(join.root.clone())) {
+            let goes_along = joins.is_empty() || fits && !roots.contains(&join.root);
+            if !goes_along {
                 self.joins.push_front(join);
                 break;
             }
@@ -496,6 +555,16 @@ impl State {
                     None => Ok(Answer { body }),
                 });
             }
+            (Awaited::Answers(replies), refused) => {
+                let body = Bytes::copy_from_slice(reader.rest());
+                let outcome = match refused {
+                    Some(code) => Err(Error::from(code)),
+                    None => Ok(Answer { body }),
+                };
+                for reply in replies {
+                    let _ = reply.send(outcome.clone());
+                }
+            }
             (Awaited::Join(join), refused) => {
                 let made = match refused {
                     Some(code) => Err(code.into()),
@@ -537,6 +606,11 @@ impl Awaited {
         match self {
             Awaited::Nobody => {}
             Awaited::Answer(reply) => drop(reply.send(Err(error.clone()))),
+            Awaited::Answers(replies) => {
+                for reply in replies {
+                    let _ = reply.send(Err(error.clone()));
+                }
+            }
             Awaited::Join(join) => drop(join.reply.send(Err(error.clone()))),
             Awaited::Joins(joins) => {
                 for join in joins {
@@ -557,3 +631,6 @@ fn digest(entry: &str) -> u64 {
 fn barrier() -> Request {
     Request::Delete { path: NOWHERE.to_owned(), version: -1 }
 }
+
+#[cfg(test)]
+mod tests;

@@ -64,7 +64,13 @@ impl Watches {
             Request::Exists { path, .. } | Request::Data { path, .. } => (&mut self.nodes, path),
             Request::Children { path, .. } => (&mut self.children, path),
             // The sender is dropped: whoever waits is told at once that there is nothing to wait for.
-            _ => return Watching { id, told },
+            Request::Create { .. }
+            | Request::Delete { .. }
+            | Request::SetData { .. }
+            | Request::Check { .. }
+            | Request::Sync { .. }
+            | Request::Multi(_)
+            | Request::Close => return Watching { id, told },
         };
         let watchers = place.entry(path.clone()).or_insert_with(|| Vec::with_capacity(1));
         watchers.retain(|watcher| !watcher.tell.is_closed());

@@ -28,7 +28,7 @@ pub(super) fn decode(id: CandidateId, node: &str, data: &[u8]) -> Holder {
         },
     };
     let value = Bytes::copy_from_slice(&value[..value.len().min(MAX_VALUE_BYTES)]);
-    Holder { id, name: printable(name).into(), value, presence: None }
+    Holder { id, name: printable(name), value, presence: None }
 }
 
 fn ours(data: &[u8]) -> Option<(&[u8], &str)> {

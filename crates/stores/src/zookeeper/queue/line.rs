@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 
 use super::super::client::{Answer, Client, Error, Outcome, Pending, read_answer};
 use super::super::fault::{Kind, failed, unsent};
-use super::super::wire::{self, Reader, Request, Stat};
+use super::super::wire::{self, Reader, Stat};
 use super::names::{Recipe, Stem};
 use super::root::{self, Root};
 use super::{ZookeeperQueue, entry};
@@ -26,15 +26,8 @@ pub(super) enum Whose<'a> {
     Everyone,
 }
 
-/// What a line is read from.
-pub(super) fn listing(root: &Root) -> Vec<Request> {
-    let path = root.path.clone();
-    // Whether it has ended is read last: nobody joins or leads in an election that had ended before.
-    vec![
-        Request::Children { path: path.clone(), watch: false },
-        Request::Data { path, watch: false },
-    ]
-}
+/// The answers from which a line is read.
+pub(super) type Listed = [oneshot::Receiver<Outcome>; 2];
 
 impl ZookeeperQueue {
     /// Reads a line, from these answers at first.
@@ -42,13 +35,13 @@ impl ZookeeperQueue {
         &self,
         root: &Root,
         whose: Whose<'_>,
-        first: Option<Vec<oneshot::Receiver<Outcome>>>,
+        first: Option<Listed>,
     ) -> Result<Line, StoreError> {
         let doing = || format!("reading the line of {}", root.path);
         let fail = |error| failed(error, Kind::Read, doing());
         let mut answers = first;
         for _ in 0..MOST_ATTEMPTS {
-            let asked = answers.take().unwrap_or_else(|| self.client.ask_all(listing(root)));
+            let asked = answers.take().unwrap_or_else(|| self.client.list(&root.path, false));
             let Some(answers) = both(asked).await.map_err(fail)? else {
                 return Ok(Line::Missing);
             };
@@ -83,7 +76,12 @@ impl ZookeeperQueue {
         let mut places = Vec::with_capacity(asked.len());
         for asked in asked {
             match asked.place(&self.recipe, whose).await {
-                Ok(place) => places.push(place),
+                Ok(place) => {
+                    if place.ticket.is_some() {
+                        self.client.stands(&place.entry.name, true);
+                    }
+                    places.push(place);
+                }
                 // Of everyone's line it is enough to leave out who has left.
                 Err(Error::NoNode) if matches!(whose, Whose::Everyone) => {}
                 Err(Error::NoNode) => return Ok(None),
@@ -137,7 +135,7 @@ impl ZookeeperQueue {
 }
 
 /// Awaits the two answers; nothing for a missing election.
-async fn both(asked: Vec<oneshot::Receiver<Outcome>>) -> Result<Option<[Answer; 2]>, Error> {
+async fn both(asked: Listed) -> Result<Option<[Answer; 2]>, Error> {
     let mut answers = Vec::with_capacity(2);
     for answer in asked {
         match answer.await.unwrap_or(Err(Error::Lost)) {

@@ -26,7 +26,7 @@ use tenure::{Fault, Key, StoreError};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use self::line::{Whose, listing};
+use self::line::Whose;
 pub use self::names::Recipe;
 use self::root::Root;
 use super::client::{Client, Error, Event};
@@ -161,7 +161,7 @@ impl SessionQueue for ZookeeperQueue {
         let data = entry::encode(&holder.name, &holder.value);
         let (lifetime, acl) = (Lifetime::EphemeralSequential, self.acl.clone());
         let create = Request::Create { path: path.clone(), data, lifetime, acl };
-        let (made, listed) = self.client.join(&root.path, create, listing(&root));
+        let (made, listed) = self.client.join(&root.path, create);
         let made = match made.await.unwrap_or(Err(Error::Lost)) {
             Ok(made) => made,
             Err(Error::NoNode) => {
@@ -200,10 +200,7 @@ impl SessionQueue for ZookeeperQueue {
         freshness: Freshness,
     ) -> Result<Line, StoreError> {
         let root = self.root(election);
-        let asked = match freshness {
-            Freshness::Session => self.client.ask_all(listing(&root)),
-            Freshness::Barrier => self.client.ask_after_barrier(listing(&root)),
-        };
+        let asked = self.client.list(&root.path, freshness == Freshness::Barrier);
         self.read_line(&root, Whose::Candidacy { ticket, own: None }, Some(asked)).await
     }
 

@@ -103,7 +103,15 @@ impl Request {
     pub(crate) fn weight(&self) -> usize {
         match self {
             Request::Multi(parts) => parts.len(),
-            _ => 1,
+            Request::Create { .. }
+            | Request::Delete { .. }
+            | Request::SetData { .. }
+            | Request::Check { .. }
+            | Request::Exists { .. }
+            | Request::Data { .. }
+            | Request::Children { .. }
+            | Request::Sync { .. }
+            | Request::Close => 1,
         }
     }
 
@@ -112,7 +120,13 @@ impl Request {
         match self {
             Request::Create { data, .. } | Request::SetData { data, .. } => data.len(),
             Request::Multi(parts) => parts.iter().map(Request::size).sum(),
-            _ => 0,
+            Request::Delete { .. }
+            | Request::Check { .. }
+            | Request::Exists { .. }
+            | Request::Data { .. }
+            | Request::Children { .. }
+            | Request::Sync { .. }
+            | Request::Close => 0,
         }
     }
 

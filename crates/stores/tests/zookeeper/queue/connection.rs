@@ -256,6 +256,35 @@ async fn a_program_shares_its_session_with_elections() {
     drop(leader);
 }
 
+/// What proves a session's life is that a quorum takes a write: also one that is refused, as our heartbeats are.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refused_deletion_is_a_transaction_like_any_other() {
+    use tenure_stores::zookeeper::{Acl, Lifetime};
+    let servers = require!(three().await);
+    let client = operator(servers[0].address()).await;
+    let make = |path: &'static str| {
+        let made = client.create(path, "", Lifetime::Lasting, &Acl::open());
+        async { made.await.expect("created").1.created }
+    };
+    let before = make("/before").await;
+    for _ in 0..5 {
+        assert_eq!(client.delete("/=tenure", None).await, Err(Error::NoNode));
+    }
+    let after = make("/after").await;
+    assert!(after >= before + 6, "{before:x} {after:x}");
+    // And without a quorum there is no answer.
+    let (cut, others) = (0, [1, 2]);
+    for other in others {
+        servers[other].stop().await.expect("it ran");
+    }
+    let asked = client.delete("/=tenure", None);
+    let answered = tokio::time::timeout(Duration::from_secs(3), asked).await;
+    assert!(!matches!(answered, Ok(Ok(()) | Err(Error::NoNode))), "{answered:?} by server {cut}");
+    for other in others {
+        servers[other].cont().await.expect("it is there");
+    }
+}
+
 /// ZooKeeper numbers what may be asked; 15 creates a node.
 fn creates_an_entry(request: &[u8]) -> bool {
     let entry = b"/_c_";

@@ -1,0 +1,266 @@
+//! A server that exists only as bytes.
+
+use bytes::BufMut;
+use proptest::prelude::*;
+
+use super::super::super::wire::{Acl, Lifetime};
+use super::*;
+
+const TTL: Duration = Duration::from_secs(10);
+
+fn at(millis: u64) -> Moment {
+    Moment::default() + Duration::from_millis(millis)
+}
+
+fn connected() -> State {
+    let mut state = State::new(TTL);
+    state.accepted(7, vec![1; 16], TTL, at(0));
+    state
+}
+
+fn read(path: &str) -> Request {
+    Request::Exists { path: path.into(), watch: false }
+}
+
+fn entry(root: &str) -> Request {
+    let (lifetime, acl) = (Lifetime::EphemeralSequential, Acl::open());
+    Request::Create { path: format!("{root}/n-"), data: Bytes::new(), lifetime, acl }
+}
+
+fn join(state: &mut State, root: &str) -> oneshot::Receiver<Result<Made, Error>> {
+    let (reply, made) = oneshot::channel();
+    state.join(Join { root: root.into(), entry: entry(root), alone: false, reply });
+    made
+}
+
+/// The numbers and codes of what was sent.
+fn sent(state: &mut State, now: Moment) -> Vec<(i32, i32)> {
+    let mut out = Vec::new();
+    state.send(now, &mut out);
+    let mut requests = Vec::new();
+    let mut rest = out.as_slice();
+    while let Some((length, body)) = rest.split_first_chunk::<4>() {
+        let (body, after) = body.split_at(u32::from_be_bytes(*length) as usize);
+        let mut reader = Reader::new(body);
+        requests.push((reader.int().expect("a number"), reader.int().expect("a code")));
+        rest = after;
+    }
+    requests
+}
+
+fn head(number: i32, code: i32) -> Vec<u8> {
+    let mut frame = Vec::new();
+    frame.put_i32(number);
+    frame.put_i64(99);
+    frame.put_i32(code);
+    frame
+}
+
+fn stat(out: &mut Vec<u8>, created: i64) {
+    out.put_i64(created);
+    out.put_slice(&[0; 60]);
+}
+
+/// The answer to a transaction that created so many.
+fn created(number: i32, count: usize) -> Vec<u8> {
+    let mut frame = head(number, 0);
+    for _ in 0..count {
+        frame.put_i32(15);
+        frame.put_u8(0);
+        frame.put_i32(-1);
+        frame.put_i32(2);
+        frame.put_slice(b"/x");
+        stat(&mut frame, 42);
+    }
+    frame.put_i32(-1);
+    frame.put_u8(1);
+    frame.put_i32(-1);
+    frame
+}
+
+#[test]
+fn entries_of_many_elections_are_created_together_and_before_anything_else() {
+    let mut state = connected();
+    let _read = state.ask(read("/a"));
+    let mut made: Vec<_> = (0..3).map(|number| join(&mut state, &format!("/e{number}"))).collect();
+    // A second one in the same election would have the same token.
+    let mut again = join(&mut state, "/e0");
+    let requests = sent(&mut state, at(1));
+    assert_eq!(requests, [(1, 14), (2, 15), (3, 3)]);
+    state.receive(at(2), &created(1, 3)).expect("an answer");
+    for made in &mut made {
+        let made = made.try_recv().expect("answered").expect("created");
+        assert_eq!((made.stat.created, made.session), (42, 1));
+    }
+    assert!(again.try_recv().is_err(), "not yet");
+}
+
+#[test]
+fn when_one_of_them_is_refused_each_has_its_own_outcome() {
+    let mut state = connected();
+    let mut made: Vec<_> = (0..2).map(|number| join(&mut state, &format!("/e{number}"))).collect();
+    assert_eq!(sent(&mut state, at(1)), [(1, 14)]);
+    let mut refused = head(1, 0);
+    for code in [0, -101] {
+        refused.put_i32(-1);
+        refused.put_u8(0);
+        refused.put_i32(code);
+        refused.put_i32(code);
+    }
+    refused.put_i32(-1);
+    refused.put_u8(1);
+    refused.put_i32(-1);
+    state.receive(at(2), &refused).expect("an answer");
+    assert!(made[0].try_recv().is_err() && made[1].try_recv().is_err());
+    assert_eq!(sent(&mut state, at(3)), [(2, 15), (3, 15)]);
+    state.receive(at(4), &head(2, -101)).expect("an answer");
+    assert_eq!(made[0].try_recv().expect("answered").expect_err("refused"), Error::NoNode);
+}
+
+#[test]
+fn what_was_not_sent_is_refused_and_what_was_not_answered_is_lost() {
+    let mut state = connected();
+    let mut first = state.ask(read("/a"));
+    sent(&mut state, at(1));
+    let mut second = state.ask(read("/b"));
+    let mut joined = join(&mut state, "/e");
+    let [mut line, _own] = state.list("/e".into(), true);
+    state.ended();
+    assert_eq!(first.try_recv().expect("told").expect_err("lost"), Error::Lost);
+    assert_eq!(second.try_recv().expect("told").expect_err("unsent"), Error::Unsent);
+    assert_eq!(joined.try_recv().expect("told").expect_err("unsent"), Error::Unsent);
+    assert_eq!(line.try_recv().expect("told").expect_err("unsent"), Error::Unsent);
+    let mut later = state.ask(read("/c"));
+    assert_eq!(later.try_recv().expect("told").expect_err("unsent"), Error::Unsent);
+    state.accepted(7, vec![1; 16], TTL, at(9));
+    assert_eq!(sent(&mut state, at(10)), [], "nothing of the old connection is left");
+}
+
+#[test]
+fn what_nobody_waits_for_any_more_is_not_sent() {
+    let mut state = connected();
+    drop(state.ask(read("/a")));
+    drop(join(&mut state, "/e"));
+    assert_eq!(sent(&mut state, at(1)), []);
+}
+
+#[test]
+fn one_reading_serves_all_who_asked_before_it_was_sent_behind_their_barrier() {
+    let mut state = connected();
+    let mut asked: Vec<_> = (0..3).map(|_| state.list("/e".into(), true)).collect();
+    asked.push(state.list("/e".into(), false));
+    // Barrier, the line and its own node for those who asked for one, and for the one who did not.
+    let codes =
+        |requests: Vec<(i32, i32)>| requests.into_iter().map(|(_, code)| code).collect::<Vec<_>>();
+    assert_eq!(codes(sent(&mut state, at(1))), [2, 12, 4, 12, 4]);
+    // Whoever asks now wants a newer one.
+    asked.push(state.list("/e".into(), true));
+    assert_eq!(codes(sent(&mut state, at(2))), [2, 12, 4]);
+    state.receive(at(3), &head(1, -101)).expect("the barrier's answer");
+    state.receive(at(3), &head(2, -101)).expect("an answer");
+    for [line, _] in &mut asked[..3] {
+        assert_eq!(line.try_recv().expect("told").expect_err("refused"), Error::NoNode);
+    }
+    assert!(asked[3][0].try_recv().is_err() && asked[4][0].try_recv().is_err());
+}
+
+#[test]
+fn answers_out_of_order_end_the_connection() {
+    let mut state = connected();
+    let _asked = [state.ask(read("/a")), state.ask(read("/b"))];
+    sent(&mut state, at(1));
+    assert_eq!(state.receive(at(2), &head(2, 0)), Err(End::Malformed));
+}
+
+#[test]
+fn a_session_that_is_over_or_moved_is_no_answer() {
+    for (code, end) in [(-112, End::Expired), (-118, End::Lost("the session moved".to_owned()))] {
+        let mut state = connected();
+        let mut asked = state.ask(Request::Delete { path: "/a".into(), version: -1 });
+        sent(&mut state, at(1));
+        assert_eq!(state.receive(at(2), &head(1, code)), Err(end));
+        assert!(asked.try_recv().is_err());
+        assert_eq!(state.window.proof(), None, "and it proves nothing");
+    }
+}
+
+#[test]
+fn a_leader_writes_every_eighth_whatever_else_is_sent() {
+    let mut state = connected();
+    state.leads(true);
+    let mut out = Vec::new();
+    state.beat(at(1), &mut out);
+    assert_eq!(state.flying.len(), 1, "at once");
+    state.receive(at(2), &head(1, -101)).expect("an answer");
+    assert!(state.window.proof().is_some());
+    for millis in (100..1200).step_by(100) {
+        let _asked = state.ask(read("/a"));
+        sent(&mut state, at(millis));
+    }
+    assert_eq!(state.until_beat(at(1200)), Duration::from_millis(51));
+    state.beat(at(1251), &mut out);
+    let last = state.flying.back().map(|flying| flying.number);
+    assert_eq!(state.last_write, Some(at(1251)));
+    assert_eq!(last, Some(state.requests));
+}
+
+#[test]
+fn slow_answers_let_less_fly() {
+    let mut state = connected();
+    let asked: Vec<_> = (0..200).map(|_| state.ask(read("/a"))).collect();
+    assert_eq!(sent(&mut state, at(0)).len(), FIRST_FLYING);
+    // Late, all of them; that is one sign, not as many as there are answers.
+    for number in 1..=FIRST_FLYING {
+        state.receive(at(600), &head(i32::try_from(number).expect("few"), 0)).expect("an answer");
+    }
+    assert_eq!(sent(&mut state, at(600)).len(), FIRST_FLYING / 2);
+    drop(asked);
+}
+
+#[test]
+fn another_session_has_another_number_and_no_proof() {
+    let mut state = connected();
+    let _asked = state.ask(Request::Delete { path: "/a".into(), version: -1 });
+    sent(&mut state, at(1));
+    state.receive(at(2), &head(1, 0)).expect("an answer");
+    let first = state.session(|proof| Life::Live { proof });
+    assert!(first.proof().is_some());
+    state.ended();
+    let suspended = state.session(|proof| Life::Suspended { proof });
+    assert_eq!(suspended.proof(), first.proof(), "what was proven stays proven");
+    state.accepted(7, vec![1; 16], TTL, at(3));
+    let back = state.session(|proof| Life::Live { proof });
+    assert_eq!((back.number, back.connection), (first.number, first.connection + 1));
+    assert_eq!(back.proof(), first.proof());
+    state.ended();
+    state.expired();
+    assert_eq!(state.session(|_| Life::Over).proof(), None);
+    state.accepted(8, vec![2; 16], TTL, at(4));
+    let other = state.session(|proof| Life::Live { proof });
+    assert_eq!((other.number, other.proof()), (first.number + 1, None));
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_of_a_server_panic(
+        frames in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 1..8),
+        numbered in any::<bool>(),
+    ) {
+        let mut state = connected();
+        let _asked = [
+            state.ask(read("/a")),
+            state.ask(Request::Multi(vec![entry("/a")])),
+        ];
+        let _joined = [join(&mut state, "/a"), join(&mut state, "/b")];
+        let _listed = state.list("/a".into(), true);
+        let _watching = state.watches.begin(&read("/a"));
+        sent(&mut state, at(1));
+        for (number, frame) in (1..).zip(frames) {
+            let frame = if numbered { [head(number, 0), frame].concat() } else { frame };
+            if state.receive(at(2), &frame).is_err() {
+                state.ended();
+                state.accepted(7, vec![1; 16], TTL, at(3));
+            }
+        }
+    }
+}
