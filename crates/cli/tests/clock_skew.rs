@@ -4,16 +4,17 @@
 
 mod support;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use support::{Running, Scene, bare, wait_for};
+use support::{Running, Scene, bare, ran, wait_for};
 use tenure_harness::{Mongodb, Skipped, mongodb, require};
 
-const TTL: Duration = Duration::from_secs(3);
-/// What each candidate's wall clock is wrong by.
-const SKEWS: [&str; 3] = ["+1h", "-1h", "+0"];
+const TTL: Duration = Duration::from_secs(6);
+/// What the candidates are called, what their wall clocks are wrong by, and that in seconds.
+const SKEWS: [(&str, &str, i64); 3] =
+    [("ahead", "+1h", 3600), ("behind", "-1h", -3600), ("right", "+0", 0)];
 
 /// What makes a program see another time; Debian's package `faketime` has it.
 fn library() -> Result<PathBuf, Skipped> {
@@ -26,15 +27,15 @@ fn library() -> Result<PathBuf, Skipped> {
 }
 
 /// A candidate whose child takes a lock that only one can have, and says when, who, and what its clock shows.
-fn candidate(scene: &Scene, store: &str, library: &PathBuf, skew: &str) -> Running {
+fn candidate(scene: &Scene, store: &str, library: &Path, (name, skew): (&str, &str)) -> Running {
     let child = format!(
         "exec 9>{lock}; flock -n 9 && alone=yes || alone=no; \
-         echo \"$(date +%s) {skew} $TENURE_TOKEN $alone\" >>{log}; exec sleep 600",
+         echo \"$(date +%s) {name} $TENURE_TOKEN $alone\" >>{log}; exec sleep 600",
         lock = scene.path("lock").display(),
         log = scene.path("log").display(),
     );
     let ttl = format!("{}ms", TTL.as_millis());
-    let line = ["run", "job", "--store", store, "--id", skew, "--ttl", &ttl, "--"];
+    let line = ["run", "job", "--store", store, "--id", name, "--ttl", &ttl, "--"];
     let mut command = bare(&line);
     command.args(["sh", "-c", &child]);
     command.env("LD_PRELOAD", library).env("FAKETIME", skew);
@@ -50,30 +51,31 @@ fn wall_clocks_that_are_an_hour_wrong_change_nothing() {
     let server = require!(runtime.block_on(Mongodb::single(mongodb::Options::default())));
     let store = format!("mongodb://{}/skew", server[0].address());
     let scene = Scene::new();
-    let mut candidates: Vec<(&str, Running)> =
-        SKEWS.map(|skew| (skew, candidate(&scene, &store, &library, skew))).into();
+    let mut candidates: Vec<(&str, Running)> = SKEWS
+        .map(|(name, skew, _)| (name, candidate(&scene, &store, &library, (name, skew))))
+        .into();
+    wait_for("all of them to stand", || {
+        let listed = ran(bare(&["candidates", "job", "--store", &store, "--json"])).out;
+        SKEWS.iter().all(|(name, ..)| listed.contains(&format!("\"{name}\""))).then_some(())
+    });
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     let mut began = None;
     for tenure in 1..=3 {
         let lines = scene.lines("log", tenure);
         let words: Vec<&str> = lines[tenure - 1].split(' ').collect();
-        let [clock, skew, token, alone] = words[..] else { panic!("{lines:?}") };
+        let [clock, name, token, alone] = words[..] else { panic!("{lines:?}") };
         assert_eq!(alone, "yes", "{lines:?}");
         assert_eq!(token.parse::<usize>().unwrap(), tenure, "{lines:?}");
         let off = clock.parse::<i64>().unwrap() - i64::try_from(now.as_secs()).unwrap();
-        let expected = match skew {
-            "+1h" => 3600,
-            "-1h" => -3600,
-            _ => 0,
-        };
+        let (.., expected) = SKEWS.into_iter().find(|(known, ..)| *known == name).unwrap();
         assert!((off - expected).abs() < 600, "its clock is wrong as it should be: {lines:?}");
         if let Some(began) = began.take().map(|began: Instant| began.elapsed()) {
-            println!("{skew} took over after {began:?}");
+            println!("{name} took over after {began:?}");
             // Whoever is killed is not heard of for a whole lease, whatever anybody's clock shows.
             let earliest = TTL.mul_f64(0.6);
             assert!(began > earliest && began < TTL * 4 + Duration::from_secs(10), "{began:?}");
         }
-        let index = candidates.iter().position(|(name, _)| *name == skew).unwrap();
+        let index = candidates.iter().position(|(other, _)| *other == name).unwrap();
         let (_, leader) = candidates.remove(index);
         if candidates.is_empty() {
             break;
