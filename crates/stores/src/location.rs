@@ -9,22 +9,22 @@ use crate::servers::{Dialect, Servers};
 const MOST_BYTES: usize = 4096;
 
 /// Stores that other builds, or later versions, offer.
-const LATER: [&str; 8] = [
-    "elasticsearch",
-    "elasticsearch+http",
-    "elasticsearch+https",
-    "mongodb",
-    "mongodb+srv",
-    "opensearch+http",
-    "opensearch+https",
-    "rethinkdb",
-];
+const LATER: [&str; 3] = ["mongodb", "mongodb+srv", "rethinkdb"];
 
 /// What the URLs of etcd may have.
 const ETCD: Dialect =
     Dialect { port: 2379, tls: false, settings: &["ca", "cert", "key", "password-file"] };
 /// The same, when TLS goes without saying.
 const ETCD_HTTPS: Dialect = Dialect { tls: true, ..ETCD };
+/// What the URLs of Elasticsearch and OpenSearch may have.
+const ELASTIC: Dialect =
+    Dialect { port: 9200, tls: false, settings: &["api-key-file", "password-file"] };
+/// The same, with TLS.
+const ELASTIC_HTTPS: Dialect = Dialect {
+    tls: true,
+    settings: &["api-key-file", "ca", "cert", "key", "password-file"],
+    ..ELASTIC
+};
 /// What the URLs of ZooKeeper may have.
 const ZOOKEEPER: Dialect = Dialect { port: 2181, tls: false, settings: &["password-file"] };
 
@@ -41,6 +41,10 @@ pub enum Location {
         /// Whether to accept file systems that are not known to be safe.
         force: bool,
     },
+    /// On Elasticsearch.
+    Elasticsearch(Servers),
+    /// On OpenSearch.
+    Opensearch(Servers),
     /// On etcd.
     Etcd(Servers),
     /// On ZooKeeper.
@@ -69,7 +73,7 @@ pub enum UrlError {
     #[error("it does not begin with a scheme; write for example file:///var/lib/tenure")]
     NoScheme,
     /// Nobody knows that scheme.
-    #[error("nothing is known about `{scheme}:`; known are etcd:, file:, memory:, zookeeper:, {}", list(&LATER))]
+    #[error("nothing is known about `{scheme}:`; known are elasticsearch+http:, elasticsearch+https:, etcd:, file:, memory:, opensearch+http:, opensearch+https:, zookeeper:, {}", list(&LATER))]
     UnknownScheme {
         /// The scheme.
         scheme: String,
@@ -144,6 +148,9 @@ pub enum UrlError {
     /// A password file beside a password, or without a user.
     #[error("a password file needs a user and no other password")]
     PasswordFile,
+    /// An API key beside a user.
+    #[error("an API key and a user are two answers to one question; give one of them")]
+    ApiKeyFile,
     /// A certificate without its key, or the other way round.
     #[error("a client's certificate needs both `cert` and `key`")]
     HalfACertificate,
@@ -176,6 +183,10 @@ pub fn parse(url: &str) -> Result<Location, UrlError> {
         "file" => parse_file(rest)?,
         "etcd" => Location::Etcd(Servers::parse(rest, &ETCD)?),
         "etcd+https" => Location::Etcd(Servers::parse(rest, &ETCD_HTTPS)?),
+        "elasticsearch+http" => Location::Elasticsearch(Servers::parse(rest, &ELASTIC)?),
+        "elasticsearch+https" => Location::Elasticsearch(Servers::parse(rest, &ELASTIC_HTTPS)?),
+        "opensearch+http" => Location::Opensearch(Servers::parse(rest, &ELASTIC)?),
+        "opensearch+https" => Location::Opensearch(Servers::parse(rest, &ELASTIC_HTTPS)?),
         "zookeeper" => Location::Zookeeper(Servers::parse(rest, &ZOOKEEPER)?),
         _ => match LATER.iter().find(|later| **later == scheme) {
             Some(scheme) => Location::Later { scheme },
@@ -192,7 +203,12 @@ pub fn parse(url: &str) -> Result<Location, UrlError> {
 pub fn holds_credentials(url: &str) -> bool {
     match parse(url) {
         Ok(Location::Memory | Location::File { .. }) => false,
-        Ok(Location::Etcd(servers) | Location::Zookeeper(servers)) => servers.password.is_some(),
+        Ok(
+            Location::Elasticsearch(servers)
+            | Location::Opensearch(servers)
+            | Location::Etcd(servers)
+            | Location::Zookeeper(servers),
+        ) => servers.password.is_some(),
         Ok(Location::Later { .. }) => url.contains(['@', '?']),
         Err(_) => true,
     }
@@ -286,6 +302,14 @@ impl fmt::Display for Location {
             Location::Etcd(servers) => {
                 servers.show(f, if servers.tls.is_some() { "etcd+https" } else { "etcd" })
             }
+            Location::Elasticsearch(servers) => {
+                let tls = servers.tls.is_some();
+                servers.show(f, if tls { "elasticsearch+https" } else { "elasticsearch+http" })
+            }
+            Location::Opensearch(servers) => {
+                let tls = servers.tls.is_some();
+                servers.show(f, if tls { "opensearch+https" } else { "opensearch+http" })
+            }
             Location::Zookeeper(servers) => servers.show(f, "zookeeper"),
             Location::Later { scheme } => write!(f, "{scheme}:"),
             Location::File { directory, force } => {
@@ -332,7 +356,6 @@ mod tests {
             ("file:///a?force=true", file("/a", true)),
             ("file:///a?force=false", file("/a", false)),
             ("mongodb://u:p@h/x", Location::Later { scheme: "mongodb" }),
-            ("elasticsearch+https://h", Location::Later { scheme: "elasticsearch+https" }),
         ] {
             assert_eq!(parse(url).as_ref(), Ok(&location), "{url}");
         }
@@ -348,6 +371,10 @@ mod tests {
             "etcd+https://h:2379/a?ca=/a%25",
             "etcd+https://h:1,[::1]:2?ca=/b",
             "zookeeper://h:2181//x",
+            "elasticsearch+http://h:9200/tenure",
+            "elasticsearch+https://h:9200,i:9201/x?ca=/ca.pem",
+            "opensearch+http://h:9200",
+            "opensearch+https://h:9200/x",
         ] {
             assert_eq!(parse(url).expect("a URL").to_string(), url);
         }
@@ -362,7 +389,10 @@ mod tests {
             ("/var/lib", "does not begin with a scheme"),
             ("1file:///a", "does not begin with a scheme"),
             (":", "does not begin with a scheme"),
-            ("redis://h", "nothing is known about `redis:`; known are etcd:, file:, memory:"),
+            ("redis://h", "nothing is known about `redis:`; known are elasticsearch+http:"),
+            ("elasticsearch://h", "nothing is known about `elasticsearch:`"),
+            ("elasticsearch+http://h/x?ca=/ca.pem", "unknown setting `ca`"),
+            ("elasticsearch+https://u:p@h/x?api-key-file=/k", "an API key and a user"),
             ("file:///a\0b", "control character at byte 9"),
             ("file:///a%00b", "control character"),
             ("file:///a%1", "`%` at byte 2"),

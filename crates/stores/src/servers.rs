@@ -22,6 +22,8 @@ pub struct Servers {
     pub password: Option<Secret>,
     /// A file whose first line is the password.
     pub password_file: Option<PathBuf>,
+    /// A file whose first line is an API key, where servers have those.
+    pub api_key_file: Option<PathBuf>,
     /// Whether to speak TLS, and with which keys.
     pub tls: Option<Tls>,
 }
@@ -87,6 +89,7 @@ impl Servers {
             user: None,
             password: None,
             password_file: None,
+            api_key_file: None,
             tls: dialect.tls.then(Tls::default),
         };
         if let Some(login) = login {
@@ -103,6 +106,9 @@ impl Servers {
         if servers.password_file.is_some() && (servers.password.is_some() || servers.user.is_none())
         {
             return Err(UrlError::PasswordFile);
+        }
+        if servers.api_key_file.is_some() && servers.user.is_some() {
+            return Err(UrlError::ApiKeyFile);
         }
         match &servers.tls {
             Some(tls) if tls.cert.is_some() != tls.key.is_some() => Err(UrlError::HalfACertificate),
@@ -124,6 +130,7 @@ impl Servers {
             }
             let place = match key {
                 "password-file" => &mut self.password_file,
+                "api-key-file" => &mut self.api_key_file,
                 "ca" => &mut self.tls.get_or_insert_default().ca,
                 "cert" => &mut self.tls.get_or_insert_default().cert,
                 _ => &mut self.tls.get_or_insert_default().key,
