@@ -165,9 +165,16 @@ impl Refusal {
 
     pub(super) fn of(error: &Value) -> Refusal {
         let text = |name: &str| error[name].as_str().unwrap_or_default().to_owned();
+        let root = error["root_cause"][0]["reason"].as_str().unwrap_or_default();
         match error {
             Value::String(reason) => Refusal { kind: String::new(), reason: reason.clone() },
-            _ => Refusal { kind: text("type"), reason: text("reason") },
+            _ => match text("reason") {
+                // Of a search that fails everywhere, only its cause says why.
+                reason if reason == "all shards failed" && !root.is_empty() => {
+                    Refusal { kind: text("type"), reason: root.to_owned() }
+                }
+                reason => Refusal { kind: text("type"), reason },
+            },
         }
     }
 

@@ -5,14 +5,17 @@ use std::time::Duration;
 use bytes::Bytes;
 use reqwest::Method;
 use serde_json::{Value, json};
-use tenure::Fault;
+use tenure::{Fault, Key};
 use tokio::time::Instant;
 
 use super::client::{Client, Request};
 use super::fault::{Cause, Failure, Kind};
+use super::read;
 
 /// An index comes into being once; that may take longer than a request.
 const CREATED_WITHIN: Duration = Duration::from_secs(10);
+/// Between two looks whether it serves.
+const PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_NAME: usize = 255;
 
 /// The name of an index, checked by the servers' rules: another one could name several, or an action.
@@ -30,12 +33,16 @@ pub(super) fn name(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// Creates the index if it is missing; checks it in any case.
+/// Creates the index if it is missing; checks it in any case, and that it serves.
 pub(super) async fn prepare(client: &Client) -> Result<(), Failure> {
     match look(client).await {
-        Err(failure) if failure.cause == Cause::IndexMissing => {}
-        looked => return looked,
+        Err(failure) if failure.cause == Cause::IndexMissing => make(client).await?,
+        looked => looked?,
     }
+    serves(client).await
+}
+
+async fn make(client: &Client) -> Result<(), Failure> {
     match create(client).await {
         // Somebody else was faster, or nobody knows: a look tells.
         Err(failure)
@@ -58,6 +65,21 @@ async fn create(client: &Client) -> Result<(), Failure> {
     let body = definition().to_string();
     let end = Instant::now() + client.request.max(CREATED_WITHIN);
     client.call(about(Kind::Write, Method::PUT, body.into()), end).await.map(drop)
+}
+
+/// An index that somebody has just created is there before it can be read.
+async fn serves(client: &Client) -> Result<(), Failure> {
+    let end = client.end();
+    loop {
+        match read::versions(client, &[Key::elections()], end).await {
+            Err(failure)
+                if failure.fault == Fault::Unavailable && Instant::now() + PAUSE < end =>
+            {
+                tokio::time::sleep(PAUSE).await;
+            }
+            answered => return answered.map(drop),
+        }
+    }
 }
 
 fn about(kind: Kind, method: Method, body: Bytes) -> Request {

@@ -15,6 +15,8 @@ use super::{ids, source};
 
 /// More are not asked for at once: the servers stop at 10,000, and an answer must fit into memory.
 const MOST_HITS: usize = 500;
+/// The servers refuse ranges between longer texts (an automaton of more than a thousand states); they sort by them.
+const LONGEST_BOUND: usize = 500;
 
 #[derive(Deserialize)]
 struct Answer<'a> {
@@ -74,12 +76,14 @@ pub(super) async fn page(
             Err(failure) => return Err(failure),
         };
         let hits = parse(&answer)?;
-        let more = hits.len() >= size.max(1);
+        let beyond = |hit: &Hit<'_>| hit.sort.first().is_none_or(|key| *key >= end_of(prefix));
+        let more = hits.len() >= size.max(1) && !hits.last().is_some_and(beyond);
         if let Some(last) = hits.last().and_then(|hit| hit.sort.first()) {
             from.clone_from(last);
         }
         for hit in &hits {
-            page.documents.extend(hit.document(whole)?);
+            let document = hit.document(whole)?;
+            page.documents.extend(document.filter(|(key, _)| key.is_under(prefix)));
         }
         page.documents.truncate(limit);
         most = MOST_HITS;
@@ -101,18 +105,28 @@ async fn ask(
     whole: bool,
     end: Instant,
 ) -> Result<Bytes, Failure> {
+    let query = if prefix.as_str().len() <= LONGEST_BOUND {
+        json!({"range": {"key": {"gt": format!("{prefix}/"), "lt": end_of(prefix)}}})
+    } else {
+        json!({"match_all": {}})
+    };
     let body = json!({
         "size": size,
         "track_total_hits": false,
         "seq_no_primary_term": true,
         "_source": if whole { json!(true) } else { json!(["key"]) },
         "sort": ["key"],
-        // The byte after a slash: what begins with the prefix and a slash is all below it.
-        "query": {"range": {"key": {"gt": from, "lt": format!("{prefix}0")}}},
+        "search_after": [from],
+        "query": query,
     });
     // Half a result is not told from a whole one.
     let query = "allow_partial_search_results=false";
     client.call(request("_search", query, body.to_string().into()), end).await
+}
+
+/// The byte after a slash: what begins with the prefix and a slash is all before it.
+fn end_of(prefix: &Key) -> String {
+    format!("{prefix}0")
 }
 
 fn request(action: &'static str, query: &str, body: Bytes) -> Request {
