@@ -43,5 +43,5 @@ pub use etcd::Etcd;
 pub use port::Port;
 pub use proxy::{Connection, Count, Direction, Framing, Message, Proxy};
 pub use server::Server;
-pub use version::Version;
+pub use version::{Version, downloads};
 pub use zookeeper::Zookeeper;

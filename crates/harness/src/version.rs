@@ -52,7 +52,7 @@ impl Version {
 }
 
 /// Where `scripts/servers` keeps its downloads.
-pub(crate) fn downloads() -> PathBuf {
+pub fn downloads() -> PathBuf {
     match std::env::var_os("TENURE_SERVERS") {
         Some(directory) => directory.into(),
         None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.servers"),

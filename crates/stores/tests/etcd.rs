@@ -9,6 +9,9 @@ mod support;
 #[path = "support/faults.rs"]
 mod faults;
 
+#[path = "support/chaos.rs"]
+mod chaos;
+
 #[path = "etcd/kind.rs"]
 mod kind;
 
@@ -28,6 +31,11 @@ mod three {
 mod failing {
     use super::*;
     faults::failures!(kind::Kind);
+}
+
+mod under_chaos {
+    use super::*;
+    chaos::chaos!(kind::Kind);
 }
 
 /// What a long-lived Debian has: enough to see that it works.

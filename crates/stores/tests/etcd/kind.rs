@@ -27,6 +27,11 @@ impl Servers for Kind {
         Ok(Kind(Etcd::cluster(count, options).await?))
     }
 
+    async fn start_apart(count: usize, version: Version) -> Result<Kind, Failure> {
+        let options = etcd::Options { version, partitions: true, ..etcd::Options::default() };
+        Ok(Kind(Etcd::cluster(count, options).await?))
+    }
+
     fn url(addresses: &[SocketAddr], prefix: &str) -> String {
         let hosts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
         format!("etcd://{}/{prefix}", hosts.join(","))

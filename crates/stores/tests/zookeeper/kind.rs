@@ -30,6 +30,12 @@ impl Servers for Kind {
         }))
     }
 
+    async fn start_apart(count: usize, version: Version) -> Result<Kind, Failure> {
+        let options =
+            zookeeper::Options { version, partitions: true, ..zookeeper::Options::default() };
+        Ok(Kind(Zookeeper::ensemble(count, options).await?))
+    }
+
     fn url(addresses: &[SocketAddr], prefix: &str) -> String {
         let hosts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
         format!("zookeeper://{}/{prefix}", hosts.join(","))

@@ -1,0 +1,341 @@
+//! Servers fail under twenty elections at once, and a referee sees who believes to lead, and when.
+//!
+//! Three handles stand for three processes: each has connections of its own and stands in every election. Two rounds
+//! of each fault run with the tests, `scripts/campaign` runs more and prints the figures.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tenure::{Backend, Candidate, Election, Mandate, Timing};
+use tenure_harness::Version;
+
+use crate::faults::Servers;
+use crate::support::open;
+
+/// One fault strikes so many elections; each of them counts as a round.
+pub(crate) const ELECTIONS: usize = 20;
+const PROCESSES: usize = 3;
+/// As short as a session may be where servers count in ticks, and long enough for a busy machine.
+const TTL: Duration = Duration::from_secs(4);
+/// What is not over by then hangs.
+const LONGEST: Duration = Duration::from_secs(120);
+
+/// What happens to the server that leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// Killed, and started again afterwards.
+    Killed,
+    /// Stopped, and continued afterwards.
+    Stopped,
+    /// Cut off from the other servers; its clients still reach it.
+    CutOff,
+}
+
+impl Fault {
+    pub(crate) const ALL: [Fault; 3] = [Fault::Killed, Fault::Stopped, Fault::CutOff];
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Fault::Killed => "leading server killed (kill -9)",
+            Fault::Stopped => "leading server stopped (SIGSTOP)",
+            Fault::CutOff => "leading server cut off from the others",
+        })
+    }
+}
+
+/// What became of the rounds.
+#[derive(Debug, Default)]
+pub(crate) struct Figures {
+    pub(crate) rounds: usize,
+    /// Elections that changed hands because of a fault.
+    pub(crate) changes: usize,
+    /// For how long nobody led, where it changed hands.
+    pub(crate) gaps: Vec<Duration>,
+    pub(crate) overlaps: usize,
+    pub(crate) regressions: usize,
+}
+
+impl Figures {
+    pub(crate) fn row(&self, fault: Fault) -> String {
+        let mut gaps = self.gaps.clone();
+        gaps.sort_unstable();
+        let at =
+            |gap: Option<&Duration>| gap.map_or("–".into(), |gap| gap.as_millis().to_string());
+        format!(
+            "| {fault} | {} | {} | {} | {} | {} | {} |",
+            self.rounds,
+            self.changes,
+            at(gaps.get(gaps.len() / 2)),
+            at(gaps.last()),
+            self.overlaps,
+            self.regressions
+        )
+    }
+}
+
+/// Who believes to lead in each election, by process.
+type Seats = Vec<[Mutex<Option<Mandate>>; PROCESSES]>;
+
+/// When a tenure was first and last seen.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    first: Instant,
+    last: Instant,
+}
+
+#[derive(Debug, Default)]
+struct Books {
+    /// By election and token.
+    tenures: Vec<BTreeMap<u64, Seen>>,
+    /// Tokens in the order in which they were won.
+    won: Vec<Vec<u64>>,
+}
+
+/// Lets the leading server suffer `times` times, each time until everybody is led again.
+pub(crate) async fn suffer<S: Servers>(fault: Fault, times: usize) -> Option<Figures> {
+    let servers = match fault {
+        Fault::CutOff => S::start_apart(3, Version::Newest).await,
+        Fault::Killed | Fault::Stopped => S::start(3, Version::Newest).await,
+    };
+    let servers = tenure_harness::available(servers)?;
+    let url = S::url(&servers.addresses(), "chaos");
+    let seats: Arc<Seats> = Arc::new((0..ELECTIONS).map(|_| Default::default()).collect());
+    let won: Arc<Mutex<Vec<Vec<u64>>>> = Arc::new(Mutex::new(vec![Vec::new(); ELECTIONS]));
+    let mut backends = Vec::new();
+    let mut standing = Vec::new();
+    for process in 0..PROCESSES {
+        let backend = open(&url, timing().request()).await;
+        for election in 0..ELECTIONS {
+            let candidate = stand(backend.clone(), election, process, seats.clone(), won.clone());
+            standing.push(tokio::spawn(candidate));
+        }
+        backends.push(backend);
+    }
+    let referee = Referee::watch(seats.clone());
+    everybody_is_led(&seats).await;
+    let mut figures = Figures::default();
+    for _ in 0..times {
+        let victim = servers.settled(None).await.expect("one of the servers leads");
+        let before = leaders(&seats);
+        let server = &servers[victim];
+        match fault {
+            Fault::Killed => server.kill().await.expect("it runs"),
+            Fault::Stopped => server.stop().await.expect("it runs"),
+            Fault::CutOff => servers.isolate(victim).expect("it can be cut off"),
+        }
+        servers.settled(Some(victim)).await.expect("two are enough");
+        // Longer than any session or lease that nobody can prolong.
+        tokio::time::sleep(TTL * 3 / 2).await;
+        everybody_is_led(&seats).await;
+        match fault {
+            Fault::Killed => {
+                server.start().expect("it starts again");
+                server.ready().await.expect("it is ready");
+            }
+            Fault::Stopped => server.cont().await.expect("it is there"),
+            Fault::CutOff => servers.rejoin(victim).expect("it can rejoin"),
+        }
+        servers.settled(None).await.expect("one of the servers leads");
+        // What it believed meanwhile comes to light now.
+        tokio::time::sleep(TTL / 2).await;
+        everybody_is_led(&seats).await;
+        figures.rounds += ELECTIONS;
+        let after = leaders(&seats);
+        figures.changes += before.iter().zip(&after).filter(|(was, is)| was != is).count();
+    }
+    standing.iter().for_each(tokio::task::JoinHandle::abort);
+    let tenures = referee.books();
+    let won = std::mem::take(&mut *won.lock().unwrap_or_else(PoisonError::into_inner));
+    judge(&Books { tenures, won }, &mut figures);
+    Some(figures)
+}
+
+fn judge(books: &Books, figures: &mut Figures) {
+    for tenures in &books.tenures {
+        let in_order: Vec<&Seen> = tenures.values().collect();
+        for pair in in_order.windows(2) {
+            match pair[1].first.checked_duration_since(pair[0].last) {
+                Some(gap) => figures.gaps.push(gap),
+                None => figures.overlaps += 1,
+            }
+        }
+    }
+    for won in &books.won {
+        figures.regressions += won.windows(2).filter(|pair| pair[1] <= pair[0]).count();
+    }
+}
+
+/// Stands in one election as one process, again and again; every other time it clings to what it has until the end.
+async fn stand(
+    backend: Backend,
+    election: usize,
+    process: usize,
+    seats: Arc<Seats>,
+    won: Arc<Mutex<Vec<Vec<u64>>>>,
+) {
+    let name = format!("chaos/e{election}");
+    let mut clings = (election + process).is_multiple_of(2);
+    loop {
+        let opened = Election::builder(&backend, &name).timing(timing()).create_if_missing(true);
+        let Ok(opened) = opened.open().await else {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        let candidate = Candidate::new(&format!("process-{process}")).expect("a good name");
+        let Ok(leadership) = opened.campaign(candidate).await else {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        let mandate = leadership.mandate();
+        won.lock().unwrap_or_else(PoisonError::into_inner)[election].push(mandate.token());
+        *seat(&seats[election][process]) = Some(mandate.clone());
+        mandate.lost().await;
+        while clings && mandate.is_leader() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        clings = !clings;
+        drop(leadership);
+    }
+}
+
+fn timing() -> Timing {
+    Timing::new(TTL).expect("room for every part")
+}
+
+fn seat(seat: &Mutex<Option<Mandate>>) -> std::sync::MutexGuard<'_, Option<Mandate>> {
+    seat.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The token that leads in each election, by the belief of its leader.
+fn leaders(seats: &Seats) -> Vec<Option<u64>> {
+    let led = |election: &[Mutex<Option<Mandate>>; PROCESSES]| {
+        let leading = |one: &Mutex<Option<Mandate>>| {
+            seat(one).as_ref().filter(|mandate| mandate.is_leader()).map(Mandate::token)
+        };
+        election.iter().filter_map(leading).max()
+    };
+    seats.iter().map(led).collect()
+}
+
+async fn everybody_is_led(seats: &Seats) {
+    let led = async {
+        while leaders(seats).iter().any(Option::is_none) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    if tokio::time::timeout(LONGEST, led).await.is_err() {
+        panic!("waited in vain until every election is led: {:?}", leaders(seats));
+    }
+}
+
+/// Looks at all of them again and again, on a thread of its own.
+struct Referee {
+    over: Arc<AtomicBool>,
+    watching: std::thread::JoinHandle<Vec<BTreeMap<u64, Seen>>>,
+}
+
+impl Referee {
+    fn watch(seats: Arc<Seats>) -> Referee {
+        let over = Arc::new(AtomicBool::new(false));
+        let until = over.clone();
+        let watching = std::thread::spawn(move || {
+            let mut books = vec![BTreeMap::new(); ELECTIONS];
+            while !until.load(Ordering::Relaxed) {
+                for (election, book) in seats.iter().zip(&mut books) {
+                    election.iter().for_each(|one| look(&seat(one), book));
+                }
+                std::thread::sleep(Duration::from_micros(500));
+            }
+            books
+        });
+        Referee { over, watching }
+    }
+
+    fn books(self) -> Vec<BTreeMap<u64, Seen>> {
+        self.over.store(true, Ordering::Relaxed);
+        self.watching.join().expect("the referee does not fail")
+    }
+}
+
+/// Notes a tenure that is believed in: not earlier than it was first, and not later than it was last.
+fn look(mandate: &Option<Mandate>, book: &mut BTreeMap<u64, Seen>) {
+    let Some(mandate) = mandate else { return };
+    let before = Instant::now();
+    if !mandate.is_leader() {
+        return;
+    }
+    let after = Instant::now();
+    book.entry(mandate.token()).or_insert(Seen { first: after, last: before }).last = before;
+}
+
+#[test]
+fn the_referee_sees_two_leaders_at_once_and_tokens_that_fall() {
+    let now = Instant::now();
+    let seen = |first: u64, last: u64| Seen {
+        first: now + Duration::from_millis(first),
+        last: now + Duration::from_millis(last),
+    };
+    let tenures = vec![BTreeMap::from([(1, seen(0, 10)), (2, seen(9, 30)), (3, seen(31, 40))])];
+    let mut figures = Figures::default();
+    judge(&Books { tenures, won: vec![vec![1, 2, 2]] }, &mut figures);
+    assert_eq!((figures.overlaps, figures.regressions), (1, 1));
+    assert_eq!(figures.gaps, [Duration::from_millis(1)]);
+}
+
+/// Makes two rounds of each fault a test, and the campaign.
+macro_rules! chaos {
+    ($kind:ty) => {
+        use $crate::chaos::{Fault, suffer};
+
+        async fn twice(fault: Fault) {
+            let Some(figures) = suffer::<$kind>(fault, 2).await else { return };
+            println!("{}", figures.row(fault));
+            assert_eq!(figures.overlaps, 0, "{figures:?}");
+            assert_eq!(figures.regressions, 0, "{figures:?}");
+        }
+
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn the_leading_server_killed_never_makes_two() {
+            twice(Fault::Killed).await;
+        }
+
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn the_leading_server_stopped_never_makes_two() {
+            twice(Fault::Stopped).await;
+        }
+
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn the_leading_server_cut_off_never_makes_two() {
+            twice(Fault::CutOff).await;
+        }
+
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        #[ignore = "scripts/campaign runs it"]
+        async fn campaign() {
+            $crate::chaos::campaign::<$kind>().await;
+        }
+    };
+}
+pub(crate) use chaos;
+
+/// Many rounds of every fault; prints the rows of a table.
+pub(crate) async fn campaign<S: Servers>() {
+    let rounds: usize =
+        std::env::var("TENURE_ROUNDS").map_or(100, |rounds| rounds.parse().expect("a number"));
+    println!(
+        "| what happened | rounds | changed hands | median gap ms | worst gap ms | overlaps | token regressions |"
+    );
+    println!("|---|---:|---:|---:|---:|---:|---:|");
+    let mut bad = 0;
+    for fault in Fault::ALL {
+        let Some(figures) = suffer::<S>(fault, rounds.div_ceil(ELECTIONS)).await else { return };
+        println!("{}", figures.row(fault));
+        bad += figures.overlaps + figures.regressions;
+    }
+    assert_eq!(bad, 0, "overlaps and regressions");
+}
