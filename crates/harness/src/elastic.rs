@@ -77,6 +77,8 @@ pub struct Options {
     pub roles: String,
     /// The Java to run on, when it is not the one on the search path.
     pub java_home: Option<PathBuf>,
+    /// Whether servers can be [isolated](Cluster::isolate) from each other; needs root, and `ip` of iproute2.
+    pub partitions: bool,
     /// How long the servers may take to be ready.
     pub ready_within: Duration,
 }
@@ -91,6 +93,7 @@ impl Options {
             users: Vec::new(),
             roles: String::new(),
             java_home: None,
+            partitions: false,
             // Ten times what was seen, because a test machine can be busy with other things.
             ready_within: Duration::from_secs(120),
         }
@@ -121,24 +124,9 @@ impl Elastic {
     /// # Cancel safety
     /// What was started is ended.
     pub async fn cluster(size: usize, options: Options) -> Result<Elastic, Failure> {
+        let partitions = options.partitions;
         let recipe = Arc::new(ElasticRecipe::find(options)?);
-        Ok(Elastic { cluster: Cluster::start(recipe, size, false).await? })
-    }
-
-    /// Which server holds the primary copy of this index, of one shard, as the server at `witness` knows it.
-    ///
-    /// Fails when that server does not answer.
-    ///
-    /// # Cancel safety
-    /// Nothing is lost.
-    pub async fn primary(&self, index: &str, witness: usize) -> io::Result<Option<usize>> {
-        let path = format!("/_cat/shards/{index}?h=prirep,state,node");
-        let answer = http::get(self.cluster[witness].address(), &path).await?;
-        let holder = answer.body.lines().find_map(|line| {
-            let mut words = line.split_whitespace();
-            (words.next()? == "p" && words.next()? == "STARTED").then(|| words.next())?
-        });
-        Ok(holder.and_then(|node| node.strip_prefix('n')?.parse().ok()))
+        Ok(Elastic { cluster: Cluster::start(recipe, size, partitions).await? })
     }
 }
 
@@ -289,6 +277,15 @@ impl Recipe for ElasticRecipe {
                 Product::Opensearch => "cluster.initial_cluster_manager_nodes",
             };
             set(initial, nodes.join(","));
+            // A server that stands still, or is cut off, is given up after seconds and not after half a minute.
+            for check in ["follower_check", "leader_check"] {
+                set(&format!("cluster.fault_detection.{check}.timeout"), "2s".to_owned());
+                set(&format!("cluster.fault_detection.{check}.retry_count"), "2".to_owned());
+            }
+        }
+        if own.namespace.is_some() {
+            // Away from the loopback address it insists on what the machine's administrator would have to set.
+            set("node.store.allow_mmap", "false".to_owned());
         }
         if self.options.product == Product::Elasticsearch {
             set("xpack.security.enabled", self.secured().to_string());
@@ -313,10 +310,16 @@ impl Recipe for ElasticRecipe {
         http::get(address, path).await.is_ok_and(|answer| answer.status == 200)
     }
 
+    /// Leading is what matters to documents: the primary copies are there.
     async fn leads(&self, member: &Member) -> bool {
-        let answer = http::get(member.address(CLIENT), "/_cat/master?h=node&local=true").await;
+        let path = "/_cat/shards?h=prirep,state,node&local=true";
+        let Ok(shards) = http::get(member.address(CLIENT), path).await else { return false };
+        let mut primaries = shards.body.lines().filter_map(|line| {
+            let mut words = line.split_whitespace();
+            (words.next()? == "p" && words.next()? == "STARTED").then(|| words.next())?
+        });
         let number = member.directory.file_name().and_then(|name| name.to_str());
-        answer.is_ok_and(|answer| answer.body.trim().strip_prefix('n') == number)
+        primaries.any(|node| node.strip_prefix('n') == number)
     }
 }
 

@@ -12,7 +12,7 @@ async fn serves(server: &Elastic) -> bool {
 async fn lives_and_dies(product: Product) {
     let server = require!(Elastic::single(Options::new(product)).await);
     assert!(serves(&server).await);
-    assert_eq!(server.settled(None).await.expect("it leads itself"), 0);
+    assert_eq!(server.leader().await, None, "there is no shard to be the primary of");
     server[0].stop().await.expect("it runs");
     assert!(!serves(&server).await, "a stopped server answers nothing");
     server[0].cont().await.expect("it is there");

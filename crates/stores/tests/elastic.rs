@@ -7,11 +7,30 @@
 mod support;
 
 #[path = "support/faults.rs"]
-#[allow(dead_code, reason = "these servers take too long to start for a new one in each case")]
+#[allow(unused, reason = "these servers start too slowly for a new one in each case")]
 mod faults;
+
+#[path = "support/chaos.rs"]
+#[allow(unused, reason = "the same")]
+mod chaos;
 
 #[path = "elastic/kind.rs"]
 mod kind;
+
+#[path = "elastic/failing.rs"]
+mod failing;
+
+#[path = "elastic/index.rs"]
+mod index;
+
+#[path = "elastic/links.rs"]
+mod links;
+
+#[path = "elastic/secured.rs"]
+mod secured;
+
+#[path = "elastic/stub.rs"]
+mod stub;
 
 mod elasticsearch {
     use super::*;
