@@ -73,6 +73,8 @@ pub struct Options {
     pub settings: Vec<(String, String)>,
     /// Whom Elasticsearch lets in; with nobody here it lets in everybody.
     pub users: Vec<User>,
+    /// Files to be put beside its configuration, the only place it may read keys from; settings name them alone.
+    pub files: Vec<PathBuf>,
     /// Lines of roles.yml, for users with roles of their own.
     pub roles: String,
     /// The Java to run on, when it is not the one on the search path.
@@ -91,6 +93,7 @@ impl Options {
             version: product.version().to_owned(),
             settings: Vec::new(),
             users: Vec::new(),
+            files: Vec::new(),
             roles: String::new(),
             java_home: None,
             partitions: false,
@@ -192,6 +195,9 @@ impl ElasticRecipe {
         let kept = options.lines().filter(|line| !shared.iter().any(|part| line.contains(part)));
         let kept: Vec<&str> = kept.collect();
         std::fs::write(to.join("jvm.options"), kept.join("\n") + "\n")?;
+        for file in &self.options.files {
+            std::fs::copy(file, to.join(file.file_name().unwrap_or_default()))?;
+        }
         if !self.options.roles.is_empty() {
             std::fs::write(to.join("roles.yml"), &self.options.roles)?;
         }

@@ -14,6 +14,8 @@ use super::read;
 
 /// An index comes into being once; that may take longer than a request.
 const CREATED_WITHIN: Duration = Duration::from_secs(10);
+/// No lease depends on opening: a server that is just starting may take this long for its first answer.
+const OPENED_WITHIN: Duration = Duration::from_secs(5);
 /// Between two looks whether it serves.
 const PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_NAME: usize = 255;
@@ -54,7 +56,8 @@ async fn make(client: &Client) -> Result<(), Failure> {
 }
 
 async fn look(client: &Client) -> Result<(), Failure> {
-    let answer = client.call(about(Kind::Read, Method::GET, Bytes::new()), client.end()).await?;
+    let end = Instant::now() + client.request.max(OPENED_WITHIN);
+    let answer = client.call(about(Kind::Read, Method::GET, Bytes::new()), end).await?;
     let refused = |says| Failure::new(Fault::Permanent, says);
     let answer: Value = serde_json::from_slice(&answer)
         .map_err(|_| refused("there is no Elasticsearch and no OpenSearch here".to_owned()))?;
@@ -69,7 +72,7 @@ async fn create(client: &Client) -> Result<(), Failure> {
 
 /// An index that somebody has just created is there before it can be read.
 async fn serves(client: &Client) -> Result<(), Failure> {
-    let end = client.end();
+    let end = Instant::now() + client.request.max(CREATED_WITHIN);
     loop {
         match read::versions(client, &[Key::elections()], end).await {
             Err(failure)

@@ -16,14 +16,23 @@ fn patient() -> Timing {
 }
 
 fn brisk() -> Timing {
-    Timing::new(Duration::from_secs(4)).expect("room for every part")
+    Timing::new(Duration::from_secs(8)).expect("room for every part")
 }
 
+/// Leads as soon as the store serves: a server that was just started takes its time.
 async fn lead(url: &str, timing: Timing, name: &str) -> (Backend, Leadership) {
     let backend = open(url, timing.request()).await;
-    let election = Election::builder(&backend, "jobs/nightly").timing(timing).open().await;
-    let campaign = election.expect("the election opens").campaign(candidate(name)).await;
-    (backend, campaign.expect("elected"))
+    loop {
+        let election = Election::builder(&backend, "jobs/nightly").timing(timing).open().await;
+        match election {
+            Ok(election) => {
+                let campaign = election.campaign(candidate(name)).await;
+                return (backend, campaign.expect("elected"));
+            }
+            Err(error) => println!("not yet: {error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
 }
 
 /// In one life of a server: it is killed and back in time; stands still for a moment; is away for too long.

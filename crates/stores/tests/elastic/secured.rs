@@ -80,7 +80,6 @@ fn keep() -> Result<Secured, Skipped> {
 }
 
 fn options(directory: &Path) -> Options {
-    let file = |name: &str| directory.join(name).display().to_string();
     let user = |name: &str, password: &str, role: &str| User {
         name: name.to_owned(),
         password: password.to_owned(),
@@ -89,8 +88,8 @@ fn options(directory: &Path) -> Options {
     let settings = [
         ("xpack.security.transport.ssl.enabled", "false".to_owned()),
         ("xpack.security.http.ssl.enabled", "true".to_owned()),
-        ("xpack.security.http.ssl.key", file("server.key")),
-        ("xpack.security.http.ssl.certificate", file("server.pem")),
+        ("xpack.security.http.ssl.key", "server.key".to_owned()),
+        ("xpack.security.http.ssl.certificate", "server.pem".to_owned()),
     ];
     Options {
         settings: settings.map(|(name, value)| (name.to_owned(), value)).into(),
@@ -99,6 +98,7 @@ fn options(directory: &Path) -> Options {
             user("worker", "worker-canary", "tenure"),
             user("guest", "guest-canary", "guest"),
         ],
+        files: ["server.key", "server.pem"].map(|name| directory.join(name)).into(),
         roles: ROLES.to_owned(),
         ..Options::new(Product::Elasticsearch)
     }
