@@ -42,12 +42,13 @@ impl Product {
         }
     }
 
-    /// The version that `scripts/servers` brings.
-    pub fn version(self) -> &'static str {
-        match self {
-            Product::Elasticsearch => "8.7.1",
-            Product::Opensearch => "2.19.6",
-        }
+    /// The version that `scripts/servers` brings; `TENURE_ELASTICSEARCH` and `TENURE_OPENSEARCH` name another.
+    pub fn version(self) -> String {
+        let (variable, usual) = match self {
+            Product::Elasticsearch => ("TENURE_ELASTICSEARCH", "8.7.1"),
+            Product::Opensearch => ("TENURE_OPENSEARCH", "2.19.6"),
+        };
+        std::env::var(variable).unwrap_or_else(|_| usual.to_owned())
     }
 }
 
@@ -90,7 +91,7 @@ impl Options {
     pub fn new(product: Product) -> Options {
         Options {
             product,
-            version: product.version().to_owned(),
+            version: product.version(),
             settings: Vec::new(),
             users: Vec::new(),
             files: Vec::new(),
