@@ -286,7 +286,7 @@ impl Recipe for ElasticRecipe {
             set(initial, nodes.join(","));
             // A server that stands still, or is cut off, is given up after seconds and not after half a minute.
             for check in ["follower_check", "leader_check"] {
-                set(&format!("cluster.fault_detection.{check}.timeout"), "2s".to_owned());
+                set(&format!("cluster.fault_detection.{check}.timeout"), "5s".to_owned());
                 set(&format!("cluster.fault_detection.{check}.retry_count"), "2".to_owned());
             }
         }
@@ -317,17 +317,24 @@ impl Recipe for ElasticRecipe {
         http::get(address, path).await.is_ok_and(|answer| answer.status == 200)
     }
 
-    /// Leading is what matters to documents: the primary copies are there.
+    /// Leading is what matters to documents: the primary copies are there, by the word of the elected master. A server
+    /// that is cut off finds none.
     async fn leads(&self, member: &Member) -> bool {
-        let path = "/_cat/shards?h=prirep,state,node&local=true";
-        let Ok(shards) = http::get(member.address(CLIENT), path).await else { return false };
-        let mut primaries = shards.body.lines().filter_map(|line| {
-            let mut words = line.split_whitespace();
-            (words.next()? == "p" && words.next()? == "STARTED").then(|| words.next())?
-        });
+        let path =
+            "/_cluster/state/nodes,routing_nodes?filter_path=nodes.*.name,routing_nodes.nodes";
+        let Ok(state) = http::get(member.address(CLIENT), path).await else { return false };
         let number = member.directory.file_name().and_then(|name| name.to_str());
-        primaries.any(|node| node.strip_prefix('n') == number)
+        number.is_some_and(|number| holds_a_primary(&state.body, &format!("n{number}")))
     }
+}
+
+/// Whether the node of this name holds the primary copy of a shard.
+fn holds_a_primary(state: &str, name: &str) -> bool {
+    let named = format!("\":{{\"name\":\"{name}\"");
+    let id = state.split_once(&named).and_then(|(before, _)| before.rsplit('"').next());
+    id.is_some_and(|id| {
+        state.contains(&format!("\"state\":\"STARTED\",\"primary\":true,\"node\":\"{id}\""))
+    })
 }
 
 fn config(own: &Member) -> PathBuf {
@@ -338,4 +345,18 @@ fn config(own: &Member) -> PathBuf {
 fn java_home() -> Option<PathBuf> {
     let java = std::fs::canonicalize(program("java")?).ok()?;
     Some(java.parent()?.parent()?.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_holder_of_a_primary_is_known_by_its_name() {
+        let state = r#"{"nodes":{"A":{"name":"n0"},"B":{"name":"n1"}},"routing_nodes":{"nodes":{
+            "A":[{"state":"STARTED","primary":false,"node":"A"}],
+            "B":[{"state":"STARTED","primary":true,"node":"B"}]}}}"#;
+        assert!(holds_a_primary(state, "n1"));
+        assert!(!holds_a_primary(state, "n0") && !holds_a_primary(state, "n2"));
+    }
 }

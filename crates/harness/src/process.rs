@@ -89,7 +89,9 @@ impl Process {
                 }
                 // Nothing delays a SIGKILL for long, and the port is free only afterwards.
                 child.wait()?;
-                family.map(Family::wait);
+                if let Some(family) = family {
+                    family.wait();
+                }
                 Ok(true)
             }
         }

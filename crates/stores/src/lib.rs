@@ -161,7 +161,10 @@ pub fn built_in() -> String {
 }
 
 #[cfg(feature = "elastic")]
-async fn elasticsearch_store(servers: &Servers, options: &OpenOptions) -> Result<Opened, OpenError> {
+async fn elasticsearch_store(
+    servers: &Servers,
+    options: &OpenOptions,
+) -> Result<Opened, OpenError> {
     elastic_store(elastic::Product::Elasticsearch, servers, options).await
 }
 

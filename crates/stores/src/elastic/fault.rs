@@ -164,18 +164,14 @@ impl Refusal {
     }
 
     pub(super) fn of(error: &Value) -> Refusal {
-        let text = |name: &str| error[name].as_str().unwrap_or_default().to_owned();
-        let root = error["root_cause"][0]["reason"].as_str().unwrap_or_default();
-        match error {
-            Value::String(reason) => Refusal { kind: String::new(), reason: reason.clone() },
-            _ => match text("reason") {
-                // Of a search that fails everywhere, only its cause says why.
-                reason if reason == "all shards failed" && !root.is_empty() => {
-                    Refusal { kind: text("type"), reason: root.to_owned() }
-                }
-                reason => Refusal { kind: text("type"), reason },
-            },
+        if let Some(reason) = error.as_str() {
+            return Refusal { kind: String::new(), reason: reason.to_owned() };
         }
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let (reason, root) = (text(&error["reason"]), text(&error["root_cause"][0]["reason"]));
+        // Of a search that fails everywhere, only its cause says why.
+        let vague = reason == "all shards failed" && !root.is_empty();
+        Refusal { kind: text(&error["type"]), reason: if vague { root } else { reason } }
     }
 
     /// In words, bounded and without control characters: it is the server's text.

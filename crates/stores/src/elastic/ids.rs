@@ -39,8 +39,7 @@ mod tests {
             assert_eq!(id(&key(text)), text);
         }
         let long = format!("elections/{}", ["x".repeat(128).as_str()].repeat(4).join("/"));
-        let hashed =
-            "elections//277e590192b074468e66db1fc0b398c5c0b90511938b87b5c05bf6b8288bf9ed";
+        let hashed = "elections//277e590192b074468e66db1fc0b398c5c0b90511938b87b5c05bf6b8288bf9ed";
         assert_eq!(id(&key(&long)), hashed);
         assert!(documentation.contains("`elections//"));
     }

@@ -75,9 +75,7 @@ async fn serves(client: &Client) -> Result<(), Failure> {
     let end = Instant::now() + client.request.max(CREATED_WITHIN);
     loop {
         match read::versions(client, &[Key::elections()], end).await {
-            Err(failure)
-                if failure.fault == Fault::Unavailable && Instant::now() + PAUSE < end =>
-            {
+            Err(failure) if failure.fault == Fault::Unavailable && Instant::now() + PAUSE < end => {
                 tokio::time::sleep(PAUSE).await;
             }
             answered => return answered.map(drop),

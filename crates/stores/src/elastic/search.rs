@@ -148,7 +148,8 @@ impl Hit<'_> {
         let source = self.source.ok_or_else(|| garbled("a hit without its source"))?;
         let pair = Pair::of(self.number, self.term);
         let pair = pair.ok_or_else(|| garbled("a hit without a sequence number"))?;
-        let document = || if whole { source::decode(pair, source) } else { source::oversized(pair) };
+        let document =
+            || if whole { source::decode(pair, source) } else { source::oversized(pair) };
         let ours = source::key(source).filter(|key| ids::id(key) == self.id);
         Ok(ours.map(|key| (key, document())))
     }

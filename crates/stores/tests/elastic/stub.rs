@@ -73,11 +73,7 @@ async fn an_api_key_is_sent_as_elasticsearch_wants_it_and_never_shown() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("key");
     std::fs::write(&file, "Y2FuYXJ5OmNhbmFyeQ==\n").expect("written");
-    let url = format!(
-        "elasticsearch+http://{}/x?api-key-file={}",
-        stub.address,
-        file.display()
-    );
+    let url = format!("elasticsearch+http://{}/x?api-key-file={}", stub.address, file.display());
     let (fault, told) = open(&url).await;
     assert_eq!(fault, Fault::Denied, "{told}");
     assert!(told.contains("Unauthorized") && !told.contains("Y2Fu"), "{told}");
