@@ -153,7 +153,7 @@ impl Recipe for EtcdRecipe {
             arguments.extend(["--logger".to_owned(), "zap".to_owned()]);
         }
         arguments.extend(self.options.arguments.iter().cloned());
-        Ok(Launch { program: self.program.clone(), arguments })
+        Ok(Launch { program: self.program.clone(), arguments, family: false })
     }
 
     async fn ready(&self, member: &Member) -> bool {

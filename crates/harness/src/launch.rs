@@ -1,5 +1,6 @@
 use std::fs::File;
 use std::io;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
@@ -10,6 +11,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 pub(crate) struct Launch {
     pub(crate) program: PathBuf,
     pub(crate) arguments: Vec<String>,
+    /// It starts the server below itself: signals are for all its processes.
+    pub(crate) family: bool,
 }
 
 // The parent may be gone before the kernel was told to end the child with it, hence the look at it.
@@ -21,7 +24,7 @@ impl Launch {
         let entering = [format!("--net=/run/netns/{namespace}"), "--".to_owned()];
         let command = self.program.display().to_string();
         let arguments = entering.into_iter().chain([command]).chain(self.arguments).collect();
-        Launch { program: "nsenter".into(), arguments }
+        Launch { program: "nsenter".into(), arguments, family: self.family }
     }
 
     /// Starts it such that the kernel kills it when this process ends in any way.
@@ -40,6 +43,9 @@ impl Launch {
         command.env_clear().env("LC_ALL", "C.UTF-8").env("HOME", directory);
         if let Some(path) = std::env::var_os("PATH") {
             command.env("PATH", path);
+        }
+        if self.family {
+            command.process_group(0);
         }
         spawn_on_lasting_thread(command)
     }

@@ -20,8 +20,10 @@
 mod available;
 mod cluster;
 mod directory;
+pub mod elastic;
 mod error;
 pub mod etcd;
+mod family;
 pub mod http;
 mod launch;
 pub mod mongodb;
@@ -37,6 +39,7 @@ pub mod zookeeper;
 
 pub use available::available;
 pub use cluster::Cluster;
+pub use elastic::Elastic;
 pub use error::{Failure, Skipped};
 pub use etcd::Etcd;
 pub use mongodb::Mongodb;

@@ -1,4 +1,5 @@
 use crate::directory;
+use crate::family::Family;
 use crate::launch::Launch;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use std::fs::OpenOptions;
@@ -81,9 +82,16 @@ impl Process {
         match std::mem::replace(&mut *state, State::Down) {
             State::Down => Ok(false),
             State::Running(mut child) | State::Paused(mut child) => {
-                child.kill()?;
+                let family = self.launch.family.then(|| Family(number(&child)));
+                match family {
+                    Some(family) => family.signal(Signal::KILL)?,
+                    None => child.kill()?,
+                }
                 // Nothing delays a SIGKILL for long, and the port is free only afterwards.
                 child.wait()?;
+                if let Some(family) = family {
+                    family.wait();
+                }
                 Ok(true)
             }
         }
@@ -95,7 +103,7 @@ impl Process {
         match std::mem::replace(&mut *state, State::Down) {
             State::Down => Ok(false),
             State::Running(child) | State::Paused(child) => {
-                let signalled = signal(&child, Signal::STOP);
+                let signalled = self.signal(&child, Signal::STOP);
                 *state = State::Paused(child);
                 signalled.map(|()| true)
             }
@@ -110,7 +118,8 @@ impl Process {
                 // The news is left there, so that it can be asked for again.
                 let options =
                     WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-                Ok(waitid(WaitId::Pid(number(child)), options)?.is_some())
+                let stands = waitid(WaitId::Pid(number(child)), options)?.is_some();
+                Ok(stands && (!self.launch.family || Family(number(child)).frozen()?))
             }
         }
     }
@@ -120,7 +129,7 @@ impl Process {
         match std::mem::replace(&mut *state, State::Down) {
             State::Down => Ok(false),
             State::Running(child) | State::Paused(child) => {
-                let signalled = signal(&child, Signal::CONT);
+                let signalled = self.signal(&child, Signal::CONT);
                 *state = State::Running(child);
                 signalled.map(|()| true)
             }
@@ -134,10 +143,19 @@ impl Process {
             State::Running(child) => signal(child, Signal::TERM)?,
             State::Paused(child) => {
                 signal(child, Signal::TERM)?;
-                signal(child, Signal::CONT)?;
+                self.signal(child, Signal::CONT)?;
             }
         }
         Ok(true)
+    }
+
+    /// A signal to it, and to all that it has started.
+    fn signal(&self, child: &Child, to_all: Signal) -> io::Result<()> {
+        if self.launch.family {
+            Family(number(child)).signal(to_all)
+        } else {
+            signal(child, to_all)
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -231,7 +231,7 @@ impl Recipe for ZookeeperRecipe {
         arguments.extend(["-cp".to_owned(), self.classes.clone()]);
         arguments.push("org.apache.zookeeper.server.quorum.QuorumPeerMain".to_owned());
         arguments.push(file.display().to_string());
-        Ok(Launch { program: self.java.clone(), arguments })
+        Ok(Launch { program: self.java.clone(), arguments, family: false })
     }
 
     async fn ready(&self, member: &Member) -> bool {

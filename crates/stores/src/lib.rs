@@ -2,6 +2,8 @@
 //!
 //! | URL | store | cargo feature |
 //! |---|---|---|
+//! | `elasticsearch+http://host:port,host:port/index` | Elasticsearch 7 and 8; `elasticsearch+https:`, `?ca=…` with TLS | `elastic` |
+//! | `opensearch+http://host:port,host:port/index` | OpenSearch 2 and 3; `opensearch+https:`, `?ca=…` with TLS | `elastic` |
 //! | `etcd://host:port,host:port/prefix` | etcd 3.4 and later; `etcd+https:`, `?ca=…&cert=…&key=…` with TLS | `etcd` |
 //! | `file:///absolute/directory` | a directory of this machine; `?force=true` on any file system | `file` |
 //! | `memory:` | this process | `memory` |
@@ -10,7 +12,8 @@
 //! | `zookeeper://host:port,host:port/node` | ZooKeeper 3.5 and later; `zookeeper+tls:`, `?ca=…&cert=…&key=…` with TLS | `zookeeper` |
 //!
 //! A user and a password stand in front of the hosts, `user:password@`; the password may instead be the first line
-//! of a file (`?password-file=…`) or be in the environment, as `TENURE_STORE_PASSWORD`.
+//! of a file (`?password-file=…`) or be in the environment, as `TENURE_STORE_PASSWORD`. Elasticsearch takes an API key
+//! instead, from a file (`?api-key-file=…`) or from `TENURE_STORE_API_KEY`.
 //!
 //! Elections are queues where the store has them; `?protocol=lease` decides them by documents instead.
 //!
@@ -20,13 +23,21 @@
 //! # let _ = opened.backend; Ok(()) }
 //! ```
 
+#[cfg(feature = "elastic")]
+pub mod elastic;
 #[cfg(feature = "etcd")]
 pub mod etcd;
 mod location;
 #[cfg(feature = "mongodb")]
 pub mod mongodb;
 mod mongodb_url;
-#[cfg(any(feature = "etcd", feature = "mongodb", feature = "rethinkdb", feature = "zookeeper"))]
+#[cfg(any(
+    feature = "elastic",
+    feature = "etcd",
+    feature = "mongodb",
+    feature = "rethinkdb",
+    feature = "zookeeper"
+))]
 mod password;
 #[cfg(feature = "rethinkdb")]
 pub mod rethinkdb;
@@ -46,6 +57,9 @@ pub use servers::{Access, Reconnect, Secret, Servers, Settings, Tls};
 
 /// The environment variable with the password of the URL's user, where the URL has neither it nor a file of it.
 pub const PASSWORD_VARIABLE: &str = "TENURE_STORE_PASSWORD";
+
+/// The environment variable with the API key, where the URL has neither a file of it nor a user.
+pub const API_KEY_VARIABLE: &str = "TENURE_STORE_API_KEY";
 
 /// How a store is opened.
 #[derive(Clone, Debug)]
@@ -147,11 +161,12 @@ pub async fn open_at(location: &Location, options: &OpenOptions) -> Result<Opene
     match location {
         Location::Memory => memory(),
         Location::File { directory, force } => file(directory, *force, options),
+        Location::Elasticsearch(servers) => elasticsearch_store(servers, options).await,
+        Location::Opensearch(servers) => opensearch_store(servers, options).await,
         Location::Etcd(servers) => etcd_store(servers, options).await,
         Location::Mongodb(url) => mongodb_store(url, options).await,
         Location::Rethinkdb(servers) => rethinkdb_store(servers, options).await,
         Location::Zookeeper(servers) => zookeeper_store(servers, options).await,
-        Location::Later { scheme } => Err(OpenError::NotBuiltIn { scheme }),
     }
 }
 
@@ -172,14 +187,49 @@ pub fn embedded() -> Result<Location, OpenError> {
 /// The schemes of this build, as text.
 #[must_use]
 pub fn built_in() -> String {
+    let elastic = cfg!(feature = "elastic")
+        .then_some("elasticsearch+http://HOST:PORT,…/INDEX, opensearch+http://HOST:PORT,…/INDEX");
     let etcd = cfg!(feature = "etcd").then_some("etcd://HOST:PORT,…/PREFIX");
     let file = cfg!(all(feature = "file", target_os = "linux")).then_some("file:///DIRECTORY");
     let memory = cfg!(feature = "memory").then_some("memory:");
     let mongodb = cfg!(feature = "mongodb").then_some("mongodb://HOST:PORT,…/DATABASE");
     let rethinkdb = cfg!(feature = "rethinkdb").then_some("rethinkdb://HOST:PORT,…/DATABASE");
     let zookeeper = cfg!(feature = "zookeeper").then_some("zookeeper://HOST:PORT,…/NODE");
-    let all = [etcd, file, memory, mongodb, rethinkdb, zookeeper];
+    let all = [elastic, etcd, file, memory, mongodb, rethinkdb, zookeeper];
     all.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(feature = "elastic")]
+async fn elasticsearch_store(
+    servers: &Servers,
+    options: &OpenOptions,
+) -> Result<Opened, OpenError> {
+    elastic_store(elastic::Product::Elasticsearch, servers, options).await
+}
+
+#[cfg(feature = "elastic")]
+async fn opensearch_store(servers: &Servers, options: &OpenOptions) -> Result<Opened, OpenError> {
+    elastic_store(elastic::Product::Opensearch, servers, options).await
+}
+
+#[cfg(feature = "elastic")]
+async fn elastic_store(
+    product: elastic::Product,
+    servers: &Servers,
+    options: &OpenOptions,
+) -> Result<Opened, OpenError> {
+    let store = elastic::ElasticStore::open(product, servers, options.request).await?;
+    Ok(on_servers(Backend::new(std::sync::Arc::new(store))))
+}
+
+#[cfg(not(feature = "elastic"))]
+async fn elasticsearch_store(_: &Servers, _: &OpenOptions) -> Result<Opened, OpenError> {
+    Err(OpenError::NotBuiltIn { scheme: "elasticsearch+http" })
+}
+
+#[cfg(not(feature = "elastic"))]
+async fn opensearch_store(_: &Servers, _: &OpenOptions) -> Result<Opened, OpenError> {
+    Err(OpenError::NotBuiltIn { scheme: "opensearch+http" })
 }
 
 #[cfg(feature = "etcd")]
@@ -243,7 +293,13 @@ async fn zookeeper_store(_: &Servers, _: &OpenOptions) -> Result<Opened, OpenErr
 }
 
 /// A store that other machines share has no proof of life.
-#[cfg(any(feature = "etcd", feature = "mongodb", feature = "rethinkdb", feature = "zookeeper"))]
+#[cfg(any(
+    feature = "elastic",
+    feature = "etcd",
+    feature = "mongodb",
+    feature = "rethinkdb",
+    feature = "zookeeper"
+))]
 fn on_servers(backend: Backend) -> Opened {
     Opened {
         backend,

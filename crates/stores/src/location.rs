@@ -9,13 +9,22 @@ use crate::servers::{Dialect, Servers};
 /// Longer URLs are mistakes.
 const MOST_BYTES: usize = 4096;
 
-/// Stores that other builds, or later versions, offer.
-const LATER: [&str; 5] = [
-    "elasticsearch",
-    "elasticsearch+http",
-    "elasticsearch+https",
-    "opensearch+http",
-    "opensearch+https",
+
+/// What URLs may begin with.
+const SCHEMES: [&str; 13] = [
+    "elasticsearch+http:",
+    "elasticsearch+https:",
+    "etcd:",
+    "etcd+https:",
+    "file:",
+    "memory:",
+    "mongodb:",
+    "mongodb+srv:",
+    "opensearch+http:",
+    "opensearch+https:",
+    "rethinkdb:",
+    "rethinkdb+tls:",
+    "zookeeper: and zookeeper+tls:",
 ];
 
 /// What the URLs of etcd may have.
@@ -26,6 +35,15 @@ const ETCD: Dialect = Dialect {
 };
 /// The same, when TLS goes without saying.
 const ETCD_HTTPS: Dialect = Dialect { tls: true, ..ETCD };
+/// What the URLs of Elasticsearch and OpenSearch may have.
+const ELASTIC: Dialect =
+    Dialect { port: 9200, tls: false, settings: &["api-key-file", "password-file"] };
+/// The same, with TLS.
+const ELASTIC_HTTPS: Dialect = Dialect {
+    tls: true,
+    settings: &["api-key-file", "ca", "cert", "key", "password-file"],
+    ..ELASTIC
+};
 /// What the URLs of ZooKeeper may have.
 const ZOOKEEPER: Dialect = Dialect {
     port: 2181,
@@ -64,6 +82,10 @@ pub enum Location {
         /// Whether to accept file systems that are not known to be safe.
         force: bool,
     },
+    /// On Elasticsearch.
+    Elasticsearch(Servers),
+    /// On OpenSearch.
+    Opensearch(Servers),
     /// On etcd.
     Etcd(Servers),
     /// On MongoDB.
@@ -72,11 +94,6 @@ pub enum Location {
     Rethinkdb(Servers),
     /// On ZooKeeper.
     Zookeeper(Servers),
-    /// On a server that this build cannot talk to.
-    Later {
-        /// What the URL begins with.
-        scheme: &'static str,
-    },
 }
 
 /// What is wrong with a URL. Shows its scheme and its query keys, never its other parts.
@@ -96,7 +113,7 @@ pub enum UrlError {
     #[error("it does not begin with a scheme; write for example file:///var/lib/tenure")]
     NoScheme,
     /// Nobody knows that scheme.
-    #[error("nothing is known about `{scheme}:`; known are etcd:, file:, memory:, mongodb:, rethinkdb:, zookeeper:, {}", list(&LATER))]
+    #[error("nothing is known about `{scheme}:`; known are {}", SCHEMES.join(", "))]
     UnknownScheme {
         /// The scheme.
         scheme: String,
@@ -184,6 +201,9 @@ pub enum UrlError {
     /// A password file beside a password, or without a user.
     #[error("a password file needs a user and no other password")]
     PasswordFile,
+    /// An API key beside a user.
+    #[error("an API key and a user are two answers to one question; give one of them")]
+    ApiKeyFile,
     /// A certificate without its key, or the other way round.
     #[error("a client's certificate needs both `cert` and `key`")]
     HalfACertificate,
@@ -225,6 +245,10 @@ pub fn parse(url: &str) -> Result<Location, UrlError> {
         "file" => parse_file(rest)?,
         "etcd" => Location::Etcd(Servers::parse(rest, &ETCD)?),
         "etcd+https" => Location::Etcd(Servers::parse(rest, &ETCD_HTTPS)?),
+        "elasticsearch+http" => Location::Elasticsearch(Servers::parse(rest, &ELASTIC)?),
+        "elasticsearch+https" => Location::Elasticsearch(Servers::parse(rest, &ELASTIC_HTTPS)?),
+        "opensearch+http" => Location::Opensearch(Servers::parse(rest, &ELASTIC)?),
+        "opensearch+https" => Location::Opensearch(Servers::parse(rest, &ELASTIC_HTTPS)?),
         "mongodb" => Location::Mongodb(MongodbUrl::parse(rest, false)?),
         "mongodb+srv" => Location::Mongodb(MongodbUrl::parse(rest, true)?),
         "rethinkdb" => Location::Rethinkdb(one_database(Servers::parse(rest, &RETHINKDB)?)?),
@@ -233,10 +257,7 @@ pub fn parse(url: &str) -> Result<Location, UrlError> {
         }
         "zookeeper" => Location::Zookeeper(Servers::parse(rest, &ZOOKEEPER)?),
         "zookeeper+tls" => Location::Zookeeper(Servers::parse(rest, &ZOOKEEPER_TLS)?),
-        _ => match LATER.iter().find(|later| **later == scheme) {
-            Some(scheme) => Location::Later { scheme },
-            None => return Err(UrlError::UnknownScheme { scheme }),
-        },
+        _ => return Err(UrlError::UnknownScheme { scheme }),
     };
     // As it will be written for others, with everything escaped that may be.
     let bytes = location.to_string().len();
@@ -249,10 +270,13 @@ pub fn holds_credentials(url: &str) -> bool {
     match parse(url) {
         Ok(Location::Memory | Location::File { .. }) => false,
         Ok(
-            Location::Etcd(servers) | Location::Rethinkdb(servers) | Location::Zookeeper(servers),
+            Location::Elasticsearch(servers)
+            | Location::Opensearch(servers)
+            | Location::Etcd(servers)
+            | Location::Rethinkdb(servers)
+            | Location::Zookeeper(servers),
         ) => servers.password.is_some(),
         Ok(Location::Mongodb(url)) => url.password.is_some(),
-        Ok(Location::Later { .. }) => url.contains(['@', '?']),
         Err(_) => true,
     }
 }
@@ -365,6 +389,14 @@ impl fmt::Display for Location {
             Location::Etcd(servers) => {
                 servers.show(f, if servers.tls.is_some() { "etcd+https" } else { "etcd" })
             }
+            Location::Elasticsearch(servers) => {
+                let tls = servers.tls.is_some();
+                servers.show(f, if tls { "elasticsearch+https" } else { "elasticsearch+http" })
+            }
+            Location::Opensearch(servers) => {
+                let tls = servers.tls.is_some();
+                servers.show(f, if tls { "opensearch+https" } else { "opensearch+http" })
+            }
             Location::Mongodb(url) => url.show(f),
             Location::Rethinkdb(servers) => {
                 servers.show(f, if servers.tls.is_some() { "rethinkdb+tls" } else { "rethinkdb" })
@@ -372,7 +404,6 @@ impl fmt::Display for Location {
             Location::Zookeeper(servers) => {
                 servers.show(f, if servers.tls.is_some() { "zookeeper+tls" } else { "zookeeper" })
             }
-            Location::Later { scheme } => write!(f, "{scheme}:"),
             Location::File { directory, force } => {
                 write!(f, "file://{}", encode(directory.to_string_lossy().as_bytes()))?;
                 f.write_str(if *force { "?force=true" } else { "" })
@@ -395,9 +426,6 @@ pub(crate) fn encode(bytes: &[u8]) -> String {
     text
 }
 
-fn list(schemes: &[&str]) -> String {
-    schemes.iter().map(|scheme| format!("{scheme}:")).collect::<Vec<_>>().join(", ")
-}
 
 #[cfg(test)]
 mod tests {
@@ -416,8 +444,6 @@ mod tests {
             ("file:///a%20b/%C3%A9", file("/a b/é", false)),
             ("file:///a?force=true", file("/a", true)),
             ("file:///a?force=false", file("/a", false)),
-            ("rethinkdb://u:p@h/x", Location::Later { scheme: "rethinkdb" }),
-            ("elasticsearch+https://h", Location::Later { scheme: "elasticsearch+https" }),
         ] {
             assert_eq!(parse(url).as_ref(), Ok(&location), "{url}");
         }
@@ -443,6 +469,10 @@ mod tests {
             "zookeeper://h:2181//x",
             "zookeeper+tls://h:2181/x?ca=/a&ttl=4000ms&node-prefix=latch-&acl=open",
             "zookeeper://h:2181/x?protocol=lease&reconnect=never",
+            "elasticsearch+http://h:9200/tenure",
+            "elasticsearch+https://h:9200,i:9201/x?ca=/ca.pem",
+            "opensearch+http://h:9200",
+            "opensearch+https://h:9200/x",
         ] {
             assert_eq!(parse(url).expect("a URL").to_string(), url);
         }
@@ -457,7 +487,10 @@ mod tests {
             ("/var/lib", "does not begin with a scheme"),
             ("1file:///a", "does not begin with a scheme"),
             (":", "does not begin with a scheme"),
-            ("redis://h", "nothing is known about `redis:`; known are etcd:, file:, memory:"),
+            ("redis://h", "nothing is known about `redis:`; known are elasticsearch+http:"),
+            ("elasticsearch://h", "nothing is known about `elasticsearch:`"),
+            ("elasticsearch+http://h/x?ca=/ca.pem", "unknown setting `ca`"),
+            ("elasticsearch+https://u:p@h/x?api-key-file=/k", "an API key and a user"),
             ("file:///a\0b", "control character at byte 9"),
             ("file:///a%00b", "control character"),
             ("file:///a%1", "`%` at byte 2"),

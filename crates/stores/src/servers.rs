@@ -23,6 +23,8 @@ pub struct Servers {
     pub password: Option<Secret>,
     /// A file whose first line is the password.
     pub password_file: Option<PathBuf>,
+    /// A file whose first line is an API key, where servers have those.
+    pub api_key_file: Option<PathBuf>,
     /// Whether to speak TLS, and with which keys.
     pub tls: Option<Tls>,
     /// The table, where the store has tables.
@@ -133,6 +135,7 @@ impl Servers {
             user: None,
             password: None,
             password_file: None,
+            api_key_file: None,
             tls: dialect.tls.then(Tls::default),
             table: None,
             settings: Settings::default(),
@@ -144,6 +147,9 @@ impl Servers {
         if servers.password_file.is_some() && (servers.password.is_some() || servers.user.is_none())
         {
             return Err(UrlError::PasswordFile);
+        }
+        if servers.api_key_file.is_some() && servers.user.is_some() {
+            return Err(UrlError::ApiKeyFile);
         }
         match &servers.tls {
             Some(tls) if tls.cert.is_some() != tls.key.is_some() => Err(UrlError::HalfACertificate),
@@ -165,6 +171,7 @@ impl Servers {
             }
             let again = match key {
                 "table" => self.table.replace(value).is_some(),
+                "api-key-file" => self.api_key_file.replace(value.into()).is_some(),
                 "password-file" => self.password_file.replace(value.into()).is_some(),
                 "ca" => self.tls().ca.replace(value.into()).is_some(),
                 "cert" => self.tls().cert.replace(value.into()).is_some(),

@@ -43,7 +43,7 @@ mod failing {
 
 mod under_chaos {
     use super::*;
-    chaos::chaos!(kind::Kind);
+    chaos::chaos!(kind::Lines);
 }
 
 /// What a long-lived Debian has: enough to see that it works.

@@ -89,7 +89,7 @@ pub async fn creating_again_makes_the_next_generation(case: &Case) {
     create(case, &other).await;
     let body = found(&**other.store(), &case.record()).await.body;
     let record = Record::decode(&body).expect("a record");
-    assert_eq!((record.generation, record.token), (2, 1));
+    assert_eq!((record.generation, record.token), (2, leader.mandate().token()));
     faulty.heal();
     let loss = soon("the loss", leader.lost()).await;
     assert!(matches!(loss, Loss::Ended | Loss::Expired), "{loss:?}");

@@ -57,7 +57,10 @@ pub async fn writes_that_had_no_effect_are_made_again(case: &Case) {
     let election = case.enter_briskly(&backend).await;
     faulty.refuse(&case.record(), 2);
     let leader = soon("the leadership", election.campaign(candidate("a"))).await.expect("elected");
-    assert_eq!((faulty.refused(), leader.mandate().token()), (2, 1));
+    assert_eq!(faulty.refused(), 2);
+    if reads_prove(&**backend.store()) {
+        assert_eq!(leader.mandate().token(), 1);
+    }
     assert!(leader.status().error.is_none(), "{:?}", leader.status().error);
 }
 

@@ -58,6 +58,11 @@ impl Servers for Lines {
         Ok(Lines(Etcd::cluster(count, options).await?))
     }
 
+    async fn start_apart(count: usize, version: Version) -> Result<Lines, Failure> {
+        let options = etcd::Options { version, partitions: true, ..etcd::Options::default() };
+        Ok(Lines(Etcd::cluster(count, options).await?))
+    }
+
     fn url(addresses: &[SocketAddr], prefix: &str) -> String {
         let hosts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
         // What a case that waits for a session's end waits, and a busy machine keeps.

@@ -13,6 +13,8 @@ use crate::support::open;
 /// A kind of server.
 pub(crate) trait Servers: Deref<Target = Cluster> + Sized {
     const FRAMING: Framing;
+    /// The lease for cases of the suite in which one must expire.
+    const TTL: Duration = Duration::from_secs(2);
 
     fn start(count: usize, version: Version) -> impl Future<Output = Result<Self, Failure>>;
 
@@ -69,7 +71,7 @@ macro_rules! smoke {
 pub(crate) use smoke;
 
 /// Long enough for a server to be away and back.
-fn calm() -> Timing {
+pub(crate) fn calm() -> Timing {
     Timing::new(Duration::from_secs(20)).expect("room for every part")
 }
 
@@ -86,7 +88,7 @@ async fn enter(backend: &Backend, timing: Timing) -> Election {
     opened.expect("the election opens")
 }
 
-fn candidate(name: &str) -> Candidate {
+pub(crate) fn candidate(name: &str) -> Candidate {
     Candidate::new(name).expect("a good name")
 }
 
@@ -101,7 +103,7 @@ async fn lead<S: Servers>(
     (backend, leader)
 }
 
-async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     match tokio::time::timeout(Duration::from_secs(40), future).await {
         Ok(value) => value,
         Err(_) => panic!("waited in vain until {what}"),
@@ -109,7 +111,7 @@ async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
 }
 
 /// Two more renewals were acknowledged: one may have been under way.
-async fn renewed_twice(leader: &Leadership) {
+pub(crate) async fn renewed_twice(leader: &Leadership) {
     soon("renewed", leader.mandate().renewed()).await;
     soon("renewed again", leader.mandate().renewed()).await;
 }

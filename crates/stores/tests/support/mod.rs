@@ -13,7 +13,8 @@ use crate::faults::Servers;
 /// Servers that live as long as the test program, and the URL that leads to them.
 pub(crate) struct Shared {
     name: &'static str,
-    url: String,
+    pub(crate) url: String,
+    ttl: Duration,
 }
 
 impl Shared {
@@ -44,7 +45,7 @@ pub(crate) fn keep<S: Servers + 'static>(
         match runtime.block_on(S::start(count, Version::Newest)) {
             Ok(servers) => {
                 let url = S::url(&servers.addresses(), "suite");
-                let _ = tell.send(Ok(Shared { name, url }));
+                let _ = tell.send(Ok(Shared { name, url, ttl: S::TTL }));
                 // Never dropped: the kernel ends them with this program, and their logs stay until then.
                 loop {
                     std::thread::park();
@@ -74,7 +75,7 @@ impl Subject for &'static Shared {
     }
 
     fn timing(&self) -> Timing {
-        Timing::new(Duration::from_secs(2)).expect("two seconds leave room for every part")
+        Timing::new(self.ttl).expect("seconds leave room for every part")
     }
 }
 

@@ -43,6 +43,35 @@ impl Servers for Kind {
     }
 }
 
+/// The same, for elections that are lines.
+pub(crate) struct Lines(Kind);
+
+impl Deref for Lines {
+    type Target = Cluster;
+
+    fn deref(&self) -> &Cluster {
+        &self.0
+    }
+}
+
+impl Servers for Lines {
+    const FRAMING: Framing = Framing::Zookeeper;
+
+    async fn start(count: usize, version: Version) -> Result<Lines, Failure> {
+        Ok(Lines(Kind::start(count, version).await?))
+    }
+
+    async fn start_apart(count: usize, version: Version) -> Result<Lines, Failure> {
+        Ok(Lines(Kind::start_apart(count, version).await?))
+    }
+
+    fn url(addresses: &[SocketAddr], prefix: &str) -> String {
+        let hosts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+        // As short a session as the servers allow that a busy machine keeps.
+        format!("zookeeper://{}/{prefix}?ttl=4s", hosts.join(","))
+    }
+}
+
 pub(crate) fn single() -> &'static Result<Shared, Skipped> {
     static SERVER: OnceLock<Result<Shared, Skipped>> = OnceLock::new();
     SERVER.get_or_init(|| keep::<Kind>("zookeeper, one server", 1))

@@ -23,6 +23,6 @@ pub(super) fn secrets() -> Vec<&'static str> {
         .into_iter()
         .filter(secret)
         .chain(systemd::VARIABLES)
-        .chain([tenure_stores::PASSWORD_VARIABLE])
+        .chain([tenure_stores::PASSWORD_VARIABLE, tenure_stores::API_KEY_VARIABLE])
         .collect()
 }

@@ -1,0 +1,263 @@
+//! Writes by `_bulk`, each with a condition and an outcome of its own.
+
+use reqwest::Method;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tenure::{Expect, Fault, MAX_DOCUMENT_BYTES, Put, Write};
+
+use super::client::{Client, Request};
+use super::fault::{Failure, Kind};
+use super::version::Pair;
+use super::{ids, source};
+
+/// Larger requests are cut in pieces; the servers refuse 100 MB.
+const MOST_BYTES: usize = 8 * 1024 * 1024;
+
+/// Writes that go in one request, each known by its place among all.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    places: Vec<usize>,
+    lines: String,
+    /// Those whose outcome is known without asking.
+    decided: Vec<(usize, Result<Put, Failure>)>,
+}
+
+/// Puts writes into as few requests as may be.
+pub(super) fn batches(writes: Vec<Write>) -> Vec<Batch> {
+    let mut batches = vec![Batch::default()];
+    for (place, write) in writes.into_iter().enumerate() {
+        let lines = lines(&write);
+        let full = |batch: &Batch| batch.lines.len() >= MOST_BYTES;
+        if batches.last().is_none_or(full) {
+            batches.push(Batch::default());
+        }
+        let batch = batches.last_mut().expect("there is always one");
+        match lines {
+            Ok(lines) => {
+                batch.places.push(place);
+                batch.lines.push_str(&lines);
+            }
+            Err(decided) => batch.decided.push((place, decided)),
+        }
+    }
+    batches
+}
+
+impl Batch {
+    /// Carries them out; gives each place its outcome.
+    pub(super) async fn send(self, client: &Client) -> Vec<(usize, Result<Put, Failure>)> {
+        let Batch { places, lines, mut decided } = self;
+        if places.is_empty() {
+            return decided;
+        }
+        let request = Request {
+            kind: Kind::Write,
+            method: Method::POST,
+            action: "_bulk",
+            // The server does not go on trying when we have given up.
+            query: format!("timeout={}ms", client.request.as_millis().max(1)),
+            body: lines.into(),
+        };
+        let answer = client.call(request, client.end()).await;
+        match answer.and_then(|answer| parse(&answer, places.len())) {
+            Ok(outcomes) => decided.extend(places.into_iter().zip(outcomes)),
+            Err(failure) => {
+                decided.extend(places.into_iter().map(|place| (place, Err(failure.clone()))));
+            }
+        }
+        decided
+    }
+}
+
+/// What is to be done with a document.
+#[derive(Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Action {
+    Create(Target),
+    Index(Target),
+    Delete(Target),
+}
+
+#[derive(Serialize)]
+struct Target {
+    #[serde(rename = "_id")]
+    id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    if_seq_no: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    if_primary_term: Option<i64>,
+}
+
+/// The lines of one write, or its outcome where there is nothing to ask.
+fn lines(write: &Write) -> Result<String, Result<Put, Failure>> {
+    let size = write.body.as_ref().map_or(0, bytes::Bytes::len);
+    if size > MAX_DOCUMENT_BYTES {
+        let says = format!("{size} bytes are more than {MAX_DOCUMENT_BYTES}");
+        return Err(Err(Failure::new(Fault::Permanent, says)));
+    }
+    let id = ids::id(&write.key);
+    let expected = match &write.expect {
+        Expect::Absent => None,
+        // No document was ever at a version that is not one of ours.
+        Expect::At(version) => Some(Pair::parse(version).ok_or(Ok(Put::Conflict))?),
+    };
+    let target = Target {
+        id,
+        if_seq_no: expected.map(|pair| pair.number),
+        if_primary_term: expected.map(|pair| pair.term),
+    };
+    let action = match (&write.body, expected) {
+        (Some(_), None) => Action::Create(target),
+        (Some(_), Some(_)) => Action::Index(target),
+        (None, Some(_)) => Action::Delete(target),
+        // Nothing is to be removed from nowhere; the servers would not check that there is nothing.
+        (None, None) => {
+            let says = "a deletion of what is expected to be absent";
+            return Err(Err(Failure::new(Fault::Permanent, says)));
+        }
+    };
+    let mut lines = serde_json::to_string(&action).expect("text and numbers can be written");
+    lines.push('\n');
+    if let Some(body) = &write.body {
+        lines.push_str(&source::encode(&write.key, body));
+        lines.push('\n');
+    }
+    Ok(lines)
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    items: Vec<Item>,
+}
+
+#[derive(Deserialize)]
+struct Item {
+    #[serde(alias = "create", alias = "index", alias = "delete")]
+    outcome: Outcome,
+}
+
+#[derive(Deserialize)]
+struct Outcome {
+    status: u16,
+    #[serde(rename = "_seq_no")]
+    number: Option<i64>,
+    #[serde(rename = "_primary_term")]
+    term: Option<i64>,
+    error: Option<Value>,
+}
+
+fn parse(answer: &[u8], asked: usize) -> Result<Vec<Result<Put, Failure>>, Failure> {
+    let answer: Answer = serde_json::from_slice(answer).map_err(|error| {
+        let says = format!("the answer is not what a _bulk gives: {error}");
+        Failure::garbled(Kind::Write, says)
+    })?;
+    if answer.items.len() != asked {
+        let says = "the answer has another number of outcomes than there were writes";
+        return Err(Failure::garbled(Kind::Write, says));
+    }
+    Ok(answer.items.into_iter().map(|item| item.outcome.judge()).collect())
+}
+
+impl Outcome {
+    fn judge(self) -> Result<Put, Failure> {
+        match (self.status, self.error) {
+            (200 | 201, None) => match Pair::of(self.number, self.term) {
+                Some(pair) => Ok(Put::Stored(pair.version())),
+                None => Err(Failure::garbled(Kind::Write, "a write without a sequence number")),
+            },
+            (409, Some(error)) if error["type"] == "version_conflict_engine_exception" => {
+                Ok(Put::Conflict)
+            }
+            // A deletion of what is gone.
+            (404, None) => Ok(Put::Conflict),
+            (status, error) => Err(Failure::unwritten(status, &error.unwrap_or_default())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tenure::{Durability, Key, Version};
+
+    fn write(expect: Expect, body: Option<&str>) -> Write {
+        Write {
+            key: Key::parse("elections/a \"b\"").expect("a good key"),
+            expect,
+            body: body.map(|body| body.to_owned().into()),
+            durability: Durability::Lasting,
+        }
+    }
+
+    #[test]
+    fn each_write_is_an_action_with_its_condition() {
+        let at = Expect::At(Version::new("7:2"));
+        for (write, expected) in [
+            (
+                write(Expect::Absent, Some("{\"a\":1}")),
+                concat!(
+                    r#"{"create":{"_id":"elections/a \"b\""}}"#,
+                    "\n",
+                    r#"{"key":"elections/a \"b\"","document":{"a":1}}"#,
+                    "\n"
+                ),
+            ),
+            (
+                write(at.clone(), Some("x\ny")),
+                concat!(
+                    r#"{"index":{"_id":"elections/a \"b\"","if_seq_no":7,"if_primary_term":2}}"#,
+                    "\n",
+                    r#"{"key":"elections/a \"b\"","text":"x\ny"}"#,
+                    "\n"
+                ),
+            ),
+            (
+                write(at, None),
+                concat!(
+                    r#"{"delete":{"_id":"elections/a \"b\"","if_seq_no":7,"if_primary_term":2}}"#,
+                    "\n"
+                ),
+            ),
+        ] {
+            assert_eq!(lines(&write), Ok(expected.to_owned()));
+        }
+        let never = write(Expect::At(Version::new("never")), Some("x"));
+        assert_eq!(lines(&never), Err(Ok(Put::Conflict)));
+    }
+
+    #[test]
+    fn each_item_has_its_own_outcome() {
+        let answer = br#"{"took":1,"errors":true,"items":[
+            {"create":{"_index":"t","_id":"a","_version":1,"result":"created","_seq_no":4,
+                "_primary_term":1,"status":201}},
+            {"index":{"_index":"t","_id":"b","status":409,"error":{
+                "type":"version_conflict_engine_exception","reason":"because"}}},
+            {"delete":{"_index":"t","_id":"c","_version":1,"result":"not_found","_seq_no":5,
+                "_primary_term":1,"status":404}},
+            {"index":{"_index":"t","_id":"d","status":503,"error":{
+                "type":"unavailable_shards_exception","reason":"because"}}},
+            {"create":{"_index":"t","_id":"e","status":201}}]}"#;
+        let outcomes = parse(answer, 5).expect("an answer");
+        assert_eq!(outcomes[0], Ok(Put::Stored(Version::new("4:1"))));
+        assert_eq!(outcomes[1], Ok(Put::Conflict));
+        assert_eq!(outcomes[2], Ok(Put::Conflict));
+        for doubtful in &outcomes[3..] {
+            let failure = doubtful.as_ref().expect_err("not certain");
+            assert_eq!(failure.fault, Fault::Indeterminate);
+        }
+        let fewer = parse(answer, 6).expect_err("one is missing");
+        assert_eq!(fewer.fault, Fault::Indeterminate);
+        assert_eq!(parse(b"OK", 1).expect_err("no answer").fault, Fault::Indeterminate);
+    }
+
+    #[test]
+    fn large_writes_are_several_requests() {
+        let body = "x".repeat(MAX_DOCUMENT_BYTES);
+        let writes = (0..300).map(|_| write(Expect::Absent, Some(&body))).collect();
+        let batches = batches(writes);
+        assert!(batches.len() > 2);
+        let places: Vec<usize> = batches.iter().flat_map(|batch| batch.places.clone()).collect();
+        assert_eq!(places, (0..300).collect::<Vec<_>>());
+        assert!(batches.iter().all(|batch| batch.lines.len() < MOST_BYTES + 2 * body.len()));
+    }
+}

@@ -1,0 +1,273 @@
+//! What an error of the server, or of the way to it, means for the request.
+
+use std::error::Error;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::Value;
+use tenure::Fault;
+
+/// Whether a request changes anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Read,
+    Write,
+}
+
+/// A request, or a part of one, that failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Failure {
+    pub(super) fault: Fault,
+    /// Another server may do better.
+    pub(super) elsewhere: bool,
+    pub(super) cause: Cause,
+    pub(super) says: String,
+}
+
+/// Causes that callers tell apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// There is no such index.
+    IndexMissing,
+    /// There is such an index already.
+    IndexExists,
+    /// The answer is larger than we are willing to read.
+    Oversized,
+    Other,
+}
+
+/// What a server says about an error.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Refusal {
+    /// As in `index_not_found_exception`; empty where it does not say.
+    pub(super) kind: String,
+    pub(super) reason: String,
+}
+
+/// The coordinating node says so before it hands on any part of a request.
+const NOT_BEGUN: [&str; 2] = ["cluster_block_exception", "master_not_discovered_exception"];
+
+impl Failure {
+    pub(super) fn new(fault: Fault, says: impl Into<String>) -> Failure {
+        Failure { fault, elsewhere: false, cause: Cause::Other, says: says.into() }
+    }
+
+    /// Nothing came back in time.
+    pub(super) fn late(kind: Kind, after: Duration) -> Failure {
+        let says = format!("no answer within {after:?}");
+        Failure { elsewhere: true, ..Failure::new(unknown(kind), says) }
+    }
+
+    /// The request was not sent, or nobody knows.
+    pub(super) fn of(error: reqwest::Error, kind: Kind) -> Failure {
+        let fault = if error.is_builder() {
+            Fault::Permanent
+        } else if error.is_connect() {
+            // There was no connection, or no TLS on it, to send anything over.
+            Fault::Unavailable
+        } else {
+            unknown(kind)
+        };
+        let elsewhere = fault != Fault::Permanent;
+        Failure { elsewhere, ..Failure::new(fault, chain(&error.without_url())) }
+    }
+
+    /// The connection broke in the middle of an answer.
+    pub(super) fn broken(error: reqwest::Error, kind: Kind) -> Failure {
+        let says = chain(&error.without_url());
+        Failure { elsewhere: true, ..Failure::new(unknown(kind), says) }
+    }
+
+    pub(super) fn oversized(kind: Kind) -> Failure {
+        let says = "the answer is too large to be one of ours";
+        Failure { cause: Cause::Oversized, ..Failure::new(unknown(kind), says) }
+    }
+
+    /// The answer to a request that was carried out is not what it should be.
+    pub(super) fn garbled(kind: Kind, says: impl Into<String>) -> Failure {
+        Failure::new(unknown(kind), says)
+    }
+
+    /// A server refused the whole request. Its body need not be JSON.
+    pub(super) fn refused(status: u16, body: &[u8], kind: Kind) -> Failure {
+        let refusal = Refusal::of_body(body);
+        let blocked = NOT_BEGUN.contains(&refusal.kind.as_str());
+        let cause = match (status, refusal.kind.as_str()) {
+            (404, "index_not_found_exception") => Cause::IndexMissing,
+            (400, "resource_already_exists_exception") => Cause::IndexExists,
+            _ => Cause::Other,
+        };
+        let fault = match status {
+            403 | 503 if blocked => Fault::Unavailable,
+            401 | 403 => Fault::Denied,
+            // Nothing was begun: a queue was full. Memory may run short later, too.
+            429 if refusal.kind != "circuit_breaking_exception" => Fault::Unavailable,
+            404 if cause == Cause::IndexMissing => Fault::Unavailable,
+            300..400 | 400 | 404 | 405 | 406 | 411 | 413..=415 => Fault::Permanent,
+            _ => unknown(kind),
+        };
+        let elsewhere = matches!(fault, Fault::Unavailable | Fault::Indeterminate)
+            && cause != Cause::IndexMissing;
+        Failure { elsewhere, cause, ..Failure::new(fault, refusal.told(status)) }
+    }
+
+    /// A server refused to read one document of many.
+    pub(super) fn unread(error: &Value) -> Failure {
+        let refusal = Refusal::of(error);
+        let fault = match refusal.kind.as_str() {
+            "security_exception" => Fault::Denied,
+            _ => Fault::Unavailable,
+        };
+        Failure::new(fault, refusal.told(0))
+    }
+
+    /// A server refused one write of many.
+    ///
+    /// A node tries again by itself when the primary's node is lost, so that its last error does not say what became
+    /// of the first attempt. Only what no attempt can have survived is certain.
+    pub(super) fn unwritten(status: u16, error: &Value) -> Failure {
+        let refusal = Refusal::of(error);
+        let fault = match (status, refusal.kind.as_str()) {
+            (401, _) | (403, "security_exception") => Fault::Denied,
+            (404, "index_not_found_exception") => Fault::Unavailable,
+            (400, "index_closed_exception") => Fault::Indeterminate,
+            (400 | 413, _) => Fault::Permanent,
+            _ => Fault::Indeterminate,
+        };
+        Failure::new(fault, refusal.told(status))
+    }
+}
+
+/// A read has no effect to be in doubt about.
+fn unknown(kind: Kind) -> Fault {
+    match kind {
+        Kind::Read => Fault::Unavailable,
+        Kind::Write => Fault::Indeterminate,
+    }
+}
+
+impl Refusal {
+    fn of_body(body: &[u8]) -> Refusal {
+        #[derive(Deserialize)]
+        struct Body {
+            error: Value,
+        }
+        match serde_json::from_slice::<Body>(body) {
+            Ok(Body { error }) => Refusal::of(&error),
+            // Plain text, or the page of something in between.
+            Err(_) => {
+                let text = String::from_utf8_lossy(body);
+                let line = text.lines().map(str::trim).find(|line| !line.is_empty());
+                Refusal { kind: String::new(), reason: line.unwrap_or_default().to_owned() }
+            }
+        }
+    }
+
+    pub(super) fn of(error: &Value) -> Refusal {
+        if let Some(reason) = error.as_str() {
+            return Refusal { kind: String::new(), reason: reason.to_owned() };
+        }
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let (reason, root) = (text(&error["reason"]), text(&error["root_cause"][0]["reason"]));
+        // Of a search that fails everywhere, only its cause says why.
+        let vague = reason == "all shards failed" && !root.is_empty();
+        Refusal { kind: text(&error["type"]), reason: if vague { root } else { reason } }
+    }
+
+    /// In words, bounded and without control characters: it is the server's text.
+    fn told(&self, status: u16) -> String {
+        let words = [self.kind.as_str(), self.reason.as_str()];
+        let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
+        let words = match words.join(": ") {
+            words if words.is_empty() => format!("the server answered with status {status}"),
+            words if status == 0 => words,
+            words => format!("{words} (status {status})"),
+        };
+        words.chars().filter(|character| !character.is_control()).take(500).collect()
+    }
+}
+
+/// An error with its causes; the outermost alone says nothing.
+pub(super) fn chain(error: &dyn Error) -> String {
+    let mut causes = vec![error.to_string()];
+    let mut next = error.source();
+    while let Some(cause) = next {
+        causes.push(cause.to_string());
+        next = cause.source();
+    }
+    causes.join(": ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn body(kind: &str) -> String {
+        format!(r#"{{"error":{{"root_cause":[],"type":"{kind}","reason":"because"}},"status":0}}"#)
+    }
+
+    #[test]
+    fn a_write_is_in_doubt_unless_nothing_was_begun() {
+        for (status, kind, fault) in [
+            (429, "es_rejected_execution_exception", Fault::Unavailable),
+            (429, "circuit_breaking_exception", Fault::Indeterminate),
+            (503, "cluster_block_exception", Fault::Unavailable),
+            (503, "master_not_discovered_exception", Fault::Unavailable),
+            (403, "cluster_block_exception", Fault::Unavailable),
+            (503, "unavailable_shards_exception", Fault::Indeterminate),
+            (503, "process_cluster_event_timeout_exception", Fault::Indeterminate),
+            (500, "node_not_connected_exception", Fault::Indeterminate),
+            (502, "", Fault::Indeterminate),
+            (504, "", Fault::Indeterminate),
+            (408, "", Fault::Indeterminate),
+            (401, "security_exception", Fault::Denied),
+            (403, "security_exception", Fault::Denied),
+            (404, "index_not_found_exception", Fault::Unavailable),
+            (413, "", Fault::Permanent),
+            (302, "", Fault::Permanent),
+        ] {
+            let failure = Failure::refused(status, body(kind).as_bytes(), Kind::Write);
+            assert_eq!(failure.fault, fault, "{status} {kind}");
+        }
+    }
+
+    #[test]
+    fn a_write_of_many_is_in_doubt_unless_no_attempt_can_have_survived() {
+        for (status, kind, fault) in [
+            (429, "es_rejected_execution_exception", Fault::Indeterminate),
+            (503, "unavailable_shards_exception", Fault::Indeterminate),
+            (403, "cluster_block_exception", Fault::Indeterminate),
+            (400, "index_closed_exception", Fault::Indeterminate),
+            (409, "", Fault::Indeterminate),
+            (400, "strict_dynamic_mapping_exception", Fault::Permanent),
+            (404, "index_not_found_exception", Fault::Unavailable),
+            (403, "security_exception", Fault::Denied),
+        ] {
+            let error = serde_json::json!({"type": kind, "reason": "because"});
+            assert_eq!(Failure::unwritten(status, &error).fault, fault, "{status} {kind}");
+        }
+    }
+
+    #[test]
+    fn a_read_that_fails_has_no_effect() {
+        for status in [408, 500, 502, 503, 504] {
+            assert_eq!(Failure::refused(status, b"", Kind::Read).fault, Fault::Unavailable);
+        }
+        assert_eq!(Failure::late(Kind::Read, Duration::ZERO).fault, Fault::Unavailable);
+        assert_eq!(Failure::late(Kind::Write, Duration::ZERO).fault, Fault::Indeterminate);
+    }
+
+    #[test]
+    fn an_error_need_not_be_json() {
+        for (body, says) in [
+            (&b"Unauthorized"[..], "Unauthorized (status 401)"),
+            (b"", "the server answered with status 401"),
+            (b"<html>\n\xff", "<html> (status 401)"),
+            (br#"{"error":"no handler"}"#, "no handler (status 401)"),
+            (br#"{"error":{"type":"a","reason":"b\u001b[2J"}}"#, "a: b[2J (status 401)"),
+        ] {
+            let failure = Failure::refused(401, body, Kind::Read);
+            assert_eq!((failure.fault, failure.says.as_str()), (Fault::Denied, says));
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Documents in Elasticsearch 7 and 8, and in OpenSearch 2 and 3.
+//!
+//! A read proves nothing ([`Reads::Weak`]): an isolated primary shows writes that never commit. Documents are read by
+//! `_mget`, in real time and never by a search; they are written by `_bulk`, each at its own sequence number and
+//! primary term. Only a listing searches, after a refresh. Changes are found by one `_mget` for all who wait.
+
+mod bulk;
+mod client;
+mod connect;
+mod fault;
+mod ids;
+mod index;
+mod plain;
+mod read;
+mod search;
+mod source;
+mod version;
+mod waits;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::future::{join_all, try_join_all};
+use reqwest::Url;
+use tenure::{Document, Fault, Key, Page, Put, Reads, Store, StoreError, Version, Write};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use self::client::Client;
+use self::fault::Failure;
+use self::waits::Waits;
+use crate::servers::Servers;
+
+/// Where documents are when the URL does not say.
+const INDEX: &str = "tenure";
+/// More documents are read in several requests at once.
+const MOST_READS: usize = 1000;
+/// Who waits is told this late at most, and with shorter requests sooner.
+const POLL: Duration = Duration::from_millis(250);
+
+/// Which of the two servers, whose wire is the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Product {
+    /// Elasticsearch.
+    Elasticsearch,
+    /// OpenSearch.
+    Opensearch,
+}
+
+impl Product {
+    /// As in URLs and messages.
+    fn name(self) -> &'static str {
+        match self {
+            Product::Elasticsearch => "elasticsearch",
+            Product::Opensearch => "opensearch",
+        }
+    }
+}
+
+/// Documents in an index of Elasticsearch or OpenSearch.
+pub struct ElasticStore {
+    product: Product,
+    client: Arc<Client>,
+    waits: Arc<Waits>,
+    poller: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl ElasticStore {
+    /// Opens the store that a URL names: creates its index, or checks that one can be trusted with documents.
+    ///
+    /// # Errors
+    /// [`StoreError`] when a file cannot be read, no server answers, none lets us in, or the index is another's.
+    ///
+    /// # Cancel safety
+    /// Cancel safe; the index may have been created.
+    pub async fn open(
+        product: Product,
+        servers: &Servers,
+        request: Duration,
+    ) -> Result<ElasticStore, StoreError> {
+        let refused = |says: String| refused(product, "reading its address and keys", says);
+        let index = if servers.path.is_empty() { INDEX } else { &servers.path };
+        let client = Client {
+            http: connect::client(servers, request).map_err(refused)?,
+            hosts: client::Hosts::new(connect::addresses(servers).map_err(refused)?),
+            authorization: connect::authorization(servers).map_err(refused)?,
+            index: index::name(index).map_err(refused)?,
+            request,
+        };
+        ElasticStore::with(product, client).await
+    }
+
+    /// The same over a client of the caller's, whose keys and credentials are its own.
+    ///
+    /// The client must follow no redirects and never try again by itself ([`reqwest::retry::never`]): a write that is
+    /// sent twice takes its own success for a conflict.
+    ///
+    /// # Errors
+    /// As for [`ElasticStore::open`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe; the index may have been created.
+    pub async fn from_client(
+        product: Product,
+        http: reqwest::Client,
+        servers: Vec<Url>,
+        index: &str,
+        request: Duration,
+    ) -> Result<ElasticStore, StoreError> {
+        let refused = |says: String| refused(product, "reading its address", says);
+        if servers.is_empty() || servers.iter().any(Url::cannot_be_a_base) {
+            return Err(refused("it needs the URL of at least one server".into()));
+        }
+        let index = index::name(index).map_err(refused)?;
+        let hosts = client::Hosts::new(servers);
+        let client = Client { http, hosts, authorization: None, index, request };
+        ElasticStore::with(product, client).await
+    }
+
+    async fn with(product: Product, client: Client) -> Result<ElasticStore, StoreError> {
+        let doing = format!("opening the index {}", client.index);
+        let prepared = index::prepare(&client).await;
+        prepared.map_err(|failure| failed(product, &failure, doing))?;
+        let (client, waits) = (Arc::new(client), Arc::default());
+        Ok(ElasticStore { product, client, waits, poller: Mutex::default() })
+    }
+
+    /// Starts to poll, or starts again if the runtime it polled on is gone.
+    fn poll(&self) {
+        let mut poller = self.poller.lock().unwrap_or_else(PoisonError::into_inner);
+        if poller.as_ref().is_none_or(JoinHandle::is_finished) {
+            let (client, waits) = (self.client.clone(), self.waits.clone());
+            *poller = Some(tokio::spawn(poll(client, waits)));
+        }
+    }
+
+    fn failed(&self, failure: &Failure, doing: String) -> StoreError {
+        failed(self.product, failure, doing)
+    }
+}
+
+#[async_trait]
+impl Store for ElasticStore {
+    fn reads(&self) -> Reads {
+        Reads::Weak
+    }
+
+    fn notifies(&self) -> bool {
+        self.waits.served()
+    }
+
+    async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Document>>, StoreError> {
+        let parts = keys.chunks(MOST_READS).map(|some| read::documents(&self.client, some));
+        let parts = try_join_all(parts).await.map_err(|failure| {
+            let doing = match keys {
+                [] | [_] => keys.iter().map(|key| format!("reading {key}")).collect(),
+                [first, rest @ ..] => format!("reading {first} and {} others", rest.len()),
+            };
+            self.failed(&failure, doing)
+        })?;
+        Ok(parts.into_iter().flatten().collect())
+    }
+
+    async fn put_many(&self, writes: Vec<Write>) -> Vec<Result<Put, StoreError>> {
+        let keys: Vec<Key> = writes.iter().map(|write| write.key.clone()).collect();
+        let batches = bulk::batches(writes);
+        let sent = join_all(batches.into_iter().map(|batch| batch.send(&self.client))).await;
+        let mut outcomes: Vec<(usize, Result<Put, Failure>)> = sent.into_iter().flatten().collect();
+        outcomes.sort_by_key(|(at, _)| *at);
+        let told = |(key, (_, outcome)): (&Key, (usize, Result<Put, Failure>))| {
+            outcome.map_err(|failure| self.failed(&failure, format!("writing {key}")))
+        };
+        keys.iter().zip(outcomes).map(told).collect()
+    }
+
+    async fn list(
+        &self,
+        prefix: &Key,
+        after: Option<&Key>,
+        limit: usize,
+    ) -> Result<Page, StoreError> {
+        let page = search::page(&self.client, prefix, after, limit).await;
+        page.map_err(|failure| self.failed(&failure, format!("listing {prefix}")))
+    }
+
+    async fn changed(&self, key: &Key, seen: Option<&Version>) {
+        self.poll();
+        self.waits.changed(key, seen).await;
+    }
+}
+
+impl Drop for ElasticStore {
+    fn drop(&mut self) {
+        let poller = self.poller.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(poller) = poller {
+            poller.abort();
+        }
+    }
+}
+
+impl fmt::Debug for ElasticStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let index = &self.client.index;
+        f.debug_struct("ElasticStore").field("index", index).finish_non_exhaustive()
+    }
+}
+
+/// Looks at every document that somebody waits on, again and again, in one request.
+async fn poll(client: Arc<Client>, waits: Arc<Waits>) {
+    let pause = POLL.min(client.request);
+    loop {
+        waits.somebody().await;
+        tokio::time::sleep(pause).await;
+        let asked = waits.asked();
+        let end = Instant::now() + client.request;
+        let parts = asked.keys.chunks(MOST_READS).map(|some| read::versions(&client, some, end));
+        match try_join_all(parts).await {
+            Ok(versions) => waits.found(&asked, versions.into_iter().flatten()),
+            Err(failure) => {
+                tracing::debug!(error = %failure.says, "elastic: looking for changes failed");
+                waits.failed();
+            }
+        }
+    }
+}
+
+fn failed(product: Product, failure: &Failure, doing: String) -> StoreError {
+    StoreError::new(failure.fault, product.name(), doing, failure.says.clone())
+}
+
+fn refused(product: Product, doing: &str, says: String) -> StoreError {
+    StoreError::new(Fault::Permanent, product.name(), doing, says)
+}

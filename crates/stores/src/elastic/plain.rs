@@ -1,0 +1,135 @@
+//! Which bodies can stand in a document as JSON, and come back as they were.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+
+/// What we write is much flatter.
+const DEEPEST: usize = 16;
+
+/// Whether this body is a JSON object that the servers keep byte by byte.
+///
+/// They keep the source of a document as it was sent, but they read it: a field twice, an odd name of one or a deep
+/// nesting is refused by one version or another. And a line break would end the line of a bulk.
+pub(super) fn is_plain(body: &[u8]) -> bool {
+    if body.first() != Some(&b'{') || body.last() != Some(&b'}') || body.contains(&b'\n') {
+        return false;
+    }
+    let mut json = serde_json::Deserializer::from_slice(body);
+    Plain { depth: 0 }.deserialize(&mut json).is_ok() && json.end().is_ok()
+}
+
+/// Walks through a value without keeping it.
+#[derive(Clone, Copy)]
+struct Plain {
+    depth: usize,
+}
+
+impl<'de> DeserializeSeed<'de> for Plain {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl Plain {
+    fn below<E: Error>(self) -> Result<Plain, E> {
+        let depth = self.depth + 1;
+        if depth > DEEPEST { Err(E::custom("too deep")) } else { Ok(Plain { depth }) }
+    }
+}
+
+impl<'de> Visitor<'de> for Plain {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+        let below = self.below()?;
+        while items.next_element_seed(below)?.is_some() {}
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<(), A::Error> {
+        let below = self.below()?;
+        let mut names = HashSet::new();
+        while let Some(name) = fields.next_key::<String>()? {
+            let simple = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+            if name.is_empty() || !name.chars().all(simple) || !names.insert(name) {
+                return Err(A::Error::custom("an odd name"));
+            }
+            fields.next_value_seed(below)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_with_simple_names_are_plain() {
+        for body in [
+            r#"{}"#,
+            r#"{"holder":"a","expire":1,"op":null,"x":[1.50,{"y":true}],"z":"é\u00e9\n"}"#,
+            r#"{ "a" : 1e5 }"#,
+        ] {
+            assert!(is_plain(body.as_bytes()), "{body}");
+        }
+    }
+
+    #[test]
+    fn whatever_a_server_might_refuse_or_change_is_not() {
+        let deep = format!("{}1{}", r#"{"a":"#.repeat(17), "}".repeat(17));
+        for body in [
+            "",
+            "1",
+            "[]",
+            "{",
+            "{}}",
+            " {}",
+            "{} ",
+            "{\n}",
+            r#"{"a":1,"a":2}"#,
+            r#"{"a":{"b":1,"b":2}}"#,
+            r#"{"":1}"#,
+            r#"{"a.b":1}"#,
+            r#"{"$set":1}"#,
+            r#"{"a":"\ud800"}"#,
+            r#"{"a":NaN}"#,
+            &deep,
+        ] {
+            assert!(!is_plain(body.as_bytes()), "{body}");
+        }
+        assert!(!is_plain(b"{\"a\":\"\xff\"}"));
+    }
+}

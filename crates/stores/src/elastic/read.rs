@@ -1,0 +1,163 @@
+//! Documents and their versions by `_mget`, which sees every write at once.
+
+use bytes::Bytes;
+use reqwest::Method;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+use tenure::{Document, Key, Version};
+use tokio::time::Instant;
+
+use super::client::{Client, Request};
+use super::fault::{Cause, Failure, Kind};
+use super::version::Pair;
+use super::{ids, source};
+
+#[derive(Serialize)]
+struct Question {
+    ids: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Answer<'a> {
+    #[serde(borrow)]
+    docs: Vec<Found<'a>>,
+}
+
+/// One document, as both servers answer; what else they say is not needed.
+#[derive(Deserialize)]
+struct Found<'a> {
+    #[serde(default)]
+    found: bool,
+    #[serde(rename = "_seq_no")]
+    number: Option<i64>,
+    #[serde(rename = "_primary_term")]
+    term: Option<i64>,
+    #[serde(borrow, rename = "_source")]
+    source: Option<&'a RawValue>,
+    error: Option<Value>,
+}
+
+/// The documents with these keys, in one request, unless somebody has put huge ones among them.
+pub(super) async fn documents(
+    client: &Client,
+    keys: &[Key],
+) -> Result<Vec<Option<Document>>, Failure> {
+    let end = client.end();
+    let mut parts = vec![keys];
+    let mut found = Vec::with_capacity(keys.len());
+    while let Some(part) = parts.pop() {
+        match ask(client, part, "", end).await {
+            Ok(answer) => found.extend(parse(&answer, part, document)?),
+            Err(failure) if failure.cause != Cause::Oversized => return Err(failure),
+            Err(_) if part.len() > 1 => {
+                let (first, second) = part.split_at(part.len() / 2);
+                parts.extend([second, first]);
+            }
+            Err(_) => {
+                let answer = ask(client, part, "_source=false", end).await?;
+                let oversized = |pair, _: Option<&RawValue>| Ok(source::oversized(pair));
+                found.extend(parse(&answer, part, oversized)?);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// The versions of the documents with these keys, in one request.
+pub(super) async fn versions(
+    client: &Client,
+    keys: &[Key],
+    end: Instant,
+) -> Result<Vec<Option<Version>>, Failure> {
+    let answer = ask(client, keys, "_source=false", end).await?;
+    parse(&answer, keys, |pair, _| Ok(pair.version()))
+}
+
+async fn ask(client: &Client, keys: &[Key], query: &str, end: Instant) -> Result<Bytes, Failure> {
+    let question = Question { ids: keys.iter().map(ids::id).collect() };
+    let body = serde_json::to_vec(&question).expect("a list of texts can be written");
+    let request = Request {
+        kind: Kind::Read,
+        method: Method::POST,
+        action: "_mget",
+        query: query.to_owned(),
+        body: body.into(),
+    };
+    client.call(request, end).await
+}
+
+fn document(pair: Pair, source: Option<&RawValue>) -> Result<Document, Failure> {
+    match source {
+        Some(source) => Ok(source::decode(pair, source)),
+        None => Err(garbled("a document without its source: the index does not keep it")),
+    }
+}
+
+fn parse<T>(
+    answer: &[u8],
+    keys: &[Key],
+    make: impl Fn(Pair, Option<&RawValue>) -> Result<T, Failure>,
+) -> Result<Vec<Option<T>>, Failure> {
+    let answer: Answer<'_> = serde_json::from_slice(answer)
+        .map_err(|error| garbled(format!("the answer is not what an _mget gives: {error}")))?;
+    if answer.docs.len() != keys.len() {
+        return Err(garbled("the answer has another number of documents than the question"));
+    }
+    let one = |found: Found<'_>| match (&found.error, found.found) {
+        // A missing index is an error of each document, and never a missing document.
+        (Some(error), _) => Err(Failure::unread(error)),
+        (None, false) => Ok(None),
+        (None, true) => {
+            let pair = Pair::of(found.number, found.term);
+            let pair = pair.ok_or_else(|| garbled("a document without a sequence number"))?;
+            make(pair, found.source).map(Some)
+        }
+    };
+    answer.docs.into_iter().map(one).collect()
+}
+
+fn garbled(says: impl Into<String>) -> Failure {
+    Failure::garbled(Kind::Read, says)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tenure::Fault;
+
+    fn keys(count: usize) -> Vec<Key> {
+        vec![Key::parse("elections/a").expect("a good key"); count]
+    }
+
+    #[test]
+    fn what_is_missing_is_none_and_a_missing_index_is_an_error() {
+        // Elasticsearch 7 says _type besides.
+        let answer = br#"{"docs":[{"_index":"t","_type":"_doc","_id":"a","_version":1,"_seq_no":3,
+            "_primary_term":2,"found":true,"_source":{"key":"a","text":"x"}},
+            {"_index":"t","_id":"b","found":false}]}"#;
+        let found = parse(answer, &keys(2), document).expect("an answer");
+        let first = found[0].clone().expect("it is there");
+        assert_eq!((first.version.as_str(), &first.body[..]), ("3:2", &b"x"[..]));
+        assert_eq!(found[1], None);
+        let answer = br#"{"docs":[{"_index":"t","_id":"a","error":{"root_cause":[],
+            "type":"index_not_found_exception","reason":"no such index [t]"}}]}"#;
+        let failure = parse(answer, &keys(1), document).expect_err("no index");
+        assert_eq!(failure.fault, Fault::Unavailable);
+        assert!(failure.says.contains("no such index"), "{}", failure.says);
+    }
+
+    #[test]
+    fn half_an_answer_is_no_answer() {
+        for answer in [
+            &b"<html>"[..],
+            br#"{"docs":[]}"#,
+            br#"{"docs":[{"found":true,"_seq_no":1}]}"#,
+            br#"{"docs":[{"found":true,"_seq_no":1,"_primary_term":1}]}"#,
+            br#"{"docs":[{"found":true,"_seq_no":-2,"_primary_term":0,"_source":{}}]}"#,
+        ] {
+            let failure = parse(answer, &keys(1), document).expect_err("not an answer");
+            assert_eq!(failure.fault, Fault::Unavailable);
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! How a document of ours stands in a document of the index; docs/keys.md shows it to people.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use tenure::{Document, Key, MAX_DOCUMENT_BYTES};
+
+use super::plain::is_plain;
+use super::version::Pair;
+
+/// The fields of a document of the index: its key, and its body in one of three forms.
+#[derive(Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct Source<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<String>,
+    /// A body that is a JSON object.
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    document: Option<&'a RawValue>,
+    /// Another body that is text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text: Option<String>,
+    /// Any other body.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    base64: Option<String>,
+}
+
+/// The source of a document, on one line.
+pub(super) fn encode(key: &Key, body: &[u8]) -> String {
+    let mut source = Source { key: Some(key.as_str().to_owned()), ..Source::default() };
+    match std::str::from_utf8(body) {
+        Ok(text) if is_plain(body) => match serde_json::from_str(text) {
+            Ok(raw) => source.document = Some(raw),
+            // What is plain is JSON; and if it were not, it would still be text.
+            Err(_) => source.text = Some(text.to_owned()),
+        },
+        Ok(text) => source.text = Some(text.to_owned()),
+        Err(_) => source.base64 = Some(STANDARD.encode(body)),
+    }
+    serde_json::to_string(&source).expect("text and raw JSON always can be written")
+}
+
+/// The document whose source this is. Of a source that is not ours the source itself is the body: whoever expects a
+/// record there says what is wrong with it.
+pub(super) fn decode(pair: Pair, source: &RawValue) -> Document {
+    let body = body(source).unwrap_or_else(|| Bytes::copy_from_slice(source.get().as_bytes()));
+    // Of a body that is too large, as much is kept as shows that it is.
+    let body = body.slice(..body.len().min(MAX_DOCUMENT_BYTES + 1));
+    Document { version: pair.version(), body }
+}
+
+/// The document at this version, whose body is larger than anything we are willing to read.
+pub(super) fn oversized(pair: Pair) -> Document {
+    Document { version: pair.version(), body: vec![b' '; MAX_DOCUMENT_BYTES + 1].into() }
+}
+
+/// The key that a source names.
+pub(super) fn key(source: &RawValue) -> Option<Key> {
+    #[derive(Deserialize)]
+    struct Keyed {
+        key: String,
+    }
+    let keyed: Keyed = serde_json::from_str(source.get()).ok()?;
+    Key::parse(&keyed.key).ok()
+}
+
+fn body(source: &RawValue) -> Option<Bytes> {
+    let source: Source<'_> = serde_json::from_str(source.get()).ok()?;
+    match source {
+        Source { document: Some(raw), text: None, base64: None, .. } => {
+            Some(Bytes::copy_from_slice(raw.get().as_bytes()))
+        }
+        Source { document: None, text: Some(text), base64: None, .. } => Some(text.into()),
+        Source { document: None, text: None, base64: Some(encoded), .. } => {
+            STANDARD.decode(encoded).ok().map(Bytes::from)
+        }
+        Source { .. } => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAIR: Pair = Pair { number: 0, term: 1 };
+
+    fn decoded(source: &str) -> Bytes {
+        decode(PAIR, serde_json::from_str(source).expect("JSON")).body
+    }
+
+    #[test]
+    fn bodies_are_written_as_the_documentation_says() {
+        let documentation = include_str!("../../../../docs/keys.md");
+        let key = Key::parse("elections/nightly").expect("a good key");
+        for (body, source) in [
+            (
+                &br#"{"holder":"h","expire":0}"#[..],
+                r#"{"key":"elections/nightly","document":{"holder":"h","expire":0}}"#,
+            ),
+            (b"not \"JSON\"\n", r#"{"key":"elections/nightly","text":"not \"JSON\"\n"}"#),
+            (b"\xff\0", r#"{"key":"elections/nightly","base64":"/wA="}"#),
+            (b"", r#"{"key":"elections/nightly","text":""}"#),
+        ] {
+            assert_eq!(encode(&key, body), source);
+            assert_eq!(decoded(source), body);
+            assert!(!source.contains("JSON") || documentation.contains(r#""text""#));
+        }
+        assert!(documentation.contains(r#""document""#) && documentation.contains(r#""base64""#));
+    }
+
+    #[test]
+    fn json_keeps_its_spaces_its_order_and_its_numbers() {
+        let body = br#"{ "b" : 1.10, "a":"\u00e9","n":1e5 }"#;
+        let key = Key::parse("a").expect("a good key");
+        assert_eq!(decoded(&encode(&key, body)), &body[..]);
+    }
+
+    #[test]
+    fn a_source_of_somebody_else_is_its_own_body() {
+        for source in [
+            r#"{}"#,
+            r#"{"key":"a"}"#,
+            r#"{"key":"a","text":"x","base64":"eA=="}"#,
+            r#"{"key":"a","base64":"?"}"#,
+            r#"{"key":1,"text":"x"}"#,
+            r#"{"key":"a","text":"x","more":1}"#,
+        ] {
+            assert_eq!(decoded(source), source);
+        }
+    }
+
+    #[test]
+    fn a_body_that_is_too_large_is_cut_where_it_shows() {
+        let source = format!(r#"{{"key":"a","text":"{}"}}"#, "x".repeat(MAX_DOCUMENT_BYTES + 9));
+        assert_eq!(decoded(&source).len(), MAX_DOCUMENT_BYTES + 1);
+        assert!(oversized(PAIR).body.len() > MAX_DOCUMENT_BYTES);
+    }
+}

@@ -1,0 +1,46 @@
+//! A document's version is its sequence number and its primary term.
+
+use tenure::Version;
+
+/// What both servers compare a document by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Pair {
+    pub(super) number: i64,
+    pub(super) term: i64,
+}
+
+impl Pair {
+    /// Of what an answer says; none when it does not say both.
+    pub(super) fn of(number: Option<i64>, term: Option<i64>) -> Option<Pair> {
+        let (number, term) = (number?, term?);
+        // Negative numbers are the servers' own, for operations without one.
+        (number >= 0 && term > 0).then_some(Pair { number, term })
+    }
+
+    /// The pair that a version of ours stands for.
+    pub(super) fn parse(version: &Version) -> Option<Pair> {
+        let (number, term) = version.as_str().split_once(':')?;
+        let pair = Pair::of(number.parse().ok(), term.parse().ok())?;
+        // Only what we have written ourselves: not `+1:1`.
+        (pair.version() == *version).then_some(pair)
+    }
+
+    pub(super) fn version(self) -> Version {
+        Version::new(format!("{}:{}", self.number, self.term))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_is_a_pair_and_nothing_else_is() {
+        let pair = Pair { number: 7, term: 2 };
+        assert_eq!(pair.version(), Version::new("7:2"));
+        assert_eq!(Pair::parse(&Version::new("7:2")), Some(pair));
+        for other in ["never", "7", "7:", ":2", "+7:2", "7:02", "-1:2", "7:0", "7:2:1"] {
+            assert_eq!(Pair::parse(&Version::new(other)), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! Elasticsearch and OpenSearch: the whole suite on each, and what happens when servers fail.
+//!
+//! Needs the servers that `scripts/servers` installs; without them every test says what it skipped.
+#![cfg(feature = "elastic")]
+
+#[path = "support/mod.rs"]
+mod support;
+
+#[path = "support/faults.rs"]
+#[allow(unused, reason = "these servers start too slowly for a new one in each case")]
+mod faults;
+
+#[path = "support/chaos.rs"]
+#[allow(unused, reason = "the same")]
+mod chaos;
+
+#[path = "elastic/kind.rs"]
+mod kind;
+
+#[path = "elastic/failing.rs"]
+mod failing;
+
+#[path = "elastic/index.rs"]
+mod index;
+
+#[path = "elastic/links.rs"]
+mod links;
+
+#[path = "elastic/secured.rs"]
+mod secured;
+
+#[path = "elastic/stub.rs"]
+mod stub;
+
+mod elasticsearch {
+    use super::*;
+    support::suite!(kind::elasticsearch());
+}
+
+mod opensearch {
+    use super::*;
+    support::suite!(kind::opensearch());
+}

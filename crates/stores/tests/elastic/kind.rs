@@ -1,0 +1,69 @@
+//! How Elasticsearch and OpenSearch are started for these tests.
+
+use std::net::SocketAddr;
+use std::ops::Deref;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use tenure_harness::elastic::{Options, Product};
+use tenure_harness::{Cluster, Elastic, Failure, Framing, Skipped, Version};
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use crate::faults::Servers;
+use crate::support::{Shared, keep};
+
+/// Waits for room for servers of a test's own: they take half a gigabyte each, and all cores while they start.
+pub(crate) async fn room() -> SemaphorePermit<'static> {
+    static ROOM: Semaphore = Semaphore::const_new(1);
+    ROOM.acquire().await.expect("it is never closed")
+}
+
+macro_rules! kind {
+    ($name:ident, $scheme:literal) => {
+        pub(crate) struct $name(Elastic);
+
+        impl Deref for $name {
+            type Target = Cluster;
+
+            fn deref(&self) -> &Cluster {
+                &self.0
+            }
+        }
+
+        impl Servers for $name {
+            const FRAMING: Framing = Framing::Raw;
+            const TTL: Duration = Duration::from_secs(4);
+
+            async fn start(count: usize, _: Version) -> Result<$name, Failure> {
+                Ok($name(Elastic::cluster(count, Options::new(Product::$name)).await?))
+            }
+
+            async fn start_apart(count: usize, _: Version) -> Result<$name, Failure> {
+                let options = Options { partitions: true, ..Options::new(Product::$name) };
+                Ok($name(Elastic::cluster(count, options).await?))
+            }
+
+            fn url(addresses: &[SocketAddr], index: &str) -> String {
+                let hosts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+                format!("{}://{}/{index}", $scheme, hosts.join(","))
+            }
+        }
+    };
+}
+kind!(Elasticsearch, "elasticsearch+http");
+kind!(Opensearch, "opensearch+http");
+
+pub(crate) fn elasticsearch() -> &'static Result<Shared, Skipped> {
+    static SERVER: OnceLock<Result<Shared, Skipped>> = OnceLock::new();
+    SERVER.get_or_init(|| keep::<Elasticsearch>("Elasticsearch", 1))
+}
+
+pub(crate) fn opensearch() -> &'static Result<Shared, Skipped> {
+    static SERVER: OnceLock<Result<Shared, Skipped>> = OnceLock::new();
+    SERVER.get_or_init(|| keep::<Opensearch>("OpenSearch", 1))
+}
+
+/// One of the shared servers, for tests that only look; none where it cannot be had.
+pub(crate) fn shared(server: &'static Result<Shared, Skipped>) -> Option<&'static Shared> {
+    tenure_harness::available(server.as_ref().map_err(|skipped| skipped.clone().into()))
+}
