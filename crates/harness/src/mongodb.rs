@@ -199,7 +199,7 @@ impl Recipe for MongodbRecipe {
             arguments.extend(["--replSet".to_owned(), SET.to_owned()]);
         }
         arguments.extend(self.options.arguments.iter().cloned());
-        Ok(Launch { program: self.program.clone(), arguments })
+        Ok(Launch { program: self.program.clone(), arguments, family: false })
     }
 
     async fn ready(&self, member: &Member) -> bool {

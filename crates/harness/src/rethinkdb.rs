@@ -146,7 +146,7 @@ impl Recipe for RethinkRecipe {
                 .flat_map(|(name, value)| [name.to_owned(), value])
                 .collect();
                 arguments.extend(["--no-http-admin".to_owned(), "--no-update-check".to_owned()]);
-                Launch { program: program.clone(), arguments }
+                Launch { program: program.clone(), arguments, family: false }
             }
             RethinkRecipe::Emulator { node, modules } => {
                 let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("servers/reqlite/serve.js");
@@ -156,7 +156,7 @@ impl Recipe for RethinkRecipe {
                     modules.display().to_string(),
                     own.ports[DRIVER].number().to_string(),
                 ];
-                Launch { program: node.clone(), arguments: arguments.into() }
+                Launch { program: node.clone(), arguments: arguments.into(), family: false }
             }
         })
     }

@@ -9,9 +9,8 @@ use crate::servers::{Dialect, Servers};
 /// Longer URLs are mistakes.
 const MOST_BYTES: usize = 4096;
 
-
 /// What URLs may begin with.
-const SCHEMES: [&str; 13] = [
+const SCHEMES: [&str; 14] = [
     "elasticsearch+http:",
     "elasticsearch+https:",
     "etcd:",
@@ -24,7 +23,8 @@ const SCHEMES: [&str; 13] = [
     "opensearch+https:",
     "rethinkdb:",
     "rethinkdb+tls:",
-    "zookeeper: and zookeeper+tls:",
+    "zookeeper:",
+    "zookeeper+tls:",
 ];
 
 /// What the URLs of etcd may have.
@@ -425,7 +425,6 @@ pub(crate) fn encode(bytes: &[u8]) -> String {
     }
     text
 }
-
 
 #[cfg(test)]
 mod tests {

@@ -4,7 +4,12 @@ use std::path::Path;
 
 use crate::PASSWORD_VARIABLE;
 use crate::servers::Secret;
-#[cfg(any(feature = "elastic", feature = "etcd", feature = "rethinkdb", feature = "zookeeper"))]
+#[cfg(any(
+    feature = "elastic",
+    feature = "etcd",
+    feature = "rethinkdb",
+    feature = "zookeeper"
+))]
 use crate::servers::Servers;
 
 /// The password of the URL's user.
