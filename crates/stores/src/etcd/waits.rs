@@ -73,7 +73,19 @@ struct Entry {
     idle_since: Instant,
     /// Which watch of the stream there is serves it.
     watch: Option<i64>,
+    progress: Progress,
     changed: Arc<Notify>,
+}
+
+/// How far a watch is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    /// The server has not confirmed it.
+    Asked,
+    /// The server is catching up with what happened before it began: what it says may come late.
+    Begun,
+    /// It keeps up: what it says comes in the order in which it happened, across all watches of the stream.
+    InOrder,
 }
 
 impl Waits {
@@ -142,6 +154,19 @@ impl Waits {
         self.lock().entries.get(topic).map(|entry| entry.known.revision)
     }
 
+    /// Whether all changes of a key are heard of before any later change of others is.
+    pub(super) fn in_order(&self, topic: &Topic) -> bool {
+        let state = self.lock();
+        state.entries.get(topic).is_some_and(|entry| entry.progress == Progress::InOrder)
+    }
+
+    /// The server has said all there was to say to every watch that had begun.
+    pub(super) fn caught_up(&self) {
+        let mut state = self.lock();
+        let begun = state.entries.values_mut().filter(|entry| entry.progress == Progress::Begun);
+        begun.for_each(|entry| entry.progress = Progress::InOrder);
+    }
+
     /// Whether the last attempt to listen succeeded.
     pub(super) fn listening(&self) -> bool {
         !self.lock().deaf
@@ -163,7 +188,9 @@ impl Waits {
     pub(super) fn begin_again(&self) {
         let mut state = self.lock();
         state.entries.retain(|_, entry| entry.waiting > 0);
-        state.entries.values_mut().for_each(|entry| entry.watch = None);
+        for entry in state.entries.values_mut() {
+            (entry.watch, entry.progress) = (None, Progress::Asked);
+        }
         state.unasked = state.entries.keys().cloned().collect();
     }
 
@@ -183,7 +210,11 @@ impl Waits {
     pub(super) fn begun(&self, topic: &Topic, revision: i64) {
         let mut state = self.lock();
         state.deaf = false;
-        if let Some(entry) = state.entries.get_mut(topic).filter(|entry| entry.start == 0) {
+        let Some(entry) = state.entries.get_mut(topic) else { return };
+        // A watch from the future, or from now on, has nothing to catch up with.
+        let ahead = entry.start == 0 || entry.start > revision;
+        entry.progress = if ahead { Progress::InOrder } else { Progress::Begun };
+        if entry.start == 0 {
             entry.since = Some(revision + 1);
             entry.learn(Known { revision, absent: true }, revision);
         }
@@ -315,6 +346,7 @@ impl Entry {
             waiting: 0,
             idle_since: Instant::now(),
             watch: None,
+            progress: Progress::Asked,
             changed: Arc::default(),
         }
     }
@@ -477,6 +509,21 @@ mod tests {
         assert_eq!(gone.await, Gone::Deleted, "another stands at the same key");
         assert_eq!(waits.gone(&topic, 5).now_or_never(), Some(Gone::Deleted));
         assert!(waits.gone(&topic, 13).now_or_never().is_none());
+    }
+
+    #[tokio::test]
+    async fn what_a_watch_says_is_in_order_once_it_has_caught_up() {
+        let waits = Arc::new(Waits::default());
+        let (topic, late) = (topic(), Topic::one("late".into()));
+        let (mut one, mut two) = (pin!(waits.gone(&topic, 5)), pin!(waits.gone(&late, 5)));
+        assert!(one.as_mut().now_or_never().is_none() && two.as_mut().now_or_never().is_none());
+        waits.caught_up();
+        waits.begun(&topic, 5);
+        waits.begun(&late, 9);
+        assert!(waits.in_order(&topic), "it began where the store was");
+        assert!(!waits.in_order(&late), "something may have happened in between");
+        waits.caught_up();
+        assert!(waits.in_order(&late));
     }
 
     #[tokio::test]

@@ -46,6 +46,8 @@ struct Claim {
     ticket: Ticket,
     holder: Arc<Holder>,
     stage: Stage,
+    /// It is being deleted by its owner.
+    leaving: bool,
     /// The revision of the election's mark when it was looked at last.
     mark: i64,
     /// Who led then: its token, the revision of its entry, and who it is.
@@ -173,6 +175,7 @@ impl Claims {
             ticket: ticket.clone(),
             holder: holder.clone(),
             stage: Stage::Joining,
+            leaving: false,
             mark: 0,
             leader: None,
         };
@@ -234,6 +237,11 @@ impl Claims {
     /// The mark of the election was at this revision when a candidacy of ours looked.
     pub(super) fn saw_mark(&self, election: &Key, candidate: &CandidateId, revision: i64) {
         self.with(election, candidate, |claim| claim.mark = claim.mark.max(revision));
+    }
+
+    /// The oldest mark of the election that a candidacy of ours goes by.
+    pub(super) fn mark(&self, election: &Key) -> Option<i64> {
+        self.lock().claims.get(election)?.iter().map(|claim| claim.mark).min()
     }
 
     /// Who leads, if somebody of ours has seen this very entry as it is.
@@ -336,6 +344,27 @@ impl Claims {
         }
         drop(state);
         self.given_up.notify_one();
+    }
+
+    /// The entry of this token is about to be deleted by its owner.
+    pub(super) fn leave(&self, election: &Key, lease: i64, token: u64) {
+        if let Some(own) = self.at(election, lease)
+            && own.stage == (Stage::Standing { token })
+        {
+            self.with(election, &own.ticket.candidate, |claim| claim.leaving = true);
+        }
+    }
+
+    /// Whether an entry of ours is gone without its owner having left.
+    pub(super) fn vanished(&self, election: &Key, lease: i64, token: u64) -> bool {
+        let state = self.lock();
+        let number = state.leases.iter().position(|own| *own == lease);
+        let mut claims = state.claims.get(election).into_iter().flatten();
+        claims.any(|claim| {
+            Some(claim.number) == number
+                && claim.stage == Stage::Standing { token }
+                && !claim.leaving
+        })
     }
 
     /// The entry of this token is gone.

@@ -210,12 +210,16 @@ impl SessionQueue for EtcdQueue {
         let Ok(token) = i64::try_from(entry.token) else { return Gone::Perhaps };
         shared.core.listen();
         let gone = shared.core.waits.gone(&Topic::one(key.clone()), token).await;
-        if gone == Gone::Deleted
-            && let Some((election, lease)) = shared.keys.parse(&key)
-        {
-            shared.claims.gone(&election, lease, entry.token);
+        if gone == Gone::Perhaps {
+            return gone;
         }
-        gone
+        let Some((election, lease)) = shared.keys.parse(&key) else { return gone };
+        if shared.claims.vanished(&election, lease, entry.token) {
+            shared.claims.gone(&election, lease, entry.token);
+            return gone;
+        }
+        // Whoever leaves because the election ended must not make the next lead: its end is heard of first.
+        if shared.is_open_for_all_we_know(&election) { Gone::Deleted } else { Gone::Perhaps }
     }
 
     async fn ended(&self, election: &Key, generation: u64) {
@@ -243,6 +247,7 @@ impl SessionQueue for EtcdQueue {
         };
         let txn = requests::leave(&shared.keys, &election, lease, entry.token, clean);
         let change = Change { election: election.clone(), company: Company::Alike, txn };
+        shared.claims.leave(&election, lease, entry.token);
         let changed = shared.changes.send(change).await;
         let changed = changed.map_err(|failure| shared.failed(failure, doing()))?;
         shared.claims.gone(&election, lease, entry.token);
@@ -628,6 +633,14 @@ impl Shared {
         let doing = || format!("reading the line of {election}");
         let mut read = self.read(ranges, doing).await?;
         Ok((only(read.next()), own.and_then(|_| only(read.next()))))
+    }
+
+    /// Whether an end that came before anything we have heard of would have been heard of.
+    fn is_open_for_all_we_know(&self, election: &Key) -> bool {
+        let mark = Topic::one(self.keys.mark(election));
+        let waits = &self.core.waits;
+        let heard = waits.heard(&mark).zip(self.claims.mark(election));
+        waits.in_order(&mark) && heard.is_some_and(|(heard, seen)| heard <= seen)
     }
 
     /// The part of a line that concerns us, from all its keys.
