@@ -230,10 +230,6 @@ fn what_is_refused_is_78() {
         (vec!["who", "a", "--ttl", "0s"], "ttl of 0ns"),
         (vec!["who", "a", "--ttl", "2days"], "at most 24h"),
         (vec!["who", "a", "--grace", "14s"], "use a longer ttl or a shorter grace"),
-        (
-            vec!["who", "a", "--store", "rethinkdb://u:canary@h"],
-            "`rethinkdb:` is not built into this program",
-        ),
         (vec!["run", "a", "--lock-delay", "2days", "--", "true"], "24h"),
     ] {
         let ran = ran(scene.tenure(&arguments));

@@ -9,6 +9,7 @@ use tenure_harness::elastic::{Options, Product};
 use tenure_harness::{Cluster, Elastic, Failure, Framing, Skipped, Version};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
+use crate::chaos::Apart;
 use crate::faults::Servers;
 use crate::support::{Shared, keep};
 
@@ -38,14 +39,16 @@ macro_rules! kind {
                 Ok($name(Elastic::cluster(count, Options::new(Product::$name)).await?))
             }
 
-            async fn start_apart(count: usize, _: Version) -> Result<$name, Failure> {
-                let options = Options { partitions: true, ..Options::new(Product::$name) };
-                Ok($name(Elastic::cluster(count, options).await?))
-            }
-
             fn url(addresses: &[SocketAddr], index: &str) -> String {
                 let hosts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
                 format!("{}://{}/{index}", $scheme, hosts.join(","))
+            }
+        }
+
+        impl Apart for $name {
+            async fn start_apart(count: usize, _: Version) -> Result<$name, Failure> {
+                let options = Options { partitions: true, ..Options::new(Product::$name) };
+                Ok($name(Elastic::cluster(count, options).await?))
             }
         }
     };

@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 
 use tenure_harness::{Cluster, Etcd, Failure, Framing, Skipped, Version, etcd};
 
+use crate::chaos::Apart;
 use crate::faults::Servers;
 use crate::support::{Shared, keep};
 
@@ -24,11 +25,6 @@ impl Servers for Kind {
 
     async fn start(count: usize, version: Version) -> Result<Kind, Failure> {
         let options = etcd::Options { version, ..etcd::Options::default() };
-        Ok(Kind(Etcd::cluster(count, options).await?))
-    }
-
-    async fn start_apart(count: usize, version: Version) -> Result<Kind, Failure> {
-        let options = etcd::Options { version, partitions: true, ..etcd::Options::default() };
         Ok(Kind(Etcd::cluster(count, options).await?))
     }
 
@@ -58,15 +54,17 @@ impl Servers for Lines {
         Ok(Lines(Etcd::cluster(count, options).await?))
     }
 
-    async fn start_apart(count: usize, version: Version) -> Result<Lines, Failure> {
-        let options = etcd::Options { version, partitions: true, ..etcd::Options::default() };
-        Ok(Lines(Etcd::cluster(count, options).await?))
-    }
-
     fn url(addresses: &[SocketAddr], prefix: &str) -> String {
         let hosts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
         // What a case that waits for a session's end waits, and a busy machine keeps.
         format!("etcd://{}/{prefix}?ttl=4s", hosts.join(","))
+    }
+}
+
+impl Apart for Lines {
+    async fn start_apart(count: usize, version: Version) -> Result<Lines, Failure> {
+        let options = etcd::Options { version, partitions: true, ..etcd::Options::default() };
+        Ok(Lines(Etcd::cluster(count, options).await?))
     }
 }
 

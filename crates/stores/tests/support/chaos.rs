@@ -5,15 +5,22 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tenure::{Backend, Candidate, Election, Mandate, Timing};
-use tenure_harness::Version;
+use tenure_harness::{Failure, Version};
 
 use crate::faults::Servers;
 use crate::support::open;
+
+/// A kind of server that can be cut off from others of its kind.
+pub(crate) trait Apart: Servers {
+    /// Starts servers, each in a network of its own.
+    fn start_apart(count: usize, version: Version) -> impl Future<Output = Result<Self, Failure>>;
+}
 
 /// One fault strikes so many elections; each of them counts as a round.
 pub(crate) const ELECTIONS: usize = 20;
@@ -97,7 +104,7 @@ struct Books {
 }
 
 /// Lets the leading server suffer `times` times, each time until everybody is led again.
-pub(crate) async fn suffer<S: Servers>(fault: Fault, times: usize) -> Option<Figures> {
+pub(crate) async fn suffer<S: Apart>(fault: Fault, times: usize) -> Option<Figures> {
     let servers = match fault {
         Fault::CutOff => S::start_apart(3, Version::Newest).await,
         Fault::Killed | Fault::Stopped => S::start(3, Version::Newest).await,
@@ -324,7 +331,7 @@ macro_rules! chaos {
 pub(crate) use chaos;
 
 /// Many rounds of every fault; prints the rows of a table.
-pub(crate) async fn campaign<S: Servers>() {
+pub(crate) async fn campaign<S: Apart>() {
     let rounds: usize =
         std::env::var("TENURE_ROUNDS").map_or(100, |rounds| rounds.parse().expect("a number"));
     println!(

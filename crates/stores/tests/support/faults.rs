@@ -18,9 +18,6 @@ pub(crate) trait Servers: Deref<Target = Cluster> + Sized {
 
     fn start(count: usize, version: Version) -> impl Future<Output = Result<Self, Failure>>;
 
-    /// The same, where servers can be cut off from each other.
-    fn start_apart(count: usize, version: Version) -> impl Future<Output = Result<Self, Failure>>;
-
     fn url(addresses: &[SocketAddr], prefix: &str) -> String;
 }
 

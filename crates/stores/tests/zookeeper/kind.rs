@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 
 use tenure_harness::{Cluster, Failure, Framing, Skipped, Version, Zookeeper, zookeeper};
 
+use crate::chaos::Apart;
 use crate::faults::Servers;
 use crate::support::{Shared, keep};
 
@@ -30,16 +31,18 @@ impl Servers for Kind {
         }))
     }
 
-    async fn start_apart(count: usize, version: Version) -> Result<Kind, Failure> {
-        let options =
-            zookeeper::Options { version, partitions: true, ..zookeeper::Options::default() };
-        Ok(Kind(Zookeeper::ensemble(count, options).await?))
-    }
-
     fn url(addresses: &[SocketAddr], prefix: &str) -> String {
         let hosts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
         // As leases: the queue has tests of its own.
         format!("zookeeper://{}/{prefix}?protocol=lease", hosts.join(","))
+    }
+}
+
+impl Apart for Kind {
+    async fn start_apart(count: usize, version: Version) -> Result<Kind, Failure> {
+        let options =
+            zookeeper::Options { version, partitions: true, ..zookeeper::Options::default() };
+        Ok(Kind(Zookeeper::ensemble(count, options).await?))
     }
 }
 
@@ -61,14 +64,16 @@ impl Servers for Lines {
         Ok(Lines(Kind::start(count, version).await?))
     }
 
-    async fn start_apart(count: usize, version: Version) -> Result<Lines, Failure> {
-        Ok(Lines(Kind::start_apart(count, version).await?))
-    }
-
     fn url(addresses: &[SocketAddr], prefix: &str) -> String {
         let hosts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
         // As short a session as the servers allow that a busy machine keeps.
         format!("zookeeper://{}/{prefix}?ttl=4s", hosts.join(","))
+    }
+}
+
+impl Apart for Lines {
+    async fn start_apart(count: usize, version: Version) -> Result<Lines, Failure> {
+        Ok(Lines(Kind::start_apart(count, version).await?))
     }
 }
 
