@@ -23,9 +23,9 @@ pub(super) struct Batch {
 }
 
 /// Puts writes into as few requests as may be.
-pub(super) fn batches(writes: Vec<Write>) -> Vec<Batch> {
+pub(super) fn batches(writes: Vec<(usize, Write)>) -> Vec<Batch> {
     let mut batches = vec![Batch::default()];
-    for (place, write) in writes.into_iter().enumerate() {
+    for (place, write) in writes {
         let lines = lines(&write);
         let full = |batch: &Batch| batch.lines.len() >= MOST_BYTES;
         if batches.last().is_none_or(full) {
@@ -253,7 +253,8 @@ mod tests {
     #[test]
     fn large_writes_are_several_requests() {
         let body = "x".repeat(MAX_DOCUMENT_BYTES);
-        let writes = (0..300).map(|_| write(Expect::Absent, Some(&body))).collect();
+        let write = |place| (place, write(Expect::Absent, Some(&body)));
+        let writes = (0..300).map(write).collect();
         let batches = batches(writes);
         assert!(batches.len() > 2);
         let places: Vec<usize> = batches.iter().flat_map(|batch| batch.places.clone()).collect();

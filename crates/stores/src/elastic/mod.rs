@@ -14,9 +14,11 @@ mod plain;
 mod read;
 mod search;
 mod source;
+mod turns;
 mod version;
 mod waits;
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -30,6 +32,7 @@ use tokio::time::Instant;
 
 use self::client::Client;
 use self::fault::Failure;
+use self::turns::{Turn, Turns};
 use self::waits::Waits;
 use crate::servers::Servers;
 
@@ -63,6 +66,7 @@ impl Product {
 pub struct ElasticStore {
     product: Product,
     client: Arc<Client>,
+    turns: Turns,
     waits: Arc<Waits>,
     poller: Mutex<Option<JoinHandle<()>>>,
 }
@@ -124,7 +128,13 @@ impl ElasticStore {
         let prepared = index::prepare(&client).await;
         prepared.map_err(|failure| failed(product, &failure, doing))?;
         let (client, waits) = (Arc::new(client), Arc::default());
-        Ok(ElasticStore { product, client, waits, poller: Mutex::default() })
+        Ok(ElasticStore {
+            product,
+            client,
+            turns: Turns::default(),
+            waits,
+            poller: Mutex::default(),
+        })
     }
 
     /// Starts to poll, or starts again if the runtime it polled on is gone.
@@ -165,9 +175,31 @@ impl Store for ElasticStore {
 
     async fn put_many(&self, writes: Vec<Write>) -> Vec<Result<Put, StoreError>> {
         let keys: Vec<Key> = writes.iter().map(|write| write.key.clone()).collect();
-        let batches = bulk::batches(writes);
+        let (mut sending, mut behind) = (Vec::new(), Vec::new());
+        let mut firsts = HashMap::new();
+        for (place, write) in writes.into_iter().enumerate() {
+            match self.turns.take(&write) {
+                Turn::First(first) => {
+                    firsts.insert(place, first);
+                    sending.push((place, write));
+                }
+                Turn::Behind(other) => behind.push((place, other)),
+            }
+        }
+        let batches = bulk::batches(sending);
         let sent = join_all(batches.into_iter().map(|batch| batch.send(&self.client))).await;
         let mut outcomes: Vec<(usize, Result<Put, Failure>)> = sent.into_iter().flatten().collect();
+        for (place, outcome) in &outcomes {
+            let first = firsts.remove(place);
+            if let (Some(first), Ok(_)) = (first, outcome) {
+                first.decided();
+            }
+        }
+        // The firsts of these are other calls', and end as those do.
+        let waited = behind
+            .into_iter()
+            .map(|(place, behind)| async move { (place, behind.outcome().await) });
+        outcomes.extend(join_all(waited).await);
         outcomes.sort_by_key(|(at, _)| *at);
         let told = |(key, (_, outcome)): (&Key, (usize, Result<Put, Failure>))| {
             outcome.map_err(|failure| self.failed(&failure, format!("writing {key}")))

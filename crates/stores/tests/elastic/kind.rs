@@ -33,7 +33,8 @@ macro_rules! kind {
 
         impl Servers for $name {
             const FRAMING: Framing = Framing::Raw;
-            const TTL: Duration = Duration::from_secs(4);
+            // A busy machine lets these servers stand still for seconds.
+            const TTL: Duration = Duration::from_secs(6);
 
             async fn start(count: usize, _: Version) -> Result<$name, Failure> {
                 Ok($name(Elastic::cluster(count, Options::new(Product::$name)).await?))

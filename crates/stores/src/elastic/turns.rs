@@ -1,0 +1,151 @@
+//! Of several writes to one version of a document at most one succeeds: only the first is sent.
+//!
+//! Hundreds of candidates of one process may try the same at the same moment, such as to confirm an end. Their requests
+//! would only keep each other, and everybody else's, waiting.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tenure::{Expect, Fault, Key, Put, Version, Write};
+use tokio::sync::watch;
+
+use super::fault::Failure;
+
+/// The writes of a store that are under way, by what they expect.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    under_way: Mutex<HashMap<(Key, Version), watch::Receiver<bool>>>,
+}
+
+/// Whose turn it is.
+pub(super) enum Turn<'a> {
+    /// The write may be sent; it is the first, or expects nothing that others could.
+    First(First<'a>),
+    /// The same is under way.
+    Behind(Behind),
+}
+
+/// The write that is sent; others wait until it is dropped.
+pub(super) struct First<'a> {
+    turns: &'a Turns,
+    /// None for one that nobody waits behind.
+    place: Option<((Key, Version), watch::Sender<bool>)>,
+}
+
+/// A write that is not sent.
+pub(super) struct Behind {
+    decided: watch::Receiver<bool>,
+}
+
+impl Turns {
+    pub(super) fn take(&self, write: &Write) -> Turn<'_> {
+        let Expect::At(version) = &write.expect else {
+            // What is absent may be so again: each of these has to ask.
+            return Turn::First(First { turns: self, place: None });
+        };
+        let what = (write.key.clone(), version.clone());
+        let mut under_way = self.lock();
+        if let Some(decided) = under_way.get(&what) {
+            return Turn::Behind(Behind { decided: decided.clone() });
+        }
+        let (tell, decided) = watch::channel(false);
+        under_way.insert(what.clone(), decided);
+        Turn::First(First { turns: self, place: Some((what, tell)) })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<(Key, Version), watch::Receiver<bool>>> {
+        // Every change is complete before the next can panic.
+        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl First<'_> {
+    /// It is known what became of it. Stored or not, the document is not at that version, and never will be again.
+    pub(super) fn decided(self) {
+        if let Some((_, tell)) = &self.place {
+            tell.send_replace(true);
+        }
+    }
+}
+
+impl Drop for First<'_> {
+    fn drop(&mut self) {
+        if let Some((what, _)) = &self.place {
+            self.turns.lock().remove(what);
+        }
+    }
+}
+
+impl Behind {
+    /// What became of a write that was not sent.
+    pub(super) async fn outcome(mut self) -> Result<Put, Failure> {
+        match self.decided.wait_for(|decided| *decided).await {
+            Ok(_) => Ok(Put::Conflict),
+            Err(_) => {
+                let says = "another write to this version is in doubt; this one was not sent";
+                Err(Failure::new(Fault::Unavailable, says))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt as _;
+    use tenure::Durability;
+
+    fn write(expect: Expect) -> Write {
+        let key = Key::parse("elections/a").expect("a good key");
+        Write { key, expect, body: None, durability: Durability::Lasting }
+    }
+
+    fn at(version: &str) -> Write {
+        write(Expect::At(Version::new(version)))
+    }
+
+    fn first<'a>(turns: &'a Turns, write: &Write) -> First<'a> {
+        match turns.take(write) {
+            Turn::First(first) => first,
+            Turn::Behind(_) => panic!("somebody was before it"),
+        }
+    }
+
+    fn behind(turns: &Turns, write: &Write) -> Behind {
+        match turns.take(write) {
+            Turn::Behind(behind) => behind,
+            Turn::First(_) => panic!("nobody was before it"),
+        }
+    }
+
+    #[tokio::test]
+    async fn who_comes_second_to_a_version_has_a_conflict_once_the_first_is_decided() {
+        let turns = Turns::default();
+        let one = first(&turns, &at("1:1"));
+        let _other_version = first(&turns, &at("2:1"));
+        let two = behind(&turns, &at("1:1"));
+        let three = behind(&turns, &at("1:1"));
+        assert!(behind(&turns, &at("1:1")).outcome().now_or_never().is_none());
+        one.decided();
+        assert_eq!(two.outcome().await, Ok(Put::Conflict));
+        assert_eq!(three.outcome().await, Ok(Put::Conflict));
+        drop(first(&turns, &at("1:1")));
+    }
+
+    #[tokio::test]
+    async fn behind_a_write_in_doubt_nothing_was_sent() {
+        let turns = Turns::default();
+        let one = first(&turns, &at("1:1"));
+        let two = behind(&turns, &at("1:1"));
+        drop(one);
+        assert_eq!(two.outcome().await.expect_err("not sent").fault, Fault::Unavailable);
+        drop(first(&turns, &at("1:1")));
+    }
+
+    #[test]
+    fn creations_do_not_wait_for_each_other() {
+        let turns = Turns::default();
+        let _one = first(&turns, &write(Expect::Absent));
+        let _two = first(&turns, &write(Expect::Absent));
+    }
+}
