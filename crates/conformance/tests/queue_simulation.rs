@@ -1,7 +1,8 @@
 //! The queue simulator's quick suite. `scripts/test` runs the binary over many more seeds.
 
 use tenure::queue::mutant::Mutant;
-use tenure_conformance::queue_simulator::{Options, Rare, Sometimes, report, simulate};
+use tenure_conformance::checkers::Promise;
+use tenure_conformance::queue_simulator::{Dialect, Options, Rare, Sometimes, report, simulate};
 
 const SEEDS: u64 = 3000;
 /// Many times what the most elusive of them needs.
@@ -28,6 +29,18 @@ fn every_mutant_is_caught() {
 fn caught(mutant: Mutant) -> bool {
     let options = Options::hunting(mutant);
     (0..MOST_SEEDS_PER_MUTANT).any(|seed| simulate(seed, options).breach.is_some())
+}
+
+#[test]
+fn servers_that_count_faster_than_the_tolerance_let_a_believed_session_expire_and_that_is_seen() {
+    for dialect in [Dialect::Zookeeper, Dialect::Etcd] {
+        let options = Options { beyond: true, dialect: Some(dialect), ..Options::default() };
+        let expired = |seed: u64| {
+            let breach = simulate(seed, options).breach;
+            breach.is_some_and(|breach| breach.promise == Promise::Window)
+        };
+        assert!((0..SEEDS).any(expired), "{dialect:?}: the margin would not be needed");
+    }
 }
 
 #[test]

@@ -321,6 +321,7 @@ impl World {
             | Request::Line(_)
             | Request::Begin(_)
             | Request::Leave { .. }
+            | Request::Publish { .. }
             | Request::End(_) => Kind::Write,
         };
         client.zookeeper.sent(now, kind);
@@ -354,6 +355,7 @@ impl World {
                 Request::Begin(_) => Input::Begun(ask, Err(fault)),
                 Request::Leave { .. } => Input::Left(ask, Err(fault)),
                 Request::End(_) => Input::Ended(ask, Err(fault)),
+                Request::Publish { .. } => Input::Published(ask, Err(fault)),
                 Request::Line(_)
                 | Request::Beat
                 | Request::Touch
@@ -361,7 +363,9 @@ impl World {
                 | Request::KeepAlive
                 | Request::Get => Input::Line(ask, Err(fault)),
             };
-            if fault == Fault::Indeterminate && self.rng.permille(600) {
+            // A value that comes late would take the place of a newer one, and nothing is promised of that.
+            let late = !matches!(request, Request::Publish { .. });
+            if late && fault == Fault::Indeterminate && self.rng.permille(600) {
                 self.send_later(node, request);
             }
             let client = &self.nodes[node].client;
@@ -455,6 +459,7 @@ impl World {
             | Answer::Line(_)
             | Answer::Begun(_)
             | Answer::Left(_)
+            | Answer::Published
             | Answer::Ended => {}
         }
         // Only what the server has really done proves anything: a refusal is no answer.
@@ -486,6 +491,7 @@ impl World {
             Answer::Begun(false) => Input::Begun(ask, Err(Fault::Unavailable)),
             Answer::Left(left) => Input::Left(ask, Ok(left)),
             Answer::Ended => Input::Ended(ask, Ok(())),
+            Answer::Published => Input::Published(ask, Ok(())),
             Answer::Done
             | Answer::KeptAlive { .. }
             | Answer::Got { .. }

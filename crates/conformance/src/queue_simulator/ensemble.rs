@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use tenure::lease::record::Holder;
 use tenure::queue::mutant::Mutant;
 use tenure::queue::{Entry, Freshness, Joined, Left, Line, Ticket};
@@ -69,6 +70,10 @@ pub(super) enum Request {
         clean: bool,
     },
     End(u64),
+    Publish {
+        entry: Entry,
+        value: Bytes,
+    },
 }
 
 /// What a request is answered with; lines are filled in when the answer leaves.
@@ -90,6 +95,7 @@ pub(super) enum Answer {
     Begun(bool),
     Left(Left),
     Ended,
+    Published,
     /// The session is over: the server says so instead of answering.
     Expired,
     /// The session has moved to another connection.
@@ -149,6 +155,7 @@ impl World {
             | Request::Line(_)
             | Request::Begin(_)
             | Request::Leave { .. }
+            | Request::Publish { .. }
             | Request::End(_) => None,
         };
         if let Some(answer) = local {
@@ -210,6 +217,10 @@ impl World {
                 true => Answer::Left(Left::Deleted),
                 false => Answer::Left(Left::Absent),
             },
+            Request::Publish { entry, value } => {
+                self.registry.publish(entry.token, value);
+                Answer::Published
+            }
             Request::End(generation) => {
                 let root = self.registry.newest_root();
                 if root.generation == *generation && root.state == RootState::Open {
@@ -261,6 +272,7 @@ impl World {
             | Answer::Begun(_)
             | Answer::Left(_)
             | Answer::Ended
+            | Answer::Published
             | Answer::Expired
             | Answer::Moved => answer,
         }
@@ -274,6 +286,7 @@ impl World {
                 Answer::Joined(joined) if joined.entry.is_some() => Some(Rare::JoinAnswerLost),
                 Answer::Left(Left::Deleted) => Some(Rare::LeaveAnswerLost),
                 Answer::Begun(true) => Some(Rare::BeginAnswerLost),
+                Answer::Published => Some(Rare::PublishAnswerLost),
                 Answer::Joined(_)
                 | Answer::Begun(false)
                 | Answer::Left(Left::Absent)
@@ -539,6 +552,7 @@ fn is_write(request: &Request) -> bool {
         | Request::Line(_)
         | Request::Begin(_)
         | Request::Leave { .. }
+        | Request::Publish { .. }
         | Request::End(_) => true,
     }
 }

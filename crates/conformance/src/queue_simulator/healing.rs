@@ -8,11 +8,19 @@
 //! first two went without a word. The lock delay passes after a tenure that faults cut short, and once more if its
 //! successor was.
 
+//!
+//! # Failover
+//! Then, in most worlds, the leader's process dies, and L2 holds for whoever is next: the server hears of the dead
+//! session for the last time a ping later (T/4, ZooKeeper), keeps it for T and a tick, and the next leads after the
+//! delay and the round trips in which it learns, looks and records. No notification is lost any more, so none is
+//! waited for.
+
 use super::Rare;
 use super::node::Work;
 use super::registry::RootState;
 use super::world::{Happening, World};
 use crate::checkers::Promise;
+use crate::history::Who;
 use crate::simulator::clock::nanos;
 
 impl World {
@@ -55,6 +63,39 @@ impl World {
             self.breaks(Promise::Recovery, "nobody leads long after the last fault".to_owned());
         }
         self.saw(Rare::HealedLed);
+        if self.rng.permille(700) && self.kill_the_leader() {
+            let trips = self.swarm.most * 16;
+            let bound = self.ttl() * 5 / 4 + self.swarm.tick + nanos(self.swarm.delay) + trips;
+            return self.schedule(bound, Happening::Successor);
+        }
+        let more = self.ttl();
+        self.schedule(more, Happening::End);
+    }
+
+    /// The leader's process dies, if somebody stands behind it; says whether it did.
+    fn kill_the_leader(&mut self) -> bool {
+        let line = self.registry.living().map(|item| (item.node, item.who));
+        let line: Vec<(usize, Who)> = line.take(2).collect();
+        let [(leader, _), (next, who)] = line[..] else { return false };
+        let leads = self.nodes[leader].lease.is_some();
+        if !leads || leader == next || self.nodes[next].current != Some(who) {
+            return false;
+        }
+        self.note(|| format!("n{leader} dies, and n{next} is next"));
+        self.crash(leader);
+        true
+    }
+
+    /// By now the next in line leads in the place of one that died.
+    pub(super) fn successor(&mut self) {
+        self.note(|| "SUCCESSOR".to_owned());
+        if self.judge.leader(self.now).is_none() {
+            self.breaks(
+                Promise::Recovery,
+                "nobody leads in the place of a leader that died".to_owned(),
+            );
+        }
+        self.saw(Rare::FailedOver);
         let more = self.ttl();
         self.schedule(more, Happening::End);
     }
@@ -80,6 +121,17 @@ impl World {
         let open = self.registry.newest_root().state == RootState::Open;
         if open && self.judge.leader(self.now).is_none() {
             self.breaks(Promise::Recovery, "a healthy leader was lost".to_owned());
+        }
+        let unseen = self.registry.living().find(|item| {
+            let mut machines = self.nodes[item.node].machines.iter();
+            machines.any(|standing| {
+                let own = standing.machine.watching()[0] == Some(&item.entry);
+                own && standing.machine.candidate().value != item.holder.value
+            })
+        });
+        if let Some(unseen) = unseen {
+            let how = format!("token {} never shows the newest value", unseen.entry.token);
+            self.breaks(Promise::Recovery, how);
         }
         let ghost = self.registry.living().find(|item| {
             let machines = &self.nodes[item.node].machines;

@@ -88,12 +88,16 @@ impl World {
 
     /// One deletion tells at most the one who left and the next in line.
     pub(super) fn judge_notification(&mut self, node: usize, who: u32, token: u64) {
-        let living = self.registry.living().any(|item| item.who == who && item.node == node);
+        let machines = self.nodes[node].machines.iter();
+        let mut own = machines.filter(|standing| standing.who == who);
+        let own = own.find_map(|standing| standing.machine.watching()[0].map(|entry| entry.token));
+        let living = self.registry.living().any(|item| Some(item.entry.token) == own);
         let Some(item) = self.registry.items.iter_mut().find(|item| item.entry.token == token)
         else {
             return;
         };
-        // Whoever lost its own entry meanwhile does not know yet that it is not the next any more.
+        // Whoever lost its own entry meanwhile does not know yet that it is not the next any more, though another
+        // join of its may have arrived.
         if (living || item.who == who) && !item.told.contains(&who) {
             item.told.push(who);
         }

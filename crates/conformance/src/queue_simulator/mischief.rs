@@ -1,5 +1,6 @@
 //! What goes wrong, and what people do, while a world is active.
 
+use bytes::Bytes;
 use tenure::lease::machine::Farewell;
 use tenure::queue::machine::Input;
 
@@ -77,6 +78,18 @@ impl World {
                     server.down_free = server.down_free.max(self.now + self.rng.below(ttl / 8));
                 }
             }
+            Mischief::StickDuringNap => {
+                if let Some(leader) = self.leading() {
+                    let span = self.rng.between(ttl / 4, ttl / 2);
+                    self.pause_for(leader, false, span);
+                    let late = self.now + span + self.rng.below(ttl / 20);
+                    let server = &mut self.servers[self.nodes[leader].client.server];
+                    server.down_free = server.down_free.max(late);
+                    server.sticks = true;
+                    let after = span + self.rng.between(ttl / 20, ttl / 6);
+                    self.schedule(after, Happening::Cut { node: leader });
+                }
+            }
             Mischief::DeposeUnderLeader => {
                 if let (Some(server), Some(leader)) = (self.leader, self.leading()) {
                     self.isolate(server);
@@ -93,6 +106,8 @@ impl World {
                     self.set_timer(node);
                 }
             }
+            Mischief::Abandon => self.abandon(node),
+            Mischief::Publish => self.publish(node),
             Mischief::OutsiderEnd => self.outsider_ends(),
             Mischief::OutsiderCreate => self.outsider_creates(),
             Mischief::OutsiderDelete => self.outsider_deletes(),
@@ -190,7 +205,7 @@ impl World {
         }
     }
 
-    fn crash(&mut self, node: usize) {
+    pub(super) fn crash(&mut self, node: usize) {
         let now = self.now;
         let process = &mut self.nodes[node];
         process.machines.clear();
@@ -232,6 +247,30 @@ impl World {
         }
         if let Some(who) = self.nodes[node].current {
             self.step(node, who, Input::Release(Farewell::Free));
+            self.set_timer(node);
+        }
+    }
+
+    /// Its caller leaves a leader behind whose work goes on for a while.
+    fn abandon(&mut self, node: usize) {
+        if self.nodes[node].paused || self.nodes[node].work == Work::None {
+            return;
+        }
+        if let Some(who) = self.nodes[node].current {
+            self.stop_work(node, None);
+            self.saw(Rare::Abandoned);
+            self.step(node, who, Input::Abandon);
+            self.set_timer(node);
+        }
+    }
+
+    fn publish(&mut self, node: usize) {
+        if self.nodes[node].paused {
+            return;
+        }
+        if let Some(who) = self.nodes[node].current {
+            let value = Bytes::copy_from_slice(&self.now.to_be_bytes());
+            self.step(node, who, Input::Publish(value));
             self.set_timer(node);
         }
     }

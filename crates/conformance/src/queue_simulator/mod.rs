@@ -38,6 +38,8 @@ pub struct Options {
     pub dialect: Option<Dialect>,
     /// Which part of the swarm the worlds are drawn from.
     pub profile: Profile,
+    /// Whether servers' clocks run faster than the tolerance allows: then nothing is promised.
+    pub beyond: bool,
     /// Whether to write down what happens.
     pub trace: bool,
 }
@@ -91,9 +93,10 @@ pub fn report(seed: u64, options: Options) -> String {
         Profile::Operated => " --profile operated",
         Profile::Delayed => " --profile delayed",
     };
+    let beyond = if options.beyond { " --beyond" } else { "" };
     format!(
         "seed {seed} at commit {}, {options:?}\nbroken: {breach}\n{}\nreplay: cargo run --profile sim -p \
-         tenure-conformance --bin simulate-queue -- --seed {seed} --trace{}{dialect}{profile}\n",
+         tenure-conformance --bin simulate-queue -- --seed {seed} --trace{}{dialect}{profile}{beyond}\n",
         crate::simulator::commit(),
         run.trace[last..].join("\n"),
         options.mutant.map_or_else(String::new, |mutant| format!(" --mutant {mutant:?}")),

@@ -201,7 +201,10 @@ impl World {
             Output::End { ask, generation } => {
                 self.request(node, who, ask, Request::End(generation));
             }
-            Output::Publish { .. } | Output::Following(_) | Output::Suspended => {}
+            Output::Publish { ask, entry, value } => {
+                self.request(node, who, ask, Request::Publish { entry, value });
+            }
+            Output::Following(_) | Output::Suspended => {}
             Output::Elected(lease) => self.elected(node, who, lease, by_notice),
             Output::Extended(lease) => {
                 self.judge_extension(node, lease.token);

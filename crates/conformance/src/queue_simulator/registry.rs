@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use tenure::lease::record::Holder;
 use tenure::queue::{Entry, Line, Place, Ticket};
 
@@ -99,6 +100,16 @@ impl Registry {
             self.marks.push((zxid, Some(token)));
         }
         stands
+    }
+
+    /// Another value at an entry, if it stands.
+    pub(super) fn publish(&mut self, token: u64, value: &Bytes) {
+        self.tick();
+        let items = self.items.iter_mut();
+        let mut standing = items.filter(|item| item.entry.token == token && item.gone.is_none());
+        if let Some(item) = standing.next() {
+            item.holder = Arc::new(Holder { value: value.clone(), ..(*item.holder).clone() });
+        }
     }
 
     pub(super) fn mark(&self, zxid: u64) -> Option<u64> {

@@ -48,6 +48,10 @@ rare! {
     NotificationLost,
     /// An operator deleted an entry of a leader.
     OperatorDeletedLeader,
+    /// A leader's work was left behind by its caller.
+    Abandoned,
+    /// The publication of a value was applied, and the answer lost.
+    PublishAnswerLost,
     /// Work outlived its lease.
     WorkOutlivedLease,
     /// Work that would not end lost its entry.
@@ -68,6 +72,8 @@ rare! {
     HealedEnded,
     /// Somebody led when the faults had stopped.
     HealedLed,
+    /// A leader died then, and the next in line led in time.
+    FailedOver,
 }
 
 /// How often each rare path was taken.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tenure::queue::mutant::Mutant;
 
+use super::Options;
 use crate::rng::Rng;
 use crate::simulator::clock::{REAL_RATE, nanos};
 
@@ -45,7 +46,8 @@ impl Profile {
         match mutant {
             Mutant::SilentConnectionCounts
             | Mutant::NewestAnswerCounts
-            | Mutant::PingByOwnClock => Profile::Pings,
+            | Mutant::PingByOwnClock
+            | Mutant::OneAnswerCounts => Profile::Pings,
             Mutant::DeposedKeepAliveCounts => Profile::Deposed,
             Mutant::InputBeforeExpiry => Profile::Hiccups,
             Mutant::ResumedUnverified => Profile::Operated,
@@ -110,12 +112,17 @@ pub(super) enum Mischief {
     NapOfTheNext,
     /// The next reply to a ping is stuck, and everything behind it.
     StickReply,
+    /// A ping is late while the leader naps and its reply is stuck; then the leader is cut off.
+    StickDuringNap,
     /// The servers' leader is cut off, and soon after it whoever leads the election.
     DeposeUnderLeader,
     Resign,
     EndByHolder,
     Withdraw,
     ForceLoss,
+    /// A leader's work cannot be ended, and its caller leaves it behind.
+    Abandon,
+    Publish,
     OutsiderEnd,
     OutsiderCreate,
     OutsiderDelete,
@@ -124,10 +131,10 @@ pub(super) enum Mischief {
 }
 
 impl Swarm {
-    pub(super) fn draw(rng: &mut Rng, dialect: Option<Dialect>, profile: Profile) -> Swarm {
-        let mut swarm = Swarm::draw_any(rng, dialect);
+    pub(super) fn draw(rng: &mut Rng, options: &Options) -> Swarm {
+        let mut swarm = Swarm::draw_any(rng, options.dialect);
         let drawn = rng.below(16);
-        match profile {
+        match options.profile {
             Profile::Pings => swarm.make_pings_late(rng),
             Profile::Hiccups => swarm.make_hiccups(),
             Profile::Deposed => swarm.make_deposed(),
@@ -138,6 +145,11 @@ impl Swarm {
             Profile::Any if drawn == 1 => swarm.make_hiccups(),
             Profile::Any if drawn == 3 => swarm.make_delayed(),
             Profile::Any => {}
+        }
+        if options.beyond {
+            // Servers that count faster than anybody may.
+            swarm.rates = vec![REAL_RATE; swarm.nodes];
+            swarm.server_rates = vec![REAL_RATE * 8 / 5; swarm.servers];
         }
         swarm
     }
@@ -160,6 +172,8 @@ impl Swarm {
             Mischief::NapOfTheNext,
             Mischief::StickReply,
             Mischief::StickReply,
+            Mischief::StickDuringNap,
+            Mischief::StickDuringNap,
             Mischief::StallServer,
             Mischief::Resign,
         ];
@@ -279,11 +293,14 @@ const KINDS: &[(Mischief, u32)] = &[
     (Mischief::Nap, 200),
     (Mischief::NapOfTheNext, 100),
     (Mischief::StickReply, 200),
+    (Mischief::StickDuringNap, 100),
     (Mischief::DeposeUnderLeader, 150),
     (Mischief::Resign, 600),
     (Mischief::EndByHolder, 120),
     (Mischief::Withdraw, 350),
     (Mischief::ForceLoss, 200),
+    (Mischief::Abandon, 150),
+    (Mischief::Publish, 250),
     (Mischief::OutsiderEnd, 150),
     (Mischief::OutsiderCreate, 300),
     (Mischief::OutsiderDelete, 120),

@@ -134,6 +134,7 @@ pub(super) enum Happening {
     Mischief,
     Heal,
     Deadline,
+    Successor,
     End,
 }
 
@@ -167,7 +168,7 @@ impl Ord for Scheduled {
 impl World {
     pub(super) fn new(seed: u64, options: Options) -> World {
         let mut rng = Rng::new(seed);
-        let swarm = Swarm::draw(&mut rng, options.dialect, options.profile);
+        let swarm = Swarm::draw(&mut rng, &options);
         let mut world = World {
             now: 0,
             nodes: Vec::with_capacity(swarm.nodes),
@@ -273,6 +274,7 @@ impl World {
             Happening::Mischief => self.mischief(),
             Happening::Heal => self.heal(),
             Happening::Deadline => self.deadline(),
+            Happening::Successor => self.successor(),
             Happening::End => self.end(),
         }
     }

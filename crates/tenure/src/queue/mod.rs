@@ -147,6 +147,9 @@ pub trait SessionQueue: fmt::Debug + Send + Sync + 'static {
     /// Makes the election if it is missing, and the next generation of one that has ended; one that is open
     /// stays as it is. Says which generation there is now.
     ///
+    /// A record of [`SessionQueue::begin`] outlives its generation, because its entry may: only
+    /// [`SessionQueue::remove`] forgets it.
+    ///
     /// # Cancel safety
     /// Not cancel safe: dropping the future leaves open whether it was made.
     async fn create(&self, election: &Key) -> Result<u64, StoreError>;

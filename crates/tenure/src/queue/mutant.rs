@@ -47,6 +47,8 @@ pub enum Mutant {
     NewestAnswerCounts,
     /// The leader's ping is waited for by one's own clock, as if that could not run faster (ZooKeeper).
     PingByOwnClock,
+    /// The leader's first answer after its ping proves a request, whose report may be stuck (ZooKeeper).
+    OneAnswerCounts,
     /// Nobody waits after a tenure that did not end cleanly.
     DelayIgnored,
     /// How the last tenure ended is taken from a line that is older than its end.
@@ -59,7 +61,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 26] = [
+    pub const ALL: [Mutant; 27] = [
         Mutant::LeadWhenAnyPredecessorLeaves,
         Mutant::AdoptOldEntry,
         Mutant::DeposedKeepAliveCounts,
@@ -82,6 +84,7 @@ impl Mutant {
         Mutant::GenerationIgnored,
         Mutant::NewestAnswerCounts,
         Mutant::PingByOwnClock,
+        Mutant::OneAnswerCounts,
         Mutant::DelayIgnored,
         Mutant::EarlierMarkCounts,
         Mutant::BeginNotAwaited,

@@ -113,7 +113,8 @@ impl Machine {
             Input::Abandon => self.abandon(now, out),
             Input::Publish(value) => {
                 self.me = Arc::new(Holder { value, ..(*self.me).clone() });
-                self.unpublished = self.mine.is_some() || self.flight.is_some();
+                // The next join shows it by itself; one that is under way or in doubt does not.
+                self.unpublished = true;
             }
             Input::ForceLoss => self.lose(Loss::Forced, out),
         }
@@ -152,10 +153,19 @@ impl Machine {
 
     /// What was under way is in doubt, and what is led is led only as long as was proven.
     fn disconnect(&mut self, out: &mut Vec<Output>) {
-        if let Some(Flight { request: Request::Join(ticket), .. }) = self.flight.take()
-            && !self.is(Mutant::LostJoinForgotten)
-        {
-            self.doubt = Some(ticket);
+        match self.flight.take().map(|flight| flight.request) {
+            Some(Request::Join(ticket)) if !self.is(Mutant::LostJoinForgotten) => {
+                self.doubt = Some(ticket);
+            }
+            Some(Request::Publish) => self.unpublished = true,
+            Some(
+                Request::Join(_)
+                | Request::Line { .. }
+                | Request::Begin(_)
+                | Request::Leave(_)
+                | Request::End,
+            )
+            | None => {}
         }
         if self.is(Mutant::ResumedUnverified) {
             return;

@@ -344,6 +344,33 @@ fn a_lost_notification_is_made_good_by_a_second_look() {
     assert!(matches!(look[..], [Output::Line { freshness: Freshness::Session, .. }]), "{look:?}");
 }
 
+#[test]
+fn a_value_whose_publication_was_lost_with_the_connection_is_published_again() {
+    let mut machine = leader();
+    let value = Bytes::from_static(b"new");
+    let publish = machine.step(at(100), Input::Publish(value.clone()));
+    assert!(matches!(publish[..], [Output::Publish { .. }]), "{publish:?}");
+    let _ = machine.step(at(200), Input::Session(suspended(0)));
+    let read = machine.step(at(300), Input::Session(session(1, 2, 250)));
+    let out = machine.step(at(310), Input::Line(ask(&read), Ok(open(&[5]))));
+    let [.., Output::Publish { value: shown, .. }] = &out[..] else { panic!("{out:?}") };
+    assert_eq!(*shown, value);
+}
+
+#[test]
+fn a_value_given_while_a_join_is_in_doubt_is_published_at_the_entry_that_is_found() {
+    let mut machine = machine();
+    let join = machine.step(at(0), Input::Session(session(1, 1, 0)));
+    let [Output::Join { ask: first, ticket, .. }] = &join[..] else { panic!("{join:?}") };
+    let _ = machine.step(at(10), Input::Joined(*first, Err(Fault::Indeterminate)));
+    assert_eq!(machine.step(at(20), Input::Publish(Bytes::from_static(b"new"))), []);
+    let read = machine.step(at(2_000), Input::Tick);
+    let places = vec![place(4), Place { ticket: Some(ticket.clone()), ..place(5) }];
+    let line = Line::Open { generation: 1, places, unclean: None };
+    let out = machine.step(at(2_010), Input::Line(ask(&read), Ok(line)));
+    assert!(matches!(out[..], [Output::Publish { .. }]), "{out:?}");
+}
+
 const DELAY: Duration = Duration::from_secs(3);
 
 fn marked(tokens: &[u64], unclean: Option<u64>) -> Line {

@@ -1,24 +1,59 @@
 //! ZooKeeper's window.
 //!
-//! The leader expires sessions. Of those on other servers it hears only with their replies to its pings, every
-//! half tick (at most T/4, as long as `minSessionTimeout` is at least two ticks), so an answer alone proves
-//! little: the reply that would report it may be stuck. But the streams between servers keep their order.
+//! The leader of the servers expires sessions. Of those on other servers it hears only with their replies to its
+//! pings, every half tick (at most T/4, as long as `minSessionTimeout` is at least two ticks), so an answer alone
+//! proves little: the reply that would report it may be stuck. But the streams between servers keep their order.
 //! `until = S + T/R`, where S is the later of
 //!
 //! - the moment before the handshake that began this connection, once a write sent on it has been answered: the
 //!   leader begins or revalidates the session in the handshake, and the write shows that it was the leader;
 //! - the sending of the newest request that is *known to be reported*, once a write sent since was answered.
 //!
-//! Known to be reported: it was answered at least R·T/4 before the sending of something that the leader itself
-//! must answer (a sync or a write), that was answered, and so was another sent afterwards. Why: in R·T/4 of our
-//! clock, which is T/4 of the leader's, it sends a ping. Its first answer follows that ping to our server, which
-//! has therefore replied to it, with our request in the reply, when the answer reaches us. Whatever we send then
-//! follows the reply to the leader; once that is answered, the leader has heard of the session, and it did so after
-//! our request was sent. No bound on delays is needed, and none of Q. The write shows that it was still the leader:
-//! if another was elected later, that one gave every session its whole time then.
+//! A request is known to be reported when something sent at least R·T/4 after its answer, which the leader itself
+//! must answer (a sync or a write), was answered, and then another such request, sent after that answer, was too.
+//!
+//! # Why
+//! Call the request A, the second X and the third Y; all are of one connection, so of one server, and of one
+//! leader: a server that changes its leader closes its connections.
+//! 1. Between A's answer and X's sending R·T/4 of our clock passed, which is at least T/4 of the leader's: it sent
+//!    a ping to our server in between.
+//! 2. X reached the leader after that ping had left, so X's answer follows the ping on the stream to our server,
+//!    which has taken the ping when it takes the answer. It replied to the ping then, and A, which it had answered
+//!    before, was in that reply or in an earlier one.
+//! 3. Y was sent after X's answer had reached us, so it follows that reply on the stream to the leader. When Y is
+//!    answered, the leader has read the reply: it heard of the session, later than A was sent, and counts T from
+//!    there.
+//! 4. A write that was sent after A was answered, so this leader still had a quorum after A was sent. If another
+//!    was elected since, that one gave every session its whole time when it began, which is later than A's sending
+//!    too. If none was, only this one can expire the session.
+//!
+//! No bound on delays is needed, nor one on how fast answers come. (PROTOCOL.md's first rule took one answered
+//! write T/4 after the request, with no third: the reply could still be stuck behind it, and the simulation found a
+//! session that expired in its window. It also let T/4 pass by our own clock, which may be the faster one. Both are
+//! mutants now: `OneAnswerCounts` and `PingByOwnClock`.)
+//!
+//! # What is relied on
+//! The leader sends its pings on time, by a clock within R of ours. Sessions are global: with
+//! `localSessionsEnabled` the leader hears of a session only once it has made an entry.
+//!
+//! # What a backend feeds it
+//! *Every* request of the connection that is answered in order, its own pings included, as it leaves
+//! ([`ZookeeperWindow::sent`], with the clock read before the first byte) and as its answer is read
+//! ([`ZookeeperWindow::answered`], in the order of the answers, which is that of the requests):
+//! - reads, watches that are set by reads, and the client's pings are [`Kind::Read`];
+//! - `sync` is [`Kind::Sync`];
+//! - `create`, `delete`, `setData` and `multi` are [`Kind::Write`], also if they are refused for what they found (no
+//!   node, wrong version, not empty): the leader proposes that as an error, and a quorum takes it.
+//!
+//! Notifications are no answers. "Session expired" and "session moved" are none either: they end the connection. In
+//! doubt it is a read, which proves nothing by itself.
 //!
 //! A request that is not answered within Q ends the connection ([`ZookeeperWindow::is_overdue`]), and no answer
-//! of it counts afterwards. A refusal (session expired, session moved) is no answer: do not report it as one.
+//! of it counts afterwards.
+//!
+//! # How long a window is
+//! A leading session sends something every T/16, so A's proof comes about 0.44 T and two round trips after its
+//! sending, the next one T/16 later. Of W = 0.8 T that leaves 0.3 T at any moment; B is T/10 of it.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -32,11 +67,11 @@ use crate::timing::{RATE_DENOMINATOR, RATE_NUMERATOR, window_of};
 /// What was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// Answered by the server it was sent to.
+    /// Answered by the server it was sent to: any read, and the client's own ping.
     Read,
     /// Answered by the leader, in the order of the streams; it need not be written (`sync`).
     Sync,
-    /// Answered only once a quorum has taken it.
+    /// Answered only once a quorum has taken it, be it as an error: create, delete, set, multi.
     Write,
 }
 
@@ -236,6 +271,9 @@ impl ZookeeperWindow {
             newest = self.answered.pop_front();
         }
         let Some(newest) = newest else { return };
+        if self.is_broken(Broken::Third) {
+            self.arrived = Some(newest.sent);
+        }
         self.reported.get_or_insert(Reported { from: newest.sent, after: self.count });
     }
 
@@ -262,6 +300,7 @@ impl ZookeeperWindow {
                     Broken::Silence => Mutant::SilentConnectionCounts,
                     Broken::Quarter => Mutant::NewestAnswerCounts,
                     Broken::Rate => Mutant::PingByOwnClock,
+                    Broken::Third => Mutant::OneAnswerCounts,
                 })
         }
         #[cfg(not(feature = "mutants"))]
@@ -278,6 +317,7 @@ enum Broken {
     Silence,
     Quarter,
     Rate,
+    Third,
 }
 
 #[cfg(test)]
