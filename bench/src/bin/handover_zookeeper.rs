@@ -14,12 +14,14 @@ use tenure_stores::zookeeper::{Acl, Client, ClientOptions, Lifetime};
 type Failure = Box<dyn std::error::Error>;
 
 const ROUND_TRIP: Duration = Duration::from_millis(20);
-const SESSION: Duration = Duration::from_secs(4);
+const SESSION: Duration = Duration::from_secs(15);
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() -> Result<(), Failure> {
     let handovers: usize = std::env::args().nth(1).map_or(Ok(50), |text| text.parse())?;
-    let server = Zookeeper::single(zookeeper::Options::default()).await?;
+    let longest = ("maxSessionTimeout".to_owned(), "60000".to_owned());
+    let options = zookeeper::Options { settings: vec![longest], ..zookeeper::Options::default() };
+    let server = Zookeeper::single(options).await?;
     let proxy = Proxy::start(server[0].address(), Framing::Zookeeper)?;
     for direction in [Direction::ToServer, Direction::ToClient] {
         proxy.delay(direction, ROUND_TRIP / 2);
@@ -62,8 +64,9 @@ async fn main() -> Result<(), Failure> {
         trips(handed.p99)
     );
     println!(
-        "raw write: {:.2} round trips; a handover is {:.2} of it",
+        "raw write: {:.2} round trips, p99 {:.2}; a handover is {:.2} of it",
         trips(written.median),
+        trips(written.p99),
         handed.median.as_secs_f64() / written.median.as_secs_f64()
     );
     Ok(())

@@ -11,7 +11,7 @@ use tenure_stores::OpenOptions;
 
 type Failure = Box<dyn std::error::Error>;
 
-#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Failure> {
     let mut arguments = std::env::args().skip(1);
     let elections: usize = arguments.next().map_or(Ok(5000), |text| text.parse())?;
@@ -38,6 +38,7 @@ async fn main() -> Result<(), Failure> {
     });
     let opened: Vec<Election> = stream::iter(opening).buffered(256).try_collect().await?;
     println!("{elections} elections made and opened in {:?}", began.elapsed());
+    let opened_only = resident()?.saturating_sub(before) as f64 / elections as f64;
     let began = Instant::now();
     let standing = opened.iter().map(|election| election.stand(Candidate::new("bench")?));
     let standing = standing.collect::<Result<Vec<_>, _>>()?;
@@ -50,7 +51,10 @@ async fn main() -> Result<(), Failure> {
     tokio::time::sleep(Duration::from_secs(seconds)).await;
     let sent = proxy.forwarded(Direction::ToServer).messages - sent;
     let each = (resident()?.saturating_sub(before)) as f64 / elections as f64;
-    println!("{each:.2} KiB of resident memory each; {sent} requests in {seconds} s of idling");
+    println!(
+        "{each:.2} KiB of resident memory each, {opened_only:.2} of it before they were stood in; \
+         {sent} requests in {seconds} s of idling"
+    );
     let lost = held.iter().filter(|leadership| !leadership.mandate().is_leader()).count();
     println!("lost meanwhile: {lost}");
     let began = Instant::now();

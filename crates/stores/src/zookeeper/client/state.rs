@@ -28,6 +28,8 @@ const MOST_JOINS: usize = 500;
 const MOST_JOINED_BYTES: usize = 512 << 10;
 /// How many requests wait to be sent.
 const MOST_ORDERS: usize = 1 << 17;
+/// For how many of them room is kept.
+const ROOM: usize = 256;
 /// A node that never exists. Its deletion is refused by a quorum, which is all that a heartbeat wants of one.
 const NOWHERE: &str = "/=tenure";
 
@@ -142,6 +144,8 @@ pub(super) struct State {
     lowered: i32,
     requests: i32,
     last_write: Option<Moment>,
+    /// When a heartbeat was sent before its time.
+    eager: Option<Moment>,
     /// What was told of the proof.
     told: Option<Proof>,
     standing: HashSet<u64>,
@@ -179,6 +183,7 @@ impl State {
             lowered: 0,
             requests: 0,
             last_write: None,
+            eager: None,
             told: None,
             standing: HashSet::new(),
             given_up: false,
@@ -384,7 +389,7 @@ impl State {
                 continue;
             }
             match self.orders.pop_front() {
-                None => return,
+                None => return self.tidy(),
                 Some(Order::Barrier) => {
                     self.barrier_waits = false;
                     self.fly(now, &barrier(), Awaited::Nobody, out);
@@ -406,10 +411,26 @@ impl State {
         }
     }
 
+    /// Gives back the room that a rush of requests took.
+    fn tidy(&mut self) {
+        if self.orders.capacity() > ROOM {
+            self.orders = VecDeque::new();
+        }
+        if self.joins.capacity() > ROOM && self.joins.is_empty() {
+            self.joins = VecDeque::new();
+        }
+        if self.lists.capacity() > ROOM && self.lists.is_empty() {
+            self.lists = HashMap::new();
+        }
+    }
+
     /// Sends a heartbeat if one is due.
     pub(super) fn beat(&mut self, now: Moment, out: &mut Vec<u8>) {
         if !self.until_beat(now).is_zero() {
             return;
+        }
+        if self.pace == Pace::Leading && self.is_eager(now) {
+            self.eager = Some(now);
         }
         let request = match self.window.beat(now, self.pace) {
             Kind::Read => Request::Exists { path: NOWHERE.into(), watch: false },
@@ -440,12 +461,22 @@ impl State {
         self.fly(now, &Request::Close, Awaited::Nobody, out);
     }
 
+    /// Whether a leader, or who is about to be one, has no fresh proof: two answers in a row give one, and whoever is
+    /// next in line should not have to wait for that when its turn comes.
+    fn is_eager(&self, now: Moment) -> bool {
+        let proof = self.window.proof();
+        let fresh = proof.is_some_and(|proof| now.at_most_since(proof.from) < self.ttl / 2);
+        let lately = self.eager.is_some_and(|eager| now.at_most_since(eager) < self.ttl / 64);
+        !fresh && !lately && self.flying.is_empty()
+    }
+
     fn until_beat(&self, now: Moment) -> Duration {
         let beat = self.window.until_heartbeat(now, self.pace);
         // Reads of others must not keep a leader's writes away.
         let written = self.last_write.map_or(Duration::MAX, |write| now.at_most_since(write));
         match self.pace {
             Pace::Waiting => beat,
+            Pace::Leading if self.is_eager(now) => Duration::ZERO,
             Pace::Leading => beat.min((self.ttl / 8).saturating_sub(written)),
         }
     }

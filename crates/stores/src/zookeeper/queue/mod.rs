@@ -29,7 +29,7 @@ use tokio::time::sleep;
 use self::line::Whose;
 pub use self::names::Recipe;
 use self::root::Root;
-use super::client::{Client, Error, Event};
+use super::client::{Client, Error, Event, Watching};
 use super::fault::{Kind, failed, unsent};
 use super::wire::{self, Acl, Code, Lifetime, Request};
 
@@ -109,6 +109,41 @@ impl ZookeeperQueue {
         self.client.stands(without_number(&entry.name), false);
     }
 
+    /// Watches an entry, unless it is gone.
+    async fn watch_entry(&self, entry: &Entry) -> Result<Watching, Gone> {
+        loop {
+            self.client.up().await;
+            // Not `exists`: that would leave a watch at a server on what never comes back.
+            let request = Request::Data { path: entry.name.clone(), watch: true };
+            let (read, watching) = self.client.watch(request, wire::data);
+            match read.await {
+                Ok((_, stat)) if root::number(stat.created) == entry.token => return Ok(watching),
+                Ok(_) | Err(Error::NoNode) => return Err(self.deleted(entry)),
+                Err(_) => sleep(PAUSE).await,
+            }
+        }
+    }
+
+    /// Watches an election's own node, unless this generation of it is over.
+    async fn watch_root(&self, root: &Root, generation: u64) -> Option<Watching> {
+        loop {
+            self.client.up().await;
+            let request = Request::Data { path: root.path.clone(), watch: true };
+            let (read, watching) = self.client.watch(request, wire::data);
+            match read.await {
+                Ok((data, stat)) => {
+                    if root::generation(&stat) != generation || root::has_ended(&data, &stat) {
+                        return None;
+                    }
+                    self.client.confirm(&root.path, &watching);
+                    return Some(watching);
+                }
+                Err(Error::NoNode) => return None,
+                Err(_) => sleep(PAUSE).await,
+            }
+        }
+    }
+
     /// What the deletion of an entry says.
     ///
     /// A leader that ends its election marks that first and leaves then; whoever hears of both must not lead for a
@@ -185,9 +220,9 @@ impl SessionQueue for ZookeeperQueue {
             return Err(StoreError::new(Fault::Permanent, "zookeeper", doing(), says));
         }
         let whose = Whose::Candidacy { ticket, own: Some((&entry, holder)) };
-        // Made it is: whatever goes wrong from here on, a look must tell.
-        let line = self
-            .read_line(&root, whose, Some(listed))
+        // Made it is: whatever goes wrong from here on, a look must tell. (In a box of its own: thousands may join at
+        // once, and most of them wait for the entry.)
+        let line = Box::pin(self.read_line(&root, whose, Some(listed)))
             .await
             .map_err(|error| StoreError::new(Fault::Indeterminate, "zookeeper", doing(), error))?;
         Ok(Joined { session: made.session, entry: Some(entry), line })
@@ -201,23 +236,16 @@ impl SessionQueue for ZookeeperQueue {
     ) -> Result<Line, StoreError> {
         let root = self.root(election);
         let asked = self.client.list(&root.path, freshness == Freshness::Barrier);
-        self.read_line(&root, Whose::Candidacy { ticket, own: None }, Some(asked)).await
+        Box::pin(self.read_line(&root, Whose::Candidacy { ticket, own: None }, Some(asked))).await
     }
 
     async fn gone(&self, entry: &Entry) -> Gone {
         loop {
-            self.client.up().await;
-            // Not `exists`: that would leave a watch at a server on what never comes back.
-            let request = Request::Data { path: entry.name.clone(), watch: true };
-            let (read, watching) = self.client.watch(request, wire::data);
-            match read.await {
-                Ok((_, stat)) if root::number(stat.created) == entry.token => {}
-                Ok(_) | Err(Error::NoNode) => return self.deleted(entry),
-                Err(_) => {
-                    sleep(PAUSE).await;
-                    continue;
-                }
-            }
+            // In a box of its own: thousands wait here, and each needs only the watch.
+            let watching = match Box::pin(self.watch_entry(entry)).await {
+                Ok(watching) => watching,
+                Err(gone) => return gone,
+            };
             match watching.event().await {
                 Event::Deleted => return self.deleted(entry),
                 // It publishes something else.
@@ -229,21 +257,8 @@ impl SessionQueue for ZookeeperQueue {
 
     async fn ended(&self, election: &Key, generation: u64) {
         let root = self.root(election);
-        loop {
-            self.client.up().await;
-            let request = Request::Data { path: root.path.clone(), watch: true };
-            let (read, watching) = self.client.watch(request, wire::data);
-            match read.await {
-                Ok((data, stat)) => {
-                    if root::generation(&stat) != generation || root::has_ended(&data, &stat) {
-                        return;
-                    }
-                    self.client.confirm(&root.path, &watching);
-                    watching.event().await;
-                }
-                Err(Error::NoNode) => return,
-                Err(_) => sleep(PAUSE).await,
-            }
+        while let Some(watching) = Box::pin(self.watch_root(&root, generation)).await {
+            watching.event().await;
         }
     }
 
