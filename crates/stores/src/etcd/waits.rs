@@ -12,8 +12,8 @@ use tokio::time::Instant;
 
 use super::known::{Glimpse, Known, Verdict, begin};
 
-/// More looks are not remembered; a watch then begins at the key's own revision.
-const MOST_GLIMPSES: usize = 32 * 1024;
+/// More looks are not remembered; a watch then begins at the key's own revision. Most are waited on at once or never.
+const MOST_GLIMPSES: usize = 4 * 1024;
 /// A watch is kept for so long after the last wait: whoever is woken mostly waits again.
 const LINGER: Duration = Duration::from_secs(20);
 
@@ -93,7 +93,7 @@ impl Waits {
     pub(super) fn saw(&self, looks: impl Iterator<Item = (Topic, Glimpse)>) {
         let mut state = self.lock();
         if state.glimpses.len() > MOST_GLIMPSES {
-            state.glimpses.clear();
+            state.glimpses = HashMap::new();
         }
         for (topic, glimpse) in looks {
             // What is there and watched needs no remembering: every change since is heard of.
@@ -119,17 +119,24 @@ impl Waits {
         wait.until_over().await;
     }
 
-    /// Waits until the key may no longer be as anybody here saw it last.
+    /// Waits until the key may no longer be as anybody here saw it last, or heard of it.
     pub(super) async fn moved(self: &Arc<Waits>, topic: &Topic) {
-        let seen = {
+        let wait = {
             let state = self.lock();
-            let looked = state.glimpses.get(topic).map(|glimpse| (glimpse.store, glimpse.document));
-            let heard = state.entries.get(topic).map(|entry| {
-                (entry.known.revision, if entry.known.absent { 0 } else { entry.known.revision })
-            });
-            looked.max(heard).map(|(_, document)| document)
+            let heard = state.entries.get(topic).map(|entry| entry.known);
+            let looked = state.glimpses.get(topic).copied();
+            match heard.filter(|heard| looked.is_none_or(|look| look.store <= heard.revision)) {
+                Some(heard) => Some(self.begin_wait(state, topic, heard)),
+                None => {
+                    drop(state);
+                    let seen = looked.map(|look| look.document).filter(|revision| *revision > 0);
+                    self.join(topic, seen)
+                }
+            }
         };
-        self.changed(topic, seen.filter(|revision| *revision > 0)).await;
+        if let Some(wait) = wait {
+            wait.until_over().await;
+        }
     }
 
     /// Waits until what was made at revision `token` is deleted, or that can no longer be told.
@@ -524,6 +531,21 @@ mod tests {
         assert!(!waits.in_order(&late), "something may have happened in between");
         waits.caught_up();
         assert!(waits.in_order(&late));
+    }
+
+    #[tokio::test]
+    async fn a_range_that_nobody_looked_at_wakes_once_and_then_when_something_happens() {
+        let waits = Arc::new(Waits::default());
+        let range = Topic { key: "a/".into(), end: "a0".into() };
+        let mut moved = pin!(waits.moved(&range));
+        assert!(moved.as_mut().now_or_never().is_none());
+        waits.begun(&range, 9);
+        moved.await;
+        let mut moved = pin!(waits.moved(&range));
+        assert!(moved.as_mut().now_or_never().is_none());
+        waits.event(&range, present(10));
+        moved.await;
+        assert!(waits.moved(&range).now_or_never().is_none(), "that was heard of");
     }
 
     #[tokio::test]

@@ -339,8 +339,6 @@ impl SessionQueue for EtcdQueue {
         let mut looks = vec![(shared.keys.mark(election), mark.as_ref())];
         looks.extend(first.map(|first| (first.key.clone(), Some(first))));
         shared.saw(&looks, read.revision);
-        let whole_range = super::known::Glimpse { document: 0, created: 0, store: read.revision };
-        shared.core.waits.saw([(range, whole_range)].into_iter());
         let (mark, tenure) = (Mark::read(mark.as_ref()), record::read_tenure(tenure.as_ref()));
         Ok(whole(&shared.keys, election, mark, tenure, entries, &records))
     }
