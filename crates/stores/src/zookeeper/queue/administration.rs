@@ -69,17 +69,25 @@ impl ZookeeperQueue {
     }
 
     /// Puts a new node in the place of one that has ended; nothing if it changed meanwhile.
+    ///
+    /// The record of a tenure that was not left cleanly stays: its lock delay is not over with its generation.
     async fn make_anew(&self, root: &Root, stat: &Stat) -> Result<Option<u64>, Error> {
+        let unclean = match self.client.data(&root.unclean()).await {
+            Ok((tenure, _)) => Some((root.unclean(), Bytes::from(tenure))),
+            Err(Error::NoNode) => None,
+            Err(error) => return Err(error),
+        };
+        let made = [(root.path.to_string(), Bytes::new())].into_iter().chain(unclean);
         let mut parts = self.removal(root, stat).await?;
-        parts.push(Request::Create {
-            path: root.path.to_string(),
-            data: Bytes::new(),
+        parts.extend(made.map(|(path, data)| Request::Create {
+            path,
+            data,
             lifetime: Lifetime::Lasting,
             acl: self.acl.clone(),
-        });
+        }));
         match self.client.transaction(parts).await? {
             Ok(results) => {
-                let made = results.into_iter().rev().flatten().next();
+                let made = results.into_iter().flatten().next();
                 made.map(|(_, stat)| Some(root::generation(&stat))).ok_or(Error::Malformed)
             }
             Err((_, wire::Code::NoNode | wire::Code::BadVersion)) => Ok(None),

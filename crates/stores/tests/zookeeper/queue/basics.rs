@@ -175,3 +175,22 @@ async fn a_lock_delay_passes_after_a_tenure_that_did_not_end_cleanly() {
     let Line::Open { unclean, .. } = program.look().await else { panic!("it is open") };
     assert_eq!(unclean, None);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_record_of_a_tenure_that_did_not_end_cleanly_outlives_its_generation() {
+    let server = require!(single().await);
+    let program = Program::at(&server.addresses(), CALM).await;
+    let builder = || Election::builder(&program.backend, NAME).lock_delay(Duration::from_secs(3));
+    let election = builder().create_if_missing(true).open().await.expect("it opens");
+    let leader = soon("elected", election.campaign(candidate("a"))).await.expect("elected");
+    let token = leader.mandate().token();
+    let operator = operator(server[0].address()).await;
+    operator.delete(&nodes(&operator).await[0], None).await.expect("deleted");
+    soon("told", leader.mandate().lost()).await;
+    drop(leader);
+    election.end().await.expect("it ends");
+    until("nobody is left", || async { program.line().await.is_empty() }).await;
+    builder().create().await.expect("it is made anew");
+    let Line::Open { unclean, .. } = program.look().await else { panic!("it is open") };
+    assert_eq!(unclean, Some(token));
+}
