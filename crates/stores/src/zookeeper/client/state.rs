@@ -19,8 +19,8 @@ use super::watches::Watches;
 
 /// How much is asked of a server before it has answered, at least, at first and at most: as much as it answers
 /// well within the time that an answer may take, or our own haste would end the connection.
-const FEWEST_FLYING: usize = 8;
-const FIRST_FLYING: usize = 64;
+const FEWEST_FLYING: usize = 48;
+const FIRST_FLYING: usize = 128;
 const MOST_FLYING: usize = 512;
 /// How many entries are created in one transaction.
 const MOST_JOINS: usize = 500;
@@ -556,22 +556,22 @@ impl State {
         let flying = flying.ok_or(End::Malformed)?;
         self.seen = self.seen.max(head.zxid);
         self.weight -= flying.weight;
-        self.adapt(now.at_most_since(flying.sent), flying.number);
+        self.adapt(now.at_most_since(flying.sent), flying.number, flying.weight);
         self.window.answered(now);
         self.answer(flying.awaited, head.refused, reader);
         Ok(())
     }
 
     /// Lets more fly while answers come quickly, and less when they do not.
-    fn adapt(&mut self, waited: Duration, number: i32) {
+    fn adapt(&mut self, waited: Duration, number: i32, weight: usize) {
         let request = self.window.request();
-        if waited > request / 4 {
+        if waited > request / 3 {
             if number > self.lowered {
                 self.limit = (self.limit / 2).max(FEWEST_FLYING);
                 self.lowered = self.requests;
             }
-        } else if waited < request / 8 {
-            self.limit = (self.limit + 1).min(MOST_FLYING);
+        } else if waited < request / 6 {
+            self.limit = (self.limit + weight).min(MOST_FLYING);
         }
     }
 

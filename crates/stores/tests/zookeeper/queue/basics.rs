@@ -193,4 +193,22 @@ async fn the_record_of_a_tenure_that_did_not_end_cleanly_outlives_its_generation
     builder().create().await.expect("it is made anew");
     let Line::Open { unclean, .. } = program.look().await else { panic!("it is open") };
     assert_eq!(unclean, Some(token));
+
+/// What a long-lived Debian has: enough to see that it works.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn leaders_follow_each_other_on_debians_server() {
+    let options = tenure_harness::zookeeper::Options {
+        version: tenure_harness::Version::Debian,
+        ..options()
+    };
+    let server = require!(tenure_harness::Zookeeper::single(options).await);
+    let program = Program::at(&server.addresses(), CALM).await;
+    let first = program.lead("a").await;
+    let other = Program::at(&server.addresses(), CALM).await;
+    let waiting = other.stand("b", 1).await;
+    soon("extended", first.mandate().renewed()).await;
+    first.resign().await;
+    let second = soon("elected", waiting.elected()).await.expect("elected");
+    assert!(second.mandate().token() > first.mandate().token());
+    second.end().await.expect("ended");
 }
