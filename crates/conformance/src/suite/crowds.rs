@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use tenure::{ElectionState, Error, Loss};
 
 use super::Case;
-use super::case::{candidate, soon};
+use super::case::{candidate, reads_prove, soon};
 
 /// Where reads prove nothing, each of the five hundred confirms the end by a write of its own, one after another.
 const EVERYONE: Duration = Duration::from_secs(75);
@@ -36,11 +36,14 @@ pub async fn five_hundred_candidates_racing_an_end_all_get_out(case: &Case) {
     tokio::time::sleep(Duration::from_millis(20)).await;
     elections[0].end().await.expect("ended");
     let mut led = 0;
+    let proven = reads_prove(&**handles[0].store());
     let everyone = tokio::time::timeout(EVERYONE, join_all(racing)).await;
     for racer in everyone.expect("waited in vain for everyone to get out") {
         match racer.expect("it ran") {
             Ok((loss, mandate)) => {
-                assert_eq!(loss, Loss::Ended);
+                // A leader who must confirm the end by a write may find no gap between the others' in time.
+                let in_time = loss == Loss::Ended || !proven && loss == Loss::Expired;
+                assert!(in_time, "{loss:?}");
                 assert!(!mandate.is_leader());
                 led += 1;
             }
