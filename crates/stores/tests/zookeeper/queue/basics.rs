@@ -193,6 +193,7 @@ async fn the_record_of_a_tenure_that_did_not_end_cleanly_outlives_its_generation
     builder().create().await.expect("it is made anew");
     let Line::Open { unclean, .. } = program.look().await else { panic!("it is open") };
     assert_eq!(unclean, Some(token));
+}
 
 /// What a long-lived Debian has: enough to see that it works.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
