@@ -31,6 +31,11 @@ mod lines {
     support::suite!(kind::lines());
 }
 
+mod three_lines {
+    use super::*;
+    support::suite!(kind::three_lines());
+}
+
 mod three {
     use super::*;
     support::suite!(kind::three());

@@ -73,6 +73,11 @@ pub(crate) fn lines() -> &'static Result<Shared, Skipped> {
     SERVER.get_or_init(|| keep::<Lines>("etcd, one server, lines", 1))
 }
 
+pub(crate) fn three_lines() -> &'static Result<Shared, Skipped> {
+    static SERVERS: OnceLock<Result<Shared, Skipped>> = OnceLock::new();
+    SERVERS.get_or_init(|| keep::<Lines>("etcd, three servers, lines", 3))
+}
+
 pub(crate) fn single() -> &'static Result<Shared, Skipped> {
     static SERVER: OnceLock<Result<Shared, Skipped>> = OnceLock::new();
     SERVER.get_or_init(|| keep::<Kind>("etcd, one server", 1))

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tenure::{Backend, Candidate, Election, Mandate, Timing};
-use tenure_harness::{Failure, Version};
+use tenure_harness::{Cluster, Direction, Failure, Proxy, Version};
 
 use crate::faults::Servers;
 use crate::support::open;
@@ -30,7 +30,7 @@ const TTL: Duration = Duration::from_secs(4);
 /// What is not over by then hangs.
 const LONGEST: Duration = Duration::from_secs(120);
 
-/// What happens to the server that leads.
+/// What happens to the server that leads, or to the process that leads most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// Killed, and started again afterwards.
@@ -39,10 +39,13 @@ pub(crate) enum Fault {
     Stopped,
     /// Cut off from the other servers; its clients still reach it.
     CutOff,
+    /// The process is cut off from all servers; its connections stay open, and nothing passes.
+    ProcessCutOff,
 }
 
 impl Fault {
-    pub(crate) const ALL: [Fault; 3] = [Fault::Killed, Fault::Stopped, Fault::CutOff];
+    pub(crate) const ALL: [Fault; 4] =
+        [Fault::Killed, Fault::Stopped, Fault::CutOff, Fault::ProcessCutOff];
 }
 
 impl fmt::Display for Fault {
@@ -51,6 +54,7 @@ impl fmt::Display for Fault {
             Fault::Killed => "leading server killed (kill -9)",
             Fault::Stopped => "leading server stopped (SIGSTOP)",
             Fault::CutOff => "leading server cut off from the others",
+            Fault::ProcessCutOff => "leading process cut off from all servers",
         })
     }
 }
@@ -103,55 +107,49 @@ struct Books {
     won: Vec<Vec<u64>>,
 }
 
-/// Lets the leading server suffer `times` times, each time until everybody is led again.
+/// Lets the leading server, or the leading process, suffer `times` times, each time until everybody is led again.
 pub(crate) async fn suffer<S: Apart>(fault: Fault, times: usize) -> Option<Figures> {
     let servers = match fault {
         Fault::CutOff => S::start_apart(3, Version::Newest).await,
-        Fault::Killed | Fault::Stopped => S::start(3, Version::Newest).await,
+        Fault::Killed | Fault::Stopped | Fault::ProcessCutOff => S::start(3, Version::Newest).await,
     };
     let servers = tenure_harness::available(servers)?;
-    let url = S::url(&servers.addresses(), "chaos");
     let seats: Arc<Seats> = Arc::new((0..ELECTIONS).map(|_| Default::default()).collect());
     let won: Arc<Mutex<Vec<Vec<u64>>>> = Arc::new(Mutex::new(vec![Vec::new(); ELECTIONS]));
-    let mut backends = Vec::new();
+    let mut ways = Vec::new();
     let mut standing = Vec::new();
     for process in 0..PROCESSES {
-        let backend = open(&url, timing().request()).await;
+        let way: Vec<Proxy> = servers
+            .addresses()
+            .into_iter()
+            .map(|address| Proxy::start(address, S::FRAMING).expect("a proxy"))
+            .collect();
+        let addresses: Vec<_> = match fault {
+            Fault::ProcessCutOff => way.iter().map(Proxy::address).collect(),
+            Fault::Killed | Fault::Stopped | Fault::CutOff => servers.addresses(),
+        };
+        ways.push(way);
+        let backend = open(&S::url(&addresses, "chaos"), timing().request()).await;
         for election in 0..ELECTIONS {
             let candidate = stand(backend.clone(), election, process, seats.clone(), won.clone());
             standing.push(tokio::spawn(candidate));
         }
-        backends.push(backend);
     }
     let referee = Referee::watch(seats.clone());
     everybody_is_led(&seats).await;
     let mut figures = Figures::default();
     for _ in 0..times {
-        let victim = servers.settled(None).await.expect("one of the servers leads");
         let before = leaders(&seats);
-        let server = &servers[victim];
-        match fault {
-            Fault::Killed => server.kill().await.expect("it runs"),
-            Fault::Stopped => server.stop().await.expect("it runs"),
-            Fault::CutOff => servers.isolate(victim).expect("it can be cut off"),
-        }
-        servers.settled(Some(victim)).await.expect("two are enough");
-        // Longer than any session or lease that nobody can prolong.
-        tokio::time::sleep(TTL * 3 / 2).await;
-        everybody_is_led(&seats).await;
-        match fault {
-            Fault::Killed => {
-                server.start().expect("it starts again");
-                server.ready().await.expect("it is ready");
+        figures.rounds += match fault {
+            Fault::ProcessCutOff => cut_a_process_off(&ways, &seats).await,
+            Fault::Killed | Fault::Stopped | Fault::CutOff => {
+                strike(&servers, fault, &seats).await;
+                ELECTIONS
             }
-            Fault::Stopped => server.cont().await.expect("it is there"),
-            Fault::CutOff => servers.rejoin(victim).expect("it can rejoin"),
-        }
-        servers.settled(None).await.expect("one of the servers leads");
+        };
         // What it believed meanwhile comes to light now.
         tokio::time::sleep(TTL / 2).await;
         everybody_is_led(&seats).await;
-        figures.rounds += ELECTIONS;
         let after = leaders(&seats);
         figures.changes += before.iter().zip(&after).filter(|(was, is)| was != is).count();
     }
@@ -160,6 +158,55 @@ pub(crate) async fn suffer<S: Apart>(fault: Fault, times: usize) -> Option<Figur
     let won = std::mem::take(&mut *won.lock().unwrap_or_else(PoisonError::into_inner));
     judge(&Books { tenures, won }, &mut figures);
     Some(figures)
+}
+
+/// Does the leading server in, until everybody is led again without it, and lets it come back.
+async fn strike(servers: &Cluster, fault: Fault, seats: &Seats) {
+    let victim = servers.settled(None).await.expect("one of the servers leads");
+    let server = &servers[victim];
+    match fault {
+        Fault::Killed => server.kill().await.expect("it runs"),
+        Fault::Stopped => server.stop().await.expect("it runs"),
+        Fault::CutOff | Fault::ProcessCutOff => {
+            servers.isolate(victim).expect("it can be cut off");
+        }
+    }
+    servers.settled(Some(victim)).await.expect("two are enough");
+    // Longer than any session or lease that nobody can prolong.
+    tokio::time::sleep(TTL * 3 / 2).await;
+    everybody_is_led(seats).await;
+    match fault {
+        Fault::Killed => {
+            server.start().expect("it starts again");
+            server.ready().await.expect("it is ready");
+        }
+        Fault::Stopped => server.cont().await.expect("it is there"),
+        Fault::CutOff | Fault::ProcessCutOff => servers.rejoin(victim).expect("it can rejoin"),
+    }
+    servers.settled(None).await.expect("one of the servers leads");
+}
+
+/// Cuts off the process that leads most, until everybody is led by others; how many elections it had led.
+async fn cut_a_process_off(ways: &[Vec<Proxy>], seats: &Seats) -> usize {
+    let led = |process: usize| {
+        let leads = |election: &[Mutex<Option<Mandate>>; PROCESSES]| {
+            seat(&election[process]).as_ref().is_some_and(Mandate::is_leader)
+        };
+        seats.iter().filter(|election| leads(election)).count()
+    };
+    let victim = (0..PROCESSES).max_by_key(|process| led(*process)).expect("there are some");
+    let had_led = led(victim);
+    for way in &ways[victim] {
+        way.blackhole(Direction::ToServer);
+        way.blackhole(Direction::ToClient);
+    }
+    tokio::time::sleep(TTL * 3 / 2).await;
+    everybody_is_led(seats).await;
+    assert_eq!(led(victim), 0, "nobody proves anything through a way on which nothing passes");
+    for way in &ways[victim] {
+        way.heal().await;
+    }
+    had_led
 }
 
 fn judge(books: &Books, figures: &mut Figures) {
@@ -322,6 +369,11 @@ macro_rules! chaos {
         }
 
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn the_leading_process_cut_off_never_makes_two() {
+            twice(Fault::ProcessCutOff).await;
+        }
+
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         #[ignore = "scripts/campaign runs it"]
         async fn campaign() {
             $crate::chaos::campaign::<$kind>().await;
@@ -340,7 +392,9 @@ pub(crate) async fn campaign<S: Apart>() {
     println!("|---|---:|---:|---:|---:|---:|---:|");
     let mut bad = 0;
     for fault in Fault::ALL {
-        let Some(figures) = suffer::<S>(fault, rounds.div_ceil(ELECTIONS)).await else { return };
+        // A process leads at least a third of them.
+        let share = if fault == Fault::ProcessCutOff { ELECTIONS / PROCESSES } else { ELECTIONS };
+        let Some(figures) = suffer::<S>(fault, rounds.div_ceil(share)).await else { return };
         println!("{}", figures.row(fault));
         bad += figures.overlaps + figures.regressions;
     }
