@@ -250,7 +250,9 @@ async fn campaign() {
     let strikes = rounds.div_ceil(ELECTIONS);
     // A breach ends it, so that whatever is printed had none.
     let spans = withstand(FATES.into_iter().cycle().take(FATES.len() * strikes)).await;
-    println!("| what happened to the primary | rounds | until all are led: median ms | worst ms | overlaps |");
+    println!(
+        "| what happened to the primary | rounds | until all are led: median ms | worst ms | overlaps |"
+    );
     println!("|---|---:|---:|---:|---:|");
     for fate in FATES {
         let mut of: Vec<Duration> =

@@ -442,14 +442,28 @@ impl State {
 
     /// How long until something must be done about the connection.
     pub(super) fn until_next(&self, now: Moment) -> Duration {
-        let overdue = self.window.until_overdue(now).unwrap_or(Duration::MAX);
-        overdue.min(self.until_beat(now))
+        self.until_overdue(now).unwrap_or(Duration::MAX).min(self.until_beat(now))
     }
 
     /// Whether a request has waited too long. To be asked when nothing is there to be read: what has arrived while
     /// we were busy with something else is no fault of the server's.
     pub(super) fn check_overdue(&self, now: Moment) -> Result<(), End> {
-        if self.window.is_overdue(now) { Err(End::Overdue) } else { Ok(()) }
+        match self.until_overdue(now) {
+            Some(left) if left.is_zero() => Err(End::Overdue),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Q for a session that leads, or is next. One that only waits, or has no more than documents, may have asked for much at
+    /// once: a third of its time leaves enough to go on elsewhere.
+    fn until_overdue(&self, now: Moment) -> Option<Duration> {
+        match self.pace {
+            Pace::Leading => self.window.until_overdue(now),
+            Pace::Waiting => {
+                let waited = self.window.waited(now)?;
+                Some((self.ttl / 3).saturating_sub(waited))
+            }
+        }
     }
 
     pub(super) fn check_given_up(&self) -> Result<(), End> {

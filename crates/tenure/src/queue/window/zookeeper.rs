@@ -230,9 +230,17 @@ impl ZookeeperWindow {
     /// How long until the oldest request has waited too long.
     #[must_use]
     pub fn until_overdue(&self, now: Moment) -> Option<Duration> {
-        let oldest = self.sent.front()?;
-        let waited = now.at_most_since(oldest.at);
+        let waited = self.waited(now)?;
         Some((self.request() + Duration::from_nanos(1)).saturating_sub(waited))
+    }
+
+    /// How long the oldest request has waited.
+    ///
+    /// For a session of which nothing has to be proven at the moment: it may wait for longer than Q, as long as
+    /// enough of the session's time is left to go on elsewhere.
+    #[must_use]
+    pub fn waited(&self, now: Moment) -> Option<Duration> {
+        self.sent.front().map(|oldest| now.at_most_since(oldest.at))
     }
 
     /// How long until the next request should leave.
