@@ -29,6 +29,8 @@ impl Deref for Kind {
 
 impl Servers for Kind {
     const FRAMING: Framing = Framing::Mongodb;
+    // A busy machine lets these servers stand still for a while.
+    const TTL: Duration = Duration::from_secs(4);
 
     /// There is one version of it.
     async fn start(count: usize, _: Version) -> Result<Kind, Failure> {

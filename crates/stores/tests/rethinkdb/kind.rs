@@ -34,6 +34,8 @@ impl Deref for Kind {
 
 impl Servers for Kind {
     const FRAMING: Framing = Framing::Rethinkdb;
+    // A busy machine lets these servers stand still for a while.
+    const TTL: Duration = Duration::from_secs(6);
 
     async fn start(_: usize, _: Version) -> Result<Kind, Failure> {
         Ok(Kind(Rethinkdb::single().await?))
