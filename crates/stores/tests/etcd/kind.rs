@@ -35,6 +35,13 @@ impl Servers for Kind {
     }
 }
 
+impl Apart for Kind {
+    async fn start_apart(count: usize, version: Version) -> Result<Kind, Failure> {
+        let options = etcd::Options { version, partitions: true, ..etcd::Options::default() };
+        Ok(Kind(Etcd::cluster(count, options).await?))
+    }
+}
+
 /// The same, for elections that are lines.
 pub(crate) struct Lines(Etcd);
 
