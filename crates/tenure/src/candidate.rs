@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 
 use crate::name::{NameError, check_segment};
 
@@ -11,8 +12,23 @@ use crate::name::{NameError, check_segment};
 pub const MAX_VALUE_BYTES: usize = 4 * 1024;
 
 /// One candidacy, named uniquely. Standing again takes a fresh one; the human name is separate.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct CandidateId(Arc<str>);
+
+impl TryFrom<String> for CandidateId {
+    type Error = NameError;
+
+    fn try_from(text: String) -> Result<CandidateId, NameError> {
+        CandidateId::parse(&text)
+    }
+}
+
+impl From<CandidateId> for String {
+    fn from(id: CandidateId) -> String {
+        id.0.as_ref().into()
+    }
+}
 
 impl CandidateId {
     /// An id made of 128 random bits.

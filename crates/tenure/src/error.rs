@@ -6,7 +6,7 @@ use crate::lease::record::RecordError;
 use crate::name::NameError;
 use crate::store::{Fault, StoreError};
 use crate::timing::TimingError;
-use crate::{Loss, Name, Protocol};
+use crate::{Key, Loss, Name, Protocol};
 
 /// Why an election could not be opened, entered or changed.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -44,6 +44,15 @@ pub enum Error {
         /// What is wrong with it.
         #[source]
         source: RecordError,
+    },
+    /// A document of a cluster makes no sense.
+    #[error("the document {key} makes no sense")]
+    Document {
+        /// Which document.
+        key: Key,
+        /// What is wrong with it.
+        #[source]
+        source: crate::cluster::documents::DocumentError,
     },
     /// The election does not exist, and was not to be created.
     #[error("there is no election {name}; create it first")]

@@ -36,6 +36,7 @@
 mod backend;
 mod candidate;
 mod clock;
+pub mod cluster;
 #[cfg(target_os = "linux")]
 mod descriptor;
 mod driver;

@@ -25,8 +25,26 @@ pub const MAX_NUMBER: u64 = (1 << 53) - 1;
 const MAX_MARK_BYTES: usize = 2 * 1024;
 
 /// Names one write, uniquely: whoever finds it in a record knows which request made it.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct Op(Arc<str>);
+
+impl TryFrom<String> for Op {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Op, &'static str> {
+        if text.is_empty() || text.len() > 2 * MAX_SEGMENT_BYTES {
+            return Err("an op that is empty or too long");
+        }
+        Ok(Op(text.into()))
+    }
+}
+
+impl From<Op> for String {
+    fn from(op: Op) -> String {
+        op.0.as_ref().into()
+    }
+}
 
 impl Op {
     /// The `number`th write of a candidate, whose id is random.
@@ -245,10 +263,8 @@ impl Wire {
         let delay = duration("delay", self.delay, 0)?;
         let next_delay =
             self.next_delay.map(|delay| duration("next_delay", delay, 0)).transpose()?;
-        if self.op.is_empty() || self.op.len() > 2 * MAX_SEGMENT_BYTES {
-            return Err(RecordError::Field { field: "op", says: "empty or too long".into() });
-        }
-        let op = Op(self.op.as_str().into());
+        let op = Op::try_from(self.op.clone())
+            .map_err(|says| RecordError::Field { field: "op", says: says.into() })?;
         let (expire, token, generation, revision) =
             (self.expire, self.token, self.generation, self.revision);
         let (clean, deleted) = (self.clean, self.deleted);

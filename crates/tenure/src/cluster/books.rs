@@ -1,0 +1,133 @@
+//! Reading and changing the documents of one cluster.
+
+use std::time::Duration;
+
+use super::documents::{Bell, DocumentError, Format, Keys};
+use crate::lease::record::Op;
+use crate::store::{Durability, Expect, Fault, Put, Reads, Store, StoreExt, Version, Write};
+use crate::{Backend, Error, Key};
+
+/// How often somebody else may be faster before a change is given up.
+const MOST_ATTEMPTS: u32 = 64;
+
+/// The documents of one cluster.
+#[derive(Clone, Debug)]
+pub struct Books {
+    pub(super) backend: Backend,
+    pub(super) keys: Keys,
+}
+
+/// A document as it was found.
+#[derive(Clone, Debug)]
+pub(super) struct Found<T> {
+    pub(super) version: Version,
+    /// What it says, if it makes sense.
+    pub(super) content: Result<T, DocumentError>,
+}
+
+impl Books {
+    /// The documents of the cluster of this name.
+    ///
+    /// # Errors
+    /// [`Error::Name`] when the name is refused.
+    pub fn new(backend: &Backend, name: &str) -> Result<Books, Error> {
+        Ok(Books { backend: backend.clone(), keys: Keys::new(name)? })
+    }
+
+    pub(super) fn store(&self) -> &dyn Store {
+        &**self.backend.store()
+    }
+
+    pub(super) fn is_weak(&self) -> bool {
+        self.store().reads() == Reads::Weak
+    }
+
+    pub(super) fn fresh_op(&self) -> Op {
+        self.backend.parts().fresh_op()
+    }
+
+    /// Milliseconds since 1970, for people.
+    pub(super) fn wall(&self) -> u64 {
+        self.backend.clock().wall()
+    }
+
+    pub(super) async fn sleep(&self, span: Duration) {
+        let clock = self.backend.clock();
+        clock.timer().until(clock.now() + span).await;
+    }
+
+    pub(super) async fn find_many<T: Format>(
+        &self,
+        keys: &[Key],
+    ) -> Result<Vec<Option<Found<T>>>, Error> {
+        let documents = self.store().get_many(keys).await?;
+        Ok(documents
+            .into_iter()
+            .map(|document| {
+                let document = document?;
+                Some(Found { version: document.version, content: T::decode(&document.body) })
+            })
+            .collect())
+    }
+
+    /// Reads a document that must make sense.
+    pub(super) async fn read<T: Format>(&self, key: &Key) -> Result<Option<(Version, T)>, Error> {
+        let Some(document) = self.store().get(key).await? else { return Ok(None) };
+        let content = T::decode(&document.body)
+            .map_err(|source| Error::Document { key: key.clone(), source })?;
+        Ok(Some((document.version, content)))
+    }
+
+    /// Changes a document until the change stands in the store, whatever others do meanwhile.
+    ///
+    /// `change` is shown what is there and gives what is to be there instead, under this op; `None` when nothing is to be
+    /// changed. It may be asked several times. What comes back is what was written, or found good as it was.
+    /// `is_mine` tells a document that this very call wrote: a write whose answer was lost is found again by its op.
+    pub(super) async fn update<T: Format>(
+        &self,
+        key: &Key,
+        op_of: fn(&T) -> &Op,
+        mut change: impl FnMut(Option<&T>, Op) -> Result<Option<T>, Error>,
+    ) -> Result<Option<T>, Error> {
+        let mut sent: Vec<Op> = Vec::new();
+        for _ in 0..MOST_ATTEMPTS {
+            let found = self.read::<T>(key).await?;
+            let is_mine = found.as_ref().is_some_and(|(_, found)| sent.contains(op_of(found)));
+            if is_mine && !self.is_weak() {
+                return Ok(found.map(|(_, found)| found));
+            }
+            let op = self.fresh_op();
+            let (expect, before) = match &found {
+                Some((version, found)) => (Expect::At(version.clone()), Some(found)),
+                None => (Expect::Absent, None),
+            };
+            let Some(after) = change(before, op.clone())? else {
+                return Ok(found.map(|(_, found)| found));
+            };
+            sent.push(op);
+            match self.store().put(key, expect, after.encode()).await {
+                Ok(Put::Stored(_)) => return Ok(Some(after)),
+                Ok(Put::Conflict) => {}
+                Err(error) if error.fault == Fault::Indeterminate => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(Error::Contended { attempts: MOST_ATTEMPTS })
+    }
+
+    /// Rings a bell. That somebody else rang it meanwhile is as good.
+    pub(super) async fn ring(&self, bell: &Key) -> Result<(), Error> {
+        let (expect, rung) = match self.store().get(bell).await? {
+            Some(document) => {
+                let rung = Bell::decode(&document.body).map_or(0, |bell| bell.rung);
+                (Expect::At(document.version), rung)
+            }
+            None => (Expect::Absent, 0),
+        };
+        let body = Some(Bell { rung: rung + 1, op: self.fresh_op() }.encode());
+        let durability = Durability::UntilPowerCut;
+        let write = Write { key: bell.clone(), expect, body, durability };
+        let _: Put = self.store().put_one(write).await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,37 @@
+//! The cluster document: what all nodes must agree on.
+
+use serde::{Deserialize, Serialize};
+
+use super::{DocumentError, Format, check_number, is_false, refuse};
+use crate::lease::record::Op;
+
+/// The fewest slots a cluster has.
+pub const LEAST_SLOTS: usize = 256;
+/// The most slots a cluster has: a look must stay one request.
+pub const MOST_SLOTS: usize = 16 * 1024;
+
+/// How many slots there are, and whether the leader fills them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Charter {
+    /// How many slots are looked at.
+    pub slots: usize,
+    /// The leader takes nothing in any more: what is in the slots is finished, the rest waits.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub paused: bool,
+    /// Rises by one at every write.
+    pub revision: u64,
+    /// Which write made this.
+    pub op: Op,
+}
+
+impl Format for Charter {
+    const WHAT: &'static str = "cluster document";
+
+    fn check(&self) -> Result<(), DocumentError> {
+        check_number::<Charter>("revision", self.revision)?;
+        if self.slots == 0 || self.slots > MOST_SLOTS {
+            return Err(refuse::<Charter>("slots", "out of range"));
+        }
+        Ok(())
+    }
+}
