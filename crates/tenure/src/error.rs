@@ -54,6 +54,12 @@ pub enum Error {
         #[source]
         source: crate::cluster::documents::DocumentError,
     },
+    /// A cluster has as many nodes as it can have.
+    #[error("the cluster has {most} nodes, which is as many as a node list holds")]
+    Full {
+        /// How many there can be.
+        most: usize,
+    },
     /// The election does not exist, and was not to be created.
     #[error("there is no election {name}; create it first")]
     Missing {
