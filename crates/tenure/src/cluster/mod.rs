@@ -4,10 +4,14 @@ mod books;
 pub mod claims;
 mod context;
 pub mod documents;
+mod event;
 mod inbox;
 pub mod input;
+pub mod mutant;
+mod planner;
 mod task;
 
 pub use books::Books;
 pub use context::{Context, StatusReporter};
+pub use event::Event;
 pub use task::{Handler, Task, TaskError, Tasks};
