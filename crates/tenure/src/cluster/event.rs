@@ -1,45 +1,66 @@
-//! What a node tells whoever watches it.
+//! What happens on a node, for whoever shows it.
 
-use super::claims::Verdict;
+use std::time::Duration;
+
+use tokio::sync::broadcast;
+
+use super::claims::{Ending, Verdict};
 use super::documents::DocumentError;
 use crate::Key;
 
-/// Something happened on this node.
-#[derive(Clone, Debug)]
+/// Something that happened on this node.
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// The work of a task has begun here.
+    /// An attempt at a task began here.
     Began {
-        /// Under which number it was accepted.
+        /// The number under which it was accepted.
         serial: u64,
         /// What people call it.
         id: String,
         /// Which attempt, counted from 1.
         attempt: u32,
     },
-    /// The work of a task has ended here, and the books have said what they make of it.
+    /// An attempt at a task ended here, and the books have said what they make of it.
     Ended {
-        /// Under which number it was accepted.
+        /// The number under which it was accepted.
         serial: u64,
         /// What people call it.
         id: String,
         /// Which attempt, counted from 1.
         attempt: u32,
         /// How it ended.
-        ending: super::claims::Ending,
+        ending: Ending,
         /// Whether it will be tried again.
         again: bool,
         /// What the books made of it.
         verdict: Verdict,
         /// How long it took.
-        took: std::time::Duration,
+        took: Duration,
     },
-    /// Whether this node plans for all.
+    /// This node began to plan for all, or stopped.
     Leading(bool),
-    /// How many nodes there are.
-    Members(usize),
     /// A document makes no sense; it is left alone.
-    Garbled(Key, DocumentError),
+    Garbled {
+        /// Where it stands.
+        key: Key,
+        /// What is wrong with it.
+        error: DocumentError,
+    },
+    /// So many nodes take part now.
+    Members(usize),
+    /// A source gave something that no cluster takes; it is counted as dead.
+    Refused {
+        /// The number under which it was counted.
+        serial: u64,
+        /// What it was called.
+        id: String,
+        /// What is wrong with it.
+        error: DocumentError,
+    },
     /// Somebody declared this member dead, or asked it to finish what it has: it takes nothing more.
     Retired,
 }
+
+/// Where events go. That nobody listens is fine.
+pub(super) type Events = broadcast::Sender<Event>;

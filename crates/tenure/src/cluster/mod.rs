@@ -7,7 +7,9 @@ pub mod documents;
 mod event;
 mod inbox;
 pub mod input;
+pub mod mutant;
 mod node;
+mod planner;
 mod task;
 
 pub use books::Books;

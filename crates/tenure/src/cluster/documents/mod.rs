@@ -24,7 +24,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 pub use bell::Bell;
 pub use charter::{Charter, LEAST_SLOTS, MOST_SLOTS};
-pub use cursor::{Cursor, Intent, MAX_INTENTS_BYTES};
+pub use cursor::{Cursor, Intent, MAX_INTENTS_BYTES, MAX_POSITION_BYTES};
 pub use keys::Keys;
 pub use letter::Letter;
 pub use member::MemberLock;
