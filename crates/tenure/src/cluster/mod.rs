@@ -1,13 +1,27 @@
 //! Nodes that never talk to each other share work through documents in a store they already have.
 
+mod administration;
 mod books;
+mod cancel;
 pub mod claims;
 mod context;
 pub mod documents;
+mod execution;
 mod inbox;
 pub mod input;
+mod patience;
+mod retry;
+mod settings;
 mod task;
+mod views;
 
 pub use books::Books;
+pub use cancel::Cancellation;
 pub use context::{Context, StatusReporter};
+pub use documents::{MemberId, Order};
+pub use execution::{Ended, Execution};
+pub use settings::SettingsPut;
 pub use task::{Handler, Task, TaskError, Tasks};
+pub use views::{
+    Garbled, Letters, Life, MemberView, Members, Results, Stage, TaskView, Totals, Work,
+};
