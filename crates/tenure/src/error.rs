@@ -54,6 +54,12 @@ pub enum Error {
         #[source]
         source: crate::cluster::documents::DocumentError,
     },
+    /// Two inputs of a node have the same name.
+    #[error("two inputs have the name {name}; each needs one of its own")]
+    InputTwice {
+        /// Which name.
+        name: String,
+    },
     /// The election does not exist, and was not to be created.
     #[error("there is no election {name}; create it first")]
     Missing {

@@ -6,6 +6,7 @@ mod context;
 pub mod documents;
 mod inbox;
 pub mod input;
+pub mod inputs;
 mod task;
 
 pub use books::Books;
