@@ -100,6 +100,8 @@ pub(super) struct Node {
     usual: Option<Duration>,
     draining: bool,
     leaving: bool,
+    /// Somebody declared it dead, or drains it.
+    retired: bool,
     /// Nobody can give orders any more.
     deaf: bool,
 }
@@ -134,6 +136,7 @@ impl Node {
             usual: None,
             draining: false,
             leaving: false,
+            retired: false,
             deaf: false,
             set,
         }
@@ -220,6 +223,13 @@ impl Node {
     fn place(&mut self) {
         let place = self.membership.place(&self.set.me, self.set.workers);
         self.claims.take(self.clock.now(), Input::Place(place));
+        if self.membership.is_retired() && !self.retired {
+            self.retired = true;
+            self.tell(Event::Retired);
+            if self.membership.is_draining() {
+                self.ordered(Some(Order::Drain));
+            }
+        }
     }
 
     fn set_keys(&mut self, slots: usize) {
@@ -355,15 +365,10 @@ impl Node {
             }
             Answer::Beat(put) => self.beaten(put),
             Answer::Refreshed(Ok((standing, lock))) => {
-                let before = self.membership.is_retired();
                 let members = standing.members();
                 self.membership.found_lock(lock);
                 if self.membership.refreshed(now, standing) {
                     self.tell(Event::Members(members));
-                }
-                if self.membership.is_retired() && !before {
-                    self.tell(Event::Retired);
-                    self.draining |= self.membership.is_draining();
                 }
                 self.place();
             }
