@@ -64,8 +64,8 @@ pub struct Settings {
 /// Where a node stands among the others: where it begins to look, and what its share is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Its position in the node list, counted from 0.
-    pub position: usize,
+    /// How many workers those have that stand before it in the node list.
+    pub before: usize,
     /// Everybody in the node list.
     pub members: BTreeSet<MemberId>,
     /// How many workers it has.

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use super::books::Books;
 use super::claims::Claim;
 use super::documents::{Assignment, MAX_NOTE_BYTES, MemberId};
+use super::node::Stopped;
 use crate::Mandate;
 
 /// Where a task runs, and under which right.
@@ -17,6 +18,7 @@ pub struct Context {
     pub(super) member: MemberId,
     pub(super) mandate: Mandate,
     pub(super) reporter: StatusReporter,
+    pub(super) stop: watch::Receiver<Option<Stopped>>,
     pub(super) books: Books,
 }
 
@@ -49,6 +51,18 @@ impl Context {
     #[must_use]
     pub fn mandate(&self) -> &Mandate {
         &self.mandate
+    }
+
+    /// Resolves when the work must stop, and says why. What does not end by itself soon after is dropped.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn stopped(&self) -> Stopped {
+        let mut stop = self.stop.clone();
+        match stop.wait_for(Option::is_some).await {
+            Ok(why) => why.unwrap_or(Stopped::Lost),
+            Err(_) => Stopped::Lost,
+        }
     }
 
     /// Says how far it is.

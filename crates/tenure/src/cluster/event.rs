@@ -1,8 +1,10 @@
 //! What happens on a node, for whoever shows it.
 
+use std::time::Duration;
+
 use tokio::sync::broadcast;
 
-use super::claims::Verdict;
+use super::claims::{Ending, Verdict};
 use super::documents::DocumentError;
 use crate::Key;
 
@@ -19,7 +21,7 @@ pub enum Event {
         /// Which attempt, counted from 1.
         attempt: u32,
     },
-    /// An attempt at a task ended here.
+    /// An attempt at a task ended here, and the books have said what they make of it.
     Ended {
         /// The number under which it was accepted.
         serial: u64,
@@ -27,14 +29,18 @@ pub enum Event {
         id: String,
         /// Which attempt, counted from 1.
         attempt: u32,
-        /// What came of it, or why it failed.
-        result: Result<Option<String>, String>,
-        /// Whether that counts.
+        /// How it ended.
+        ending: Ending,
+        /// Whether it will be tried again.
+        again: bool,
+        /// What the books made of it.
         verdict: Verdict,
+        /// How long it took.
+        took: Duration,
     },
-    /// This node began to lead, or stopped.
+    /// This node began to plan for all, or stopped.
     Leading(bool),
-    /// A document makes no sense.
+    /// A document makes no sense; it is left alone.
     Garbled {
         /// Where it stands.
         key: Key,
@@ -52,6 +58,8 @@ pub enum Event {
         /// What is wrong with it.
         error: DocumentError,
     },
+    /// Somebody declared this member dead, or asked it to finish what it has: it takes nothing more.
+    Retired,
 }
 
 /// Where events go. That nobody listens is fine.

@@ -24,12 +24,12 @@ impl Emitter {
     /// Accepts tasks: when this returns they are in the store, and will be done. Waits while the inbox is full.
     ///
     /// # Errors
-    /// [`Error::Store`] when the store does not serve, [`Error::Document`] when a task is too large.
+    /// As for [`Books::submit`].
     ///
     /// # Cancel safety
     /// Not cancel safe: dropping the future leaves it open whether they were accepted.
     pub async fn emit(&self, orders: Vec<Order>) -> Result<(), Error> {
-        super::inbox::submit(&self.books, orders).await
+        self.books.submit(orders).await
     }
 }
 

@@ -1,6 +1,8 @@
 //! Nodes that never talk to each other share work through documents in a store they already have.
 
+mod administration;
 mod books;
+mod cancel;
 pub mod claims;
 mod context;
 pub mod documents;
@@ -8,10 +10,24 @@ mod event;
 mod inbox;
 pub mod input;
 pub mod mutant;
+mod node;
 mod planner;
+mod execution;
+mod patience;
+mod retry;
+mod settings;
 mod task;
+mod views;
 
 pub use books::Books;
+pub use cancel::Cancellation;
 pub use context::{Context, StatusReporter};
 pub use event::Event;
+pub use node::Stopped;
+pub use documents::{MemberId, Order};
+pub use execution::{Ended, Execution};
+pub use settings::SettingsPut;
 pub use task::{Handler, Task, TaskError, Tasks};
+pub use views::{
+    Garbled, Letters, Life, MemberView, Members, Results, Stage, TaskView, Totals, Work,
+};

@@ -144,11 +144,13 @@ impl Claims {
         if self.pause.is_some_and(|(since, span)| now.at_least_since(since) < span) {
             return;
         }
-        let start = self.slots.len() * place.position / place.members.len().max(1);
-        let order = (start..self.slots.len()).chain(0..start);
-        let open: Vec<(usize, Errand)> = order
+        let mut open: Vec<(usize, Errand)> = (0..self.slots.len())
             .filter_map(|slot| self.errand_at(now, slot).map(|errand| (slot, errand)))
             .collect();
+        // Everybody sees about the same list, and begins at a place of its own in it.
+        let most = open.len();
+        let start = most * place.before / place.all_workers.max(1);
+        open.rotate_left(start.min(most));
         let alone = place.members.len() <= 1;
         let share = if alone || self.shared_out {
             open.len()

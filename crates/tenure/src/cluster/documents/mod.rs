@@ -30,7 +30,7 @@ pub use letter::Letter;
 pub use member::MemberLock;
 pub use nodes::{MOST_NODES, NodeEntry, Nodes};
 pub use outcome::{Outcome, OutcomeState};
-pub use page::{Entry, INBOX_PAGES, MAX_PAGE_BYTES, Order, Page};
+pub use page::{Entry, FILLS_KEPT, INBOX_PAGES, MAX_PAGE_BYTES, Order, Page};
 pub use piece::{Piece, Report};
 pub use settings::Settings;
 pub use slot::{

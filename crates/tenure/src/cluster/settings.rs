@@ -1,0 +1,70 @@
+//! Settings of the cluster: any JSON, put and read by anybody, versioned.
+
+use serde_json::{Map, Value};
+
+use super::books::Books;
+use super::documents::{DocumentError, Format, Settings};
+use crate::Error;
+use crate::lease::record::Op;
+use crate::store::MAX_DOCUMENT_BYTES;
+
+/// What became of settings that were put.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SettingsPut {
+    /// They stand, as this version.
+    Stored(u64),
+    /// Somebody had put others: these.
+    Conflict(Option<Settings>),
+}
+
+impl Books {
+    /// The settings, if anybody has put some.
+    ///
+    /// # Errors
+    /// [`Error::Store`] when the store does not serve, [`Error::Document`] when they make no sense.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn settings(&self) -> Result<Option<Settings>, Error> {
+        Ok(self.read(&self.keys.settings()).await?.map(|(_, settings)| settings))
+    }
+
+    /// Puts settings in the place of those of this version; 0 when nobody has put any.
+    ///
+    /// # Errors
+    /// [`Error::Document`] when they are too large or what stands there makes no sense, [`Error::Store`] when the store does not
+    /// serve.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: dropping the future leaves it open whether they were put.
+    pub async fn put_settings(
+        &self,
+        settings: Map<String, Value>,
+        expected: u64,
+    ) -> Result<SettingsPut, Error> {
+        let key = self.keys.settings();
+        let version = expected + 1;
+        let mut sent: Vec<Op> = Vec::new();
+        let mut is_conflict = false;
+        let refused = |bytes| Error::Document {
+            key: key.clone(),
+            source: DocumentError::TooLong { document: Settings::WHAT, bytes },
+        };
+        let change = |before: Option<&Settings>, op: Op| {
+            // Where reads prove nothing, finding one's own is no proof; writing them again is.
+            let is_mine = before.is_some_and(|before| sent.contains(&before.op));
+            is_conflict = !is_mine && before.map_or(0, |before| before.version) != expected;
+            if is_conflict {
+                return Ok(None);
+            }
+            sent.push(op.clone());
+            let next = Settings { version, settings: settings.clone(), op };
+            match next.encode().len() {
+                bytes if bytes > MAX_DOCUMENT_BYTES => Err(refused(bytes)),
+                _ => Ok(Some(next)),
+            }
+        };
+        let found = self.update(&key, |settings: &Settings| &settings.op, change).await?;
+        Ok(if is_conflict { SettingsPut::Conflict(found) } else { SettingsPut::Stored(version) })
+    }
+}
