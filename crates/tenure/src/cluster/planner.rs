@@ -359,6 +359,7 @@ impl<'a> Shift<'a> {
         garbled.into_iter().for_each(|(key, error)| self.garbled(key, error));
         let mut items: Vec<Item> = self.pages.items(cursor, room);
         pages::find_letters(books, &mut items).await?;
+        pages::tell_cancelled(books, &mut items).await?;
         let left = room.saturating_sub(items.len());
         let pause = self.planner.timing.request();
         let window = self.source.offer(books, pause, cursor, left).await;
@@ -391,7 +392,7 @@ impl<'a> Shift<'a> {
     }
 
     /// A rule broken on purpose: nothing says yet what these slots are filled from.
-    async fn write_slots_first(&self, draft: &Draft, look: &mut Look) {
+    async fn write_slots_first(&mut self, draft: &Draft, look: &mut Look) {
         let ttl = self.planner.timing.ttl();
         for intent in &draft.cursor.intents {
             let sight = &look.slots[intent.slot];

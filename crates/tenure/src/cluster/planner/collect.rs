@@ -6,7 +6,9 @@ use std::sync::Arc;
 use super::look::Look;
 use crate::Key;
 use crate::cluster::books::Books;
-use crate::cluster::documents::{Format, Letter, Outcome, OutcomeState, Progress, Report, Slot};
+use crate::cluster::documents::{
+    Format, Letter, MemberId, Outcome, OutcomeState, Progress, Report, Slot,
+};
 use crate::cluster::mutant::ClusterMutant;
 use crate::store::{Document, Durability, Expect, Fault, Put, StoreError, Write};
 
@@ -95,6 +97,26 @@ pub(super) async fn file(books: &Books, ended: Vec<Ended>) -> Result<Vec<Ended>,
     let missing = ensure(books, wanted).await?;
     let is_filed = |ended: &Ended| missing.iter().all(|(_, serial)| *serial != ended.report.serial);
     Ok(ended.into_iter().filter(is_filed).collect())
+}
+
+/// Writes the outcomes of tasks that were cancelled before they were taken. False while one of them may not stand.
+pub(super) async fn file_cancelled(
+    books: &Books,
+    receipts: Vec<MemberId>,
+) -> Result<bool, StoreError> {
+    let mut wanted = BTreeMap::new();
+    for receipt in receipts {
+        let (at, op) = (books.wall(), books.fresh_op());
+        let outcome = Outcome { serial: 0, state: OutcomeState::Cancelled, note: None, at, op };
+        let is_same: fn(&Document, u64) -> bool =
+            |document, _| Outcome::decode(&document.body).is_ok();
+        let paper = Paper { serial: 0, body: outcome.encode(), is_same };
+        wanted.insert(books.keys.outcome(&receipt), paper);
+    }
+    if wanted.is_empty() {
+        return Ok(true);
+    }
+    Ok(ensure(books, wanted).await?.is_empty())
 }
 
 /// A document that must stand before a slot is counted.

@@ -125,7 +125,7 @@ impl Drafting {
             let fits = match what {
                 // Nobody looked for it, so it stays where it is.
                 What::Retry(_) => false,
-                What::Nothing => true,
+                What::Cancelled(_) | What::Nothing => true,
                 What::Task(order) => {
                     let fits = self.fill(|serial| (order.numbered(serial), None));
                     self.cursor.accepted += u64::from(fits);

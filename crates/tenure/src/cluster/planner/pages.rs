@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 
 use crate::cluster::books::Books;
 use crate::cluster::documents::{
-    Assignment, Cursor, DocumentError, Entry, Format as _, INBOX_PAGES, Letter, Order, Page,
+    Assignment, Cursor, DocumentError, Entry, Format as _, INBOX_PAGES, Letter, MemberId, Order,
+    Page,
 };
 use crate::store::{Durability, Expect, Put, Version, Write};
 use crate::{Error, Key};
@@ -33,6 +34,8 @@ pub(super) enum What {
         /// What was to be done.
         task: Assignment,
     },
+    /// A task that was cancelled before it was taken; somebody may wait under this receipt.
+    Cancelled(MemberId),
     /// A dead letter, before anybody looked whether there is one.
     Retry(u64),
     /// Nothing: there is no such letter, or the page makes no sense.
@@ -114,7 +117,8 @@ impl Pages {
             let Some(found) = found else {
                 if number >= INBOX_PAGES {
                     // Somebody deleted it. Without it nobody could write there.
-                    self.make_empty(books, number, Expect::Absent, 1).await;
+                    let page = Page::empty(number, books.fresh_op());
+                    self.make_empty(books, Expect::Absent, page).await;
                 }
                 break;
             };
@@ -135,8 +139,8 @@ impl Pages {
             match place(number, &page) {
                 Place::Empty => break,
                 Place::Behind => {
-                    let revision = page.revision + 1;
-                    self.make_empty(books, number, Expect::At(version), revision).await;
+                    let page = Page { number, ..page.freed(books.fresh_op()) };
+                    self.make_empty(books, Expect::At(version), page).await;
                     break;
                 }
                 Place::Ahead => {
@@ -160,8 +164,8 @@ impl Pages {
     }
 
     /// Puts an empty page where none stands, or one that was taken long ago. The next look shows what came of it.
-    async fn make_empty(&self, books: &Books, number: u64, expect: Expect, revision: u64) {
-        let page = Page { number, entries: Vec::new(), revision, op: books.fresh_op() };
+    async fn make_empty(&self, books: &Books, expect: Expect, page: Page) {
+        let number = page.number;
         let body = Some(page.encode());
         let (key, durability) = (books.keys.page(number), Durability::Lasting);
         let outcomes = books.store().put_many(vec![Write { key, expect, body, durability }]).await;
@@ -216,6 +220,7 @@ impl Pages {
                 let what = match entry {
                     Entry::Task(order) => What::Task(order.clone()),
                     Entry::Retry(serial) => What::Retry(*serial),
+                    Entry::Cancelled(receipt) => What::Cancelled(receipt.clone()),
                 };
                 let is_last = index + 1 == entries.len();
                 let (page, taken) = if is_last { (number + 1, 0) } else { (number, index + 1) };
@@ -245,16 +250,15 @@ impl Pages {
             return;
         }
         let writes = self.unfreed.iter().map(|taken| {
-            let (revision, op) = match &taken.page {
-                // Its op stays: whoever wrote it, and lost the answer, may still learn that it was taken.
-                Some(page) => (page.revision + 1, page.op.clone()),
-                None => (1, books.fresh_op()),
+            let op = books.fresh_op();
+            let page = match &taken.page {
+                Some(page) => page.freed(op),
+                None => Page::empty(taken.number + INBOX_PAGES, op),
             };
-            let number = taken.number + INBOX_PAGES;
             Write {
                 key: books.keys.page(taken.number),
                 expect: Expect::At(taken.version.clone()),
-                body: Some(Page { number, entries: Vec::new(), revision, op }.encode()),
+                body: Some(page.encode()),
                 durability: Durability::Lasting,
             }
         });
@@ -300,7 +304,7 @@ impl Pages {
 pub(super) async fn find_letters(books: &Books, items: &mut Vec<Item>) -> Result<(), Error> {
     let asked = items.iter().enumerate().filter_map(|(index, item)| match item.what {
         What::Retry(serial) => Some((index, serial)),
-        What::Task(_) | What::Again { .. } | What::Nothing => None,
+        What::Task(_) | What::Again { .. } | What::Cancelled(_) | What::Nothing => None,
     });
     let asked: Vec<(usize, u64)> = asked.collect();
     if asked.is_empty() {
@@ -324,6 +328,19 @@ pub(super) async fn find_letters(books: &Books, items: &mut Vec<Item>) -> Result
                 What::Again { letter: serial, task: letter.task }
             }
         };
+    }
+    Ok(())
+}
+
+/// Tells whoever waits for tasks that were cancelled before they were taken; ends the list where that failed.
+pub(super) async fn tell_cancelled(books: &Books, items: &mut Vec<Item>) -> Result<(), Error> {
+    let receipts = items.iter().filter_map(|item| match &item.what {
+        What::Cancelled(receipt) => Some(receipt.clone()),
+        What::Task(_) | What::Again { .. } | What::Retry(_) | What::Nothing => None,
+    });
+    if !super::collect::file_cancelled(books, receipts.collect()).await? {
+        let first = items.iter().position(|item| matches!(item.what, What::Cancelled(_)));
+        items.truncate(first.unwrap_or(items.len()));
     }
     Ok(())
 }
