@@ -88,6 +88,12 @@ pub enum Error {
         /// Where the page is.
         key: Key,
     },
+    /// Two inputs of a node have the same name.
+    #[error("two inputs have the name {name}; each needs one of its own")]
+    InputTwice {
+        /// Which name.
+        name: String,
+    },
     /// The election does not exist, and was not to be created.
     #[error("there is no election {name}; create it first")]
     Missing {

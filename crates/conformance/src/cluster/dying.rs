@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use tenure::cluster::claims::Verdict;
 use tenure::cluster::Event;
+use tenure::cluster::claims::Verdict;
 
 use super::hall::{all_ended, heard, order, orders, until};
 use super::*;
@@ -43,7 +43,7 @@ pub async fn an_idle_dead_node_leaves_the_list(case: &Case) {
     let books = hall.books(&case.open().await);
     store.cut();
     until("the dead node is gone", async || {
-        let members = books.members().await.expect("the store answers").members;
+        let members = books.members().await.expect("the store answers").items;
         members.len() == 1 && members[0].name == "leader"
     })
     .await;

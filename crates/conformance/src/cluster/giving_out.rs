@@ -21,7 +21,7 @@ pub async fn a_poison_task_ends_in_the_dead_letters(case: &Case) {
     assert_eq!((totals.done, totals.dead), (5, 1));
     let attempts: Vec<u32> = hall.runs_of("bad").iter().map(|run| run.attempt).collect();
     assert_eq!(attempts, [1, 2, 3]);
-    let letters = books.letters().await.expect("the store answers").letters;
+    let letters = books.letters(None, 100).await.expect("the store answers").items;
     assert_eq!(letters.len(), 1, "{letters:?}");
     assert_eq!((letters[0].task.id.as_str(), letters[0].error.as_str()), ("bad", "poison"));
 }
@@ -32,7 +32,7 @@ pub async fn a_dead_letter_comes_back_once_when_it_is_retried(case: &Case) {
     let _node = hall.join(&case.open().await, "a", 1, case.brisk()).await;
     let books = hall.books(&backend);
     books.submit(vec![order("bad", "poison")]).await.expect("accepted");
-    let letters = async || books.letters().await.expect("the store answers").letters;
+    let letters = async || books.letters(None, 100).await.expect("the store answers").items;
     until("it is a dead letter", async || letters().await.len() == 1).await;
     let serial = letters().await[0].task.serial;
     books.retry(&[serial, serial]).await.expect("accepted");
@@ -65,13 +65,13 @@ pub async fn garbage_and_huge_documents_are_reported_and_skipped(case: &Case) {
     let submitted = books.submit(orders(20, "quick")).await;
     submitted.expect("accepted beside the garbage");
     heard("what makes no sense", &mut events, |event| match event {
-        Event::Garbled(..) => Some(()),
+        Event::Garbled { .. } => Some(()),
         _ => None,
     })
     .await;
     assert_eq!(all_ended(&books, 20).await.done, 20);
-    let letters = books.letters().await.expect("the store answers");
-    assert_eq!((letters.letters.len(), letters.garbled.len()), (0, 1));
+    let letters = books.letters(None, 100).await.expect("the store answers");
+    assert_eq!((letters.items.len(), letters.garbled.len()), (0, 1));
 }
 
 /// A node that was declared dead takes nothing, whatever is restarted.
@@ -80,7 +80,7 @@ pub async fn a_member_declared_dead_stays_dead_across_restarts(case: &Case) {
     let dead = hall.join(&case.open().await, "dead", 1, case.brisk()).await;
     let books = hall.books(&backend);
     books.mark_dead(dead.id()).await.expect("written");
-    let members = books.members().await.expect("the store answers").members;
+    let members = books.members().await.expect("the store answers").items;
     assert!(members.iter().all(|member| member.id != *dead.id() || member.dead), "{members:?}");
     // Somebody else comes, and everything is read anew.
     let again = hall.join(&case.open().await, "again", 1, case.brisk()).await;
@@ -88,7 +88,7 @@ pub async fn a_member_declared_dead_stays_dead_across_restarts(case: &Case) {
     books.submit(orders(10, "quick")).await.expect("accepted");
     all_ended(&books, 10).await;
     until("it knows", async || {
-        let members = books.members().await.expect("the store answers").members;
+        let members = books.members().await.expect("the store answers").items;
         members.iter().all(|member| member.id != *dead.id() || member.dead)
     })
     .await;

@@ -46,7 +46,8 @@ struct Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        let faults = std::mem::take(&mut *self.faults.lock().unwrap_or_else(PoisonError::into_inner));
+        let faults =
+            std::mem::take(&mut *self.faults.lock().unwrap_or_else(PoisonError::into_inner));
         if !std::thread::panicking() {
             assert!(faults.is_empty(), "two worked on one task at once: {faults:?}");
         }
@@ -84,7 +85,13 @@ impl Hall {
     }
 
     /// Joins as a node of this name.
-    pub async fn join(&self, backend: &Backend, name: &str, workers: usize, timing: Timing) -> Cluster {
+    pub async fn join(
+        &self,
+        backend: &Backend,
+        name: &str,
+        workers: usize,
+        timing: Timing,
+    ) -> Cluster {
         self.join_with(backend, name, workers, timing, Inputs::default()).await
     }
 

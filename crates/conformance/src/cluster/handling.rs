@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use tenure::cluster::Ended;
+use tenure::cluster::{Ended, SettingsPut};
 
 use super::hall::{all_ended, order, orders, soon, until};
 use super::*;
@@ -83,8 +83,8 @@ pub async fn a_status_report_can_be_read_while_the_task_runs(case: &Case) {
     let books = hall.books(&case.open().await);
     books.submit(vec![order("task", "report")]).await.expect("accepted");
     until("its status can be read", async || {
-        let tasks = books.tasks().await.expect("the store answers").tasks;
-        tasks.iter().any(|task| task.status.as_deref() == Some("half"))
+        let tasks = books.tasks(10).await.expect("the store answers").live;
+        tasks.iter().any(|task| format!("{:?}", task.stage).contains("half"))
     })
     .await;
     hall.open();
@@ -99,11 +99,11 @@ pub async fn a_drained_node_finishes_takes_nothing_more_and_leaves(case: &Case) 
     let books = hall.books(&backend);
     books.submit(orders(3, "gate")).await.expect("accepted");
     hall.begun(1).await;
-    books.drain_member(node.id()).await.expect("written");
+    books.drain_member(node.id().as_str()).await.expect("written");
     hall.open();
     soon("its leaving", node.left()).await;
     assert_eq!(hall.runs().len(), 1);
-    let members = books.members().await.expect("the store answers").members;
+    let members = books.members().await.expect("the store answers").items;
     assert!(members.is_empty(), "{members:?}");
 }
 
@@ -127,9 +127,12 @@ pub async fn settings_are_versioned(case: &Case) {
     let hall = Hall::new(case);
     let (one, other) = (hall.books(&case.open().await), hall.books(&case.open().await));
     let settings = json!({"limit": 5}).as_object().cloned().expect("an object");
-    let first = one.put_settings(0, settings.clone()).await.expect("written");
-    let read = other.settings().await.expect("the store answers");
-    assert_eq!((read.version, &read.settings), (first, &settings));
-    assert!(other.put_settings(0, settings.clone()).await.is_err(), "it overwrote what it had not read");
-    assert!(other.put_settings(first, settings).await.expect("written") > first);
+    let put = one.put_settings(settings.clone(), 0).await.expect("the store answers");
+    assert_eq!(put, SettingsPut::Stored(1));
+    let read = other.settings().await.expect("the store answers").expect("they were put");
+    assert_eq!((read.version, &read.settings), (1, &settings));
+    let put = other.put_settings(settings.clone(), 0).await.expect("the store answers");
+    assert!(matches!(put, SettingsPut::Conflict(_)), "it overwrote what it had not read");
+    let put = other.put_settings(settings, 1).await.expect("the store answers");
+    assert_eq!(put, SettingsPut::Stored(2));
 }

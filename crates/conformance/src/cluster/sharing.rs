@@ -8,12 +8,12 @@ use crate::suite::Case;
 pub async fn a_node_registers(case: &Case) {
     let (hall, backend) = (Hall::new(case), case.open().await);
     let node = hall.join(&backend, "a", 5, case.calm()).await;
-    let members = hall.books(&case.open().await).members().await.expect("the store answers").members;
+    let members = hall.books(&case.open().await).members().await.expect("the store answers").items;
     assert_eq!(members.len(), 1, "{members:?}");
     let found = (&members[0].id, members[0].workers, members[0].name.as_str());
     assert_eq!(found, (node.id(), 5, "a"));
     node.leave().await;
-    let members = hall.books(&backend).members().await.expect("the store answers").members;
+    let members = hall.books(&backend).members().await.expect("the store answers").items;
     assert!(members.is_empty(), "{members:?}");
 }
 
@@ -29,7 +29,13 @@ pub async fn three_nodes_and_twelve_partitions_settle_four_each(case: &Case) {
     settle(case, &hall, &[("a", 4), ("b", 4), ("c", 4)], 12, &[4, 4, 4]).await;
 }
 
-async fn settle(case: &Case, hall: &Hall, nodes: &[(&str, usize)], tasks: usize, expected: &[usize]) {
+async fn settle(
+    case: &Case,
+    hall: &Hall,
+    nodes: &[(&str, usize)],
+    tasks: usize,
+    expected: &[usize],
+) {
     let backend = case.open().await;
     let mut joined = Vec::new();
     for (name, workers) in nodes {

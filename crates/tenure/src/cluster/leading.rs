@@ -40,7 +40,9 @@ async fn tenure(
         let planned = mandate.scope(planner.run(&mandate)).await;
         tell(planner, leading, false);
         match planned {
-            Ok(Ok(())) => tracing::info!("somebody else plans for this cluster"),
+            Ok(Ok(deposed)) => {
+                tracing::info!(by = deposed.by, "somebody else plans for this cluster");
+            }
             Ok(Err(error)) => tracing::warn!(%error, "planning was given up"),
             Err(lost) => {
                 tracing::info!(%lost, "this node does not plan any more; its workers go on");

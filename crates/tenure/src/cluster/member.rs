@@ -92,6 +92,7 @@ impl Builder {
         // Who leads a cluster is decided by a lease on every store.
         let backend = backend.without_queue();
         let books = Books::open(&backend, &name)?;
+        inputs.check()?;
         if !member.name.is_empty() {
             check_segment(&member.name)?;
         }
@@ -108,14 +109,14 @@ impl Builder {
         let (leading, is_leading) = watch::channel(false);
         let (over, is_over) = watch::channel(false);
         let nudge = Arc::new(Notify::new());
-        let planner = Planner::new(
-            books.clone(),
+        let planner = Planner {
+            books: books.clone(),
             timing,
-            inputs.windowed.clone(),
-            nudge.clone(),
-            events.clone(),
-            me.clone(),
-        );
+            source: inputs.windowed.clone(),
+            nudge: nudge.clone(),
+            events: events.clone(),
+            me: me.clone(),
+        };
         let mut helpers = vec![tokio::spawn(leading::lead(election, candidate, planner, leading))];
         for (input_name, local) in inputs.local {
             helpers.push(tokio::spawn(input::run_local(input_name, local, books.clone())));
@@ -126,6 +127,7 @@ impl Builder {
                 supervised,
                 books.clone(),
                 me.clone(),
+                timing,
                 is_leading.clone(),
             )));
         }
@@ -244,7 +246,7 @@ impl Cluster {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn members(&self) -> Result<Vec<MemberView>, Error> {
-        Ok(self.books().members().await?.members)
+        Ok(self.books().members().await?.items)
     }
 
     /// Hands a task to the cluster. It is in the store when this returns, and will be done.
@@ -271,7 +273,7 @@ impl Cluster {
                 .members()
                 .await?
                 .into_iter()
-                .filter(|member| member.idle > 0 && !member.draining && !member.lapsed)
+                .filter(|member| member.idle() > 0)
                 .map(|member| Worker { member: member.id, books: self.books().clone() })
                 .collect();
             if !idle.is_empty() {
@@ -291,18 +293,19 @@ impl Cluster {
     /// # Cancel safety
     /// Not cancel safe: dropping the future leaves it open whether it was done.
     pub async fn mark_dead(&self, worker: &Worker) -> Result<(), Error> {
-        self.books().mark_dead(&worker.member).await
+        // That it was dead already is as good.
+        self.books().mark_dead(&worker.member).await.map(drop)
     }
 
-    /// Brings a dead letter back. It stands in the store when this returns.
+    /// Brings a dead letter back; whether there was one. It stands in the store when this returns.
     ///
     /// # Errors
     /// [`Error::Store`] when the store does not serve.
     ///
     /// # Cancel safety
     /// Not cancel safe: dropping the future leaves it open whether it was done.
-    pub async fn re_enqueue(&self, serial: u64) -> Result<(), Error> {
-        self.books().retry(&[serial]).await
+    pub async fn re_enqueue(&self, serial: u64) -> Result<bool, Error> {
+        self.books().re_enqueue(serial).await
     }
 
     /// Finishes what runs here, takes nothing more and leaves; returns when that is done.

@@ -263,7 +263,7 @@ impl Node {
             Output::Garbled(slot, error) => {
                 let key = self.set.books.keys.slot(slot);
                 tracing::warn!(%key, %error, "skipping a slot that makes no sense");
-                self.tell(Event::Garbled(key, error));
+                self.tell(Event::Garbled { key, error });
             }
             Output::RanDry => {
                 self.set.nudge.notify_one();

@@ -13,6 +13,7 @@ mod nodes;
 mod outcome;
 mod page;
 mod piece;
+mod plan;
 mod settings;
 mod slot;
 
@@ -32,6 +33,7 @@ pub use nodes::{MOST_NODES, NodeEntry, Nodes};
 pub use outcome::{Outcome, OutcomeState};
 pub use page::{Entry, FILLS_KEPT, INBOX_PAGES, MAX_PAGE_BYTES, Order, Page};
 pub use piece::{Piece, Report};
+pub use plan::{MAX_PLAN_BYTES, MOST_PARTITIONS, Plan, Share};
 pub use settings::Settings;
 pub use slot::{
     Assignment, CLAIMS_A_TASK, Holding, MAX_ID_BYTES, MAX_NOTE_BYTES, MAX_TASK_BYTES, Progress,

@@ -13,8 +13,8 @@ use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use super::collect::Ended;
 use crate::clock::Moment;
 use crate::cluster::books::Books;
-use crate::cluster::documents::Slot;
-use crate::cluster::input::{InputError, Windowed};
+use crate::cluster::documents::{Progress, Slot};
+use crate::cluster::input::{End, InputError, Windowed};
 
 /// How many calls are under way at once.
 const MOST_FLYING: usize = 64;
@@ -131,7 +131,15 @@ fn tell(
 ) -> BoxFuture<'static, (u64, Result<(), InputError>)> {
     Box::pin(async move {
         let task = &slot.task;
-        let told = AssertUnwindSafe(source.commit(&task.id, &task.payload)).catch_unwind();
+        let end = match &slot.progress {
+            Progress::Dead { .. } if slot.cancel => End::Cancelled,
+            Progress::Dead { .. } => End::Dead,
+            Progress::Vacant
+            | Progress::Outstanding { .. }
+            | Progress::Held(_)
+            | Progress::Done { .. } => End::Done,
+        };
+        let told = AssertUnwindSafe(source.commit(&task.id, &task.payload, end)).catch_unwind();
         let result = tokio::select! {
             biased;
             told = told => told.unwrap_or_else(|_| Err(InputError("it panicked".into()))),
