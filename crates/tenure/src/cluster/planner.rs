@@ -30,6 +30,7 @@ mod source;
 mod sweep;
 #[cfg(test)]
 mod tests;
+mod vacancy;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,7 +40,7 @@ use tokio::sync::Notify;
 use self::collect::Ended;
 use self::commits::Commits;
 use self::draft::{Draft, Fit};
-use self::look::{Eyes, Look, Sight};
+use self::look::{Look, Sight};
 use self::members::Members;
 use self::office::{Office, Stop};
 use self::pages::{Item, Pages};
@@ -118,7 +119,10 @@ struct Shift<'a> {
     planner: &'a Planner,
     token: u64,
     office: Option<Office>,
-    eyes: Eyes,
+    /// The last look, of which much is usually still true at the next.
+    look: Look,
+    /// How many slots the charter has, by an acknowledged write.
+    slots: Option<usize>,
     pages: Pages,
     source: Source,
     commits: Commits,
@@ -145,7 +149,8 @@ impl<'a> Shift<'a> {
             planner,
             token,
             office: None,
-            eyes: Eyes::default(),
+            look: Look::default(),
+            slots: None,
             pages: Pages::new(),
             source: Source::new(planner.source.clone()),
             commits: Commits::default(),
@@ -207,22 +212,24 @@ impl<'a> Shift<'a> {
             None => Office::take(books, self.token).await?,
         };
         self.keep_pace().await;
-        let mut look = self.look().await?;
-        if charter::uphold(books, office.cursor(), &look).await? {
-            self.office = Some(office);
-            return Ok(Round::Busy);
-        }
-        let applied = self.apply(&mut office, &mut look).await?;
-        if !applied {
-            self.office = Some(office);
+        let mut look = std::mem::take(&mut self.look);
+        self.refresh(&mut look).await?;
+        let round = self.act(&mut office, &mut look).await?;
+        (self.office, self.look) = (Some(office), look);
+        Ok(round)
+    }
+
+    async fn act(&mut self, office: &mut Office, look: &mut Look) -> Result<Round, Stop> {
+        let books = self.books();
+        if charter::uphold(books, office.cursor(), look, &mut self.slots).await?
+            || !self.apply(office, look).await?
+        {
             return Ok(Round::Busy);
         }
         self.pages.tidy(books, office.cursor()).await?;
-        self.mind_members(&look).await?;
+        self.mind_members(look).await?;
         self.sweep.turn(books).await?;
-        let round = self.move_on(&mut office, &mut look).await?;
-        self.office = Some(office);
-        Ok(round)
+        self.move_on(office, look).await
     }
 
     /// Leaves time for several tasks to end, unless nodes are waiting.
@@ -237,25 +244,25 @@ impl<'a> Shift<'a> {
     }
 
     /// Looks at everything, and rings the bell at the same time if that is due.
-    async fn look(&mut self) -> Result<Look, Stop> {
+    async fn refresh(&mut self, look: &mut Look) -> Result<(), Stop> {
         let books = self.books();
-        let look = if self.bell_due {
+        if self.bell_due {
             let bell = books.keys.bell();
-            let (look, rung) = tokio::join!(self.eyes.look(books), books.ring(&bell));
+            let (looked, rung) = tokio::join!(look.refresh(books), books.ring(&bell));
             match rung {
                 Ok(()) => self.bell_due = false,
                 Err(error) => tracing::warn!(%error, "the bell was not rung; it is tried again"),
             }
-            look?
+            looked?;
         } else {
-            self.eyes.look(books).await?
-        };
-        self.members.observe(&look);
-        if let Some(count) = self.members.changed_count(&look) {
+            look.refresh(books).await?;
+        }
+        self.members.observe(look);
+        if let Some(count) = self.members.changed_count(look) {
             self.tell(Event::Members(count));
         }
-        self.tell_of_garbled(&look);
-        Ok(look)
+        self.tell_of_garbled(look);
+        Ok(())
     }
 
     fn tell_of_garbled(&mut self, look: &Look) {
@@ -278,9 +285,10 @@ impl<'a> Shift<'a> {
         let before = office.unseen.len();
         let applied = apply::apply(self.books(), self.planner.timing.ttl(), office, look).await?;
         self.bell_due |= applied.filled;
-        if !applied.wholly && office.unseen.len() == before {
-            // Somebody is in the way, or the store is: no hurry.
-            self.books().sleep(PACE).await;
+        if !applied.wholly && (applied.failed || office.unseen.len() == before) {
+            // The store is in the way, or somebody: no hurry.
+            let pause = if applied.failed { self.planner.timing.request() } else { PACE };
+            self.books().sleep(pause).await;
         }
         Ok(applied.wholly)
     }
@@ -289,7 +297,7 @@ impl<'a> Shift<'a> {
     async fn move_on(&mut self, office: &mut Office, look: &mut Look) -> Result<Round, Stop> {
         let books = self.books();
         let ended = self.collect(office, look).await?;
-        let free = look.free();
+        let free = vacancy::free(books, look, self.planner.timing.ttl()).await;
         if !office::has_serials(office.cursor(), 2 * (ended.len() + free.len()) + 1024) {
             return Err(Error::Exhausted.into());
         }
@@ -325,7 +333,10 @@ impl<'a> Shift<'a> {
     /// What is at its end, with all that must be in the store before it may be counted.
     async fn collect(&mut self, office: &Office, look: &mut Look) -> Result<Vec<Ended>, Stop> {
         let books = self.books();
-        let ended = collect::choose(look, office.cursor());
+        let now = self.now();
+        let all = look.ended(office.cursor());
+        self.commits.keep_only(&all.iter().map(|(_, slot)| slot.task.serial).collect());
+        let ended = collect::choose(all, |serial| self.commits.waits(serial, now));
         let ended = collect::confirm(books, look, ended).await;
         let ended = collect::file(books, ended).await?;
         let (limit, source) = (self.planner.timing.ttl(), self.source.windowed().cloned());
@@ -391,7 +402,7 @@ impl<'a> Shift<'a> {
                 let key = self.books().keys.slot(intent.slot);
                 let put = self.books().store().put(&key, expect, slot.encode()).await;
                 if let Ok(Put::Stored(version)) = put {
-                    look.slots[intent.slot] = Sight::Found(version, Arc::new(slot));
+                    look.stored(intent.slot, version, Arc::new(slot));
                 }
             }
         }
@@ -431,6 +442,7 @@ impl<'a> Shift<'a> {
         let call = books.keys.call();
         let mut timer = books.backend.clock().timer();
         tokio::select! {
+            biased;
             () = self.planner.nudge.notified() => {}
             () = books.store().changed(&call, self.call.as_ref()) => self.call_due = true,
             () = self.source.answered(books, request) => {}

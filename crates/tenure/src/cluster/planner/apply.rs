@@ -21,6 +21,8 @@ pub(super) struct Applied {
     pub(super) wholly: bool,
     /// Something that can be worked on was written.
     pub(super) filled: bool,
+    /// The store did not take some write.
+    pub(super) failed: bool,
 }
 
 /// Writes every intent that is not seen applied, each at the version that was looked at. What does not succeed is for the
@@ -46,7 +48,7 @@ pub(super) async fn apply(
             Ruling::Write(expect, slot) => writes.push((place, expect, slot)),
         }
     }
-    let mut filled = false;
+    let (mut filled, mut failed) = (false, false);
     let requests = writes.iter().map(|(place, expect, slot)| Write {
         key: books.keys.slot(office.cursor().intents[*place].slot),
         expect: expect.clone(),
@@ -62,11 +64,12 @@ pub(super) async fn apply(
         match outcomes.next() {
             Some(Ok(Put::Stored(version))) => {
                 let number = office.cursor().intents[place].slot;
-                look.slots[number] = Sight::Found(version, Arc::new(slot));
+                look.stored(number, version, Arc::new(slot));
             }
             Some(Ok(Put::Conflict)) | None => waiting.push(place),
             Some(Err(error)) => {
                 tracing::warn!(%error, "a slot was not written; it is looked at again");
+                failed = true;
                 waiting.push(place);
             }
         }
@@ -79,7 +82,8 @@ pub(super) async fn apply(
     if office.letters_due {
         office.letters_due = !remove_letters(books, office.cursor()).await?;
     }
-    Ok(Applied { wholly: office.unseen.is_empty() && !office.letters_due, filled })
+    let wholly = office.unseen.is_empty() && !office.letters_due;
+    Ok(Applied { wholly, filled, failed })
 }
 
 /// What to do about one intent.
@@ -142,7 +146,7 @@ pub(super) fn intended(intent: &Intent, revision: u64, ttl: Duration, op: Op) ->
 }
 
 /// What stands in a vacant slot: only the serial means anything.
-fn nothing(serial: u64) -> Assignment {
+pub(super) fn nothing(serial: u64) -> Assignment {
     Assignment {
         serial,
         id: String::new(),

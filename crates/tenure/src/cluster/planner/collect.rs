@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::look::{Look, Sight};
+use super::look::Look;
 use crate::Key;
 use crate::cluster::books::Books;
 use crate::cluster::documents::{
-    Cursor, Format, Letter, MemberId, Outcome, OutcomeState, Progress, Report, Slot,
+    Format, Letter, MemberId, Outcome, OutcomeState, Progress, Report, Slot,
 };
 use crate::cluster::mutant::ClusterMutant;
 use crate::store::{Document, Durability, Expect, Fault, Put, StoreError, Write};
@@ -44,11 +44,11 @@ pub(super) fn report_bytes(report: &Report) -> usize {
     serde_json::to_vec(report).map_or(MAX_PIECE_BYTES, |encoded| encoded.len() + 1)
 }
 
-/// As many of the slots at their end as go into one piece, the oldest first.
-pub(super) fn choose(look: &Look, cursor: &Cursor) -> Vec<Ended> {
+/// As many of the slots at their end as go into one piece, the oldest first, without those that must wait.
+pub(super) fn choose(ended: Vec<(usize, Arc<Slot>)>, waits: impl Fn(u64) -> bool) -> Vec<Ended> {
     let mut bytes = 0;
-    let reported = look.ended(cursor).into_iter().filter_map(|(number, _, slot)| {
-        let report = report(&slot)?;
+    let reported = ended.into_iter().filter_map(|(number, slot)| {
+        let report = report(&slot).filter(|report| !waits(report.serial))?;
         Some(Ended { number, slot, report })
     });
     let fits = |ended: &Ended| {
@@ -78,7 +78,7 @@ pub(super) async fn confirm(books: &Books, look: &mut Look, ended: Vec<Ended>) -
     let outcomes = books.store().put_many(writes).await;
     let confirmed = rewritten.into_iter().zip(outcomes).filter_map(|(ended, outcome)| {
         let Ok(Put::Stored(version)) = outcome else { return None };
-        look.slots[ended.number] = Sight::Found(version, ended.slot.clone());
+        look.stored(ended.number, version, ended.slot.clone());
         Some(ended)
     });
     confirmed.collect()
