@@ -9,9 +9,12 @@ pub mod documents;
 mod execution;
 mod inbox;
 pub mod input;
+mod lock;
 mod patience;
 mod retry;
+mod semaphore;
 mod settings;
+mod shared;
 mod task;
 mod views;
 
@@ -20,7 +23,10 @@ pub use cancel::Cancellation;
 pub use context::{Context, StatusReporter};
 pub use documents::{MemberId, Order};
 pub use execution::{Ended, Execution};
+pub use lock::{Guard, Lock};
+pub use semaphore::{MOST_PERMITS, Semaphore, SemaphoreError};
 pub use settings::SettingsPut;
+pub use shared::Shared;
 pub use task::{Handler, Task, TaskError, Tasks};
 pub use views::{
     Garbled, Letters, Life, MemberView, Members, Results, Stage, TaskView, Totals, Work,

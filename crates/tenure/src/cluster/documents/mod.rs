@@ -15,6 +15,8 @@ mod page;
 mod piece;
 mod settings;
 mod slot;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 
