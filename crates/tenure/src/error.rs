@@ -54,6 +54,12 @@ pub enum Error {
         #[source]
         source: crate::cluster::documents::DocumentError,
     },
+    /// A cluster has as many nodes as it can have.
+    #[error("the cluster has {most} nodes, which is as many as a node list holds")]
+    Full {
+        /// How many there can be.
+        most: usize,
+    },
     /// A task that was to be submitted is refused.
     #[error("the task at place {index} (counted from 0) is refused, and with it all of them")]
     Order {
@@ -81,6 +87,12 @@ pub enum Error {
     Overtaken {
         /// Where the page is.
         key: Key,
+    },
+    /// Two inputs of a node have the same name.
+    #[error("two inputs have the name {name}; each needs one of its own")]
+    InputTwice {
+        /// Which name.
+        name: String,
     },
     /// The election does not exist, and was not to be created.
     #[error("there is no election {name}; create it first")]

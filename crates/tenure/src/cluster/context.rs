@@ -4,11 +4,12 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use super::books::Books;
 use super::claims::Claim;
 use super::documents::{Assignment, MAX_NOTE_BYTES, MemberId, Order};
+use super::node::Stopped;
 use super::shared::Shared;
 use crate::{Error, Mandate};
 
@@ -20,6 +21,7 @@ pub struct Context {
     pub(super) member: MemberId,
     pub(super) mandate: Mandate,
     pub(super) reporter: StatusReporter,
+    pub(super) stop: watch::Receiver<Option<Stopped>>,
     pub(super) books: Books,
     /// One for all tasks of a process.
     pub(super) shared: Shared,
@@ -54,6 +56,18 @@ impl Context {
     #[must_use]
     pub fn mandate(&self) -> &Mandate {
         &self.mandate
+    }
+
+    /// Resolves when the work must stop, and says why. What does not end by itself soon after is dropped.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn stopped(&self) -> Stopped {
+        let mut stop = self.stop.clone();
+        match stop.wait_for(Option::is_some).await {
+            Ok(why) => why.unwrap_or(Stopped::Lost),
+            Err(_) => Stopped::Lost,
+        }
     }
 
     /// Says how far it is.

@@ -60,6 +60,12 @@ impl Keys {
         self.below(format_args!("members/{member}"))
     }
 
+    /// What the slots are under.
+    #[must_use]
+    pub fn slots(&self) -> Key {
+        self.below(format_args!("slots"))
+    }
+
     /// A numbered slot.
     #[must_use]
     pub fn slot(&self, number: usize) -> Key {

@@ -13,6 +13,7 @@ mod nodes;
 mod outcome;
 mod page;
 mod piece;
+mod plan;
 mod settings;
 mod slot;
 #[cfg(test)]
@@ -26,7 +27,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 pub use bell::Bell;
 pub use charter::{Charter, LEAST_SLOTS, MOST_SLOTS};
-pub use cursor::{Cursor, Intent, MAX_INTENTS_BYTES};
+pub use cursor::{Cursor, Intent, MAX_INTENTS_BYTES, MAX_POSITION_BYTES};
 pub use keys::Keys;
 pub use letter::Letter;
 pub use member::MemberLock;
@@ -34,6 +35,7 @@ pub use nodes::{MOST_NODES, NodeEntry, Nodes};
 pub use outcome::{Outcome, OutcomeState};
 pub use page::{Entry, FILLS_KEPT, INBOX_PAGES, MAX_PAGE_BYTES, Order, Page};
 pub use piece::{Piece, Report};
+pub use plan::{MAX_PLAN_BYTES, MOST_PARTITIONS, Plan, Share};
 pub use settings::Settings;
 pub use slot::{
     Assignment, CLAIMS_A_TASK, Holding, MAX_ID_BYTES, MAX_NOTE_BYTES, MAX_TASK_BYTES, Progress,

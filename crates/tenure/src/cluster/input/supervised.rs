@@ -1,0 +1,144 @@
+//! Shares the partitions of an input out among the members, and runs this member's own.
+//!
+//! The leader writes a plan whenever the node list is not the one that the plan was made for; every member follows the plan.
+//! Both are hints and may be late or stale: a partition runs only under its own lease, so that it never runs twice at once. A
+//! member that loses a partition drops it and resigns; the new owner has been waiting for the lease meanwhile.
+
+mod partition;
+mod planning;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinSet};
+
+use super::pause::Pauses;
+use super::{Emitter, InputError, Partition, Supervised};
+use crate::cluster::books::Books;
+use crate::cluster::documents::{Format, MemberId, Plan};
+use crate::store::{StoreExt, Version};
+use crate::{Backend, Error, Key, Timing};
+
+/// Members come and go in bursts: a moment's wait makes one change of plans out of many.
+const MOMENT: Duration = Duration::from_millis(20);
+
+/// Runs this member's part of a supervised input, and plans for all while this member leads. Never returns; dropping it
+/// stops its partitions and frees their leases.
+pub(in crate::cluster) async fn run_supervised(
+    name: String,
+    input: Arc<dyn Supervised>,
+    books: Books,
+    me: MemberId,
+    timing: Timing,
+    leading: watch::Receiver<bool>,
+) {
+    let plan = match books.keys.plan(&name) {
+        Ok(plan) => plan,
+        Err(error) => {
+            // `Inputs::check` refuses such a name before anything starts.
+            tracing::error!(input = name, %error, "an input with this name cannot run");
+            return std::future::pending().await;
+        }
+    };
+    // Partitions are leases on every store: a line would let those wait who are no longer meant to have them.
+    let backend = books.backend.clone().without_queue();
+    let office = Arc::new(Office { name, input, books, backend, me, timing, plan });
+    tokio::join!(office.plan_while(leading), follow(&office));
+}
+
+/// What planning and following work with.
+struct Office {
+    name: String,
+    input: Arc<dyn Supervised>,
+    books: Books,
+    /// For the leases of partitions, all served by one driver.
+    backend: Backend,
+    me: MemberId,
+    timing: Timing,
+    /// Where the plan is.
+    plan: Key,
+}
+
+/// Keeps running what the plan gives to this member.
+async fn follow(office: &Arc<Office>) {
+    let mut partitions = JoinSet::new();
+    let mut running: BTreeMap<String, AbortHandle> = BTreeMap::new();
+    let mut pauses = Pauses::new();
+    // Said once, not at every look.
+    let mut refused: Option<Version> = None;
+    loop {
+        let began = office.books.backend.clock().now();
+        let document = match office.books.store().get(&office.plan).await {
+            Ok(document) => document,
+            Err(error) => {
+                // What runs goes on: its lease says for how long it may.
+                office.warn(&InputError::new("reading the plan", &Error::from(error)));
+                pauses.wait(&office.books, began).await;
+                continue;
+            }
+        };
+        pauses = Pauses::new();
+        let seen = document.as_ref().map(|document| document.version.clone());
+        match document.map(|document| Plan::decode(&document.body)).transpose() {
+            Ok(plan) => {
+                settle(office, plan.as_ref(), &mut partitions, &mut running);
+            }
+            Err(error) if refused != seen => {
+                office.warn(&InputError::new("reading the plan", &error));
+                refused.clone_from(&seen);
+            }
+            Err(_) => {}
+        }
+        office.changed(&[(&office.plan, seen.as_ref())]).await;
+    }
+}
+
+/// Stops what this member should not run any more, and starts what it does not run yet.
+fn settle(
+    office: &Arc<Office>,
+    plan: Option<&Plan>,
+    partitions: &mut JoinSet<()>,
+    running: &mut BTreeMap<String, AbortHandle>,
+) {
+    // Those that were stopped earlier have ended by now, and need no more room.
+    while partitions.try_join_next().is_some() {}
+    let own = plan.map(|plan| plan.share_of(&office.me)).unwrap_or_default();
+    running.retain(|lease, partition| {
+        let stays = own.contains_key(lease);
+        if !stays {
+            // Its lease is freed when it is dropped, after the work inside.
+            partition.abort();
+        }
+        stays && !partition.is_finished()
+    });
+    for (lease, partition) in own {
+        running.entry(lease).or_insert_with_key(|lease| {
+            let partition = Partition(partition.clone());
+            partitions.spawn(partition::run(office.clone(), lease.clone(), partition))
+        });
+    }
+}
+
+impl Office {
+    fn warn(&self, error: &InputError) {
+        tracing::warn!(input = self.name, %error, "a supervised input is in trouble");
+    }
+
+    fn emitter(&self) -> Emitter {
+        Emitter::new(self.books.clone())
+    }
+
+    /// Resolves when one of these documents may have changed, and in any case when it is time to look again.
+    async fn changed(&self, seen: &[(&Key, Option<&Version>)]) {
+        let store = self.books.store();
+        let changes = seen.iter().map(|(key, version)| store.changed(key, *version));
+        tokio::select! {
+            _ = futures_util::future::select_all(changes) => self.books.sleep(MOMENT).await,
+            () = self.books.sleep(self.timing.poll(store.notifies())) => {}
+        }
+    }
+}

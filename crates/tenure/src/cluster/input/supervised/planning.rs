@@ -1,0 +1,130 @@
+//! What the leader does: asks for the partitions of these members, and writes the plan.
+
+use tokio::sync::watch;
+
+use super::Office;
+use crate::Error;
+use crate::cluster::documents::{Format, MAX_PLAN_BYTES, MOST_PARTITIONS, NodeEntry, Nodes, Plan};
+use crate::cluster::input::pause::{Pauses, contained};
+use crate::cluster::input::spread::spread;
+use crate::cluster::input::{InputError, Partition};
+use crate::store::{Document, Expect, Fault, Put, StoreExt, Version};
+
+/// What was looked at: the node list, and the plan.
+pub(super) struct Seen {
+    nodes: Option<Version>,
+    plan: Option<Version>,
+}
+
+impl Office {
+    /// Plans whenever this member leads.
+    pub(super) async fn plan_while(&self, mut leading: watch::Receiver<bool>) {
+        let mut stopped = leading.clone();
+        while leading.wait_for(|leads| *leads).await.is_ok() {
+            let told = tokio::select! {
+                biased;
+                told = stopped.wait_for(|leads| !*leads) => told.is_ok(),
+                () = self.keep_planned() => true,
+            };
+            if !told {
+                break;
+            }
+        }
+        // Nobody is left who could say that we lead.
+        std::future::pending().await
+    }
+
+    async fn keep_planned(&self) {
+        let (nodes, mut pauses) = (self.books.keys.nodes(), Pauses::new());
+        loop {
+            let began = self.books.backend.clock().now();
+            match self.plan_once().await {
+                Ok(seen) => {
+                    pauses = Pauses::new();
+                    let seen = [(&nodes, seen.nodes.as_ref()), (&self.plan, seen.plan.as_ref())];
+                    self.changed(&seen).await;
+                }
+                Err(error) => {
+                    self.warn(&error);
+                    pauses.wait(&self.books, began).await;
+                }
+            }
+        }
+    }
+
+    /// Sees to it that the plan is one for those who take part now. What it writes is only a hint to others, so that a
+    /// write whose answer was lost needs no more care than another look.
+    pub(super) async fn plan_once(&self) -> Result<Seen, InputError> {
+        let keys = [self.books.keys.nodes(), self.plan.clone()];
+        let found = self.books.store().get_many(&keys).await;
+        let mut found =
+            found.map_err(|error| InputError::new("planning", &Error::from(error)))?.into_iter();
+        let (nodes, plan) = (found.next().flatten(), found.next().flatten());
+        let seen = Seen { nodes: version_of(&nodes), plan: version_of(&plan) };
+        let Some(nodes) = nodes else { return Ok(seen) };
+        let nodes = Nodes::decode(&nodes.body)
+            .map_err(|error| InputError::new("reading the node list", &error))?;
+        let members = taking_part(nodes);
+        let before = plan.as_ref().and_then(|plan| match Plan::decode(&plan.body) {
+            Ok(plan) => Some(plan),
+            Err(error) => {
+                self.warn(&InputError::new("writing over a plan", &error));
+                None
+            }
+        });
+        if before.as_ref().is_some_and(|plan| plan.is_for(members.iter().map(|node| &node.token))) {
+            return Ok(seen);
+        }
+        let partitions = if members.is_empty() {
+            Vec::new()
+        } else {
+            contained(self.input.partitions(&members)).await?
+        };
+        let after = self.draw_up(&members, partitions, before.as_ref())?;
+        let expect = seen.plan.clone().map_or(Expect::Absent, Expect::At);
+        match self.books.store().put(&self.plan, expect, after).await {
+            Ok(Put::Stored(version)) => Ok(Seen { plan: Some(version), ..seen }),
+            // The next look shows what stands there instead.
+            Ok(Put::Conflict) => Ok(seen),
+            Err(error) if error.fault == Fault::Indeterminate => Ok(seen),
+            Err(error) => Err(InputError::new("writing the plan", &Error::from(error))),
+        }
+    }
+
+    fn draw_up(
+        &self,
+        members: &[NodeEntry],
+        partitions: Vec<Partition>,
+        before: Option<&Plan>,
+    ) -> Result<bytes::Bytes, InputError> {
+        if partitions.len() > MOST_PARTITIONS {
+            let count = partitions.len();
+            return Err(InputError(format!(
+                "it has {count} partitions; at most {MOST_PARTITIONS} are allowed"
+            )));
+        }
+        let partitions = partitions.into_iter().map(|partition| partition.0).collect();
+        let revision = before.map_or(1, |plan| plan.revision + 1);
+        let shares = spread(members, partitions, before);
+        let body = Plan { shares, revision, op: self.books.fresh_op() }.encode();
+        if body.len() > MAX_PLAN_BYTES {
+            return Err(InputError(format!(
+                "its partitions take {} bytes as JSON, with the members; at most {MAX_PLAN_BYTES} are allowed",
+                body.len()
+            )));
+        }
+        // What others could not read must not be written: JSON can be nested too deeply.
+        Plan::decode(&body).map_err(|error| InputError::new("writing the plan", &error))?;
+        Ok(body)
+    }
+}
+
+fn version_of(document: &Option<Document>) -> Option<Version> {
+    document.as_ref().map(|document| document.version.clone())
+}
+
+/// Who gets partitions: not those who are about to leave, nor those who were declared dead.
+fn taking_part(nodes: Nodes) -> Vec<NodeEntry> {
+    let Nodes { nodes, dead, .. } = nodes;
+    nodes.into_iter().filter(|node| !node.draining && !dead.contains(&node.token)).collect()
+}

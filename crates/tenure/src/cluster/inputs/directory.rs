@@ -1,0 +1,209 @@
+//! The files of a directory, and of those below it, in order.
+
+mod walk;
+
+use std::collections::{BTreeSet, VecDeque};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use self::walk::{Found, Walk};
+use super::{MOST_ITEMS, USUAL_POLL, blocking};
+use crate::cluster::documents::MAX_ID_BYTES;
+use crate::cluster::input::{End, InputError, Template, Window, Windowed};
+
+/// What was reported is kept so that it is not reported again, up to so many.
+const MOST_REPORTED: usize = 1024;
+
+/// The regular files under a directory, each a task whose id and item are its path below that directory, with `/`.
+///
+/// They come in the order of their paths, byte by byte, and the position is the last path that was given out. Links are
+/// neither followed nor given out. Names that are not UTF-8 and paths of more than 1,024 bytes are reported and left out.
+/// Whether a file that is created while the directory is listed is given out is left open, as with `find`.
+///
+/// At any time the names of a part of each directory on the way are kept in memory, 131,072 in all, so that a directory may
+/// have millions of files.
+pub struct DirectorySource {
+    root: Arc<Path>,
+    template: Template,
+    follow: Option<Duration>,
+    removes: bool,
+    /// How far the last window got; taken while a window is being put together.
+    reading: Mutex<Option<Reading>>,
+}
+
+impl DirectorySource {
+    /// The files of this directory, each a task like this.
+    #[must_use]
+    pub fn new(root: impl Into<PathBuf>, template: Template) -> DirectorySource {
+        let (root, reading) = (root.into().into(), Mutex::default());
+        DirectorySource { root, template, follow: None, removes: false, reading }
+    }
+
+    /// The same, which never ends: it waits for files whose paths come after the last one, such as those named by date.
+    ///
+    /// Names that begin with a dot are left out then, since that is how those are called that are not yet written to their end.
+    #[must_use]
+    pub fn following(self) -> DirectorySource {
+        self.polling(USUAL_POLL)
+    }
+
+    /// The same as [`following`](DirectorySource::following), looking this often.
+    #[must_use]
+    pub fn polling(mut self, poll: Duration) -> DirectorySource {
+        self.follow = Some(poll);
+        self
+    }
+
+    /// The same, which removes files once they are done. Those that failed for good, or were cancelled, stay.
+    #[must_use]
+    pub fn removing(mut self) -> DirectorySource {
+        self.removes = true;
+        self
+    }
+
+    async fn window(&self, position: Option<&str>, max: usize) -> Result<Window, InputError> {
+        let kept = self.reading.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let (root, hidden) = (self.root.clone(), self.follow.is_none());
+        let position = position.map(str::to_owned);
+        let (paths, reading) = blocking("listing a directory", move || {
+            let mut reading = match kept {
+                Some(kept) if kept.can_go_on_after(position.as_deref()) => kept,
+                Some(kept) => Reading::after(root, hidden, position.as_deref(), kept.reported),
+                None => Reading::after(root, hidden, position.as_deref(), BTreeSet::new()),
+            };
+            reading.go_on_after(position.as_deref());
+            reading.fill(max)?;
+            Ok((reading.recent.iter().take(max).cloned().collect::<Vec<_>>(), reading))
+        })
+        .await?;
+        let at_the_end = reading.ended && paths.len() == reading.recent.len();
+        let drained = at_the_end && self.follow.is_none();
+        let position = paths.last().cloned().or_else(|| reading.from.clone());
+        if !at_the_end {
+            *self.reading.lock().unwrap_or_else(PoisonError::into_inner) = Some(reading);
+        }
+        let orders = paths.into_iter().map(|path| self.order(&path)).collect();
+        Ok(Window { orders, position, drained })
+    }
+
+    fn order(&self, path: &str) -> crate::cluster::documents::Order {
+        self.template.order(path, path.as_bytes().to_vec())
+    }
+}
+
+#[async_trait]
+impl Windowed for DirectorySource {
+    async fn outstanding(&self, position: Option<&str>, max: usize) -> Result<Window, InputError> {
+        let max = max.clamp(1, MOST_ITEMS);
+        loop {
+            let window = self.window(position, max).await?;
+            match self.follow {
+                Some(poll) if window.orders.is_empty() => tokio::time::sleep(poll).await,
+                Some(_) | None => return Ok(window),
+            }
+        }
+    }
+
+    async fn commit(&self, id: &str, payload: &[u8], end: End) -> Result<(), InputError> {
+        // Anybody may submit a task with any id: only what this source would have given out is removed.
+        let is_own = is_plain(id) && self.order(id).payload == payload;
+        if !self.removes || end != End::Done || !is_own {
+            return Ok(());
+        }
+        let (root, path) = (self.root.clone(), self.root.join(id));
+        blocking("removing a file", move || match remove_below(&root, &path) {
+            Ok(()) => Ok(()),
+            // Told twice, or somebody else was faster.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(InputError::new(format!("removing {}", path.display()), &error)),
+        })
+        .await
+    }
+}
+
+impl fmt::Debug for DirectorySource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DirectorySource")
+            .field("root", &self.root)
+            .field("template", &self.template)
+            .field("follow", &self.follow)
+            .field("removes", &self.removes)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Whether this leads to a place below the root, as far as names go.
+fn is_plain(path: &str) -> bool {
+    let mut parts = Path::new(path).components();
+    !path.is_empty() && parts.all(|part| matches!(part, std::path::Component::Normal(_)))
+}
+
+/// Removes a file, unless a link on the way leads out of the root: nothing behind a link was given out.
+fn remove_below(root: &Path, path: &Path) -> std::io::Result<()> {
+    let within = path.parent().unwrap_or(root).canonicalize()?.starts_with(root.canonicalize()?);
+    if within { std::fs::remove_file(path) } else { Ok(()) }
+}
+
+/// A walk, and what was given out last: the same window may be asked for again, or a smaller one.
+struct Reading {
+    walk: Walk,
+    /// The position before `recent`.
+    from: Option<String>,
+    recent: VecDeque<String>,
+    /// There is nothing after `recent`.
+    ended: bool,
+    reported: BTreeSet<String>,
+}
+
+impl Reading {
+    fn after(
+        root: Arc<Path>,
+        hidden: bool,
+        position: Option<&str>,
+        reported: BTreeSet<String>,
+    ) -> Reading {
+        let walk = Walk::after(root, hidden, position.unwrap_or_default());
+        let from = position.map(str::to_owned);
+        Reading { walk, from, recent: VecDeque::new(), ended: false, reported }
+    }
+
+    fn can_go_on_after(&self, position: Option<&str>) -> bool {
+        self.from.as_deref() == position
+            || position.is_some_and(|position| self.recent.iter().any(|path| path == position))
+    }
+
+    /// Forgets what lies before the position, which is one that [`Reading::can_go_on_after`] knows.
+    fn go_on_after(&mut self, position: Option<&str>) {
+        while self.from.as_deref() != position {
+            let Some(path) = self.recent.pop_front() else { return };
+            self.from = Some(path);
+        }
+    }
+
+    fn fill(&mut self, max: usize) -> Result<(), InputError> {
+        while self.recent.len() < max && !self.ended {
+            match self.walk.next()? {
+                Some(Found::File(path)) if path.len() <= MAX_ID_BYTES => {
+                    self.recent.push_back(path)
+                }
+                Some(Found::File(path)) => self.report(&path, "its path is too long"),
+                Some(Found::NoText(path)) => self.report(&path, "its name is not UTF-8"),
+                None => self.ended = true,
+            }
+        }
+        Ok(())
+    }
+
+    fn report(&mut self, path: &str, why: &str) {
+        if self.reported.len() < MOST_REPORTED && self.reported.insert(path.to_owned()) {
+            tracing::warn!(path, "a file is left out: {why}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,113 @@
+use super::*;
+
+fn source(files: &[&str]) -> (tempfile::TempDir, DirectorySource) {
+    let root = tempfile::tempdir().expect("a directory");
+    for file in files {
+        std::fs::write(root.path().join(file), "x").expect("a file");
+    }
+    let source = DirectorySource::new(root.path(), Template::new("file"));
+    (root, source)
+}
+
+fn ids(window: &Window) -> Vec<&str> {
+    window.orders.iter().map(|order| order.id.as_str()).collect()
+}
+
+#[tokio::test]
+async fn windows_follow_each_other_until_it_is_drained() {
+    let (_root, source) = source(&["c", "a", "b", "d", "e"]);
+    let first = source.outstanding(None, 2).await.expect("a window");
+    assert_eq!(
+        (ids(&first), first.position.as_deref(), first.drained),
+        (vec!["a", "b"], Some("b"), false)
+    );
+    assert_eq!(first.orders[0].payload, "a");
+    let second = source.outstanding(Some("b"), 2).await.expect("a window");
+    assert_eq!((ids(&second), second.drained), (vec!["c", "d"], false));
+    let last = source.outstanding(Some("d"), 2).await.expect("a window");
+    assert_eq!((ids(&last), last.position.as_deref(), last.drained), (vec!["e"], Some("e"), true));
+    let none = source.outstanding(Some("e"), 2).await.expect("a window");
+    assert_eq!((ids(&none), none.position.as_deref(), none.drained), (vec![], Some("e"), true));
+}
+
+#[tokio::test]
+async fn the_same_window_can_be_asked_for_again_and_a_smaller_one() {
+    let (_root, source) = source(&["a", "b", "c", "d"]);
+    for max in [3, 3, 1, 2] {
+        let window = source.outstanding(None, max).await.expect("a window");
+        assert_eq!(ids(&window), ["a", "b", "c"][..max]);
+    }
+    let window = source.outstanding(Some("a"), 2).await.expect("a window");
+    assert_eq!(ids(&window), ["b", "c"]);
+    // A leader that comes anew from an earlier place.
+    let window = source.outstanding(None, 9).await.expect("a window");
+    assert_eq!((ids(&window), window.drained), (vec!["a", "b", "c", "d"], true));
+}
+
+#[tokio::test]
+async fn an_empty_directory_is_drained_at_once() {
+    let (_root, source) = source(&[]);
+    let window = source.outstanding(None, 2).await.expect("a window");
+    assert_eq!(window, Window { orders: vec![], position: None, drained: true });
+}
+
+#[tokio::test]
+async fn whoever_follows_waits_for_a_name_after_the_last() {
+    let (root, source) = source(&["1", "2"]);
+    let source = source.polling(Duration::from_millis(10));
+    let window = source.outstanding(None, 9).await.expect("a window");
+    assert_eq!((ids(&window), window.drained), (vec!["1", "2"], false));
+    let waiting = source.outstanding(Some("2"), 9);
+    tokio::pin!(waiting);
+    let early = tokio::time::timeout(Duration::from_millis(50), &mut waiting).await;
+    assert!(early.is_err(), "there is nothing yet");
+    std::fs::write(root.path().join(".3"), "x").expect("a file");
+    std::fs::rename(root.path().join(".3"), root.path().join("3")).expect("renamed");
+    assert_eq!(ids(&waiting.await.expect("a window")), ["3"]);
+}
+
+#[tokio::test]
+async fn paths_that_are_too_long_are_left_out() {
+    let (root, source) = source(&["a", "z"]);
+    let deep = (0..5).fold(root.path().to_owned(), |path, _| path.join("m".repeat(250)));
+    std::fs::create_dir_all(&deep).expect("directories");
+    std::fs::write(deep.join("file"), "x").expect("a file");
+    let window = source.outstanding(None, 9).await.expect("a window");
+    assert_eq!(ids(&window), ["a", "z"]);
+}
+
+#[tokio::test]
+async fn only_what_is_done_and_its_own_is_removed() {
+    let (root, source) = source(&["a", "b", "c"]);
+    let source = source.removing();
+    let outside =
+        root.path().parent().expect("a parent").join(format!("outside-{}", std::process::id()));
+    std::fs::write(&outside, "x").expect("a file");
+    let escape = format!("../outside-{}", std::process::id());
+    for (id, payload, end) in [
+        ("a", "a", End::Done),
+        ("a", "a", End::Done),
+        ("b", "b", End::Dead),
+        ("b", "b", End::Cancelled),
+        ("c", "another task of this name", End::Done),
+        (&escape, &escape, End::Done),
+        ("", "", End::Done),
+        ("/", "/", End::Done),
+    ] {
+        source.commit(id, payload.as_bytes(), end).await.expect("taken note of");
+    }
+    let left = |name: &str| root.path().join(name).exists();
+    assert_eq!(["a", "b", "c"].map(left), [false, true, true]);
+    assert!(outside.exists());
+    std::fs::remove_file(outside).expect("removed");
+}
+
+#[tokio::test]
+async fn a_payload_can_be_made_of_the_path() {
+    let (root, _) = source(&["a"]);
+    let template = Template::new("file")
+        .payload(|path| format!("{{\"path\":{:?}}}", String::from_utf8_lossy(path)).into());
+    let source = DirectorySource::new(root.path(), template);
+    let window = source.outstanding(None, 1).await.expect("a window");
+    assert_eq!(window.orders[0].payload, "{\"path\":\"a\"}");
+}
