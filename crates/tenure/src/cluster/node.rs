@@ -18,6 +18,7 @@ use super::books::Books;
 use super::claims::{self, Claim, Claims, Ending, Input, Output, Place, Seen, SlotWrite, Verdict};
 use super::documents::{Charter, Format, LEAST_SLOTS, MemberId, Nodes, Slot};
 use super::event::Event;
+use super::shared::Shared;
 use super::task::Tasks;
 use crate::clock::{Clock, Moment, Timer};
 use crate::lease::machine::{Ask, Loss};
@@ -95,6 +96,8 @@ pub(super) struct Node {
     reports: (mpsc::UnboundedSender<(Claim, String)>, mpsc::UnboundedReceiver<(Claim, String)>),
     requests: FuturesUnordered<Request>,
     watched: Vec<Mark>,
+    /// What its tasks share.
+    shared: Shared,
     busy: usize,
     /// How long a task takes, of late.
     usual: Option<Duration>,
@@ -132,6 +135,7 @@ impl Node {
             reports: mpsc::unbounded_channel(),
             requests: FuturesUnordered::new(),
             watched: Vec::new(),
+            shared: Shared::default(),
             busy: 0,
             usual: None,
             draining: false,

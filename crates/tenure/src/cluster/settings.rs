@@ -3,10 +3,9 @@
 use serde_json::{Map, Value};
 
 use super::books::Books;
-use super::documents::{DocumentError, Format, Settings};
+use super::documents::{Format, Settings};
 use crate::Error;
 use crate::lease::record::Op;
-use crate::store::MAX_DOCUMENT_BYTES;
 
 /// What became of settings that were put.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,10 +45,7 @@ impl Books {
         let version = expected + 1;
         let mut sent: Vec<Op> = Vec::new();
         let mut is_conflict = false;
-        let refused = |bytes| Error::Document {
-            key: key.clone(),
-            source: DocumentError::TooLong { document: Settings::WHAT, bytes },
-        };
+        let refused = |source| Error::Document { key: key.clone(), source };
         let change = |before: Option<&Settings>, op: Op| {
             // Where reads prove nothing, finding one's own is no proof; writing them again is.
             let is_mine = before.is_some_and(|before| sent.contains(&before.op));
@@ -59,10 +55,8 @@ impl Books {
             }
             sent.push(op.clone());
             let next = Settings { version, settings: settings.clone(), op };
-            match next.encode().len() {
-                bytes if bytes > MAX_DOCUMENT_BYTES => Err(refused(bytes)),
-                _ => Ok(Some(next)),
-            }
+            next.check().map_err(refused)?;
+            Ok(Some(next))
         };
         let found = self.update(&key, |settings: &Settings| &settings.op, change).await?;
         Ok(if is_conflict { SettingsPut::Conflict(found) } else { SettingsPut::Stored(version) })
