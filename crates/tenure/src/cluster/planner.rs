@@ -10,8 +10,9 @@
 //! has been applied is recognised whatever became of its slot since, and a leader that does not know yet that it was
 //! deposed can only write what its successor would write, too.
 //!
-//! Every step may be cut off anywhere and done again: dead letters, outcomes and pieces of results are written before the
-//! cursor counts what they are about, pages of the inbox are freed after it says that they are taken.
+//! Every step may be cut off anywhere and done again: outcomes and pieces of results are written before the cursor counts what
+//! they are about; dead letters after that and before their slot is used again; pages of the inbox are freed after the
+//! cursor says that they are taken.
 //!
 //! # What a read may do
 //! On a weak store a read proves nothing, so that whatever is counted, taken in or relied on is first written once more, at
@@ -26,6 +27,7 @@ mod look;
 mod members;
 mod office;
 mod pages;
+mod papers;
 mod source;
 mod sweep;
 #[cfg(test)]
@@ -47,7 +49,7 @@ use self::pages::{Item, Pages};
 use self::source::Source;
 use self::sweep::Sweep;
 use super::books::Books;
-use super::documents::{Format as _, MemberId, Piece, Report};
+use super::documents::{Cursor, Format as _, MemberId, Piece, Report};
 use super::event::{Event, Events};
 use super::input::Windowed;
 use super::mutant::ClusterMutant;
@@ -58,6 +60,9 @@ use crate::{Error, Mandate, Timing};
 /// The shortest time between two looks while there is still something for nodes to take: a round costs about the same
 /// whether it counts one task or hundreds.
 const PACE: Duration = Duration::from_millis(5);
+
+/// How often the inbox is searched for a gap, where there should never be one.
+const MENDING: Duration = Duration::from_secs(60);
 
 /// Plans the work of a cluster, for as long as its node leads.
 pub(super) struct Planner {
@@ -130,6 +135,8 @@ struct Shift<'a> {
     /// When the locks of members are looked at again.
     members_due: Moment,
     sweep: Sweep,
+    /// When the inbox is searched for a gap again.
+    mending_due: Moment,
     /// Slots were filled, or may have been by a predecessor, and nobody was told.
     bell_due: bool,
     /// What the call was when it was last looked at, before everything else was.
@@ -157,6 +164,7 @@ impl<'a> Shift<'a> {
             members: Members::default(),
             members_due: now,
             sweep: Sweep::new(now),
+            mending_due: now,
             bell_due: true,
             call: None,
             call_due: true,
@@ -338,7 +346,7 @@ impl<'a> Shift<'a> {
         self.commits.keep_only(&all.iter().map(|(_, slot)| slot.task.serial).collect());
         let ended = collect::choose(all, |serial| self.commits.waits(serial, now));
         let ended = collect::confirm(books, look, ended).await;
-        let ended = collect::file(books, ended).await?;
+        let ended = papers::file_outcomes(books, ended).await?;
         let (limit, source) = (self.planner.timing.ttl(), self.source.windowed().cloned());
         Ok(self.commits.settle(books, source.as_ref(), limit, ended).await)
     }
@@ -357,6 +365,7 @@ impl<'a> Shift<'a> {
         }
         let garbled = self.pages.read(books, cursor).await?;
         garbled.into_iter().for_each(|(key, error)| self.garbled(key, error));
+        self.mend_inbox(cursor).await?;
         let mut items: Vec<Item> = self.pages.items(cursor, room);
         pages::find_letters(books, &mut items).await?;
         pages::tell_cancelled(books, &mut items).await?;
@@ -368,6 +377,25 @@ impl<'a> Shift<'a> {
             self.source.fits_only(fit);
         }
         Ok(draft)
+    }
+
+    /// Now and then, looks whether there is something in the inbox beyond a page that nobody has written.
+    async fn mend_inbox(&mut self, cursor: &Cursor) -> Result<(), Stop> {
+        let now = self.now();
+        if !self.pages.is_empty() || now.boot < self.mending_due.boot {
+            return Ok(());
+        }
+        let ttl = self.planner.timing.ttl();
+        self.mending_due = now + if self.books().is_weak() { ttl } else { ttl.max(MENDING) };
+        if self.books().mend_inbox(cursor.page).await? {
+            tracing::warn!(
+                page = cursor.page,
+                "a page of the inbox was never written; it is passed"
+            );
+            let garbled = self.pages.read(self.books(), cursor).await?;
+            garbled.into_iter().for_each(|(key, error)| self.garbled(key, error));
+        }
+        Ok(())
     }
 
     /// Writes the next piece of the results. One that stands there already was written by somebody who never counted it.
