@@ -46,12 +46,18 @@ impl Books {
         let mut sent: Vec<Op> = Vec::new();
         let mut is_conflict = false;
         let refused = |source| Error::Document { key: key.clone(), source };
+        let is_weak = self.is_weak();
         let change = |before: Option<&Settings>, op: Op| {
-            // Where reads prove nothing, finding one's own is no proof; writing them again is.
-            let is_mine = before.is_some_and(|before| sent.contains(&before.op));
+            // Where reads prove nothing, neither finding one's own nor another's is a proof; writing it again is. That there are
+            // none although there were is not believed: then the write conflicts, and one looks again.
+            let is_mine = match before {
+                Some(before) => sent.contains(&before.op),
+                None => is_weak && expected > 0,
+            };
             is_conflict = !is_mine && before.map_or(0, |before| before.version) != expected;
             if is_conflict {
-                return Ok(None);
+                let again = before.filter(|_| is_weak);
+                return Ok(again.map(|before| Settings { op, ..before.clone() }));
             }
             sent.push(op.clone());
             let next = Settings { version, settings: settings.clone(), op };
