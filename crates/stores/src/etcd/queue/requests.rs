@@ -296,3 +296,34 @@ fn equal(key: Bytes, target: CompareTarget, union: TargetUnion) -> Compare {
         range_end: Bytes::new(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::keys::Keys;
+    use super::*;
+    use tenure::CandidateId;
+
+    /// What has been on its way since before its seat moved must not put anything under the lease the seat had.
+    #[test]
+    fn whatever_is_put_under_a_lease_of_a_seat_compares_that_the_seat_is_under_it() {
+        let keys = LineKeys::new(&Keys::new("p"));
+        let election = Key::parse("elections/a").expect("a good key");
+        let seat = Seat { name: 10, lease: 30, former: Some(20) };
+        let id = CandidateId::from_bits(7);
+        let ticket = Ticket { candidate: id.clone(), attempt: 1 };
+        let holder = Holder { id, name: "a".into(), value: Bytes::new(), presence: None };
+        let compared = under(keys.session(10), 30);
+        for txn in [
+            join(&keys, &election, seat, &ticket, &holder),
+            publish(&keys, &election, seat, 5, &holder, 1),
+        ] {
+            assert!(txn.compare.contains(&compared), "{txn:?}");
+            for part in &txn.success {
+                if let Some(Request::RequestPut(put)) = &part.request {
+                    assert_eq!(put.lease, 30, "{put:?}");
+                    assert!(put.key.ends_with(b"/a/a"), "it keeps its name: {put:?}");
+                }
+            }
+        }
+    }
+}
