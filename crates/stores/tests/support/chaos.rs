@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use tenure::{Backend, Candidate, Election, Mandate, Timing};
+use tenure::{Backend, Candidate, CandidateId, Election, Mandate, Timing};
 use tenure_harness::{Cluster, Direction, Failure, Proxy, Version};
 
 use crate::faults::Servers;
@@ -69,9 +69,23 @@ pub(crate) struct Figures {
     pub(crate) gaps: Vec<Duration>,
     pub(crate) overlaps: usize,
     pub(crate) regressions: usize,
+    /// Who led when in every election in which one of the two was seen.
+    pub(crate) report: Vec<String>,
 }
 
 impl Figures {
+    /// Fails unless nobody led beside, or after, a higher token.
+    pub(crate) fn assert_safe(&self) {
+        let bad = self.overlaps + self.regressions;
+        let Figures { overlaps, regressions, report, .. } = self;
+        assert_eq!(
+            bad,
+            0,
+            "{overlaps} overlaps and {regressions} token regressions; milliseconds since the referee began:\n{}",
+            report.join("\n")
+        );
+    }
+
     pub(crate) fn row(&self, fault: Fault) -> String {
         let mut gaps = self.gaps.clone();
         gaps.sort_unstable();
@@ -99,12 +113,49 @@ struct Seen {
     last: Instant,
 }
 
-#[derive(Debug, Default)]
+/// A tenure that its winner has reported.
+#[derive(Clone, Debug)]
+struct Won {
+    token: u64,
+    process: usize,
+    candidate: CandidateId,
+    at: Instant,
+}
+
+/// By election, in the order in which they were reported.
+type Wins = Vec<Vec<Won>>;
+
+#[derive(Debug)]
 struct Books {
+    began: Instant,
     /// By election and token.
     tenures: Vec<BTreeMap<u64, Seen>>,
-    /// Tokens in the order in which they were won.
-    won: Vec<Vec<u64>>,
+    won: Wins,
+}
+
+impl Books {
+    /// Every tenure of one election: its token, who won it and when, and from when to when it was seen.
+    fn report(&self, election: usize) -> String {
+        let at = |moment: Instant| {
+            format!("{:.3}", moment.saturating_duration_since(self.began).as_secs_f64() * 1e3)
+        };
+        let (tenures, won) = (&self.tenures[election], &self.won[election]);
+        let seen = |token: &u64| match tenures.get(token) {
+            Some(seen) => format!("seen leading from {} to {}", at(seen.first), at(seen.last)),
+            None => "never seen leading".to_owned(),
+        };
+        let told = won.iter().map(|Won { token, process, candidate, at: when }| {
+            format!(
+                "  {token}: process {process}, {candidate}, won at {}, {}",
+                at(*when),
+                seen(token)
+            )
+        });
+        let untold = tenures.keys().filter(|token| won.iter().all(|won| won.token != **token));
+        let untold = untold.map(|token| format!("  {token}: nobody reported it, {}", seen(token)));
+        let lines: Vec<String> = told.chain(untold).collect();
+        format!("election {election}, in the order of being won:\n{}", lines.join("\n"))
+    }
 }
 
 /// Lets the leading server, or the leading process, suffer `times` times, each time until everybody is led again.
@@ -115,7 +166,8 @@ pub(crate) async fn suffer<S: Apart>(fault: Fault, times: usize) -> Option<Figur
     };
     let servers = tenure_harness::available(servers)?;
     let seats: Arc<Seats> = Arc::new((0..ELECTIONS).map(|_| Default::default()).collect());
-    let won: Arc<Mutex<Vec<Vec<u64>>>> = Arc::new(Mutex::new(vec![Vec::new(); ELECTIONS]));
+    let won: Arc<Mutex<Wins>> = Arc::new(Mutex::new(vec![Vec::new(); ELECTIONS]));
+    let began = Instant::now();
     let mut ways = Vec::new();
     let mut standing = Vec::new();
     for process in 0..PROCESSES {
@@ -156,7 +208,7 @@ pub(crate) async fn suffer<S: Apart>(fault: Fault, times: usize) -> Option<Figur
     standing.iter().for_each(tokio::task::JoinHandle::abort);
     let tenures = referee.books();
     let won = std::mem::take(&mut *won.lock().unwrap_or_else(PoisonError::into_inner));
-    judge(&Books { tenures, won }, &mut figures);
+    judge(&Books { began, tenures, won }, &mut figures);
     Some(figures)
 }
 
@@ -210,17 +262,22 @@ async fn cut_a_process_off(ways: &[Vec<Proxy>], seats: &Seats) -> usize {
 }
 
 fn judge(books: &Books, figures: &mut Figures) {
-    for tenures in &books.tenures {
+    for (election, (tenures, won)) in books.tenures.iter().zip(&books.won).enumerate() {
         let in_order: Vec<&Seen> = tenures.values().collect();
+        let mut overlaps = 0;
         for pair in in_order.windows(2) {
             match pair[1].first.checked_duration_since(pair[0].last) {
                 Some(gap) => figures.gaps.push(gap),
-                None => figures.overlaps += 1,
+                None => overlaps += 1,
             }
         }
-    }
-    for won in &books.won {
-        figures.regressions += won.windows(2).filter(|pair| pair[1] <= pair[0]).count();
+        let falls = |pair: &&[Won]| pair[1].token <= pair[0].token;
+        let regressions = won.windows(2).filter(falls).count();
+        if overlaps + regressions > 0 {
+            figures.report.push(books.report(election));
+        }
+        figures.overlaps += overlaps;
+        figures.regressions += regressions;
     }
 }
 
@@ -230,7 +287,7 @@ async fn stand(
     election: usize,
     process: usize,
     seats: Arc<Seats>,
-    won: Arc<Mutex<Vec<Vec<u64>>>>,
+    won: Arc<Mutex<Wins>>,
 ) {
     let name = format!("chaos/e{election}");
     let mut clings = (election + process).is_multiple_of(2);
@@ -246,7 +303,9 @@ async fn stand(
             continue;
         };
         let mandate = leadership.mandate();
-        won.lock().unwrap_or_else(PoisonError::into_inner)[election].push(mandate.token());
+        let (token, candidate) = (mandate.token(), leadership.id());
+        let win = Won { token, process, candidate, at: Instant::now() };
+        won.lock().unwrap_or_else(PoisonError::into_inner)[election].push(win);
         *seat(&seats[election][process]) = Some(mandate.clone());
         mandate.lost().await;
         while clings && mandate.is_leader() {
@@ -334,11 +393,32 @@ fn the_referee_sees_two_leaders_at_once_and_tokens_that_fall() {
         first: now + Duration::from_millis(first),
         last: now + Duration::from_millis(last),
     };
-    let tenures = vec![BTreeMap::from([(1, seen(0, 10)), (2, seen(9, 30)), (3, seen(31, 40))])];
+    let won = |token: u64| {
+        let at = now + Duration::from_millis(token);
+        Won { token, process: 2, candidate: CandidateId::from_bits(7), at }
+    };
+    let tenures = vec![
+        BTreeMap::from([(1, seen(0, 10)), (2, seen(9, 30)), (3, seen(31, 40))]),
+        BTreeMap::from([(5, seen(0, 10))]),
+    ];
+    let wins = vec![vec![won(1), won(2), won(2)], vec![won(5)]];
     let mut figures = Figures::default();
-    judge(&Books { tenures, won: vec![vec![1, 2, 2]] }, &mut figures);
+    judge(&Books { began: now, tenures, won: wins }, &mut figures);
     assert_eq!((figures.overlaps, figures.regressions), (1, 1));
     assert_eq!(figures.gaps, [Duration::from_millis(1)]);
+    let candidate = "00000000000000000000000000000007";
+    let line = |token: u64, first: u64, last: u64| {
+        let won = format!("  {token}: process 2, {candidate}, won at {token}.000");
+        format!("{won}, seen leading from {first}.000 to {last}.000")
+    };
+    let expected = [
+        "election 0, in the order of being won:".to_owned(),
+        line(1, 0, 10),
+        line(2, 9, 30),
+        line(2, 9, 30),
+        "  3: nobody reported it, seen leading from 31.000 to 40.000".to_owned(),
+    ];
+    assert_eq!(figures.report, [expected.join("\n")], "the other election was in order");
 }
 
 /// Makes two rounds of each fault a test, and the campaign.
@@ -349,8 +429,7 @@ macro_rules! chaos {
         async fn twice(fault: Fault) {
             let Some(figures) = suffer::<$kind>(fault, 2).await else { return };
             println!("{}", figures.row(fault));
-            assert_eq!(figures.overlaps, 0, "{figures:?}");
-            assert_eq!(figures.regressions, 0, "{figures:?}");
+            figures.assert_safe();
         }
 
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -390,13 +469,15 @@ pub(crate) async fn campaign<S: Apart>() {
         "| what happened | rounds | changed hands | median gap ms | worst gap ms | overlaps | token regressions |"
     );
     println!("|---|---:|---:|---:|---:|---:|---:|");
-    let mut bad = 0;
+    let mut all = Figures::default();
     for fault in Fault::ALL {
         // A process leads at least a third of them.
         let share = if fault == Fault::ProcessCutOff { ELECTIONS / PROCESSES } else { ELECTIONS };
         let Some(figures) = suffer::<S>(fault, rounds.div_ceil(share)).await else { return };
         println!("{}", figures.row(fault));
-        bad += figures.overlaps + figures.regressions;
+        all.overlaps += figures.overlaps;
+        all.regressions += figures.regressions;
+        all.report.extend(figures.report);
     }
-    assert_eq!(bad, 0, "overlaps and regressions");
+    all.assert_safe();
 }
