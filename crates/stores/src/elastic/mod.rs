@@ -2,7 +2,7 @@
 //!
 //! A read proves nothing ([`Reads::Weak`]): an isolated primary shows writes that never commit. Documents are read by
 //! `_mget`, in real time and never by a search; they are written by `_bulk`, each at its own sequence number and
-//! primary term. Only a listing searches, after a refresh. Changes are found by one `_mget` for all who wait.
+//! primary term. Only a listing searches, after a refresh that all who list at the same moment share. Changes are found by one `_mget` for all who wait.
 
 mod bulk;
 mod client;
@@ -12,6 +12,7 @@ mod ids;
 mod index;
 mod plain;
 mod read;
+mod refreshes;
 mod search;
 mod source;
 mod turns;
@@ -32,6 +33,7 @@ use tokio::time::Instant;
 
 use self::client::Client;
 use self::fault::Failure;
+use self::refreshes::Refreshes;
 use self::turns::{Turn, Turns};
 use self::waits::Waits;
 use crate::servers::Servers;
@@ -67,6 +69,7 @@ pub struct ElasticStore {
     product: Product,
     client: Arc<Client>,
     turns: Turns,
+    refreshes: Refreshes,
     waits: Arc<Waits>,
     poller: Mutex<Option<JoinHandle<()>>>,
 }
@@ -132,6 +135,7 @@ impl ElasticStore {
             product,
             client,
             turns: Turns::default(),
+            refreshes: Refreshes::default(),
             waits,
             poller: Mutex::default(),
         })
@@ -213,7 +217,7 @@ impl Store for ElasticStore {
         after: Option<&Key>,
         limit: usize,
     ) -> Result<Page, StoreError> {
-        let page = search::page(&self.client, prefix, after, limit).await;
+        let page = search::page(&self.client, &self.refreshes, prefix, after, limit).await;
         page.map_err(|failure| self.failed(&failure, format!("listing {prefix}")))
     }
 

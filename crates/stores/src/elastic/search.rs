@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::client::{Client, Request};
 use super::fault::{Cause, Failure, Kind};
+use super::refreshes::Refreshes;
 use super::version::Pair;
 use super::{ids, source};
 
@@ -47,14 +48,17 @@ struct Hit<'a> {
 /// A page of the documents below a key.
 pub(super) async fn page(
     client: &Client,
+    refreshes: &Refreshes,
     prefix: &Key,
     after: Option<&Key>,
     limit: usize,
 ) -> Result<Page, Failure> {
     let end = client.end();
     if after.is_none() {
-        // A search sees what the last refresh saw; with this one, all that was acknowledged before.
-        client.call(request("_refresh", "", Bytes::new()), end).await?;
+        // A search sees what the last refresh saw; after this one, all that was acknowledged before.
+        let refresh =
+            async { client.call(request("_refresh", "", Bytes::new()), end).await.map(drop) };
+        refreshes.next(refresh, end).await?;
     }
     let first = format!("{prefix}/");
     let last_key = after.map(|after| after.as_str().to_owned());

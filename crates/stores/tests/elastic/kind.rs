@@ -13,10 +13,10 @@ use crate::chaos::Apart;
 use crate::faults::Servers;
 use crate::support::{Shared, keep};
 
-/// Waits for room for servers of a test's own: they take half a gigabyte each, and all cores while they start.
-pub(crate) async fn room() -> SemaphorePermit<'static> {
-    static ROOM: Semaphore = Semaphore::const_new(1);
-    ROOM.acquire().await.expect("it is never closed")
+/// Waits for room for so many servers of a test's own: they take half a gigabyte each, and all cores while they start.
+pub(crate) async fn room(servers: u32) -> SemaphorePermit<'static> {
+    static ROOM: Semaphore = Semaphore::const_new(3);
+    ROOM.acquire_many(servers).await.expect("it is never closed")
 }
 
 macro_rules! kind {
