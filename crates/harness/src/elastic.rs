@@ -226,6 +226,8 @@ impl ElasticRecipe {
             variable("PATH_CONF", path(&config(own))),
             // Small and quick to start.
             variable("JAVA_OPTS", "-Xms256m -Xmx256m -XX:TieredStopAtLevel=1".to_owned()),
+            // The same for Elasticsearch's launcher and its tool for users: half of the time they take.
+            "CLI_JAVA_OPTS=-XX:TieredStopAtLevel=1".to_owned(),
             variable("TMPDIR", path(&own.directory.join("tmp"))),
             variable("JAVA_HOME", path(&self.java_home)),
         ];

@@ -1,146 +1,168 @@
 //! One refresh for all who list at the same moment.
 //!
 //! A search sees what the last refresh saw. A refresh writes all that is new into files of its own, and a small server
-//! carries them out one after another on a single thread: two hundred at once, as when a process opens its elections,
-//! stood in a line for longer than any request may take, and let everybody else's stand there too.
+//! carries them out one after another on a single thread, also those that nobody waits for any more. Two hundred at
+//! once, as when a process opens its elections, stood in a line for longer than any request may take, and kept
+//! everybody else's standing behind them.
 
-use std::future::Future;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
-use tokio::sync::Semaphore;
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, Shared};
 use tokio::time::{Instant, timeout_at};
 
 use super::fault::{Failure, Kind};
 
-/// The refreshes of a store, numbered in the order in which they begin.
-#[derive(Debug)]
+/// The refreshes of a store: at most one at a time.
+#[derive(Debug, Default)]
 pub(super) struct Refreshes {
-    begun: AtomicU64,
-    /// The last one that is known to have succeeded.
-    succeeded: AtomicU64,
-    /// One at a time; the others wait for the next.
-    turn: Semaphore,
+    /// The one that began last.
+    last: Mutex<Option<Refresh>>,
 }
 
-impl Default for Refreshes {
-    fn default() -> Refreshes {
-        Refreshes {
-            begun: AtomicU64::new(0),
-            succeeded: AtomicU64::new(0),
-            turn: Semaphore::new(1),
-        }
-    }
+/// One that has begun. It is polled by whoever waits for it, and it goes on when nobody does.
+#[derive(Clone, Debug)]
+struct Refresh {
+    /// In the order in which they begin.
+    number: u64,
+    outcome: Shared<BoxFuture<'static, Result<(), Failure>>>,
 }
 
 impl Refreshes {
-    /// Returns once a refresh that began after this call has succeeded: somebody else's, or this one.
+    /// Waits for a refresh that begins after this call: somebody else's, or this one.
+    ///
+    /// One that has begun is waited for, whatever becomes of those who wait; so it has to end by itself.
     pub(super) async fn next(
         &self,
-        refresh: impl Future<Output = Result<(), Failure>>,
+        begin: impl Fn() -> BoxFuture<'static, Result<(), Failure>>,
         end: Instant,
     ) -> Result<(), Failure> {
-        // The one under way may have begun before what we want to see was written.
-        let wanted = self.begun.load(Ordering::SeqCst) + 1;
         let began = Instant::now();
-        let turn = timeout_at(end, self.turn.acquire()).await;
-        let turn = turn.map_err(|_| Failure::late(Kind::Read, began.elapsed()))?;
-        let _turn = turn.expect("it is never closed");
-        if self.succeeded.load(Ordering::SeqCst) >= wanted {
-            return Ok(());
+        // The one under way may have begun before what we want to see was written.
+        let wanted = self.begun() + 1;
+        loop {
+            let refresh = self.join(wanted, &begin);
+            let outcome = timeout_at(end, refresh.outcome).await;
+            let outcome = outcome.map_err(|_| Failure::late(Kind::Read, began.elapsed()))?;
+            if refresh.number >= wanted {
+                return outcome;
+            }
         }
-        let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
-        refresh.await?;
-        self.succeeded.store(number, Ordering::SeqCst);
-        Ok(())
+    }
+
+    fn begun(&self) -> u64 {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        last.as_ref().map_or(0, |refresh| refresh.number)
+    }
+
+    /// The one that is wanted, or one that has to end before it can begin.
+    fn join(
+        &self,
+        wanted: u64,
+        begin: impl Fn() -> BoxFuture<'static, Result<(), Failure>>,
+    ) -> Refresh {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = match &*last {
+            Some(refresh) if refresh.number >= wanted || refresh.outcome.peek().is_none() => {
+                return refresh.clone();
+            }
+            Some(refresh) => refresh.number + 1,
+            None => 1,
+        };
+        last.insert(Refresh { number, outcome: begin().shared() }).clone()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::VecDeque;
     use std::time::Duration;
     use tenure::Fault;
     use tokio::sync::oneshot;
+
+    type Outcome = Result<(), Failure>;
+
+    fn away() -> Failure {
+        Failure::new(Fault::Unavailable, "away")
+    }
+
+    /// A server that ends refreshes as it is told to; one that is not expected is a mistake.
+    struct Server {
+        expected: Mutex<VecDeque<oneshot::Receiver<Outcome>>>,
+    }
+
+    impl Server {
+        fn expects(count: usize) -> (Server, Vec<oneshot::Sender<Outcome>>) {
+            let (tell, told) = (0..count).map(|_| oneshot::channel()).unzip();
+            (Server { expected: Mutex::new(told) }, tell)
+        }
+
+        fn refresh(&self) -> BoxFuture<'static, Outcome> {
+            let mut expected = self.expected.lock().expect("nobody panics with it");
+            let told = expected.pop_front().expect("no more than expected");
+            async { told.await.expect("it is told") }.boxed()
+        }
+    }
 
     fn soon() -> Instant {
         Instant::now() + Duration::from_secs(10)
     }
 
-    async fn never() -> Result<(), Failure> {
-        panic!("somebody else's refresh would have done");
-    }
-
-    /// A refresh that ends as it is told to.
-    fn told() -> (oneshot::Sender<Result<(), Failure>>, impl Future<Output = Result<(), Failure>>) {
-        let (tell, told) = oneshot::channel();
-        (tell, async { told.await.expect("it is told") })
-    }
-
     #[tokio::test]
     async fn whoever_comes_during_a_refresh_shares_the_next_one() {
-        let refreshes = Refreshes::default();
-        let (end_first, first) = told();
-        let (end_second, second) = told();
-        let order = async {
-            tokio::task::yield_now().await;
-            end_first.send(Ok(())).expect("it is awaited");
-            tokio::task::yield_now().await;
-            end_second.send(Ok(())).expect("it is awaited");
+        let (server, tell) = Server::expects(2);
+        let (refreshes, end) = (Refreshes::default(), soon());
+        let one = || refreshes.next(|| server.refresh(), end);
+        let telling = async {
+            for tell in tell {
+                tokio::task::yield_now().await;
+                tell.send(Ok(())).expect("it is awaited");
+            }
         };
-        let end = soon();
-        let (one, two, three, four, ()) = tokio::join!(
-            refreshes.next(first, end),
-            refreshes.next(second, end),
-            refreshes.next(never(), end),
-            refreshes.next(never(), end),
-            order,
-        );
-        assert_eq!([one, two, three, four], [const { Ok(()) }; 4]);
-        assert_eq!(refreshes.begun.load(Ordering::SeqCst), 2);
+        let (first, second, third, fourth, ()) = tokio::join!(one(), one(), one(), one(), telling);
+        assert_eq!([first, second, third, fourth], [const { Ok(()) }; 4]);
+        assert_eq!(refreshes.begun(), 2);
     }
 
     #[tokio::test]
     async fn a_refresh_that_is_over_serves_nobody_who_comes_later() {
         let refreshes = Refreshes::default();
         for number in 1..=3 {
-            assert_eq!(refreshes.next(async { Ok(()) }, soon()).await, Ok(()));
-            assert_eq!(refreshes.begun.load(Ordering::SeqCst), number);
+            let outcome = refreshes.next(|| async { Ok(()) }.boxed(), soon()).await;
+            assert_eq!((outcome, refreshes.begun()), (Ok(()), number));
         }
     }
 
+    /// Each of them trying for itself would be the very line that sharing is to avoid.
     #[tokio::test]
-    async fn a_refresh_that_fails_or_is_cancelled_serves_nobody() {
-        let refreshes = Refreshes::default();
-        let (end_first, first) = told();
-        let (_never_ends, second) = told();
-        let end = soon();
+    async fn a_failure_is_shared_too_and_the_next_may_succeed() {
+        let (server, mut tell) = Server::expects(2);
+        let (refreshes, end) = (Refreshes::default(), soon());
+        let one = || refreshes.next(|| server.refresh(), end);
         let failing = async {
             tokio::task::yield_now().await;
-            end_first.send(Err(Failure::new(Fault::Unavailable, "away"))).expect("awaited");
+            tell.remove(0).send(Err(away())).expect("it is awaited");
+            tokio::task::yield_now().await;
+            tell.remove(0).send(Ok(())).expect("it is awaited");
         };
-        let cancelled = async {
-            let _ =
-                tokio::time::timeout(Duration::from_millis(20), refreshes.next(second, end)).await;
-        };
-        let (one, (), three, ()) = tokio::join!(
-            refreshes.next(first, end),
-            cancelled,
-            refreshes.next(async { Ok(()) }, end),
-            failing,
-        );
-        assert_eq!(one.expect_err("it failed").fault, Fault::Unavailable);
-        assert_eq!(three, Ok(()));
-        assert_eq!(refreshes.succeeded.load(Ordering::SeqCst), 3);
+        let (first, second, third, ()) = tokio::join!(one(), one(), one(), failing);
+        assert_eq!([first, second, third], [Err(away()), Ok(()), Ok(())]);
     }
 
     #[tokio::test]
-    async fn nobody_waits_for_a_turn_for_longer_than_a_request_may_take() {
+    async fn one_that_takes_too_long_is_not_asked_for_again_while_it_is_under_way() {
+        let (server, mut tell) = Server::expects(2);
         let refreshes = Refreshes::default();
-        let (_never_ends, first) = told();
-        let hanging =
-            tokio::time::timeout(Duration::from_millis(50), refreshes.next(first, soon()));
-        let end = Instant::now() + Duration::from_millis(10);
-        let (_, late) = tokio::join!(hanging, refreshes.next(never(), end));
-        assert_eq!(late.expect_err("it is late").fault, Fault::Unavailable);
+        for _ in 0..5 {
+            let end = Instant::now() + Duration::from_millis(5);
+            let late = refreshes.next(|| server.refresh(), end).await;
+            assert_eq!(late.expect_err("it is late").fault, Fault::Unavailable);
+        }
+        assert_eq!(refreshes.begun(), 1);
+        tell.remove(0).send(Ok(())).expect("it is under way");
+        tell.remove(0).send(Ok(())).expect("it will be");
+        assert_eq!(refreshes.next(|| server.refresh(), soon()).await, Ok(()));
+        assert_eq!(refreshes.begun(), 2);
     }
 }
