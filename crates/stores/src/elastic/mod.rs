@@ -166,7 +166,8 @@ impl Store for ElasticStore {
     }
 
     async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Document>>, StoreError> {
-        let parts = keys.chunks(MOST_READS).map(|some| read::documents(&self.client, some));
+        let (asked, places) = once_each(keys);
+        let parts = asked.chunks(MOST_READS).map(|some| read::documents(&self.client, some));
         let parts = try_join_all(parts).await.map_err(|failure| {
             let doing = match keys {
                 [] | [_] => keys.iter().map(|key| format!("reading {key}")).collect(),
@@ -174,7 +175,8 @@ impl Store for ElasticStore {
             };
             self.failed(&failure, doing)
         })?;
-        Ok(parts.into_iter().flatten().collect())
+        let found: Vec<Option<Document>> = parts.into_iter().flatten().collect();
+        Ok(places.into_iter().map(|place| found[place].clone()).collect())
     }
 
     async fn put_many(&self, writes: Vec<Write>) -> Vec<Result<Put, StoreError>> {
@@ -243,6 +245,20 @@ impl fmt::Debug for ElasticStore {
     }
 }
 
+/// Each key once, and for each key its place among those. Hundreds of candidates of one process read the same record.
+fn once_each(keys: &[Key]) -> (Vec<Key>, Vec<usize>) {
+    let mut asked = Vec::new();
+    let mut known = HashMap::with_capacity(keys.len());
+    let place = |key| {
+        *known.entry(key).or_insert_with(|| {
+            asked.push(Key::clone(key));
+            asked.len() - 1
+        })
+    };
+    let places = keys.iter().map(place).collect();
+    (asked, places)
+}
+
 /// Looks at every document that somebody waits on, again and again, in one request.
 async fn poll(client: Arc<Client>, waits: Arc<Waits>) {
     let pause = POLL.min(client.request);
@@ -268,4 +284,19 @@ fn failed(product: Product, failure: &Failure, doing: String) -> StoreError {
 
 fn refused(product: Product, doing: &str, says: String) -> StoreError {
     StoreError::new(Fault::Permanent, product.name(), doing, says)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_that_many_ask_for_is_asked_for_once() {
+        let key = |text| Key::parse(text).expect("a good key");
+        let keys = ["a", "b", "a", "c", "b", "a"].map(key);
+        let (asked, places) = once_each(&keys);
+        assert_eq!(asked, ["a", "b", "c"].map(key));
+        assert_eq!(places, [0, 1, 0, 2, 1, 0]);
+        assert_eq!(once_each(&[]), (vec![], vec![]));
+    }
 }
