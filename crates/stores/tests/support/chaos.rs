@@ -18,6 +18,10 @@ use crate::support::open;
 
 /// A kind of server that can be cut off from others of its kind.
 pub(crate) trait Apart: Servers {
+    /// The lease under chaos: as short as a session may be where servers count in ticks, and long enough for a busy
+    /// machine.
+    const CHAOS_TTL: Duration = Duration::from_secs(4);
+
     /// Starts servers, each in a network of its own.
     fn start_apart(count: usize, version: Version) -> impl Future<Output = Result<Self, Failure>>;
 }
@@ -25,8 +29,6 @@ pub(crate) trait Apart: Servers {
 /// One fault strikes so many elections; each of them counts as a round.
 pub(crate) const ELECTIONS: usize = 20;
 const PROCESSES: usize = 3;
-/// As short as a session may be where servers count in ticks, and long enough for a busy machine.
-const TTL: Duration = Duration::from_secs(4);
 /// What is not over by then hangs.
 const LONGEST: Duration = Duration::from_secs(120);
 
@@ -181,9 +183,11 @@ pub(crate) async fn suffer<S: Apart>(fault: Fault, times: usize) -> Option<Figur
             Fault::Killed | Fault::Stopped | Fault::CutOff => servers.addresses(),
         };
         ways.push(way);
-        let backend = open(&S::url(&addresses, "chaos"), timing().request()).await;
+        let timing = Timing::new(S::CHAOS_TTL).expect("room for every part");
+        let backend = open(&S::url(&addresses, "chaos"), timing.request()).await;
         for election in 0..ELECTIONS {
-            let candidate = stand(backend.clone(), election, process, seats.clone(), won.clone());
+            let (seats, won) = (seats.clone(), won.clone());
+            let candidate = stand(backend.clone(), timing, election, process, seats, won);
             standing.push(tokio::spawn(candidate));
         }
     }
@@ -193,14 +197,14 @@ pub(crate) async fn suffer<S: Apart>(fault: Fault, times: usize) -> Option<Figur
     for _ in 0..times {
         let before = leaders(&seats);
         figures.rounds += match fault {
-            Fault::ProcessCutOff => cut_a_process_off(&ways, &seats).await,
+            Fault::ProcessCutOff => cut_a_process_off(&ways, &seats, S::CHAOS_TTL).await,
             Fault::Killed | Fault::Stopped | Fault::CutOff => {
-                strike(&servers, fault, &seats).await;
+                strike(&servers, fault, &seats, S::CHAOS_TTL).await;
                 ELECTIONS
             }
         };
         // What it believed meanwhile comes to light now.
-        tokio::time::sleep(TTL / 2).await;
+        tokio::time::sleep(S::CHAOS_TTL / 2).await;
         everybody_is_led(&seats).await;
         let after = leaders(&seats);
         figures.changes += before.iter().zip(&after).filter(|(was, is)| was != is).count();
@@ -213,7 +217,7 @@ pub(crate) async fn suffer<S: Apart>(fault: Fault, times: usize) -> Option<Figur
 }
 
 /// Does the leading server in, until everybody is led again without it, and lets it come back.
-async fn strike(servers: &Cluster, fault: Fault, seats: &Seats) {
+async fn strike(servers: &Cluster, fault: Fault, seats: &Seats, ttl: Duration) {
     let victim = servers.settled(None).await.expect("one of the servers leads");
     let server = &servers[victim];
     match fault {
@@ -225,7 +229,7 @@ async fn strike(servers: &Cluster, fault: Fault, seats: &Seats) {
     }
     servers.settled(Some(victim)).await.expect("two are enough");
     // Longer than any session or lease that nobody can prolong.
-    tokio::time::sleep(TTL * 3 / 2).await;
+    tokio::time::sleep(ttl * 3 / 2).await;
     everybody_is_led(seats).await;
     match fault {
         Fault::Killed => {
@@ -239,7 +243,7 @@ async fn strike(servers: &Cluster, fault: Fault, seats: &Seats) {
 }
 
 /// Cuts off the process that leads most, until everybody is led by others; how many elections it had led.
-async fn cut_a_process_off(ways: &[Vec<Proxy>], seats: &Seats) -> usize {
+async fn cut_a_process_off(ways: &[Vec<Proxy>], seats: &Seats, ttl: Duration) -> usize {
     let led = |process: usize| {
         let leads = |election: &[Mutex<Option<Mandate>>; PROCESSES]| {
             seat(&election[process]).as_ref().is_some_and(Mandate::is_leader)
@@ -252,7 +256,7 @@ async fn cut_a_process_off(ways: &[Vec<Proxy>], seats: &Seats) -> usize {
         way.blackhole(Direction::ToServer);
         way.blackhole(Direction::ToClient);
     }
-    tokio::time::sleep(TTL * 3 / 2).await;
+    tokio::time::sleep(ttl * 3 / 2).await;
     everybody_is_led(seats).await;
     assert_eq!(led(victim), 0, "nobody proves anything through a way on which nothing passes");
     for way in &ways[victim] {
@@ -284,6 +288,7 @@ fn judge(books: &Books, figures: &mut Figures) {
 /// Stands in one election as one process, again and again; every other time it clings to what it has until the end.
 async fn stand(
     backend: Backend,
+    timing: Timing,
     election: usize,
     process: usize,
     seats: Arc<Seats>,
@@ -292,7 +297,7 @@ async fn stand(
     let name = format!("chaos/e{election}");
     let mut clings = (election + process).is_multiple_of(2);
     loop {
-        let opened = Election::builder(&backend, &name).timing(timing()).create_if_missing(true);
+        let opened = Election::builder(&backend, &name).timing(timing).create_if_missing(true);
         let Ok(opened) = opened.open().await else {
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
@@ -314,10 +319,6 @@ async fn stand(
         clings = !clings;
         drop(leadership);
     }
-}
-
-fn timing() -> Timing {
-    Timing::new(TTL).expect("room for every part")
 }
 
 fn seat(seat: &Mutex<Option<Mandate>>) -> std::sync::MutexGuard<'_, Option<Mandate>> {
