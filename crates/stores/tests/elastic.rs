@@ -42,3 +42,13 @@ mod opensearch {
     use super::*;
     support::suite!(kind::opensearch());
 }
+
+mod elasticsearch_cluster {
+    use super::*;
+    support::cluster_suite!(kind::elasticsearch());
+}
+
+mod opensearch_cluster {
+    use super::*;
+    support::cluster_suite!(kind::opensearch());
+}

@@ -68,3 +68,8 @@ mod debian {
         }
     }
 }
+
+mod cluster {
+    use super::*;
+    support::cluster_suite!(kind::single());
+}

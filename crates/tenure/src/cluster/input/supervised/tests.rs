@@ -92,7 +92,7 @@ impl Stage {
 
     fn books(&self) -> Books {
         let backend = Backend::new(self.store.clone());
-        Books::open(&backend, "a/b/c/d/e/f").expect("a good name")
+        Books::open(&backend, "a/b/c/d/e").expect("a good name")
     }
 
     fn enter(&self, number: u32, leads: bool) -> Player {
