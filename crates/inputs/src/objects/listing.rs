@@ -5,7 +5,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use futures_util::stream::{BoxStream, Fuse};
 use futures_util::{StreamExt, TryStreamExt};
 use object_store::path::Path;
-use object_store::{Error, ObjectMeta, ObjectStore, ObjectStoreExt};
+use object_store::{Error, ObjectMeta, ObjectStoreExt};
 use tenure::cluster::documents::MAX_ID_BYTES;
 use tenure::cluster::input::InputError;
 
@@ -65,10 +65,11 @@ impl Listing {
     /// The next key below the prefix.
     pub(super) async fn next(&mut self) -> Result<Option<String>, InputError> {
         while let Some(found) = self.next_found().await.map_err(says)? {
-            if found.is_empty && is_marker(&*self.objects.store, &found.location).await? {
+            let is_passed = self.passed.as_ref().is_some_and(|passed| *passed >= found.location);
+            if found.is_empty && (is_passed || is_marker(&self.objects, &found.location).await?) {
                 continue;
             }
-            if self.passed.as_ref().is_some_and(|passed| *passed >= found.location) {
+            if is_passed {
                 // Going on would leave objects out without a word.
                 return Err(InputError(format!(
                     "the store does not list in order: {} came after {}",
@@ -127,12 +128,11 @@ async fn pick(
     Ok((first.into_sorted_vec().into(), more))
 }
 
-/// Whether this is no object but the mark of a folder: its key ends with `/`, which listings leave out.
-///
-/// Only something empty can be one. Asked for under the name that was listed, it is not there.
-async fn is_marker(store: &dyn ObjectStore, location: &Path) -> Result<bool, InputError> {
-    match store.head(location).await {
-        Ok(_) => Ok(false),
+/// Whether something empty is no object but the mark of a folder. Its key ends with `/`, which listings leave out, so that it
+/// seems to be an object of the folder's name, or to come after what follows such an object.
+async fn is_marker(objects: &Objects, location: &Path) -> Result<bool, InputError> {
+    match objects.store.head(location).await {
+        Ok(meta) => Ok(meta.size > 0),
         Err(Error::NotFound { .. }) => Ok(true),
         Err(error) => Err(says(error)),
     }

@@ -38,8 +38,14 @@ impl Objects {
         variables: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Objects, InputError> {
         let parsed = Url::parse(url).map_err(|error| InputError::new(doing(url), &error))?;
-        let (scheme, prefix) = ObjectStoreScheme::parse(&parsed)
-            .map_err(|error| InputError::new(doing(url), &object_store::Error::from(error)))?;
+        if parsed.password().is_some() {
+            // Whatever came of it would show it.
+            let doing = doing(url);
+            return Err(InputError(format!("{doing}: a password belongs into the environment")));
+        }
+        let Ok((scheme, prefix)) = ObjectStoreScheme::parse(&parsed) else {
+            return Err(InputError(format!("{}: this names no store of objects", doing(url))));
+        };
         let opened = match scheme {
             ObjectStoreScheme::Local => open_directory(&parsed),
             #[cfg(feature = "aws")]
