@@ -37,3 +37,8 @@ impl Subject for Directory {
 }
 
 tenure_conformance::conformance!(Directory::fresh());
+
+mod cluster {
+    use super::*;
+    tenure_conformance::cluster_conformance!(Directory::fresh());
+}

@@ -25,3 +25,8 @@ impl Subject for Memory {
 }
 
 tenure_conformance::conformance!(Memory::default());
+
+mod cluster {
+    use super::*;
+    tenure_conformance::cluster_conformance!(Memory::default());
+}

@@ -65,3 +65,8 @@ impl Subject for Server {
 }
 
 tenure_conformance::conformance!(Server::default());
+
+mod cluster {
+    use super::*;
+    tenure_conformance::cluster_conformance!(Server::default());
+}

@@ -166,6 +166,22 @@ impl Election {
         Builder { backend, name, timing: Timing::default(), delay: None, create: None }
     }
 
+    /// Who leads a cluster: a lease like any other, whose record lies among the cluster's documents.
+    pub(crate) fn of_cluster(
+        backend: &Backend,
+        cluster: &str,
+        key: Key,
+        timing: Timing,
+    ) -> Result<Election, Error> {
+        let name = Name::parse(&format!("clusters/{cluster}"))?;
+        Ok(Election { backend: backend.clone(), name, key, timing, delay: None })
+    }
+
+    /// Creates its record if there is none.
+    pub(crate) async fn ensure_lease(&self) -> Result<(), Error> {
+        self.ensure(true).await
+    }
+
     /// Its name.
     #[must_use]
     pub fn name(&self) -> &Name {

@@ -54,6 +54,40 @@ pub enum Error {
         #[source]
         source: crate::cluster::documents::DocumentError,
     },
+    /// A cluster has as many nodes as it can have.
+    #[error("the cluster has {most} nodes, which is as many as a node list holds")]
+    Full {
+        /// How many there can be.
+        most: usize,
+    },
+    /// A task that was to be submitted is refused.
+    #[error("the task at place {index} (counted from 0) is refused, and with it all of them")]
+    Order {
+        /// Which one, counted from 0.
+        index: usize,
+        /// What is wrong with it.
+        #[source]
+        source: crate::cluster::documents::DocumentError,
+    },
+    /// Only some of the tasks that were submitted were accepted, in their order.
+    #[error("of {of} tasks {accepted} were accepted, and {doubtful} may have been")]
+    PartlyAccepted {
+        /// So many, the first, are in the store.
+        accepted: usize,
+        /// Of so many that follow it cannot be known; either all of them are in the store or none.
+        doubtful: usize,
+        /// So many were submitted.
+        of: usize,
+        /// Why not all.
+        #[source]
+        source: std::sync::Arc<Error>,
+    },
+    /// A page of the inbox was used again so often that what became of a write to it cannot be known.
+    #[error("{key} was used again before it was known what became of a write to it")]
+    Overtaken {
+        /// Where the page is.
+        key: Key,
+    },
     /// Two inputs of a node have the same name.
     #[error("two inputs have the name {name}; each needs one of its own")]
     InputTwice {
@@ -126,7 +160,7 @@ pub enum Error {
     #[error("the election's numbers are used up; delete it and use another name")]
     Exhausted,
     /// Too many others changed the record at the same time.
-    #[error("the election's record changed {attempts} times while we tried to change it")]
+    #[error("what we tried to change was changed by others {attempts} times meanwhile")]
     Contended {
         /// How often it was tried.
         attempts: u32,

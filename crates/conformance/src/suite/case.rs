@@ -245,7 +245,7 @@ pub(super) async fn found(store: &dyn Store, key: &Key) -> Document {
 }
 
 /// Whatever is there now gives way to this, as if by somebody with an editor.
-pub(super) async fn overwrite(store: &dyn Store, key: &Key, body: impl Into<bytes::Bytes>) {
+pub(crate) async fn overwrite(store: &dyn Store, key: &Key, body: impl Into<bytes::Bytes>) {
     let body = body.into();
     until("the document is overwritten", async || {
         let expect = match store.get(key).await.expect("the store answers") {

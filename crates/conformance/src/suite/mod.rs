@@ -57,6 +57,7 @@ pub mod watching;
 use async_trait::async_trait;
 use tenure::{Backend, Timing};
 
+pub(crate) use case::overwrite;
 pub use case::{Case, check};
 pub use faulty::{Faulty, Held};
 

@@ -2,19 +2,32 @@
 
 use std::time::Duration;
 
-use super::documents::{Bell, DocumentError, Format, Keys};
+use super::documents::{Bell, Charter, DocumentError, Format, Keys};
 use crate::lease::record::Op;
 use crate::store::{Durability, Expect, Fault, Put, Reads, Store, StoreExt, Version, Write};
-use crate::{Backend, Error, Key};
+use crate::{Backend, Error, Key, Name, Timing};
 
 /// How often somebody else may be faster before a change is given up.
 const MOST_ATTEMPTS: u32 = 64;
 
-/// The documents of one cluster.
+/// The documents of one cluster: what anybody can do with them, without being one of its nodes.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tenure::Error> {
+/// use tenure::Backend;
+/// use tenure::cluster::{Books, Order};
+/// let books = Books::open(&Backend::memory(), "thumbnails")?;
+/// books.submit(vec![Order::new("cat.jpg", "shrink", "cat.jpg")]).await?;
+/// assert!(books.totals().await?.waiting);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Books {
+    /// Without a queue: the locks of a cluster are always leases.
     pub(super) backend: Backend,
+    pub(super) name: Name,
     pub(super) keys: Keys,
+    pub(super) timing: Timing,
 }
 
 /// A document as it was found.
@@ -26,12 +39,36 @@ pub(super) struct Found<T> {
 }
 
 impl Books {
-    /// The documents of the cluster of this name.
+    /// The documents of the cluster of this name. Nothing is read or written yet.
     ///
     /// # Errors
-    /// [`Error::Name`] when the name is refused.
-    pub fn new(backend: &Backend, name: &str) -> Result<Books, Error> {
-        Ok(Books { backend: backend.clone(), keys: Keys::new(name)? })
+    /// [`Error::Name`] when the name is refused; it has at most five segments.
+    pub fn open(backend: &Backend, name: &str) -> Result<Books, Error> {
+        let backend = match backend.queue() {
+            Some(_) => backend.clone().without_queue(),
+            None => backend.clone(),
+        };
+        let (name, keys) = (Name::parse(name)?, Keys::new(name)?);
+        Ok(Books { backend, name, keys, timing: Timing::default() })
+    }
+
+    /// The same, with other times: how often to look where the store does not tell of changes, and how long the locks of
+    /// tasks last.
+    #[must_use]
+    pub fn with_timing(self, timing: Timing) -> Books {
+        Books { timing, ..self }
+    }
+
+    /// The name of the cluster.
+    #[must_use]
+    pub fn name(&self) -> &Name {
+        &self.name
+    }
+
+    /// Where its documents are.
+    #[must_use]
+    pub fn keys(&self) -> &Keys {
+        &self.keys
     }
 
     pub(super) fn store(&self) -> &dyn Store {
@@ -54,6 +91,25 @@ impl Books {
     pub(super) async fn sleep(&self, span: Duration) {
         let clock = self.backend.clock();
         clock.timer().until(clock.now() + span).await;
+    }
+
+    /// How long to wait before one looks again without having been told of a change.
+    pub(super) fn poll(&self) -> Duration {
+        self.timing.poll(self.store().notifies())
+    }
+
+    /// Waits until the document may have changed, or for so long.
+    pub(super) async fn wait_for(&self, key: &Key, seen: Option<&Version>, span: Duration) {
+        tokio::select! {
+            () = self.store().changed(key, seen) => {}
+            () = self.sleep(span) => {}
+        }
+    }
+
+    /// How many slots there are to look at; none before the first leader.
+    pub(super) async fn slots(&self) -> Result<usize, Error> {
+        let charter = self.read::<Charter>(&self.keys.charter()).await?;
+        Ok(charter.map_or(0, |(_, charter)| charter.slots))
     }
 
     pub(super) async fn find_many<T: Format>(
@@ -81,8 +137,8 @@ impl Books {
     /// Changes a document until the change stands in the store, whatever others do meanwhile.
     ///
     /// `change` is shown what is there and gives what is to be there instead, under this op; `None` when nothing is to be
-    /// changed. It may be asked several times. What comes back is what was written, or found good as it was.
-    /// `is_mine` tells a document that this very call wrote: a write whose answer was lost is found again by its op.
+    /// changed. It may be asked several times. What comes back is what was written, or found good as it was. A write whose
+    /// answer was lost is found again by its op.
     pub(super) async fn update<T: Format>(
         &self,
         key: &Key,
@@ -113,6 +169,13 @@ impl Books {
             }
         }
         Err(Error::Contended { attempts: MOST_ATTEMPTS })
+    }
+
+    /// Rings for the leader. A hint: it looks by itself sooner or later, so a failure is only noted.
+    pub(super) async fn call_leader(&self) {
+        if let Err(error) = self.ring(&self.keys.call()).await {
+            tracing::debug!(cluster = %self.name, %error, "the leader could not be called");
+        }
     }
 
     /// Rings a bell. That somebody else rang it meanwhile is as good.

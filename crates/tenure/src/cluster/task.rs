@@ -1,6 +1,6 @@
 //! What tasks are to programs: registered types with payloads, never code from the store.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -99,6 +99,10 @@ impl Tasks {
         self
     }
 
+    pub(super) fn kinds(&self) -> BTreeSet<String> {
+        self.handlers.keys().cloned().collect()
+    }
+
     pub(super) fn handler(&self, kind: &str) -> Option<Arc<dyn Handler>> {
         self.handlers.get(kind).cloned()
     }
@@ -117,6 +121,14 @@ impl<T: Task> Handler for Typed<T> {
     async fn handle(&self, payload: Bytes, context: &Context) -> Result<Option<String>, TaskError> {
         let task: T = serde_json::from_slice(&payload)
             .map_err(|error| TaskError::new(format!("this is no {}: {error}", T::KIND)))?;
-        task.run(context).await
+        tokio::select! {
+            biased;
+            // Looked at before every step of the work, so that what was paused takes none too many.
+            _ = context.stopped() => Err(TaskError::new("it was stopped")),
+            outcome = context.mandate().scope(task.run(context)) => match outcome {
+                Ok(outcome) => outcome,
+                Err(lost) => Err(TaskError::new(lost.to_string())),
+            },
+        }
     }
 }

@@ -10,7 +10,7 @@ use crate::lease::record::Op;
 /// The most bytes of all intents together; the rest of the document is small.
 pub const MAX_INTENTS_BYTES: usize = 44 * 1024;
 /// The most bytes of a source's position.
-const MAX_POSITION_BYTES: usize = 4 * 1024;
+pub const MAX_POSITION_BYTES: usize = 4 * 1024;
 
 /// What is to be written into a slot. It has been, once the slot's token is [`first_token`] of this serial or more.
 ///

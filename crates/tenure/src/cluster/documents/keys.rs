@@ -3,8 +3,8 @@
 use super::MemberId;
 use crate::{Key, Name, NameError};
 
-/// The most segments of a cluster's name: its documents lie up to three below it.
-const MOST_SEGMENTS: usize = 6;
+/// The most segments of a cluster's name: its tasks' locks are elections named up to three segments longer.
+const MOST_SEGMENTS: usize = 5;
 
 /// The keys of one cluster, all under `clusters/<name>/`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,7 +16,7 @@ impl Keys {
     /// The keys of the cluster of this name.
     ///
     /// # Errors
-    /// [`NameError`] when it is refused; it has at most six segments.
+    /// [`NameError`] when it is refused; it has at most five segments.
     pub fn new(name: &str) -> Result<Keys, NameError> {
         let segments = Name::parse(name)?.segments().count();
         if segments > MOST_SEGMENTS {
@@ -58,6 +58,12 @@ impl Keys {
     #[must_use]
     pub fn member(&self, member: &MemberId) -> Key {
         self.below(format_args!("members/{member}"))
+    }
+
+    /// What the slots are under.
+    #[must_use]
+    pub fn slots(&self) -> Key {
+        self.below(format_args!("slots"))
     }
 
     /// A numbered slot.

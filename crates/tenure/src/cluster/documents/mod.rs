@@ -16,6 +16,8 @@ mod piece;
 mod plan;
 mod settings;
 mod slot;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 
@@ -25,13 +27,13 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 pub use bell::Bell;
 pub use charter::{Charter, LEAST_SLOTS, MOST_SLOTS};
-pub use cursor::{Cursor, Intent, MAX_INTENTS_BYTES};
+pub use cursor::{Cursor, Intent, MAX_INTENTS_BYTES, MAX_POSITION_BYTES};
 pub use keys::Keys;
 pub use letter::Letter;
 pub use member::MemberLock;
 pub use nodes::{MOST_NODES, NodeEntry, Nodes};
 pub use outcome::{Outcome, OutcomeState};
-pub use page::{Entry, INBOX_PAGES, MAX_PAGE_BYTES, Order, Page};
+pub use page::{Entry, FILLS_KEPT, INBOX_PAGES, MAX_PAGE_BYTES, Order, Page};
 pub use piece::{Piece, Report};
 pub use plan::{MAX_PLAN_BYTES, MOST_PARTITIONS, Plan, Share};
 pub use settings::Settings;

@@ -44,7 +44,7 @@ impl Emitter {
     /// Not cancel safe: dropping the future leaves it open whether they were accepted.
     pub async fn emit(&self, orders: Vec<Order>) -> Result<(), Error> {
         match &self.to {
-            Destination::Inbox(books) => crate::cluster::inbox::submit(books, orders).await,
+            Destination::Inbox(books) => books.submit(orders).await,
             #[cfg(feature = "test-util")]
             Destination::Channel(sender) => {
                 for order in orders {

@@ -1,0 +1,285 @@
+//! Where the tasks of a case run: a handler that does what a task's payload says, and keeps a log.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use tenure::cluster::documents::Order;
+use tenure::cluster::input::Inputs;
+use tenure::cluster::{Books, Cluster, Context, Event, Handler, Member, TaskError, Tasks};
+use tenure::{Backend, Mandate, Timing};
+use tokio::sync::{broadcast, watch};
+
+use crate::suite::Case;
+
+/// What should happen and has not happened for so long never will.
+const LONGEST_WAIT: Duration = Duration::from_secs(40);
+
+/// One run of one task.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// On which node.
+    pub node: String,
+    /// Which task.
+    pub id: String,
+    /// Which attempt.
+    pub attempt: u32,
+    /// Under which right.
+    pub mandate: Mandate,
+    /// Whether it has ended.
+    pub over: bool,
+}
+
+/// Where tasks run. Clones are the same hall.
+#[derive(Clone)]
+pub struct Hall {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    cluster: String,
+    log: Mutex<Vec<Run>>,
+    faults: Mutex<Vec<String>>,
+    open: watch::Sender<bool>,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let faults =
+            std::mem::take(&mut *self.faults.lock().unwrap_or_else(PoisonError::into_inner));
+        if !std::thread::panicking() {
+            assert!(faults.is_empty(), "two worked on one task at once: {faults:?}");
+        }
+    }
+}
+
+impl Hall {
+    /// A hall for this case, whose gate is closed.
+    #[must_use]
+    pub fn new(case: &Case) -> Hall {
+        let shared = Shared {
+            cluster: format!("{}/work", case.prefix()),
+            log: Mutex::default(),
+            faults: Mutex::default(),
+            open: watch::Sender::new(false),
+        };
+        Hall { shared: Arc::new(shared) }
+    }
+
+    /// The cluster of this case.
+    #[must_use]
+    pub fn cluster(&self) -> &str {
+        &self.shared.cluster
+    }
+
+    /// Lets through whatever waits at the gate, now and later.
+    pub fn open(&self) {
+        self.shared.open.send_replace(true);
+    }
+
+    /// The books, as somebody else would read them.
+    #[must_use]
+    pub fn books(&self, backend: &Backend) -> Books {
+        Books::open(backend, self.cluster()).expect("a good name")
+    }
+
+    /// Joins as a node of this name.
+    pub async fn join(
+        &self,
+        backend: &Backend,
+        name: &str,
+        workers: usize,
+        timing: Timing,
+    ) -> Cluster {
+        self.join_with(backend, name, workers, timing, Inputs::default()).await
+    }
+
+    /// The same, with inputs.
+    pub async fn join_with(
+        &self,
+        backend: &Backend,
+        name: &str,
+        workers: usize,
+        timing: Timing,
+        inputs: Inputs,
+    ) -> Cluster {
+        let handler = Arc::new(Room { hall: self.clone(), node: name.to_owned() });
+        Cluster::builder(backend, self.cluster())
+            .member(Member::new(workers).named(name))
+            .timing(timing)
+            .tasks(Tasks::new().handling("room", handler))
+            .inputs(inputs)
+            .join()
+            .await
+            .expect("the node joins")
+    }
+
+    /// All runs so far.
+    #[must_use]
+    pub fn runs(&self) -> Vec<Run> {
+        self.lock().clone()
+    }
+
+    /// How many runs were begun on this node.
+    #[must_use]
+    pub fn runs_on(&self, node: &str) -> usize {
+        self.lock().iter().filter(|run| run.node == node).count()
+    }
+
+    /// The runs of one task.
+    #[must_use]
+    pub fn runs_of(&self, id: &str) -> Vec<Run> {
+        self.lock().iter().filter(|run| run.id == id).cloned().collect()
+    }
+
+    /// Waits until so many runs have begun.
+    pub async fn begun(&self, count: usize) {
+        until(&format!("{count} tasks have begun"), async || self.lock().len() >= count).await;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Run>> {
+        self.shared.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn begin(&self, node: &str, context: &Context) -> usize {
+        let mut log = self.lock();
+        for run in log.iter().filter(|run| run.id == context.id() && !run.over) {
+            if run.mandate.is_leader() && context.mandate().is_leader() {
+                let fault = format!("{} on {} beside {}", run.id, node, run.node);
+                self.shared.faults.lock().unwrap_or_else(PoisonError::into_inner).push(fault);
+            }
+        }
+        log.push(Run {
+            node: node.to_owned(),
+            id: context.id().to_owned(),
+            attempt: context.attempt(),
+            mandate: context.mandate().clone(),
+            over: false,
+        });
+        log.len() - 1
+    }
+}
+
+struct Room {
+    hall: Hall,
+    node: String,
+}
+
+/// Notes the end of a run however it ends: a run that is dropped has ended, too.
+struct Ending<'a>(&'a Hall, usize);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.lock()[self.1].over = true;
+    }
+}
+
+#[async_trait]
+impl Handler for Room {
+    async fn handle(&self, payload: Bytes, context: &Context) -> Result<Option<String>, TaskError> {
+        let run = self.hall.begin(&self.node, context);
+        let _ending = Ending(&self.hall, run);
+        let mut open = self.hall.shared.open.subscribe();
+        match &payload[..] {
+            b"quick" => Ok(Some(format!("by {}", self.node))),
+            b"poison" => Err(TaskError::new("poison")),
+            b"deaf" => {
+                // Work that does not listen, and ends when the gate opens.
+                let _ = open.wait_for(|open| *open).await;
+                Ok(Some(format!("by {}", self.node)))
+            }
+            b"report" => {
+                context.reporter().report("half");
+                self.wait(&mut open, context).await
+            }
+            _ => self.wait(&mut open, context).await,
+        }
+    }
+}
+
+impl Room {
+    async fn wait(
+        &self,
+        open: &mut watch::Receiver<bool>,
+        context: &Context,
+    ) -> Result<Option<String>, TaskError> {
+        tokio::select! {
+            _ = open.wait_for(|open| *open) => Ok(Some(format!("by {}", self.node))),
+            why = context.stopped() => Err(TaskError::new(format!("{why:?}"))),
+        }
+    }
+}
+
+/// A task of this name that does this.
+#[must_use]
+pub(super) fn order(id: &str, does: &str) -> Order {
+    Order {
+        id: id.into(),
+        kind: "room".into(),
+        payload: Bytes::copy_from_slice(does.as_bytes()),
+        attempts: 3,
+        timeout: None,
+        to: None,
+        receipt: None,
+    }
+}
+
+/// So many tasks that do this.
+#[must_use]
+pub(super) fn orders(count: usize, does: &str) -> Vec<Order> {
+    (0..count).map(|number| order(&format!("task-{number:05}"), does)).collect()
+}
+
+/// Waits until it holds.
+pub(super) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+    let holds = async {
+        while !condition().await {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    assert!(tokio::time::timeout(LONGEST_WAIT, holds).await.is_ok(), "waited in vain until {what}");
+}
+
+/// Waits for what should come.
+pub(super) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(LONGEST_WAIT, future).await {
+        Ok(value) => value,
+        Err(_) => panic!("waited in vain for {what}"),
+    }
+}
+
+/// The next event that this picks.
+pub(super) async fn heard<T>(
+    what: &str,
+    events: &mut broadcast::Receiver<Event>,
+    mut pick: impl FnMut(Event) -> Option<T>,
+) -> T {
+    let hearing = async {
+        loop {
+            match events.recv().await {
+                Ok(event) => {
+                    if let Some(picked) = pick(event) {
+                        return picked;
+                    }
+                }
+                Err(broadcast::error::RecvError::Lagged(_)) => {}
+                Err(broadcast::error::RecvError::Closed) => panic!("the node is gone"),
+            }
+        }
+    };
+    soon(what, hearing).await
+}
+
+/// Waits until everything that was accepted is at its end, and gives the counts.
+pub(super) async fn all_ended(books: &Books, accepted: u64) -> tenure::cluster::Totals {
+    let mut last = None;
+    until(&format!("{accepted} tasks are at their end"), async || {
+        let totals = books.totals().await.expect("the store answers");
+        let ended = totals.accepted == accepted && totals.open == 0;
+        last = Some(totals);
+        ended
+    })
+    .await;
+    last.expect("it was read")
+}

@@ -1,0 +1,130 @@
+//! What an operator does to a cluster: declare members dead, drain them, pause and resume.
+
+use super::books::Books;
+use super::documents::{Charter, LEAST_SLOTS, MemberId, NodeEntry, Nodes};
+use crate::Error;
+
+/// How many members that were declared dead are remembered. Joining again takes a fresh id, so an old one never comes back by
+/// itself; a list of all would outgrow its document.
+const DEAD_KEPT: usize = 64;
+
+impl Books {
+    /// Declares a member dead: it takes nothing more and does not come back. Says whether it was in the node list.
+    ///
+    /// When this returns that is in the store. What it holds is taken over when its leases run out, not before: it may still be
+    /// at work.
+    ///
+    /// # Errors
+    /// [`Error::Store`] when the store does not serve, [`Error::Document`] when the node list makes no sense.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: dropping the future leaves it open whether it is declared dead.
+    pub async fn mark_dead(&self, member: &MemberId) -> Result<bool, Error> {
+        let mut was_listed = false;
+        self.change_nodes(|nodes| {
+            was_listed = nodes.position(member).is_some();
+            if nodes.dead.contains(member) {
+                return false;
+            }
+            nodes.dead.push(member.clone());
+            nodes.dead.drain(..nodes.dead.len().saturating_sub(DEAD_KEPT));
+            true
+        })
+        .await?;
+        self.call_leader().await;
+        Ok(was_listed)
+    }
+
+    /// Asks the members of this id or name to finish what they have, to take nothing more and to leave. Says which they are.
+    ///
+    /// # Errors
+    /// As for [`Books::mark_dead`].
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: dropping the future leaves it open whether they were asked.
+    pub async fn drain_member(&self, who: &str) -> Result<Vec<MemberId>, Error> {
+        let is_meant = |node: &NodeEntry| node.token.as_str() == who || node.name == who;
+        let mut meant = Vec::new();
+        self.change_nodes(|nodes| {
+            let asked = nodes.nodes.iter_mut().filter(|node| is_meant(node));
+            let is_news = asked.fold(false, |is_news, node| {
+                is_news | !std::mem::replace(&mut node.draining, true)
+            });
+            let all = nodes.nodes.iter().filter(|node| is_meant(node));
+            meant = all.map(|node| node.token.clone()).collect();
+            is_news
+        })
+        .await?;
+        // Idle members wait on the bell.
+        if !meant.is_empty()
+            && let Err(error) = self.ring(&self.keys.bell()).await
+        {
+            tracing::debug!(cluster = %self.name, %error, "the members could not be rung for");
+        }
+        Ok(meant)
+    }
+
+    /// Takes nothing in any more: what is in the slots is finished, the rest waits.
+    ///
+    /// # Errors
+    /// [`Error::Store`] when the store does not serve, [`Error::Document`] when the cluster document makes no sense.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: dropping the future leaves it open whether it is paused.
+    pub async fn pause(&self) -> Result<(), Error> {
+        self.set_paused(true).await
+    }
+
+    /// Takes in again.
+    ///
+    /// # Errors
+    /// As for [`Books::pause`].
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: dropping the future leaves it open whether it is paused.
+    pub async fn resume(&self) -> Result<(), Error> {
+        self.set_paused(false).await
+    }
+
+    async fn set_paused(&self, paused: bool) -> Result<(), Error> {
+        let is_weak = self.is_weak();
+        self.update(
+            &self.keys.charter(),
+            |charter: &Charter| &charter.op,
+            |before, op| {
+                Ok(match before {
+                    // What a weak read shows is proven by rewriting it.
+                    Some(before) if before.paused == paused && !is_weak => None,
+                    Some(before) => Some(Charter {
+                        paused,
+                        revision: before.revision + 1,
+                        op,
+                        ..before.clone()
+                    }),
+                    None => Some(Charter { slots: LEAST_SLOTS, paused, revision: 1, op }),
+                })
+            },
+        )
+        .await?;
+        self.call_leader().await;
+        Ok(())
+    }
+
+    /// Changes the node list; `change` says whether it changed anything.
+    async fn change_nodes(&self, mut change: impl FnMut(&mut Nodes) -> bool) -> Result<(), Error> {
+        let is_weak = self.is_weak();
+        self.update(
+            &self.keys.nodes(),
+            |nodes: &Nodes| &nodes.op,
+            |before, op| {
+                let mut nodes = match before {
+                    Some(before) => Nodes { revision: before.revision + 1, op, ..before.clone() },
+                    None => Nodes { nodes: Vec::new(), dead: Vec::new(), revision: 1, op },
+                };
+                Ok((change(&mut nodes) || is_weak).then_some(nodes))
+            },
+        )
+        .await?;
+        Ok(())
+    }
+}

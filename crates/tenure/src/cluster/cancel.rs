@@ -1,0 +1,301 @@
+//! Cancelling a task, wherever it is on its way: on a page, recorded for a slot, or in one.
+//!
+//! A task moves from its page into the cursor and from there into a slot. Whoever looks in that order does not miss it.
+//!
+//! On a page it is replaced by an entry that says so. A leader that had read the page before may still be about to take the
+//! task in, by a compare-and-set of the cursor. Therefore the cursor is then rewritten as it is: that leader's write conflicts
+//! and it reads everything anew, or it came first, and what was rewritten says that the entry is taken.
+
+use std::time::Duration;
+
+use super::books::{Books, Found};
+use super::documents::{
+    Cursor, Entry, Format, INBOX_PAGES, MemberId, Outcome, OutcomeState, Page, Progress, Slot,
+    first_token,
+};
+use crate::store::{Expect, Fault, Put, StoreExt, Version};
+use crate::{Error, Key};
+
+/// How often it is looked again before it is given up.
+const MOST_LOOKS: u32 = 64;
+/// How long a task that is recorded for a slot is waited for before one looks again.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// How many pages are read at a time.
+const PAGES: u64 = 16;
+
+/// What became of the wish to cancel a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cancellation {
+    /// Nobody had begun it, or works on it just now: it is cancelled.
+    Cancelled,
+    /// Somebody works on it, and learns of the wish at its next renewal; or a successor does. Its outcome says what came of it.
+    Asked,
+    /// It is at its end already, or there never was one.
+    NotFound,
+}
+
+/// Which task is meant.
+#[derive(Clone, Copy, Debug)]
+enum Whose<'a> {
+    Serial(u64),
+    Receipt(&'a MemberId),
+}
+
+impl Whose<'_> {
+    fn is(self, serial: u64, receipt: Option<&MemberId>) -> bool {
+        match self {
+            Whose::Serial(wanted) => wanted == serial,
+            Whose::Receipt(wanted) => receipt == Some(wanted),
+        }
+    }
+}
+
+/// A write that was answered; what was not is looked at again.
+enum Written {
+    Stored,
+    Again,
+}
+
+/// Whether a task is off its page before any leader took it.
+enum Off {
+    Surely,
+    /// Reads prove nothing here, and no cursor was seen. A leader that passes the page tells whoever waits.
+    Perhaps,
+    /// It was taken, or it has to be looked at again.
+    No,
+}
+
+impl Books {
+    /// Cancels the task of this serial number.
+    ///
+    /// When this returns the wish is in the store: a task that nobody works on is at its end, one that somebody works on is stopped
+    /// when its holder next renews its lease.
+    ///
+    /// # Errors
+    /// [`Error::Store`] when the store does not serve, [`Error::Contended`] when others were always faster.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: dropping the future leaves it open whether it was cancelled.
+    pub async fn cancel(&self, serial: u64) -> Result<Cancellation, Error> {
+        self.call_off(Whose::Serial(serial)).await
+    }
+
+    /// Cancels the task that was submitted with this receipt, also while it still waits in the inbox.
+    ///
+    /// # Errors
+    /// As for [`Books::cancel`].
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: dropping the future leaves it open whether it was cancelled.
+    pub async fn cancel_submitted(&self, receipt: &MemberId) -> Result<Cancellation, Error> {
+        self.call_off(Whose::Receipt(receipt)).await
+    }
+
+    async fn call_off(&self, whose: Whose<'_>) -> Result<Cancellation, Error> {
+        for _ in 0..MOST_LOOKS {
+            if let Whose::Receipt(receipt) = whose
+                && let Some(listed) = self.find_on_a_page(receipt).await?
+            {
+                match self.take_off_the_page(&listed, receipt).await? {
+                    Off::Surely => {
+                        self.tell_cancelled(receipt).await?;
+                        return Ok(Cancellation::Cancelled);
+                    }
+                    Off::Perhaps => return Ok(Cancellation::Asked),
+                    Off::No => continue,
+                }
+            }
+            match self.cancel_in_a_slot(whose).await? {
+                Some(Cancellation::NotFound) => return self.read_cancellation(whose).await,
+                Some(cancellation) => return Ok(cancellation),
+                None => {}
+            }
+        }
+        Err(Error::Contended { attempts: MOST_LOOKS })
+    }
+
+    async fn find_on_a_page(&self, receipt: &MemberId) -> Result<Option<Listed>, Error> {
+        let Some((_, cursor)) = self.read::<Cursor>(&self.keys.cursor()).await? else {
+            return self.search_pages(0, 0, receipt).await;
+        };
+        self.search_pages(cursor.page, cursor.taken, receipt).await
+    }
+
+    async fn search_pages(
+        &self,
+        from: u64,
+        taken: usize,
+        receipt: &MemberId,
+    ) -> Result<Option<Listed>, Error> {
+        for first in (from..from + INBOX_PAGES).step_by(PAGES as usize) {
+            let numbers: Vec<u64> = (first..(first + PAGES).min(from + INBOX_PAGES)).collect();
+            let found = self.pages(&numbers).await?;
+            // Pages are filled in order; where reads prove nothing there may be a gap, but hardly one of so many.
+            let mut is_over = true;
+            for (number, found) in numbers.into_iter().zip(found) {
+                let Some(Found { version, content: Ok(page) }) = found else { continue };
+                if page.number != number || page.entries.is_empty() {
+                    continue;
+                }
+                is_over = false;
+                let skipped = if number == from { taken } else { 0 };
+                let index = page.entries.iter().skip(skipped).position(|entry| match entry {
+                    Entry::Task(order) => order.receipt.as_ref() == Some(receipt),
+                    Entry::Cancelled(cancelled) => cancelled == receipt,
+                    Entry::Retry(_) => false,
+                });
+                if let Some(index) = index {
+                    return Ok(Some(Listed { index: index + skipped, version, page }));
+                }
+            }
+            if is_over {
+                break;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Replaces the entry on its page, and finds out whether a leader took it before.
+    async fn take_off_the_page(&self, listed: &Listed, receipt: &MemberId) -> Result<Off, Error> {
+        let Listed { index, version, page } = listed;
+        // If somebody has replaced it already, writing that again proves it and does no harm.
+        let after = page.cancelling(*index, receipt.clone(), self.fresh_op());
+        match self.replace(&self.keys.page(page.number), version, after.encode()).await? {
+            Written::Stored => {}
+            Written::Again => return Ok(Off::No),
+        }
+        Ok(match self.touch_cursor().await? {
+            Some(cursor) if page.number < cursor.page => Off::No,
+            Some(cursor) if page.number == cursor.page && *index < cursor.taken => Off::No,
+            Some(_) => Off::Surely,
+            // No leader has begun: each reads the pages after it has made the cursor.
+            None if !self.is_weak() => Off::Surely,
+            None => Off::Perhaps,
+        })
+    }
+
+    /// Rewrites the cursor as it is, so that whatever was planned on it before must be planned anew. Only a leader makes one.
+    async fn touch_cursor(&self) -> Result<Option<Cursor>, Error> {
+        self.update(
+            &self.keys.cursor(),
+            |cursor: &Cursor| &cursor.op,
+            |before, op| {
+                let again = |before: &Cursor| Cursor {
+                    revision: before.revision + 1,
+                    op,
+                    ..before.clone()
+                };
+                Ok(before.map(again))
+            },
+        )
+        .await
+    }
+
+    /// Says so to whoever waits; no leader knows of the task.
+    async fn tell_cancelled(&self, receipt: &MemberId) -> Result<(), Error> {
+        let (at, op) = (self.wall(), self.fresh_op());
+        let outcome = Outcome { serial: 0, state: OutcomeState::Cancelled, note: None, at, op };
+        let key = self.keys.outcome(receipt);
+        match self.store().put(&key, Expect::Absent, outcome.encode()).await {
+            Ok(Put::Stored(_) | Put::Conflict) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Of a task that is nowhere any more: whether its end was that somebody cancelled it.
+    async fn read_cancellation(&self, whose: Whose<'_>) -> Result<Cancellation, Error> {
+        let Whose::Receipt(receipt) = whose else { return Ok(Cancellation::NotFound) };
+        let outcome = self.read::<Outcome>(&self.keys.outcome(receipt)).await?;
+        Ok(match outcome.map(|(_, outcome)| outcome.state) {
+            Some(OutcomeState::Cancelled) => Cancellation::Cancelled,
+            Some(OutcomeState::Done | OutcomeState::Dead) | None => Cancellation::NotFound,
+        })
+    }
+
+    /// Cancels it in its slot; `None` when it has to be looked for again.
+    async fn cancel_in_a_slot(&self, whose: Whose<'_>) -> Result<Option<Cancellation>, Error> {
+        // The cursor before the slots: what it does not show any more is in its slot, or was.
+        let cursor = self.read::<Cursor>(&self.keys.cursor()).await?;
+        let intents = cursor.map(|(_, cursor)| cursor.intents).unwrap_or_default();
+        let intent = intents.into_iter().find(|intent| {
+            let receipt = intent.task.as_ref().and_then(|task| task.receipt.as_ref());
+            intent.task.is_some() && whose.is(intent.serial, receipt)
+        });
+        let keys: Vec<Key> = match &intent {
+            Some(intent) => vec![self.keys.slot(intent.slot)],
+            None => (0..self.slots().await?).map(|number| self.keys.slot(number)).collect(),
+        };
+        let found = self.find_many::<Slot>(&keys).await?;
+        for (key, found) in keys.iter().zip(&found) {
+            let Some(Found { version, content: Ok(slot) }) = found else { continue };
+            if whose.is(slot.task.serial, slot.task.receipt.as_ref()) {
+                return self.cancel_slot(key, version, slot).await;
+            }
+        }
+        let Some(intent) = intent else { return Ok(Some(Cancellation::NotFound)) };
+        let found = found.into_iter().next().flatten();
+        let token =
+            found.as_ref().and_then(|found| found.content.as_ref().ok()).map(|slot| slot.token);
+        if token.is_some_and(|token| token >= first_token(intent.serial)) {
+            return Ok(Some(Cancellation::NotFound));
+        }
+        // Only a leader writes it into its slot.
+        let (pause, seen) = (self.poll().min(LONGEST_PAUSE), found.map(|found| found.version));
+        self.wait_for(&keys[0], seen.as_ref(), pause).await;
+        Ok(None)
+    }
+
+    async fn cancel_slot(
+        &self,
+        key: &Key,
+        version: &Version,
+        slot: &Slot,
+    ) -> Result<Option<Cancellation>, Error> {
+        let (progress, cancellation) = match &slot.progress {
+            Progress::Outstanding { .. } => {
+                (Progress::Dead { error: "cancelled".into() }, Cancellation::Cancelled)
+            }
+            Progress::Held(_) if slot.cancel && !self.is_weak() => {
+                return Ok(Some(Cancellation::Asked));
+            }
+            Progress::Held(_) => (slot.progress.clone(), Cancellation::Asked),
+            Progress::Dead { .. } if slot.cancel => return Ok(Some(Cancellation::Cancelled)),
+            Progress::Vacant | Progress::Done { .. } | Progress::Dead { .. } => {
+                return Ok(Some(Cancellation::NotFound));
+            }
+        };
+        let after = Slot { cancel: true, ..slot.following(self.fresh_op(), progress) };
+        match self.replace(key, version, after.encode()).await? {
+            Written::Again => Ok(None),
+            Written::Stored => {
+                if cancellation == Cancellation::Cancelled {
+                    self.call_leader().await;
+                }
+                Ok(Some(cancellation))
+            }
+        }
+    }
+
+    /// Replaces a document that is at this version. In doubt it is looked at again, which shows what happened.
+    async fn replace(
+        &self,
+        key: &Key,
+        version: &Version,
+        body: bytes::Bytes,
+    ) -> Result<Written, Error> {
+        match self.store().put(key, Expect::At(version.clone()), body).await {
+            Ok(Put::Stored(_)) => Ok(Written::Stored),
+            Ok(Put::Conflict) => Ok(Written::Again),
+            Err(error) if error.fault == Fault::Indeterminate => Ok(Written::Again),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// A task that waits on a page.
+#[derive(Debug)]
+struct Listed {
+    index: usize,
+    version: Version,
+    page: Page,
+}

@@ -1,0 +1,302 @@
+//! What is to be done next.
+
+use super::*;
+
+/// How long others are given to take their share, at least; up to twice as long.
+const SHARE_PAUSE: Duration = Duration::from_millis(10);
+
+/// Why a slot is written.
+enum Errand {
+    Claim,
+    /// Its attempts are used up, or it was cancelled while nobody worked on it.
+    Bury(String),
+    Renew,
+    /// On a weak store: what was read of ours counts once it is written again.
+    Confirm,
+    Finish,
+}
+
+impl Claims {
+    /// When `act` should be called again if nothing else happens, and it has just been called.
+    #[must_use]
+    pub fn wake(&self, now: Moment) -> Option<Moment> {
+        let timing = &self.settings.timing;
+        let mut wakes: Vec<Moment> = Vec::new();
+        for mine in self.mine.values() {
+            let Some(lease) = &mine.lease else { continue };
+            if !mine.stopping {
+                wakes.push(lease.from + lease.window.saturating_sub(lease.grace));
+                wakes.push(lease.from + self.renewal_after(mine));
+            }
+            wakes.push(lease.from + lease.window);
+        }
+        wakes.extend(self.batch.as_ref().map(|batch| batch.sent + timing.request()));
+        wakes.extend(self.look.as_ref().map(|look| look.sent + timing.request()));
+        wakes.extend(self.pause.map(|(since, span)| since + span));
+        if self.free_hands() > 0 {
+            wakes.extend(self.last_look.map(|last| last + timing.poll(self.notified)));
+            wakes.extend(self.slots.iter().filter_map(|known| {
+                let view = known.view.as_ref()?;
+                view.slot.is_live().then(|| view.since + view.slot.ttl)
+            }));
+        }
+        // What lies behind was looked at just now, and waits for something else.
+        wakes.into_iter().filter(|wake| wake.boot > now.boot).min()
+    }
+
+    fn free_hands(&self) -> usize {
+        if self.place.is_none() { 0 } else { self.hands.saturating_sub(self.mine.len()) }
+    }
+
+    /// Reports bring the next renewal forward.
+    fn renewal_after(&self, mine: &Mine) -> Duration {
+        let heartbeat = self.settings.timing.heartbeat();
+        if mine.unreported { heartbeat / 4 } else { heartbeat }
+    }
+
+    pub(super) fn write(&mut self, now: Moment, wall: u64) {
+        if self.batch.is_some() || self.is_paused(now) {
+            return;
+        }
+        let mut errands = self.due(now, false);
+        self.claim(now, &mut errands);
+        if errands.is_empty() {
+            return;
+        }
+        // Something leaves anyway: what is due soon may as well go along.
+        if errands.len() < MOST_WRITES {
+            let chosen: BTreeSet<usize> = errands.iter().map(|(slot, _)| *slot).collect();
+            let soon = self.due(now, true);
+            errands.extend(soon.into_iter().filter(|(slot, _)| !chosen.contains(slot)));
+        }
+        errands.truncate(MOST_WRITES);
+        let ask = self.ask();
+        let mut batch = Batch { ask, sent: now, writes: Vec::new() };
+        let mut writes = Vec::new();
+        for (slot, errand) in errands {
+            let Some((expect, body, lasting)) = self.body(slot, &errand, wall) else { continue };
+            let known = &mut self.slots[slot];
+            known.flying = true;
+            if known.sent.len() == MOST_SENT {
+                known.sent.remove(0);
+            }
+            known.sent.push((body.op.clone(), now));
+            batch.writes.push((slot, Arc::new(body.clone())));
+            writes.push(SlotWrite { slot, expect, body, lasting });
+        }
+        if !writes.is_empty() {
+            self.batch = Some(batch);
+            self.outputs.push(Output::Write(ask, writes));
+        }
+    }
+
+    fn is_paused(&self, now: Moment) -> bool {
+        // Only failures keep completions and renewals back, and no longer than half a request.
+        self.pause
+            .is_some_and(|(since, span)| span > SHARE_PAUSE * 2 && now.at_least_since(since) < span)
+    }
+
+    /// What must be written about the claims there are; `soon` asks for those that could wait a little.
+    fn due(&self, now: Moment, soon: bool) -> Vec<(usize, Errand)> {
+        let mut due = Vec::new();
+        for (slot, mine) in &self.mine {
+            let known = &self.slots[*slot];
+            if known.flying || known.doubt {
+                continue;
+            }
+            let Some(view) = &known.view else { continue };
+            let unproven = known.sent.iter().any(|(op, _)| *op == view.slot.op);
+            let held = view.slot.token == mine.token && view.slot.holding().is_some();
+            if unproven && self.is_weak() && (!held || mine.ending.is_none()) {
+                due.push((*slot, Errand::Confirm));
+            } else if held && mine.ending.is_some() {
+                due.push((*slot, Errand::Finish));
+            } else if held && !mine.stopping {
+                let Some(lease) = &mine.lease else { continue };
+                let after = self.renewal_after(mine) / if soon { 2 } else { 1 };
+                if now.at_most_since(lease.from) >= after {
+                    due.push((*slot, Errand::Renew));
+                }
+            }
+        }
+        // What a look showed of ours, on a weak store, before it was ever granted.
+        if self.is_weak() && !soon {
+            for (slot, known) in self.slots.iter().enumerate() {
+                let Some(view) = known.view.as_ref().filter(|_| !known.flying && !known.doubt)
+                else {
+                    continue;
+                };
+                let unproven = known.sent.iter().any(|(op, _)| *op == view.slot.op);
+                if unproven && !self.mine.contains_key(&slot) && view.slot.holding().is_some() {
+                    due.push((slot, Errand::Confirm));
+                }
+            }
+        }
+        due
+    }
+
+    /// Adds claims, as many as there are hands, beginning at this node's own place.
+    fn claim(&mut self, now: Moment, errands: &mut Vec<(usize, Errand)>) {
+        let free = self.free_hands();
+        let Some(place) = self.place.as_ref().filter(|_| free > 0 && !self.slots.is_empty()) else {
+            return;
+        };
+        if self.pause.is_some_and(|(since, span)| now.at_least_since(since) < span) {
+            return;
+        }
+        let mut open: Vec<(usize, Errand)> = (0..self.slots.len())
+            .filter_map(|slot| self.errand_at(now, slot).map(|errand| (slot, errand)))
+            .collect();
+        // Everybody sees about the same list, and begins at a place of its own in it.
+        let most = open.len();
+        let start = most * place.before / place.all_workers.max(1);
+        open.rotate_left(start.min(most));
+        let alone = place.members.len() <= 1;
+        let share = if alone || self.shared_out {
+            open.len()
+        } else {
+            (open.len() * place.workers).div_ceil(place.all_workers.max(1))
+        };
+        let room = MOST_WRITES.saturating_sub(errands.len());
+        let most = free.min(share).min(room);
+        let left = open.len().saturating_sub(most);
+        let taken = open.len() - left;
+        errands.extend(open.into_iter().take(most));
+        if !alone && taken > 0 {
+            self.shared_out = true;
+            let span = SHARE_PAUSE.as_micros() as u64;
+            let pause = SHARE_PAUSE + Duration::from_micros(self.draw(span));
+            self.pause = Some((now, pause));
+        }
+        // There may be more than was seen, once these are done.
+        self.stale |= taken > 0;
+    }
+
+    /// What this node could do about a slot that is not its own.
+    fn errand_at(&self, now: Moment, slot: usize) -> Option<Errand> {
+        let known = &self.slots[slot];
+        if known.flying || known.doubt || self.mine.contains_key(&slot) {
+            return None;
+        }
+        let view = known.view.as_ref()?;
+        let content = &view.slot;
+        let lapsed = view.gone || now.at_least_since(view.since) >= content.ttl;
+        let error = match &content.progress {
+            Progress::Vacant | Progress::Done { .. } | Progress::Dead { .. } => return None,
+            Progress::Outstanding { avoid, error } => {
+                if avoid.as_ref() == Some(&self.settings.member) && self.others() && !lapsed {
+                    return None;
+                }
+                error.clone().unwrap_or_else(|| "its attempts are used up".into())
+            }
+            Progress::Held(_) if !lapsed => return None,
+            Progress::Held(holding) => {
+                format!("its node {} vanished in attempt {}", holding.member, content.attempt)
+            }
+        };
+        if content.cancel {
+            return Some(Errand::Bury("cancelled".into()));
+        }
+        if content.is_exhausted() {
+            return Some(Errand::Bury(error));
+        }
+        let place = self.place.as_ref()?;
+        let addressed = content.task.to.as_ref();
+        let for_another =
+            addressed.is_some_and(|to| *to != self.settings.member && place.members.contains(to));
+        let able = self.settings.kinds.contains(&content.task.kind);
+        (able && !for_another).then_some(Errand::Claim)
+    }
+
+    fn others(&self) -> bool {
+        self.place.as_ref().is_some_and(|place| place.members.len() > 1)
+    }
+
+    fn body(&mut self, slot: usize, errand: &Errand, wall: u64) -> Option<(Expect, Slot, bool)> {
+        let op = self.op();
+        let view = self.slots[slot].view.as_ref()?;
+        let (expect, before) = (Expect::At(view.version.clone()), view.slot.clone());
+        let timing = &self.settings.timing;
+        let ttl = timing.ttl();
+        let me = &self.settings.member;
+        let held = |status: Option<String>| {
+            let expire = wall.saturating_add(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
+            let presence = self.settings.presence.clone();
+            Progress::Held(Arc::new(Holding { member: me.clone(), expire, presence, status }))
+        };
+        let mut lasting = true;
+        let body = match errand {
+            Errand::Claim => Slot {
+                token: before.token + 1,
+                attempt: before.attempt + 1,
+                ttl,
+                ..before.following(op, held(None))
+            },
+            Errand::Bury(error) => before.following(op, Progress::Dead { error: error.clone() }),
+            Errand::Confirm => before.following(op, before.progress.clone()),
+            Errand::Renew => {
+                lasting = false;
+                let status = self.mine.get(&slot).and_then(|mine| mine.status.clone());
+                Slot { ttl, ..before.following(op, held(status)) }
+            }
+            Errand::Finish => {
+                let ending = self.mine.get(&slot)?.ending.as_ref()?;
+                self.ended(&before, op, ending)
+            }
+        };
+        Some((expect, body, lasting))
+    }
+
+    fn ended(&self, before: &Slot, op: Op, ending: &Ending) -> Slot {
+        match ending {
+            Ending::Done(result) => before.following(op, Progress::Done { result: result.clone() }),
+            Ending::Cancelled => Slot {
+                cancel: true,
+                ..before.following(op, Progress::Dead { error: "cancelled".into() })
+            },
+            Ending::Failed(error) if before.is_exhausted() || before.cancel => {
+                before.following(op, Progress::Dead { error: error.clone() })
+            }
+            Ending::Failed(error) => {
+                let (avoid, error) = (Some(self.settings.member.clone()), Some(error.clone()));
+                before.following(op, Progress::Outstanding { avoid, error })
+            }
+            Ending::Returned => {
+                let outstanding = Progress::Outstanding { avoid: None, error: None };
+                let attempt = before.attempt.saturating_sub(1);
+                Slot { attempt, ..before.following(op, outstanding) }
+            }
+        }
+    }
+
+    pub(super) fn start_look(&mut self, now: Moment) {
+        if self.look.is_some() {
+            return;
+        }
+        if let Some((since, span)) = self.pause {
+            if now.at_least_since(since) < span {
+                return;
+            }
+            self.pause = None;
+        }
+        let idle = self.free_hands() > 0;
+        let polled = self.last_look.is_none_or(|last| {
+            now.at_least_since(last) >= self.settings.timing.poll(self.notified)
+        });
+        let nothing_known = || {
+            let mut slots = 0..self.slots.len();
+            slots.all(|slot| self.errand_at(now, slot).is_none())
+        };
+        let wanted =
+            self.doubt || idle && (polled || self.stale && self.batch.is_none() && nothing_known());
+        if idle && !self.stale && self.finished && self.mine.is_empty() && nothing_known() {
+            self.finished = false;
+            self.outputs.push(Output::RanDry);
+        }
+        if wanted {
+            let ask = self.ask();
+            self.look = Some(Look { ask, sent: now, learnt: self.learnt });
+            self.outputs.push(Output::Look(ask));
+        }
+    }
+}

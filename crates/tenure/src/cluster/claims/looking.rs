@@ -1,0 +1,127 @@
+//! What a look at all slots shows.
+
+use super::*;
+
+impl Claims {
+    pub(super) fn looked(
+        &mut self,
+        now: Moment,
+        ask: Ask,
+        answer: Result<Vec<Option<Seen>>, Fault>,
+    ) {
+        let Some(look) = self.look.take_if(|look| look.ask == ask) else { return };
+        self.last_look = Some(now);
+        let Ok(seen) = answer else {
+            self.pause = Some((now, self.settings.timing.request() / 2));
+            return;
+        };
+        self.stale = false;
+        if self.slots.len() < seen.len() {
+            self.slots.resize_with(seen.len(), Known::default);
+        }
+        for (slot, seen) in seen.into_iter().enumerate() {
+            let known = &self.slots[slot];
+            let older = known.view.as_ref().is_some_and(|view| view.learnt > look.learnt);
+            // A look that was under way together with a write shows one side of it, nobody knows which.
+            if !known.flying && !older {
+                self.saw(now, slot, seen);
+            }
+        }
+        // A look that was sent before the doubt arose has not removed it.
+        self.doubt = self.slots.iter().any(|known| known.doubt);
+    }
+
+    fn saw(&mut self, now: Moment, slot: usize, seen: Option<Seen>) {
+        self.learnt += 1;
+        let learnt = self.learnt;
+        let known = &mut self.slots[slot];
+        let doubted = std::mem::take(&mut known.doubt);
+        let seen = match seen {
+            Some(Seen { version, slot: Ok(content) }) => (version, content),
+            Some(Seen { version, slot: Err(error) }) => {
+                if known.garbled.as_ref() != Some(&version) {
+                    known.garbled = Some(version);
+                    self.outputs.push(Output::Garbled(slot, error));
+                }
+                return self.vanished(now, slot);
+            }
+            None => return self.vanished(now, slot),
+        };
+        let (version, content) = seen;
+        match &mut known.view {
+            Some(view) if view.version == version => view.learnt = learnt,
+            view => {
+                let slot = Arc::new(content);
+                *view = Some(View { version, slot, since: now, learnt, gone: false });
+            }
+        }
+        if doubted || self.mine.contains_key(&slot) {
+            self.compare(now, slot);
+        }
+    }
+
+    /// There is nothing, or nothing that makes sense, where there was a claim of ours.
+    fn vanished(&mut self, now: Moment, slot: usize) {
+        self.slots[slot].view = None;
+        if self.is_weak() && self.mine.get(&slot).is_some_and(|mine| mine.lease.is_some()) {
+            // Nothing is proven by that; without renewals the claim runs out by itself. Until then looks go on.
+            self.slots[slot].doubt = true;
+            self.pause = Some((now, self.settings.timing.request() / 2));
+            return;
+        }
+        self.slots[slot].sent.clear();
+        self.lose(slot);
+        if self.mine.get(&slot).is_some_and(|mine| mine.ending.is_some()) {
+            self.settle(slot, Verdict::Refused);
+        }
+    }
+
+    /// A slot of ours, or one that a write of ours may have changed, has been read.
+    fn compare(&mut self, now: Moment, slot: usize) {
+        let known = &self.slots[slot];
+        let Some(view) = &known.view else { return };
+        let content = view.slot.clone();
+        let sent = known.sent.iter().find(|(op, _)| *op == content.op).map(|(_, sent)| *sent);
+        let held_by_me =
+            content.holding().is_some_and(|holding| holding.member == self.settings.member);
+        let mine = self.mine.get(&slot).map(|mine| mine.token);
+        match (mine, sent) {
+            // A write of ours stands there. On a weak store that proves nothing until it is written again.
+            (_, Some(sent)) if !self.is_weak() => self.landed(now, slot, sent),
+            (_, Some(_)) => {}
+            // Somebody asked for its end, and left everything else as it was.
+            (Some(token), None) if held_by_me && content.token == token => {
+                let mine = self.mine.get_mut(&slot);
+                if let Some(mine) = mine.filter(|mine| content.cancel && !mine.cancelled) {
+                    mine.cancelled = true;
+                    self.outputs.push(Output::Cancel(Claim { slot, token }));
+                }
+            }
+            (Some(token), None) => {
+                if content.token < token && self.is_weak() {
+                    // An old look: it shows what was before our own acknowledged write.
+                    return;
+                }
+                self.lose(slot);
+                if self.mine.get(&slot).is_some_and(|mine| mine.ending.is_some()) {
+                    let verdict = match content.token {
+                        // Nobody but the holder of a token ends a task at it.
+                        at if at == token => Verdict::Accepted,
+                        at if at / CLAIMS_A_TASK > token / CLAIMS_A_TASK => Verdict::Unknown,
+                        _ => Verdict::Refused,
+                    };
+                    self.settle(slot, verdict);
+                }
+            }
+            (None, None) => {}
+        }
+    }
+
+    /// The end of a claim is decided; nothing of it is left.
+    pub(super) fn settle(&mut self, slot: usize, verdict: Verdict) {
+        if let Some(mine) = self.mine.remove(&slot) {
+            self.finished = true;
+            self.outputs.push(Output::Settled(Claim { slot, token: mine.token }, verdict));
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! What became of writes.
+
+use super::*;
+
+impl Claims {
+    /// Writes that were not answered in time are given up; a look will tell.
+    pub(super) fn give_up(&mut self, now: Moment) {
+        let most = self.settings.timing.request();
+        if let Some(batch) = self.batch.take_if(|batch| now.at_most_since(batch.sent) >= most) {
+            for (slot, _) in batch.writes {
+                self.doubts(slot);
+            }
+        }
+        if self.look.take_if(|look| now.at_most_since(look.sent) >= most).is_some() {
+            self.last_look = Some(now);
+            self.pause = Some((now, Duration::ZERO));
+        }
+    }
+
+    fn doubts(&mut self, slot: usize) {
+        self.learnt += 1;
+        let known = &mut self.slots[slot];
+        (known.flying, known.doubt) = (false, true);
+        if let Some(view) = &mut known.view {
+            // Only a look that is sent from now on says what there is.
+            view.learnt = self.learnt;
+        }
+        self.doubt = true;
+    }
+
+    pub(super) fn wrote(&mut self, now: Moment, ask: Ask, answers: Vec<Result<Put, Fault>>) {
+        let Some(batch) = self.batch.take_if(|batch| batch.ask == ask) else { return };
+        let mut answers = answers.into_iter();
+        for (slot, content) in batch.writes {
+            match answers.next().unwrap_or(Err(Fault::Indeterminate)) {
+                Ok(Put::Stored(version)) => {
+                    self.learnt += 1;
+                    let learnt = self.learnt;
+                    let known = &mut self.slots[slot];
+                    known.flying = false;
+                    known.view =
+                        Some(View { version, slot: content, since: now, learnt, gone: false });
+                    self.landed(now, slot, batch.sent);
+                }
+                Ok(Put::Conflict) => {
+                    let known = &mut self.slots[slot];
+                    known.sent.retain(|(op, _)| *op != content.op);
+                    if self.mine.contains_key(&slot) || !known.sent.is_empty() {
+                        self.doubts(slot);
+                    } else {
+                        // Somebody else was faster: nothing is known of this slot until the next look.
+                        (known.flying, known.view) = (false, None);
+                    }
+                }
+                // It had no effect: the same may be tried again.
+                Err(Fault::Unavailable | Fault::Permanent | Fault::Denied) => {
+                    let known = &mut self.slots[slot];
+                    known.sent.retain(|(op, _)| *op != content.op);
+                    known.flying = false;
+                    self.pause = Some((now, self.settings.timing.request() / 2));
+                }
+                Err(Fault::Indeterminate) => self.doubts(slot),
+            }
+        }
+    }
+
+    /// A write of ours, sent at this moment, is what stands in the slot.
+    pub(super) fn landed(&mut self, now: Moment, slot: usize, sent: Moment) {
+        let known = &mut self.slots[slot];
+        known.sent.clear();
+        let Some(content) = known.view.as_ref().map(|view| view.slot.clone()) else { return };
+        if content.holding().is_none() {
+            return self.settle(slot, Verdict::Accepted);
+        }
+        let timing = &self.settings.timing;
+        let (window, grace) = (timing.window(), timing.grace());
+        let lease = Lease { token: content.token, from: sent, window, grace };
+        let claim = Claim { slot, token: content.token };
+        match self.mine.get_mut(&slot) {
+            Some(mine) if mine.token == content.token => {
+                let reported = content.holding().and_then(|holding| holding.status.as_ref());
+                mine.unreported = mine.status.as_ref() != reported;
+                // What must stop is not taken back, and what is lost never returns.
+                if !mine.stopping
+                    && let Some(held) = &mut mine.lease
+                    && held.remaining(now) < lease.remaining(now)
+                {
+                    *held = lease;
+                    self.outputs.push(Output::Extended(claim, lease));
+                }
+            }
+            _ => self.begin(now, slot, claim, lease, &content),
+        }
+    }
+
+    fn begin(&mut self, now: Moment, slot: usize, claim: Claim, lease: Lease, content: &Slot) {
+        let late = lease.until_stop(now).is_zero();
+        let mine = Mine {
+            token: claim.token,
+            lease: Some(lease).filter(|_| !late),
+            stopping: late,
+            cancelled: false,
+            status: None,
+            unreported: false,
+            // The grant came too late to begin anything: let others have it.
+            ending: late.then_some(Ending::Returned),
+        };
+        self.mine.insert(slot, mine);
+        if !late {
+            let (task, attempt) = (content.task.clone(), content.attempt);
+            self.outputs.push(Output::Begin { claim, lease, task, attempt });
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! A task that was submitted, for whoever waits for its end.
+
+use std::fmt;
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use super::books::Books;
+use super::cancel::Cancellation;
+use super::documents::{MemberId, Order, Outcome, OutcomeState};
+use super::patience::Patience;
+use crate::clock::Moment;
+use crate::store::StoreExt;
+use crate::{Error, Version};
+
+/// How a task ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It is done; this came of it.
+    Done(Option<String>),
+    /// Its attempts are used up, and it is a dead letter; this is what the last one said.
+    Failed(String),
+    /// It was cancelled before it was done.
+    Cancelled,
+    /// It was not waited for any longer ([`Execution::with_timeout`]). The task itself goes on.
+    TimedOut,
+}
+
+impl From<Outcome> for Ended {
+    fn from(outcome: Outcome) -> Ended {
+        match outcome.state {
+            OutcomeState::Done => Ended::Done(outcome.note),
+            OutcomeState::Dead => Ended::Failed(outcome.note.unwrap_or_default()),
+            OutcomeState::Cancelled => Ended::Cancelled,
+        }
+    }
+}
+
+type Callback = Box<dyn FnOnce(&Ended) + Send>;
+
+/// A submitted task: await it for its end. Dropping it changes nothing; the task goes on.
+///
+/// The outcome is kept in the store until it is read here, for an hour. Whoever keeps the [receipt](Execution::receipt) can come
+/// back for it later, from another process too ([`Books::execution`]).
+#[must_use = "a submitted task goes on by itself, but its outcome is only read when this is awaited"]
+pub struct Execution {
+    books: Books,
+    receipt: MemberId,
+    deadline: Option<(Moment, Duration)>,
+    began: Moment,
+    callback: Mutex<Option<Callback>>,
+    /// What was read. The document goes when it is read.
+    read: Mutex<Option<Ended>>,
+}
+
+impl Books {
+    /// Accepts one task, and gives what to wait for its end with.
+    ///
+    /// # Errors
+    /// As for [`Books::submit`].
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: dropping the future leaves it open whether the task was accepted.
+    pub async fn submit_one(&self, order: Order) -> Result<Execution, Error> {
+        let receipt = order.receipt.clone().unwrap_or_else(|| self.backend.parts().fresh_id());
+        let execution = self.execution(receipt.clone());
+        self.submit(vec![Order { receipt: Some(receipt), ..order }]).await?;
+        Ok(execution)
+    }
+
+    /// The task that was submitted with this receipt, some time ago or elsewhere.
+    pub fn execution(&self, receipt: MemberId) -> Execution {
+        Execution {
+            began: self.backend.clock().now(),
+            books: self.clone(),
+            receipt,
+            deadline: None,
+            callback: Mutex::new(None),
+            read: Mutex::new(None),
+        }
+    }
+}
+
+impl Execution {
+    /// Under which name the outcome is kept.
+    #[must_use]
+    pub fn receipt(&self) -> &MemberId {
+        &self.receipt
+    }
+
+    /// The same, waited for so long at most, from the moment it was submitted.
+    pub fn with_timeout(self, timeout: Duration) -> Execution {
+        let deadline = Some((self.began, timeout));
+        Execution { deadline, ..self }
+    }
+
+    /// The same, and this is called once whoever awaits it learns that it failed or was not waited for any longer.
+    ///
+    /// As with every future, nothing happens while nobody awaits it: spawn it to be told in the background.
+    pub fn on_failure_or_timeout(
+        self,
+        callback: impl FnOnce(&Ended) + Send + 'static,
+    ) -> Execution {
+        Execution { callback: Mutex::new(Some(Box::new(callback))), ..self }
+    }
+
+    /// Asks for its end before it is done. Whether that came in time its outcome says.
+    ///
+    /// # Errors
+    /// As for [`Books::cancel`].
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: dropping the future leaves it open whether it was cancelled.
+    pub async fn cancel(&self) -> Result<Cancellation, Error> {
+        self.books.cancel_submitted(&self.receipt).await
+    }
+
+    /// Waits for its end. Once it was read, the same is said again.
+    ///
+    /// # Errors
+    /// [`Error::Store`] when the store does not serve for more than a minute, [`Error::Document`] when the outcome makes no sense.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: what was not read yet is still there.
+    pub async fn outcome(&self) -> Result<Ended, Error> {
+        let ended = self.wait().await?;
+        let callback = match ended {
+            Ended::Failed(_) | Ended::TimedOut => lock(&self.callback).take(),
+            Ended::Done(_) | Ended::Cancelled => None,
+        };
+        if let Some(callback) = callback {
+            callback(&ended);
+        }
+        Ok(ended)
+    }
+
+    async fn wait(&self) -> Result<Ended, Error> {
+        let key = self.books.keys.outcome(&self.receipt);
+        let mut patience = Patience::new(&self.books);
+        loop {
+            if let Some(ended) = lock(&self.read).clone() {
+                return Ok(ended);
+            }
+            match self.books.read::<Outcome>(&key).await {
+                Ok(Some((version, outcome))) => return Ok(self.keep(version, outcome).await),
+                Ok(None) => patience.renew(),
+                Err(error) => {
+                    patience.after(error).await?;
+                    continue;
+                }
+            }
+            let Some(left) = self.left() else { return Ok(Ended::TimedOut) };
+            self.books.wait_for(&key, None, left.min(self.books.poll())).await;
+        }
+    }
+
+    /// How long it is still waited for.
+    fn left(&self) -> Option<Duration> {
+        let Some((began, timeout)) = self.deadline else { return Some(Duration::MAX) };
+        let waited = self.books.backend.clock().now().at_most_since(began);
+        timeout.checked_sub(waited).filter(|left| !left.is_zero())
+    }
+
+    async fn keep(&self, version: Version, outcome: Outcome) -> Ended {
+        let ended = Ended::from(outcome);
+        *lock(&self.read) = Some(ended.clone());
+        let key = self.books.keys.outcome(&self.receipt);
+        if let Err(error) = self.books.store().delete(&key, version).await {
+            // The leader sweeps what is an hour old.
+            tracing::debug!(%key, %error, "an outcome that was read is left where it is");
+        }
+        ended
+    }
+}
+
+impl IntoFuture for Execution {
+    type Output = Result<Ended, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move { self.outcome().await })
+    }
+}
+
+impl fmt::Debug for Execution {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Execution")
+            .field("receipt", &self.receipt)
+            .field("read", &*lock(&self.read))
+            .finish_non_exhaustive()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    // Every change is one assignment: a panic leaves nothing half done.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

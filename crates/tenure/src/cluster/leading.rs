@@ -1,0 +1,63 @@
+//! Whoever leads a cluster plans for all: stands for leadership, and plans as long as it has it.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::event::Event;
+use super::planner::Planner;
+use crate::{Candidate, Election, Error};
+
+/// How long after a failure it stands again.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Stands, plans while it leads, and stands again; until it is dropped.
+pub(super) async fn lead(
+    election: Election,
+    candidate: Candidate,
+    mut planner: Planner,
+    leading: watch::Sender<bool>,
+) {
+    loop {
+        if let Err(error) = tenure(&election, &candidate, &mut planner, &leading).await {
+            tracing::warn!(%error, "this node cannot stand for the cluster's leadership just now");
+        }
+        planner.books.sleep(PAUSE).await;
+    }
+}
+
+async fn tenure(
+    election: &Election,
+    candidate: &Candidate,
+    planner: &mut Planner,
+    leading: &watch::Sender<bool>,
+) -> Result<(), Error> {
+    let mut leadership = election.campaign(candidate.clone()).await?;
+    loop {
+        let mandate = leadership.mandate();
+        tell(planner, leading, true);
+        // Planning is dropped in the middle of whatever it does; every step of it can be cut anywhere.
+        let planned = mandate.scope(planner.run(&mandate)).await;
+        tell(planner, leading, false);
+        match planned {
+            Ok(Ok(deposed)) => {
+                tracing::info!(by = deposed.by, "somebody else plans for this cluster");
+            }
+            Ok(Err(error)) => tracing::warn!(%error, "planning was given up"),
+            Err(lost) => {
+                tracing::info!(%lost, "this node does not plan any more; its workers go on");
+                leadership = leadership.regain().await?;
+                continue;
+            }
+        }
+        // Others shall try what this one could not.
+        leadership.resign().await;
+        return Ok(());
+    }
+}
+
+fn tell(planner: &Planner, leading: &watch::Sender<bool>, leads: bool) {
+    leading.send_replace(leads);
+    // Nobody has to listen.
+    let _ = planner.events.send(Event::Leading(leads));
+}

@@ -1,0 +1,366 @@
+//! Joining a cluster, and what a member can do.
+
+use std::sync::Arc;
+
+use tokio::sync::{Notify, broadcast, mpsc, watch};
+use tokio::task::JoinHandle;
+
+use super::books::Books;
+use super::documents::{MemberId, Order};
+use super::event::Event;
+use super::execution::Execution;
+use super::input::{self, Inputs};
+use super::leading;
+use super::node::{self, Membership, Node};
+use super::planner::Planner;
+use super::task::Tasks;
+use super::views::MemberView;
+use crate::name::check_segment;
+use crate::{Backend, Candidate, Election, Error, Timing};
+
+/// How many events a slow listener may be behind before it misses some.
+const EVENTS: usize = 4096;
+
+/// What a node says of itself when it joins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    workers: usize,
+    name: String,
+}
+
+impl Member {
+    /// A node that works on so many tasks at once. None: it only plans, or looks.
+    #[must_use]
+    pub fn new(workers: usize) -> Member {
+        Member { workers, name: String::new() }
+    }
+
+    /// The same, under a name for people.
+    #[must_use]
+    pub fn named(mut self, name: impl Into<String>) -> Member {
+        self.name = name.into();
+        self
+    }
+}
+
+/// How a node joins a cluster.
+#[derive(Debug)]
+#[must_use = "nothing happens until `join`"]
+pub struct Builder {
+    backend: Backend,
+    name: String,
+    member: Member,
+    timing: Timing,
+    tasks: Tasks,
+    inputs: Inputs,
+}
+
+impl Builder {
+    /// What the node says of itself; one worker unless this is set.
+    pub fn member(mut self, member: Member) -> Self {
+        self.member = member;
+        self
+    }
+
+    /// The times of its locks; a ttl of 15 s unless this is set.
+    pub fn timing(mut self, timing: Timing) -> Self {
+        self.timing = timing;
+        self
+    }
+
+    /// Which kinds of tasks it can do.
+    pub fn tasks(mut self, tasks: Tasks) -> Self {
+        self.tasks = tasks;
+        self
+    }
+
+    /// Where work comes from.
+    pub fn inputs(mut self, inputs: Inputs) -> Self {
+        self.inputs = inputs;
+        self
+    }
+
+    /// Joins: when this returns, the node is in the node list, and works.
+    ///
+    /// # Errors
+    /// [`Error::Store`] when the store does not serve, [`Error::Name`], [`Error::Full`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe: at worst an entry is left in the node list, which the leader removes.
+    pub async fn join(self) -> Result<Cluster, Error> {
+        let Builder { backend, name, member, timing, tasks, inputs } = self;
+        // Who leads a cluster is decided by a lease on every store.
+        let backend = backend.without_queue();
+        let books = Books::open(&backend, &name)?.with_timing(timing);
+        inputs.check()?;
+        if !member.name.is_empty() {
+            check_segment(&member.name)?;
+        }
+        let me = backend.parts().fresh_id();
+        let election = Election::of_cluster(&backend, &name, books.keys.leader(), timing)?;
+        election.ensure_lease().await?;
+        let shown = if member.name.is_empty() { me.as_str() } else { member.name.as_str() };
+        let candidate = Candidate::new(shown)?.with_value(me.as_str().to_owned())?;
+        let mut membership = Membership::new(&books, me.clone(), timing);
+        membership.join(&books, &member.name, member.workers).await?;
+
+        let (events, _) = broadcast::channel(EVENTS);
+        let (orders, heard) = mpsc::unbounded_channel();
+        let (leading, is_leading) = watch::channel(false);
+        let (over, is_over) = watch::channel(false);
+        let nudge = Arc::new(Notify::new());
+        let planner = Planner {
+            books: books.clone(),
+            timing,
+            source: inputs.windowed.clone(),
+            nudge: nudge.clone(),
+            events: events.clone(),
+            me: me.clone(),
+        };
+        let mut helpers = vec![tokio::spawn(leading::lead(election, candidate, planner, leading))];
+        for (input_name, local) in inputs.local {
+            helpers.push(tokio::spawn(input::run_local(input_name, local, books.clone())));
+        }
+        for (input_name, supervised) in inputs.supervised {
+            helpers.push(tokio::spawn(input::run_supervised(
+                input_name,
+                supervised,
+                books.clone(),
+                me.clone(),
+                timing,
+                is_leading.clone(),
+            )));
+        }
+        let node = Node::new(
+            node::Settings {
+                books: books.clone(),
+                me: me.clone(),
+                name: member.name,
+                workers: member.workers,
+                timing,
+                tasks,
+                nudge,
+                events: events.clone(),
+                orders: heard,
+                over,
+            },
+            membership,
+        );
+        // It ends by itself when the last handle is gone, after it has given back what it holds.
+        drop(tokio::spawn(node.run()));
+        let shared = Shared {
+            books,
+            me,
+            orders,
+            events,
+            leading: is_leading,
+            over: is_over,
+            _helpers: Helpers(helpers),
+        };
+        Ok(Cluster { shared: Arc::new(shared) })
+    }
+}
+
+/// Tasks that end with the last handle of the cluster.
+#[derive(Debug)]
+struct Helpers(Vec<JoinHandle<()>>);
+
+impl Drop for Helpers {
+    fn drop(&mut self) {
+        self.0.iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// A cluster that this process is a member of. Clones speak of the same membership.
+///
+/// Dropping the last of them gives back what is being worked on and leaves, in the background.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    books: Books,
+    me: MemberId,
+    orders: mpsc::UnboundedSender<node::Order>,
+    events: broadcast::Sender<Event>,
+    leading: watch::Receiver<bool>,
+    over: watch::Receiver<bool>,
+    _helpers: Helpers,
+}
+
+impl Cluster {
+    /// Joins a cluster as a node that can do no tasks of its own kinds; [`Cluster::builder`] names those.
+    ///
+    /// # Errors
+    /// As for [`Builder::join`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe: at worst an entry is left in the node list, which the leader removes.
+    pub async fn join(backend: &Backend, name: &str, member: Member) -> Result<Cluster, Error> {
+        Cluster::builder(backend, name).member(member).join().await
+    }
+
+    /// Joins a cluster with other settings.
+    pub fn builder(backend: &Backend, name: &str) -> Builder {
+        Builder {
+            backend: backend.clone(),
+            name: name.to_owned(),
+            member: Member::new(1),
+            timing: Timing::default(),
+            tasks: Tasks::new(),
+            inputs: Inputs::default(),
+        }
+    }
+
+    /// Which member this is.
+    #[must_use]
+    pub fn id(&self) -> &MemberId {
+        &self.shared.me
+    }
+
+    /// The documents of the cluster, which need no membership.
+    #[must_use]
+    pub fn books(&self) -> &Books {
+        &self.shared.books
+    }
+
+    /// What happens on this node, from now on.
+    #[must_use]
+    pub fn events(&self) -> broadcast::Receiver<Event> {
+        self.shared.events.subscribe()
+    }
+
+    /// Whether this node plans for all.
+    #[must_use]
+    pub fn is_leader(&self) -> bool {
+        *self.shared.leading.borrow()
+    }
+
+    /// Who takes part.
+    ///
+    /// # Errors
+    /// [`Error::Store`] when the store does not serve.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn members(&self) -> Result<Vec<MemberView>, Error> {
+        Ok(self.books().members().await?.items)
+    }
+
+    /// Hands a task to the cluster. It is in the store when this returns, and will be done.
+    ///
+    /// # Errors
+    /// [`Error::Store`] when the store does not serve, [`Error::Document`] when it is too large.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: dropping the future leaves it open whether it was accepted.
+    pub async fn submit(&self, order: Order) -> Result<Execution, Error> {
+        self.books().submit_one(order).await
+    }
+
+    /// Waits until some member has an idle worker, and gives all that have.
+    ///
+    /// # Errors
+    /// [`Error::Store`] when the store does not serve.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn idle_workers(&self) -> Result<Vec<Worker>, Error> {
+        loop {
+            let idle: Vec<Worker> = self
+                .members()
+                .await?
+                .into_iter()
+                .filter(|member| member.idle() > 0)
+                .map(|member| Worker { member: member.id, books: self.books().clone() })
+                .collect();
+            if !idle.is_empty() {
+                return Ok(idle);
+            }
+            let polled = Timing::default().poll(false);
+            self.books().sleep(polled).await;
+        }
+    }
+
+    /// Declares a worker's node dead: it takes nothing more, and never comes back under this id. What it holds is
+    /// free when its locks have run out. It stands in the store when this returns.
+    ///
+    /// # Errors
+    /// [`Error::Store`] when the store does not serve.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: dropping the future leaves it open whether it was done.
+    pub async fn mark_dead(&self, worker: &Worker) -> Result<(), Error> {
+        // That it was dead already is as good.
+        self.books().mark_dead(&worker.member).await.map(drop)
+    }
+
+    /// Brings a dead letter back; whether there was one. It stands in the store when this returns.
+    ///
+    /// # Errors
+    /// [`Error::Store`] when the store does not serve.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: dropping the future leaves it open whether it was done.
+    pub async fn re_enqueue(&self, serial: u64) -> Result<bool, Error> {
+        self.books().re_enqueue(serial).await
+    }
+
+    /// Finishes what runs here, takes nothing more and leaves; returns when that is done.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: it goes on in the background.
+    pub async fn drain(&self) {
+        // A node that has stopped has left already.
+        let _ = self.shared.orders.send(node::Order::Drain);
+        self.left().await;
+    }
+
+    /// Stops what runs here, gives it back and leaves; returns when that is done.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: it goes on in the background.
+    pub async fn leave(&self) {
+        // A node that has stopped has left already.
+        let _ = self.shared.orders.send(node::Order::Leave);
+        self.left().await;
+    }
+
+    /// Resolves when this node has left: because it was told to here, or because somebody drained it.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn left(&self) {
+        let mut over = self.shared.over.clone();
+        // An error means that the node's task is gone, with the runtime.
+        let _ = over.wait_for(|over| *over).await;
+    }
+}
+
+/// An idle worker somewhere in the cluster.
+#[derive(Clone, Debug)]
+pub struct Worker {
+    member: MemberId,
+    books: Books,
+}
+
+impl Worker {
+    /// Whose worker it is.
+    #[must_use]
+    pub fn member(&self) -> &MemberId {
+        &self.member
+    }
+
+    /// Hands a task to this worker's node, and to no other while it lives.
+    ///
+    /// # Errors
+    /// As for [`Cluster::submit`].
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: dropping the future leaves it open whether it was accepted.
+    pub async fn submit(&self, order: Order) -> Result<Execution, Error> {
+        self.books.submit_one(Order { to: Some(self.member.clone()), ..order }).await
+    }
+}

@@ -1,0 +1,454 @@
+//! The loop of one node: runs the machine of claims on a store, and the tasks it takes.
+//!
+//! Nothing here decides who works on what; that is [`claims`](super::claims)' business. Claims, renewals and completions that are
+//! due together leave in one batch, and the member's own lock goes along.
+
+mod member;
+mod work;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{BoxFuture, FutureExt};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::sync::{Notify, broadcast, mpsc, watch};
+
+use super::books::Books;
+use super::claims::{self, Claim, Claims, Ending, Input, Output, Place, Seen, SlotWrite, Verdict};
+use super::documents::{Charter, Format, LEAST_SLOTS, MemberId, Nodes, Slot};
+use super::event::Event;
+use super::shared::Shared;
+use super::task::Tasks;
+use crate::clock::{Clock, Moment, Timer};
+use crate::lease::machine::{Ask, Loss};
+use crate::store::{Durability, Mark, Put, StoreError, Version, Write};
+use crate::{Key, Timing};
+pub(super) use member::Membership;
+use work::{Running, Stop};
+
+pub use work::Stopped;
+
+/// So much work is claimed ahead of the workers, when tasks are short: what they do in this time.
+const AHEAD: Duration = Duration::from_millis(100);
+/// Never more than this, however short the tasks.
+const MOST_AHEAD: usize = 192;
+
+/// What a node is told from outside.
+pub(super) enum Order {
+    /// Finish what runs, take nothing more, leave.
+    Drain,
+    /// Stop what runs, and leave.
+    Leave,
+}
+
+/// What a node is made of.
+pub(super) struct Settings {
+    pub(super) books: Books,
+    pub(super) me: MemberId,
+    pub(super) name: String,
+    pub(super) workers: usize,
+    pub(super) timing: Timing,
+    pub(super) tasks: Tasks,
+    /// Told when work was finished here: the leader, if it is in this process, may refill.
+    pub(super) nudge: Arc<Notify>,
+    pub(super) events: broadcast::Sender<Event>,
+    pub(super) orders: mpsc::UnboundedReceiver<Order>,
+    /// Whether the node is still in the cluster.
+    pub(super) over: watch::Sender<bool>,
+}
+
+type Request = BoxFuture<'static, Answer>;
+
+/// What a request came to.
+enum Answer {
+    Looked(Ask, Result<Looked, StoreError>),
+    Wrote {
+        ask: Ask,
+        answers: Vec<Result<Put, StoreError>>,
+        member: Option<Result<Put, StoreError>>,
+    },
+    Beat(Result<Put, StoreError>),
+    Refreshed(Result<(member::Standing, Option<(Version, u64)>), crate::Error>),
+    Rang(Result<(), crate::Error>),
+    Gone(Mark),
+}
+
+struct Looked {
+    charter: Option<Charter>,
+    nodes: Option<Nodes>,
+    bell: Option<Version>,
+    slots: Vec<Option<Seen>>,
+}
+
+pub(super) struct Node {
+    set: Settings,
+    clock: Arc<dyn Clock>,
+    timer: Box<dyn Timer>,
+    claims: Claims,
+    membership: Membership,
+    keys: Vec<Key>,
+    bell: Option<Version>,
+    /// Begun, and waiting for a worker.
+    waiting: VecDeque<Claim>,
+    running: BTreeMap<Claim, Running>,
+    works: FuturesUnordered<BoxFuture<'static, (Claim, Ending)>>,
+    reports: (mpsc::UnboundedSender<(Claim, String)>, mpsc::UnboundedReceiver<(Claim, String)>),
+    requests: FuturesUnordered<Request>,
+    watched: Vec<Mark>,
+    /// What its tasks share.
+    shared: Shared,
+    busy: usize,
+    /// How long a task takes, of late.
+    usual: Option<Duration>,
+    draining: bool,
+    leaving: bool,
+    /// Somebody declared it dead, or drains it.
+    retired: bool,
+    /// Nobody can give orders any more.
+    deaf: bool,
+}
+
+impl Node {
+    pub(super) fn new(set: Settings, membership: Membership) -> Node {
+        let backend = &set.books.backend;
+        let clock = backend.clock().clone();
+        let presence = membership.presence();
+        let claims = Claims::new(claims::Settings {
+            member: set.me.clone(),
+            presence,
+            timing: set.timing,
+            reads: set.books.store().reads(),
+            kinds: set.tasks.kinds(),
+            seed: backend.parts().random(),
+        });
+        Node {
+            timer: clock.timer(),
+            clock,
+            claims,
+            membership,
+            keys: Vec::new(),
+            bell: None,
+            waiting: VecDeque::new(),
+            running: BTreeMap::new(),
+            works: FuturesUnordered::new(),
+            reports: mpsc::unbounded_channel(),
+            requests: FuturesUnordered::new(),
+            watched: Vec::new(),
+            shared: Shared::default(),
+            busy: 0,
+            usual: None,
+            draining: false,
+            leaving: false,
+            retired: false,
+            deaf: false,
+            set,
+        }
+    }
+
+    /// Works until it is told to leave and everything is settled.
+    pub(super) async fn run(mut self) {
+        self.place();
+        self.set_keys(LEAST_SLOTS);
+        loop {
+            let now = self.clock.now();
+            self.claims.take(now, Input::Notified(self.set.books.store().notifies()));
+            self.claims.take(now, Input::Hands(self.hands()));
+            for output in self.claims.act(now, self.clock.wall()) {
+                self.carry_out(output);
+            }
+            self.start_waiting();
+            self.beat(now);
+            if (self.draining || self.leaving) && self.claims.holding() == 0 {
+                break;
+            }
+            self.wait(now).await;
+        }
+        self.membership.leave(&self.set.books).await;
+        self.set.over.send_replace(true);
+    }
+
+    /// Waits until something happens, and takes all that has.
+    async fn wait(&mut self, now: Moment) {
+        let wake = [self.claims.wake(now), self.membership.wake(now)].into_iter().flatten().min();
+        // Clocks that disagree, or a mistake of ours, cost one heartbeat.
+        let latest = now + self.set.timing.heartbeat();
+        let wake = wake.map_or(latest, |wake| wake.min(latest));
+        let (books, bell) = (self.set.books.clone(), self.bell.clone());
+        let key = books.keys.bell();
+        tokio::select! {
+            biased;
+            Some(answer) = self.requests.next() => self.answered(answer),
+            Some((claim, ending)) = self.works.next() => self.ended(claim, ending),
+            Some((claim, status)) = self.reports.1.recv() => self.reported(claim, status),
+            order = self.set.orders.recv(), if !self.deaf => self.ordered(order),
+            () = books.store().changed(&key, bell.as_ref()), if !self.leaving => self.rung().await,
+            () = self.timer.until(wake) => {}
+        }
+        while let Some(Some(answer)) = self.requests.next().now_or_never() {
+            self.answered(answer);
+        }
+        while let Some(Some((claim, ending))) = self.works.next().now_or_never() {
+            self.ended(claim, ending);
+        }
+        while let Ok((claim, status)) = self.reports.1.try_recv() {
+            self.reported(claim, status);
+        }
+    }
+
+    /// The bell's document changed: what it is now will be waited on.
+    async fn rung(&mut self) {
+        self.claims.take(self.clock.now(), Input::Bell);
+        // The look that follows reads the bell, too; until then nothing is waited for. A store that wakes early must
+        // not keep us turning, so the version is read here once.
+        use crate::store::StoreExt;
+        let key = self.set.books.keys.bell();
+        match self.set.books.store().get(&key).await {
+            Ok(document) => self.bell = document.map(|document| document.version),
+            Err(error) => {
+                tracing::debug!(%error, "the bell could not be read");
+                self.set.books.sleep(self.set.timing.request() / 4).await;
+            }
+        }
+    }
+
+    fn hands(&self) -> usize {
+        if self.draining || self.leaving || self.membership.is_retired() {
+            return 0;
+        }
+        let workers = self.set.workers;
+        let ahead = self.usual.map_or(0, |usual| {
+            let fit = AHEAD.as_nanos() / usual.as_nanos().max(1);
+            usize::try_from(fit).unwrap_or(MOST_AHEAD).saturating_mul(workers)
+        });
+        workers + ahead.min(MOST_AHEAD)
+    }
+
+    fn place(&mut self) {
+        let place = self.membership.place(&self.set.me, self.set.workers);
+        self.claims.take(self.clock.now(), Input::Place(place));
+        if self.membership.is_retired() && !self.retired {
+            self.retired = true;
+            self.tell(Event::Retired);
+            if self.membership.is_draining() {
+                self.ordered(Some(Order::Drain));
+            }
+        }
+    }
+
+    fn set_keys(&mut self, slots: usize) {
+        let keys = &self.set.books.keys;
+        if self.keys.is_empty() {
+            self.keys = vec![keys.charter(), keys.nodes(), keys.bell()];
+        }
+        for slot in self.keys.len() - 3..slots {
+            self.keys.push(keys.slot(slot));
+        }
+    }
+
+    fn request(&mut self, make: impl FnOnce(&mut Node) -> Request) {
+        let request = make(self);
+        self.requests.push(request);
+    }
+
+    fn carry_out(&mut self, output: Output) {
+        match output {
+            Output::Look(ask) => self.request(|node| node.look(ask)),
+            Output::Write(ask, writes) => self.request(|node| node.write(ask, writes)),
+            Output::Begin { claim, lease, task, attempt } => {
+                let running = Running::new(lease, self.clock.clone(), task, attempt);
+                self.running.insert(claim, running);
+                self.waiting.push_back(claim);
+            }
+            Output::Extended(claim, lease) => {
+                if let Some(running) = self.running.get(&claim) {
+                    running.extend(lease);
+                }
+            }
+            Output::MustStop(claim) => self.stop(claim, Stop::Expiring),
+            Output::Cancel(claim) => self.stop(claim, Stop::Cancelled),
+            Output::Lost(claim) => {
+                if let Some(running) = self.running.get(&claim) {
+                    running.close(Loss::Expired);
+                }
+                self.return_waiting(claim);
+            }
+            Output::Settled(claim, verdict) => self.settled(claim, verdict),
+            Output::Garbled(slot, error) => {
+                let key = self.set.books.keys.slot(slot);
+                tracing::warn!(%key, %error, "skipping a slot that makes no sense");
+                self.tell(Event::Garbled { key, error });
+            }
+            Output::RanDry => {
+                self.set.nudge.notify_one();
+                self.request(|node| {
+                    let books = node.set.books.clone();
+                    Box::pin(async move { Answer::Rang(books.ring(&books.keys.call()).await) })
+                });
+            }
+        }
+    }
+
+    fn tell(&self, event: Event) {
+        // Nobody has to listen.
+        let _ = self.set.events.send(event);
+    }
+
+    fn look(&mut self, ask: Ask) -> Request {
+        let (books, keys) = (self.set.books.clone(), self.keys.clone());
+        Box::pin(async move {
+            let answer = books.store().get_many(&keys).await.map(|found| {
+                let mut found = found.into_iter();
+                let charter = found.next().flatten().and_then(|d| Charter::decode(&d.body).ok());
+                let nodes = found.next().flatten().and_then(|d| Nodes::decode(&d.body).ok());
+                let bell = found.next().flatten().map(|document| document.version);
+                let slots = found
+                    .map(|document| {
+                        let document = document?;
+                        let slot = Slot::decode(&document.body);
+                        Some(Seen { version: document.version, slot })
+                    })
+                    .collect();
+                Looked { charter, nodes, bell, slots }
+            });
+            Answer::Looked(ask, answer)
+        })
+    }
+
+    fn write(&mut self, ask: Ask, writes: Vec<SlotWrite>) -> Request {
+        let books = self.set.books.clone();
+        let mut batch: Vec<Write> = writes
+            .into_iter()
+            .map(|write| Write {
+                key: self.keys[write.slot + 3].clone(),
+                expect: write.expect,
+                body: Some(write.body.encode()),
+                durability: if write.lasting {
+                    Durability::Lasting
+                } else {
+                    Durability::UntilPowerCut
+                },
+            })
+            .collect();
+        let idle = self.set.workers.saturating_sub(self.busy);
+        let member = self.membership.beat_along(&self.set.books, self.clock.now(), idle);
+        let along = member.is_some();
+        batch.extend(member);
+        Box::pin(async move {
+            let mut answers = books.store().put_many(batch).await;
+            let member = if along { answers.pop() } else { None };
+            Answer::Wrote { ask, answers, member }
+        })
+    }
+
+    fn answered(&mut self, answer: Answer) {
+        let now = self.clock.now();
+        match answer {
+            Answer::Looked(ask, answer) => {
+                let answer = answer.map(|looked| self.looked(now, looked)).map_err(|error| {
+                    tracing::debug!(%error, "a look failed");
+                    error.fault
+                });
+                self.claims.take(now, Input::Looked(ask, answer));
+                self.watch_marks();
+            }
+            Answer::Wrote { ask, answers, member } => {
+                let answers = answers
+                    .into_iter()
+                    .map(|answer| {
+                        answer.map_err(|error| {
+                            tracing::debug!(%error, "a write failed");
+                            error.fault
+                        })
+                    })
+                    .collect();
+                self.claims.take(now, Input::Wrote(ask, answers));
+                if let Some(put) = member {
+                    self.beaten(put);
+                }
+            }
+            Answer::Beat(put) => self.beaten(put),
+            Answer::Refreshed(Ok((standing, lock))) => {
+                let members = standing.members();
+                self.membership.found_lock(lock);
+                if self.membership.refreshed(now, standing) {
+                    self.tell(Event::Members(members));
+                }
+                self.place();
+            }
+            Answer::Refreshed(Err(error)) => {
+                tracing::warn!(%error, "this member could not be registered");
+                self.membership.failed(now);
+            }
+            Answer::Rang(Ok(())) => {}
+            Answer::Rang(Err(error)) => tracing::debug!(%error, "the leader was not called"),
+            Answer::Gone(mark) => {
+                self.watched.retain(|watched| *watched != mark);
+                self.claims.take(now, Input::HolderGone(mark));
+            }
+        }
+    }
+
+    fn looked(&mut self, now: Moment, looked: Looked) -> Vec<Option<Seen>> {
+        let Looked { charter, nodes, bell, slots } = looked;
+        if bell != self.bell {
+            self.bell = bell;
+            self.claims.take(now, Input::Bell);
+        }
+        if let Some(nodes) = nodes
+            && self.membership.saw(nodes)
+        {
+            self.place();
+        }
+        if let Some(charter) = charter
+            && charter.slots + 3 > self.keys.len()
+        {
+            self.set_keys(charter.slots);
+            self.claims.take(now, Input::Bell);
+        }
+        slots
+    }
+
+    /// Learns of the death of those that hold something, where it can be proven.
+    fn watch_marks(&mut self) {
+        let Some(presence) = self.set.books.backend.presence().cloned() else { return };
+        let mut fresh: Vec<Mark> = Vec::new();
+        for mark in self.claims.foreign_marks() {
+            if !self.watched.contains(mark) && !fresh.contains(mark) {
+                fresh.push(mark.clone());
+            }
+        }
+        for mark in fresh {
+            self.watched.push(mark.clone());
+            let presence = presence.clone();
+            self.requests.push(Box::pin(async move {
+                presence.gone(&mark).await;
+                Answer::Gone(mark)
+            }));
+        }
+    }
+
+    fn ordered(&mut self, order: Option<Order>) {
+        match order {
+            Some(Order::Drain) => self.draining = true,
+            Some(Order::Leave) => {
+                self.leaving = true;
+                let claims: Vec<Claim> = self.running.keys().copied().collect();
+                for claim in claims {
+                    self.stop(claim, Stop::Leaving);
+                }
+            }
+            None => {
+                self.deaf = true;
+                self.ordered(Some(Order::Leave));
+            }
+        }
+        // What nobody has begun yet goes back at once.
+        if self.draining || self.leaving {
+            let waiting: Vec<Claim> = self.waiting.iter().copied().collect();
+            for claim in waiting {
+                self.return_waiting(claim);
+            }
+        }
+    }
+}

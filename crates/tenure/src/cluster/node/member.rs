@@ -1,0 +1,310 @@
+//! A node's own entry in the node list, and its member lock.
+
+use super::*;
+use crate::cluster::documents::{MOST_NODES, MemberLock, NodeEntry};
+use crate::store::{Expect, Fault};
+use crate::{Error, StoreExt};
+
+/// The node list, after this member has looked at it.
+pub(crate) struct Standing {
+    nodes: Nodes,
+}
+
+impl Standing {
+    pub(super) fn members(&self) -> usize {
+        self.nodes.nodes.len()
+    }
+}
+
+/// One member's registration.
+pub(crate) struct Membership {
+    me: MemberId,
+    presence: Option<Mark>,
+    timing: Timing,
+    nodes: Option<Nodes>,
+    /// The lock's version and revision, as far as they are known.
+    lock: Option<(Version, u64)>,
+    /// The last beat was sent then.
+    sent: Option<Moment>,
+    /// The revision that is on its way.
+    flying: Option<u64>,
+    refreshed: Option<Moment>,
+    refreshing: bool,
+    pub(super) finished: u64,
+}
+
+impl Membership {
+    /// A member that is not registered yet.
+    pub(crate) fn new(books: &Books, me: MemberId, timing: Timing) -> Membership {
+        let presence = books.backend.presence().and_then(|presence| match presence.mark() {
+            Ok(mark) => Some(mark),
+            Err(error) => {
+                // Without it, what it holds is free only after the ttl; nothing else is lost.
+                tracing::warn!(%error, "no proof of presence");
+                None
+            }
+        });
+        Membership {
+            me,
+            presence,
+            timing,
+            nodes: None,
+            lock: None,
+            sent: None,
+            flying: None,
+            refreshed: None,
+            refreshing: false,
+            finished: 0,
+        }
+    }
+
+    pub(super) fn presence(&self) -> Option<Mark> {
+        self.presence.clone()
+    }
+
+    fn body(&self, books: &Books, revision: u64, idle: usize, left: bool) -> MemberLock {
+        let ttl = self.timing.ttl();
+        let span = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
+        MemberLock {
+            holder: self.me.clone(),
+            expire: if left { 0 } else { books.wall().saturating_add(span) },
+            ttl,
+            idle: u32::try_from(idle).unwrap_or(u32::MAX),
+            finished: self.finished,
+            presence: self.presence.clone(),
+            revision,
+            op: books.fresh_op(),
+        }
+    }
+
+    /// Registers: the lock first, so that nobody takes the entry for one of a dead member.
+    pub(crate) async fn join(
+        &mut self,
+        books: &Books,
+        name: &str,
+        workers: usize,
+    ) -> Result<(), Error> {
+        let key = books.keys.member(&self.me);
+        let lock = self.body(books, 1, workers, false);
+        match books.store().put(&key, Expect::Absent, lock.encode()).await {
+            Ok(Put::Stored(version)) => self.lock = Some((version, 1)),
+            // The next beat reads what became of it.
+            Ok(Put::Conflict) => {}
+            Err(error) if error.fault == Fault::Indeterminate => {}
+            Err(error) => return Err(error.into()),
+        }
+        let standing = enter(books, &self.me, name, workers).await?;
+        self.nodes = Some(standing.nodes);
+        self.refreshed = Some(books.backend.clock().now());
+        Ok(())
+    }
+
+    /// Takes the entry out of the list, if the store answers.
+    pub(super) async fn leave(&mut self, books: &Books) {
+        let me = self.me.clone();
+        let without = |nodes: Option<&Nodes>, op| {
+            let Some(nodes) = nodes.filter(|nodes| nodes.position(&me).is_some()) else {
+                return Ok(None);
+            };
+            let mut after = Nodes { revision: nodes.revision + 1, op, ..nodes.clone() };
+            after.nodes.retain(|node| node.token != me);
+            Ok(Some(after))
+        };
+        if let Err(error) = books.update(&books.keys.nodes(), |nodes| &nodes.op, without).await {
+            tracing::warn!(%error, "this member could not leave the node list; the leader will see to it");
+            return;
+        }
+        let key = books.keys.member(&self.me);
+        let found = books.store().get(&key).await;
+        let Ok(Some(document)) = found else { return };
+        if let Err(error) = books.store().delete(&key, document.version).await {
+            tracing::debug!(%error, "this member's lock was left behind; the leader will see to it");
+        }
+    }
+
+    /// When something is due.
+    pub(super) fn wake(&self, now: Moment) -> Option<Moment> {
+        let heartbeat = self.timing.heartbeat();
+        let beat = self.sent.map(|sent| sent + heartbeat);
+        let refresh = self.refreshed.map(|refreshed| refreshed + heartbeat);
+        [beat, refresh].into_iter().flatten().filter(|wake| wake.boot > now.boot).min()
+    }
+
+    /// Whether it is in the list no more by somebody's will, or is asked to finish.
+    pub(super) fn is_retired(&self) -> bool {
+        self.is_draining() || self.nodes.as_ref().is_some_and(|nodes| nodes.dead.contains(&self.me))
+    }
+
+    pub(super) fn is_draining(&self) -> bool {
+        let entry = |nodes: &Nodes| nodes.nodes.iter().any(|n| n.token == self.me && n.draining);
+        self.nodes.as_ref().is_some_and(entry)
+    }
+
+    /// Takes a newer node list; whether it differs.
+    pub(super) fn saw(&mut self, nodes: Nodes) -> bool {
+        let differs = self.nodes.as_ref().is_none_or(|known| known.revision < nodes.revision);
+        if differs {
+            self.nodes = Some(nodes);
+        }
+        differs
+    }
+
+    pub(super) fn refreshed(&mut self, now: Moment, standing: Standing) -> bool {
+        (self.refreshed, self.refreshing) = (Some(now), false);
+        self.saw(standing.nodes)
+    }
+
+    pub(super) fn failed(&mut self, now: Moment) {
+        (self.refreshed, self.refreshing) = (Some(now), false);
+    }
+
+    /// Where it stands; nowhere, while it is not in the list.
+    pub(super) fn place(&self, me: &MemberId, workers: usize) -> Option<Place> {
+        let nodes = self.nodes.as_ref()?;
+        let position = nodes.position(me)?;
+        let members = nodes.nodes.iter().map(|node| node.token.clone()).collect();
+        let sum = |nodes: &[NodeEntry]| nodes.iter().map(|node| node.workers as usize).sum();
+        let (before, all): (usize, usize) = (sum(&nodes.nodes[..position]), sum(&nodes.nodes));
+        Some(Place { before, members, workers, all_workers: all.max(workers) })
+    }
+
+    /// The next beat, if one is due soon: it leaves together with other writes.
+    pub(super) fn beat_along(&mut self, books: &Books, now: Moment, idle: usize) -> Option<Write> {
+        let heartbeat = self.timing.heartbeat();
+        let due = self.sent.is_none_or(|sent| now.at_most_since(sent) >= heartbeat / 2);
+        if due { self.beat(books, now, idle) } else { None }
+    }
+
+    /// The next beat, if its time has come.
+    pub(super) fn beat_alone(&mut self, books: &Books, now: Moment, idle: usize) -> Option<Write> {
+        let heartbeat = self.timing.heartbeat();
+        let due = self.sent.is_none_or(|sent| now.at_most_since(sent) >= heartbeat);
+        if due { self.beat(books, now, idle) } else { None }
+    }
+
+    fn beat(&mut self, books: &Books, now: Moment, idle: usize) -> Option<Write> {
+        let lost = self.sent.is_some_and(|sent| now.at_most_since(sent) >= self.timing.ttl());
+        if self.flying.is_some() && !lost {
+            return None;
+        }
+        let (version, revision) = self.lock.clone()?;
+        self.sent = Some(now);
+        self.flying = Some(revision + 1);
+        let body = Some(self.body(books, revision + 1, idle, false).encode());
+        let (key, expect) = (books.keys.member(&self.me), Expect::At(version));
+        Some(Write { key, expect, body, durability: Durability::UntilPowerCut })
+    }
+
+    pub(super) fn beaten(&mut self, put: Result<Put, StoreError>) {
+        let revision = self.flying.take().unwrap_or(1);
+        // What is not known is read again by the next refresh.
+        self.lock = match put {
+            Ok(Put::Stored(version)) => Some((version, revision)),
+            Ok(Put::Conflict) | Err(_) => None,
+        };
+    }
+
+    /// Whether the list should be read, and what was lost put back.
+    pub(super) fn start_refresh(&mut self, now: Moment) -> bool {
+        let heartbeat = self.timing.heartbeat();
+        let since = |refreshed: Moment| now.at_most_since(refreshed);
+        let due = self.refreshed.is_none_or(|refreshed| since(refreshed) >= heartbeat);
+        let start = due && !self.refreshing && !self.is_retired();
+        self.refreshing |= start;
+        start
+    }
+
+    /// The lock as it stands in the store, when it is not known.
+    pub(super) fn found_lock(&mut self, found: Option<(Version, u64)>) {
+        if self.lock.is_none() && self.flying.is_none() {
+            self.lock = found;
+        }
+    }
+
+    /// The lock's document anew, for when it is gone.
+    pub(super) fn fresh_lock(&self, books: &Books, idle: usize) -> MemberLock {
+        self.body(books, 1, idle, false)
+    }
+}
+
+/// Puts a member into the node list, unless it is there or was declared dead.
+pub(super) async fn enter(
+    books: &Books,
+    me: &MemberId,
+    name: &str,
+    workers: usize,
+) -> Result<Standing, Error> {
+    let workers = u32::try_from(workers).unwrap_or(u32::MAX);
+    let entry = NodeEntry { token: me.clone(), workers, name: name.into(), draining: false };
+    let with = |nodes: Option<&Nodes>, op| {
+        let Some(nodes) = nodes else {
+            let nodes = vec![entry.clone()];
+            return Ok(Some(Nodes { nodes, dead: Vec::new(), revision: 1, op }));
+        };
+        if nodes.position(me).is_some() || nodes.dead.contains(me) {
+            return Ok(None);
+        }
+        if nodes.nodes.len() >= MOST_NODES {
+            return Err(Error::Full { most: MOST_NODES });
+        }
+        let mut after = Nodes { revision: nodes.revision + 1, op, ..nodes.clone() };
+        after.nodes.push(entry.clone());
+        Ok(Some(after))
+    };
+    let nodes = books.update(&books.keys.nodes(), |nodes| &nodes.op, with).await?;
+    nodes.map(|nodes| Standing { nodes }).ok_or(Error::Vanished)
+}
+
+/// The lock as it stands in the store; written anew when it is gone.
+pub(super) async fn find_lock(
+    books: &Books,
+    me: &MemberId,
+    fresh: &MemberLock,
+) -> Result<Option<(Version, u64)>, Error> {
+    let key = books.keys.member(me);
+    match books.read::<MemberLock>(&key).await? {
+        Some((version, lock)) => Ok(Some((version, lock.revision))),
+        None => match books.store().put(&key, Expect::Absent, fresh.encode()).await? {
+            Put::Stored(version) => Ok(Some((version, fresh.revision))),
+            Put::Conflict => Ok(None),
+        },
+    }
+}
+
+impl Node {
+    /// Sends what is due about the membership.
+    pub(super) fn beat(&mut self, now: Moment) {
+        let idle = self.set.workers.saturating_sub(self.busy);
+        if let Some(write) = self.membership.beat_alone(&self.set.books, now, idle) {
+            let books = self.set.books.clone();
+            self.requests
+                .push(Box::pin(async move { Answer::Beat(books.store().put_one(write).await) }));
+        }
+        if self.membership.start_refresh(now) {
+            self.request(Node::refresh);
+        }
+    }
+
+    /// Reads the node list, and puts back what was lost: the entry, the lock.
+    pub(super) fn refresh(&mut self) -> Request {
+        let idle = self.set.workers.saturating_sub(self.busy);
+        let fresh = self.membership.fresh_lock(&self.set.books, idle);
+        let unknown = self.membership.lock.is_none();
+        let (books, me) = (self.set.books.clone(), self.set.me.clone());
+        let (name, workers) = (self.set.name.clone(), self.set.workers);
+        Box::pin(async move {
+            let refreshed = async {
+                let lock = if unknown { find_lock(&books, &me, &fresh).await? } else { None };
+                Ok((enter(&books, &me, &name, workers).await?, lock))
+            };
+            Answer::Refreshed(refreshed.await)
+        })
+    }
+
+    pub(super) fn beaten(&mut self, put: Result<Put, StoreError>) {
+        if let Err(error) = &put {
+            tracing::debug!(%error, "the member's lock was not renewed");
+        }
+        self.membership.beaten(put);
+    }
+}

@@ -1,0 +1,51 @@
+//! How long a store that does not serve is waited for.
+
+use std::time::Duration;
+
+use super::books::Books;
+use crate::clock::Moment;
+use crate::store::Fault;
+use crate::{Error, store::StoreError};
+
+/// After so long without a single answer it is given up.
+const LONGEST: Duration = Duration::from_secs(60);
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// Counts how long a store has not served. Any answer ends that.
+#[derive(Debug)]
+pub(super) struct Patience<'a> {
+    books: &'a Books,
+    /// Since when, and how long to pause next.
+    failing: Option<(Moment, Duration)>,
+}
+
+impl<'a> Patience<'a> {
+    pub(super) fn new(books: &'a Books) -> Patience<'a> {
+        Patience { books, failing: None }
+    }
+
+    /// The store has answered.
+    pub(super) fn renew(&mut self) {
+        self.failing = None;
+    }
+
+    /// Pauses after an error that may pass; gives any other back, and this one after a minute.
+    pub(super) async fn after(&mut self, error: Error) -> Result<(), Error> {
+        let passes = match &error {
+            Error::Store(StoreError { fault, .. }) => match fault {
+                Fault::Unavailable | Fault::Indeterminate => true,
+                Fault::Permanent | Fault::Denied => false,
+            },
+            _ => false,
+        };
+        let now = self.books.backend.clock().now();
+        let (since, pause) = self.failing.unwrap_or((now, FIRST_PAUSE));
+        if !passes || now.at_least_since(since) >= LONGEST {
+            return Err(error);
+        }
+        self.failing = Some((since, (pause * 2).min(LONGEST_PAUSE)));
+        self.books.sleep(pause).await;
+        Ok(())
+    }
+}

@@ -1,0 +1,204 @@
+//! Writing slots, from recorded intents and nothing else.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::look::{Look, Sight};
+use super::office::Office;
+use super::papers;
+use crate::Error;
+use crate::cluster::books::Books;
+use crate::cluster::documents::{
+    Assignment, Cursor, Format as _, Intent, Letter, Progress, Slot, first_token,
+};
+use crate::cluster::mutant::ClusterMutant;
+use crate::lease::record::Op;
+use crate::store::{Durability, Expect, Put, Write};
+
+/// What came of applying.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Applied {
+    /// Every intent is seen in its slot, and no dead letter that was brought back is left.
+    pub(super) wholly: bool,
+    /// Something that can be worked on was written.
+    pub(super) filled: bool,
+    /// The store did not take some write.
+    pub(super) failed: bool,
+}
+
+/// Writes every intent that is not seen applied, each at the version that was looked at. What does not succeed is for the
+/// next look.
+pub(super) async fn apply(
+    books: &Books,
+    ttl: Duration,
+    office: &mut Office,
+    look: &mut Look,
+) -> Result<Applied, Error> {
+    let (mut writes, mut waiting) = (Vec::new(), Vec::new());
+    for &place in &office.unseen {
+        let intent = &office.cursor().intents[place];
+        let sight = look.slots.get(intent.slot);
+        let Some(sight) = sight else {
+            // The charter lost count; it is mended from the slots that are there, or grows.
+            waiting.push(place);
+            continue;
+        };
+        match ruling(intent, sight, books.is_weak(), ttl, || books.fresh_op()) {
+            Ruling::Seen => {}
+            Ruling::Wait => waiting.push(place),
+            Ruling::Write(expect, slot) => writes.push((place, expect, slot)),
+        }
+    }
+    let unfiled = file_letters(books, office, look, &writes).await?;
+    let (writes, unready): (Vec<_>, Vec<_>) =
+        writes.into_iter().partition(|(place, ..)| !unfiled.contains(place));
+    waiting.extend(unready.into_iter().map(|(place, ..)| place));
+    let (mut filled, mut failed) = (false, false);
+    let requests = writes.iter().map(|(place, expect, slot)| Write {
+        key: books.keys.slot(office.cursor().intents[*place].slot),
+        expect: expect.clone(),
+        body: Some(slot.encode()),
+        durability: Durability::Lasting,
+    });
+    let requests: Vec<Write> = requests.collect();
+    let outcomes =
+        if requests.is_empty() { Vec::new() } else { books.store().put_many(requests).await };
+    let mut outcomes = outcomes.into_iter();
+    for (place, _, slot) in writes {
+        filled |= slot.is_live();
+        match outcomes.next() {
+            Some(Ok(Put::Stored(version))) => {
+                let number = office.cursor().intents[place].slot;
+                look.stored(number, version, Arc::new(slot));
+            }
+            Some(Ok(Put::Conflict)) | None => waiting.push(place),
+            Some(Err(error)) => {
+                tracing::warn!(%error, "a slot was not written; it is looked at again");
+                failed = true;
+                waiting.push(place);
+            }
+        }
+    }
+    if ClusterMutant::CursorFirst.is_on() {
+        waiting.clear();
+    }
+    waiting.sort_unstable();
+    office.unseen = waiting;
+    if office.letters_due {
+        office.letters_due = !remove_letters(books, office.cursor()).await?;
+    }
+    let wholly = office.unseen.is_empty() && !office.letters_due;
+    Ok(Applied { wholly, filled, failed })
+}
+
+/// Sees to it that a dead task is a dead letter before its slot is used again. Gives back the places of intents that must wait.
+async fn file_letters(
+    books: &Books,
+    office: &Office,
+    look: &Look,
+    writes: &[(usize, Expect, Slot)],
+) -> Result<BTreeSet<usize>, Error> {
+    let overwritten = writes.iter().filter_map(|(place, _, after)| {
+        let before = look.slots[office.cursor().intents[*place].slot].content()?;
+        (before.token < after.token).then_some((*place, before))
+    });
+    let overwritten: Vec<_> = overwritten.collect();
+    let slots = overwritten.iter().map(|(_, slot)| &***slot);
+    let missing = papers::file_letters(books, slots).await?;
+    let waits = overwritten.iter().filter(|(_, slot)| missing.contains(&slot.task.serial));
+    Ok(waits.map(|(place, _)| *place).collect())
+}
+
+/// What to do about one intent.
+#[derive(Debug, PartialEq)]
+pub(super) enum Ruling {
+    /// It stands in its slot, or stood there before what is there now.
+    Seen,
+    /// Nothing can be done just now.
+    Wait,
+    /// Write this.
+    Write(Expect, Slot),
+}
+
+/// Decides about one intent by what stands in its slot.
+pub(super) fn ruling(
+    intent: &Intent,
+    sight: &Sight<Slot>,
+    weak: bool,
+    ttl: Duration,
+    op: impl FnOnce() -> Op,
+) -> Ruling {
+    let is_applied = |slot: &Slot| slot.token >= first_token(intent.serial);
+    match sight {
+        Sight::Found(_, slot) if is_applied(slot) && !weak => Ruling::Seen,
+        // A weak read proves nothing, so what it shows is written again, whatever its holder made of it meanwhile: it
+        // goes on at the same token, as after a cancel.
+        Sight::Found(version, slot) if is_applied(slot) => {
+            let again = slot.following(op(), slot.progress.clone());
+            Ruling::Write(Expect::At(version.clone()), again)
+        }
+        Sight::Found(version, slot) => {
+            let slot = intended(intent, slot.revision + 1, ttl, op());
+            Ruling::Write(Expect::At(version.clone()), slot)
+        }
+        // Serials only rise, so whatever it was before, its token was lower.
+        Sight::Garbled(version, _) => {
+            Ruling::Write(Expect::At(version.clone()), intended(intent, 1, ttl, op()))
+        }
+        Sight::Absent => Ruling::Write(Expect::Absent, intended(intent, 1, ttl, op())),
+        Sight::Unreadable => Ruling::Wait,
+    }
+}
+
+/// The slot as an intent wants it.
+pub(super) fn intended(intent: &Intent, revision: u64, ttl: Duration, op: Op) -> Slot {
+    let (task, progress) = match &intent.task {
+        Some(task) => (task.clone(), Progress::Outstanding { avoid: None, error: None }),
+        None => (nothing(intent.serial), Progress::Vacant),
+    };
+    Slot {
+        task: Arc::new(task),
+        progress,
+        cancel: false,
+        token: first_token(intent.serial),
+        attempt: 0,
+        ttl,
+        revision,
+        op,
+    }
+}
+
+/// What stands in a vacant slot: only the serial means anything.
+pub(super) fn nothing(serial: u64) -> Assignment {
+    Assignment {
+        serial,
+        id: String::new(),
+        kind: String::new(),
+        payload: bytes::Bytes::new(),
+        attempts: 0,
+        timeout: None,
+        to: None,
+        receipt: None,
+    }
+}
+
+/// Deletes the dead letters that were brought back. True once none is left.
+async fn remove_letters(books: &Books, cursor: &Cursor) -> Result<bool, Error> {
+    if ClusterMutant::RetryKeepsLetter.is_on() {
+        return Ok(true);
+    }
+    let serials = cursor.intents.iter().filter_map(|intent| intent.letter);
+    let keys: Vec<_> = serials.map(|serial| books.keys.letter(serial)).collect();
+    let found = books.find_many::<Letter>(&keys).await?;
+    let writes = keys.into_iter().zip(found).filter_map(|(key, found)| {
+        let expect = Expect::At(found?.version);
+        Some(Write { key, expect, body: None, durability: Durability::Lasting })
+    });
+    let writes: Vec<Write> = writes.collect();
+    if writes.is_empty() {
+        return Ok(true);
+    }
+    let outcomes = books.store().put_many(writes).await;
+    Ok(outcomes.iter().all(|outcome| matches!(outcome, Ok(Put::Stored(_)))))
+}

@@ -1,0 +1,81 @@
+//! Collecting what is at its end, until nothing is left to do but to count it.
+
+use std::sync::Arc;
+
+use super::look::Look;
+use crate::cluster::books::Books;
+use crate::cluster::documents::{Format as _, OutcomeState, Progress, Report, Slot};
+use crate::cluster::mutant::ClusterMutant;
+use crate::store::{Durability, Expect, Put, Write};
+
+/// The most bytes of one piece of the results.
+pub(super) const MAX_PIECE_BYTES: usize = 44 * 1024;
+/// The most slots that are collected at once: each needs an intent.
+const MOST_COLLECTED: usize = 768;
+
+/// A slot whose task is at its end.
+#[derive(Clone, Debug)]
+pub(super) struct Ended {
+    pub(super) number: usize,
+    pub(super) slot: Arc<Slot>,
+    pub(super) report: Report,
+}
+
+/// What became of a task, or nothing while it is not at its end.
+pub(super) fn report(slot: &Slot) -> Option<Report> {
+    let (state, note) = match &slot.progress {
+        Progress::Done { result } => (OutcomeState::Done, result.clone()),
+        Progress::Dead { error } if slot.cancel => (OutcomeState::Cancelled, Some(error.clone())),
+        Progress::Dead { error } => (OutcomeState::Dead, Some(error.clone())),
+        Progress::Vacant | Progress::Outstanding { .. } | Progress::Held(_) => return None,
+    };
+    let note = note.filter(|note| !note.is_empty());
+    let (serial, id) = (slot.task.serial, slot.task.id.clone());
+    Some(Report { serial, id, state, attempt: slot.attempt, note })
+}
+
+/// How much of a piece of the results a report takes.
+pub(super) fn report_bytes(report: &Report) -> usize {
+    // A report is text and numbers: if it could not be encoded, it would not fit either.
+    serde_json::to_vec(report).map_or(MAX_PIECE_BYTES, |encoded| encoded.len() + 1)
+}
+
+/// As many of the slots at their end as go into one piece, the oldest first, without those that must wait.
+pub(super) fn choose(ended: Vec<(usize, Arc<Slot>)>, waits: impl Fn(u64) -> bool) -> Vec<Ended> {
+    let mut bytes = 0;
+    let reported = ended.into_iter().filter_map(|(number, slot)| {
+        let report = report(&slot).filter(|report| !waits(report.serial))?;
+        Some(Ended { number, slot, report })
+    });
+    let fits = |ended: &Ended| {
+        bytes += report_bytes(&ended.report);
+        bytes <= MAX_PIECE_BYTES
+    };
+    reported.take(MOST_COLLECTED).take_while(fits).collect()
+}
+
+/// Keeps those that an acknowledged write shows at their end: on a weak store a read proves nothing.
+pub(super) async fn confirm(books: &Books, look: &mut Look, ended: Vec<Ended>) -> Vec<Ended> {
+    if !books.is_weak() || ended.is_empty() || ClusterMutant::WeakCounts.is_on() {
+        return ended;
+    }
+    let (mut writes, mut rewritten) = (Vec::new(), Vec::new());
+    for ended in ended {
+        let Some(version) = look.slots[ended.number].version() else { continue };
+        let again = ended.slot.following(books.fresh_op(), ended.slot.progress.clone());
+        writes.push(Write {
+            key: books.keys.slot(ended.number),
+            expect: Expect::At(version.clone()),
+            body: Some(again.encode()),
+            durability: Durability::Lasting,
+        });
+        rewritten.push(Ended { slot: Arc::new(again), ..ended });
+    }
+    let outcomes = books.store().put_many(writes).await;
+    let confirmed = rewritten.into_iter().zip(outcomes).filter_map(|(ended, outcome)| {
+        let Ok(Put::Stored(version)) = outcome else { return None };
+        look.stored(ended.number, version, ended.slot.clone());
+        Some(ended)
+    });
+    confirmed.collect()
+}

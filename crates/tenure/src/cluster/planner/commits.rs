@@ -1,0 +1,150 @@
+//! Telling a source that its items are at their end, beside the round and never in its way.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::panic::AssertUnwindSafe;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+
+use super::collect::Ended;
+use crate::clock::Moment;
+use crate::cluster::books::Books;
+use crate::cluster::documents::{Progress, Slot};
+use crate::cluster::input::{End, InputError, Windowed};
+
+/// How many calls are under way at once.
+const MOST_FLYING: usize = 64;
+/// How long a round waits for calls that it has just begun.
+const GRACE: Duration = Duration::from_millis(20);
+
+/// Calls of [`Windowed::commit`].
+#[derive(Default)]
+pub(super) struct Commits {
+    flying: FuturesUnordered<BoxFuture<'static, (u64, Result<(), InputError>)>>,
+    /// The serials of those in flight.
+    begun: BTreeSet<u64>,
+    /// Told, and not counted yet.
+    told: BTreeSet<u64>,
+    /// Not to be tried again before this.
+    failed: BTreeMap<u64, Moment>,
+}
+
+impl Commits {
+    /// Whether a task is not to be thought of just now: its call is under way, or failed a moment ago.
+    pub(super) fn waits(&self, serial: u64, now: Moment) -> bool {
+        self.begun.contains(&serial)
+            || self.failed.get(&serial).is_some_and(|until| until.boot > now.boot)
+    }
+
+    /// Forgets whatever is about none of these.
+    pub(super) fn keep_only(&mut self, serials: &BTreeSet<u64>) {
+        self.told.retain(|serial| serials.contains(serial));
+        self.failed.retain(|serial, _| serials.contains(serial));
+    }
+
+    /// Keeps those that the source was told of, or need not be. The others stay in their slots for another round.
+    pub(super) async fn settle(
+        &mut self,
+        books: &Books,
+        source: Option<&Arc<dyn Windowed>>,
+        limit: Duration,
+        ended: Vec<Ended>,
+    ) -> Vec<Ended> {
+        let Some(source) = source else { return ended };
+        let is_untold = |ended: &&Ended| {
+            is_from_source(&ended.slot) && !self.told.contains(&ended.report.serial)
+        };
+        let mut untold: VecDeque<Arc<Slot>> =
+            ended.iter().filter(is_untold).map(|ended| ended.slot.clone()).collect();
+        if !untold.is_empty() {
+            let mut grace = pin!(books.sleep(GRACE));
+            loop {
+                while self.flying.len() < MOST_FLYING
+                    && let Some(slot) = untold.pop_front()
+                {
+                    self.begun.insert(slot.task.serial);
+                    self.flying.push(tell(books.clone(), source.clone(), slot, limit));
+                }
+                let told = tokio::select! {
+                    biased;
+                    told = self.flying.next() => told,
+                    () = grace.as_mut() => break,
+                };
+                let Some((serial, result)) = told else { break };
+                self.take(books, limit, serial, result);
+            }
+        }
+        let is_settled = |ended: &Ended| {
+            !is_from_source(&ended.slot) || self.told.contains(&ended.report.serial)
+        };
+        ended.into_iter().filter(is_settled).collect()
+    }
+
+    fn take(
+        &mut self,
+        books: &Books,
+        limit: Duration,
+        serial: u64,
+        result: Result<(), InputError>,
+    ) {
+        self.begun.remove(&serial);
+        match result {
+            Ok(()) => {
+                self.failed.remove(&serial);
+                self.told.insert(serial);
+            }
+            Err(error) => {
+                tracing::warn!(serial, %error, "the source took no note of an item; it is told again");
+                self.failed.insert(serial, books.backend.clock().now() + limit);
+            }
+        }
+    }
+
+    /// Resolves when a call has ended; never, while there is none.
+    pub(super) async fn any(&mut self, books: &Books, limit: Duration) {
+        match self.flying.next().await {
+            Some((serial, result)) => self.take(books, limit, serial, result),
+            None => std::future::pending().await,
+        }
+    }
+
+    /// When the first of those that failed may be tried again.
+    pub(super) fn due(&self) -> Option<Moment> {
+        self.failed.values().min().copied()
+    }
+}
+
+/// Whether a task may have come from the source. Telling it of another does no harm.
+fn is_from_source(slot: &Slot) -> bool {
+    slot.task.to.is_none() && slot.task.receipt.is_none()
+}
+
+fn tell(
+    books: Books,
+    source: Arc<dyn Windowed>,
+    slot: Arc<Slot>,
+    limit: Duration,
+) -> BoxFuture<'static, (u64, Result<(), InputError>)> {
+    Box::pin(async move {
+        let task = &slot.task;
+        let end = match &slot.progress {
+            Progress::Dead { .. } if slot.cancel => End::Cancelled,
+            Progress::Dead { .. } => End::Dead,
+            Progress::Vacant
+            | Progress::Outstanding { .. }
+            | Progress::Held(_)
+            | Progress::Done { .. } => End::Done,
+        };
+        let told = AssertUnwindSafe(source.commit(&task.id, &task.payload, end)).catch_unwind();
+        let result = tokio::select! {
+            biased;
+            told = told => told.unwrap_or_else(|_| Err(InputError("it panicked".into()))),
+            () = books.sleep(limit) => Err(InputError("it took too long".into())),
+        };
+        (task.serial, result)
+    })
+}

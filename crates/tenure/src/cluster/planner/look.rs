@@ -1,0 +1,243 @@
+//! One look at everything a round is decided by.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::clock::Moment;
+use crate::cluster::books::Books;
+use crate::cluster::documents::{
+    Charter, Cursor, DocumentError, Format, LEAST_SLOTS, MOST_SLOTS, Nodes, Progress, Slot,
+};
+use crate::store::{Document, Fault, StoreError, StoreExt as _, Version};
+use crate::{Error, Key};
+
+/// What stands at a key.
+#[derive(Debug)]
+pub(super) enum Sight<T> {
+    /// Nothing.
+    Absent,
+    /// A document that makes sense.
+    Found(Version, Arc<T>),
+    /// One that does not.
+    Garbled(Version, DocumentError),
+    /// One that the store refuses to show: far too large, or no document at all.
+    Unreadable,
+}
+
+impl<T> Clone for Sight<T> {
+    fn clone(&self) -> Sight<T> {
+        match self {
+            Sight::Absent => Sight::Absent,
+            Sight::Found(version, content) => Sight::Found(version.clone(), content.clone()),
+            Sight::Garbled(version, error) => Sight::Garbled(version.clone(), error.clone()),
+            Sight::Unreadable => Sight::Unreadable,
+        }
+    }
+}
+
+impl<T: Format> Sight<T> {
+    fn of(document: Option<Document>) -> Sight<T> {
+        let Some(Document { version, body }) = document else { return Sight::Absent };
+        match T::decode(&body) {
+            Ok(content) => Sight::Found(version, Arc::new(content)),
+            Err(error) => Sight::Garbled(version, error),
+        }
+    }
+
+    /// The same as before, if its version is: then it need not be decoded again.
+    fn after(document: Option<Document>, before: Option<&Sight<T>>) -> Sight<T> {
+        match (&document, before) {
+            (Some(document), Some(before)) if before.version() == Some(&document.version) => {
+                before.clone()
+            }
+            _ => Sight::of(document),
+        }
+    }
+
+    pub(super) fn version(&self) -> Option<&Version> {
+        match self {
+            Sight::Found(version, _) | Sight::Garbled(version, _) => Some(version),
+            Sight::Absent | Sight::Unreadable => None,
+        }
+    }
+
+    pub(super) fn content(&self) -> Option<&Arc<T>> {
+        match self {
+            Sight::Found(_, content) => Some(content),
+            Sight::Absent | Sight::Garbled(..) | Sight::Unreadable => None,
+        }
+    }
+}
+
+/// Everything as it was found.
+#[derive(Debug)]
+pub(super) struct Look {
+    keys: Vec<Key>,
+    pub(super) charter: Sight<Charter>,
+    pub(super) nodes: Sight<Nodes>,
+    pub(super) slots: Vec<Sight<Slot>>,
+    /// The versions of slots that an acknowledged write of ours made.
+    acknowledged: BTreeMap<usize, Version>,
+    /// After the answer arrived.
+    pub(super) at: Moment,
+}
+
+impl Default for Look {
+    fn default() -> Look {
+        Look {
+            keys: Vec::new(),
+            charter: Sight::Absent,
+            nodes: Sight::Absent,
+            slots: Vec::new(),
+            acknowledged: BTreeMap::new(),
+            at: Moment::default(),
+        }
+    }
+}
+
+impl Look {
+    /// Reads the charter, the node list and all slots in one request; two, when there are more slots than last time.
+    pub(super) async fn refresh(&mut self, books: &Books) -> Result<(), Error> {
+        if self.keys.is_empty() {
+            self.keys = vec![books.keys.charter(), books.keys.nodes()];
+        }
+        loop {
+            let mut documents = read(books, &self.keys).await?.into_iter();
+            let charter: Sight<Charter> = documents.next().map_or(Sight::Absent, Read::sight);
+            let nodes = documents.next().map_or(Sight::Absent, Read::sight);
+            let count = charter.content().map_or(0, |charter| charter.slots);
+            if count + 2 > self.keys.len() {
+                let more = (self.keys.len() - 2)..count;
+                self.keys.extend(more.map(|number| books.keys.slot(number)));
+                continue;
+            }
+            let before = std::mem::take(&mut self.slots);
+            let slots = documents.enumerate().map(|(number, read)| match read {
+                Read::Shown(document) => Sight::after(document, before.get(number)),
+                Read::Refused => Sight::Unreadable,
+            });
+            self.slots = slots.collect();
+            (self.charter, self.nodes) = (charter, nodes);
+            self.at = books.backend.clock().now();
+            return Ok(());
+        }
+    }
+
+    /// A write of ours was acknowledged: this stands there now.
+    pub(super) fn stored(&mut self, number: usize, version: Version, slot: Arc<Slot>) {
+        self.acknowledged.insert(number, version.clone());
+        self.slots[number] = Sight::Found(version, slot);
+    }
+
+    /// Whether what was seen in a slot is what an acknowledged write of ours put there.
+    pub(super) fn is_acknowledged(&self, number: usize) -> bool {
+        let version = self.slots[number].version();
+        version.is_some() && self.acknowledged.get(&number) == version
+    }
+
+    /// Whether nothing is to be taken in.
+    pub(super) fn is_paused(&self) -> bool {
+        self.charter.content().is_some_and(|charter| charter.paused)
+    }
+
+    /// How many tasks stand there for whoever has hands.
+    pub(super) fn outstanding(&self) -> usize {
+        let is_outstanding =
+            |slot: &&Arc<Slot>| matches!(slot.progress, Progress::Outstanding { .. });
+        self.slots.iter().filter_map(Sight::content).filter(is_outstanding).count()
+    }
+
+    /// The slots that nothing stands in, far apart from each other one after the other: nodes begin to look at
+    /// different places.
+    pub(super) fn free(&self) -> Vec<usize> {
+        let is_free = |number: &usize| match &self.slots[*number] {
+            Sight::Absent => true,
+            Sight::Found(_, slot) => slot.progress == Progress::Vacant,
+            Sight::Garbled(..) | Sight::Unreadable => false,
+        };
+        let mut free: Vec<usize> = (0..self.slots.len()).filter(is_free).collect();
+        free.sort_by_key(|number| spread(*number));
+        free
+    }
+
+    /// The slots whose task is at its end, the oldest first. One with a serial that was never given out is none of ours.
+    pub(super) fn ended(&self, cursor: &Cursor) -> Vec<(usize, Arc<Slot>)> {
+        let ended = self.slots.iter().enumerate().filter_map(|(number, sight)| match sight {
+            Sight::Found(_, slot) if is_ended(slot) && slot.task.serial < cursor.next => {
+                Some((number, slot.clone()))
+            }
+            Sight::Absent | Sight::Found(..) | Sight::Garbled(..) | Sight::Unreadable => None,
+        });
+        let mut ended: Vec<_> = ended.collect();
+        ended.sort_by_key(|(_, slot)| slot.task.serial);
+        ended
+    }
+}
+
+fn is_ended(slot: &Slot) -> bool {
+    matches!(slot.progress, Progress::Done { .. } | Progress::Dead { .. })
+}
+
+/// Neighbours are far apart in this order (multiplication by the golden ratio), and it is the same for everybody.
+fn spread(slot: usize) -> u32 {
+    u32::try_from(slot).unwrap_or(u32::MAX).wrapping_mul(0x9E37_79B1)
+}
+
+/// How many slots there should be for these nodes.
+pub(super) fn wanted_slots(nodes: Option<&Nodes>) -> usize {
+    let workers = nodes.into_iter().flat_map(|nodes| &nodes.nodes).map(|node| node.workers);
+    let workers: u64 = workers.map(u64::from).sum();
+    usize::try_from(workers.saturating_mul(20)).unwrap_or(MOST_SLOTS).clamp(LEAST_SLOTS, MOST_SLOTS)
+}
+
+/// What the store showed at one key.
+enum Read {
+    Shown(Option<Document>),
+    Refused,
+}
+
+impl Read {
+    fn sight<T: Format>(self) -> Sight<T> {
+        match self {
+            Read::Shown(document) => Sight::of(document),
+            Read::Refused => Sight::Unreadable,
+        }
+    }
+}
+
+/// Reads all; one document that the store refuses to show does not hide the others.
+async fn read(books: &Books, keys: &[Key]) -> Result<Vec<Read>, StoreError> {
+    match books.store().get_many(keys).await {
+        Ok(documents) => return Ok(documents.into_iter().map(Read::Shown).collect()),
+        Err(error) if error.fault != Fault::Permanent => return Err(error),
+        Err(_) => {}
+    }
+    let mut shown = Vec::with_capacity(keys.len());
+    for key in keys {
+        shown.push(match books.store().get(key).await {
+            Ok(document) => Read::Shown(document),
+            Err(error) if error.fault == Fault::Permanent => {
+                tracing::warn!(%key, %error, "a document cannot be read, and is left alone");
+                Read::Refused
+            }
+            Err(error) => return Err(error),
+        });
+    }
+    Ok(shown)
+}
+
+/// How many slots there are documents of, for whoever lost count.
+pub(super) async fn slots_in_store(books: &Books) -> Result<usize, Error> {
+    let (slots, mut after, mut count) = (books.keys.slots(), None, 0);
+    loop {
+        let page = books.store().list(&slots, after.as_ref(), LEAST_SLOTS).await?;
+        for (key, _) in &page.documents {
+            let number = key.below(&slots).and_then(|name| name.parse::<usize>().ok());
+            count = count.max(number.map_or(0, |number| number.saturating_add(1)));
+        }
+        match page.next {
+            Some(next) => after = Some(next),
+            None => return Ok(count.min(MOST_SLOTS)),
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! The cursor as the leader holds it: nothing is counted or taken in but by a compare-and-set of it.
+
+use crate::Error;
+use crate::cluster::books::Books;
+use crate::cluster::documents::{Cursor, Format as _, Slot, first_token};
+use crate::cluster::mutant::ClusterMutant;
+use crate::lease::record::MAX_NUMBER;
+use crate::store::{Expect, Fault, Put, StoreError, StoreExt as _, Version};
+
+/// How often the cursor may change while it is taken over.
+const MOST_ATTEMPTS: u32 = 16;
+/// How many documents a listing shows at a time.
+const LISTED: usize = 256;
+
+/// Why a round ended early.
+#[derive(Debug)]
+pub(super) enum Stop {
+    /// A later leader has the cursor.
+    Deposed(u64),
+    /// What became of a write of the cursor is not known: take it over again, and go on from what it says.
+    Unsure,
+    /// The store did not serve, or a document makes no sense.
+    Failed(Error),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Stop {
+        Stop::Failed(error)
+    }
+}
+
+impl From<StoreError> for Stop {
+    fn from(error: StoreError) -> Stop {
+        Stop::Failed(error.into())
+    }
+}
+
+/// The cursor, as an acknowledged write of ours left it.
+#[derive(Debug)]
+pub(super) struct Office {
+    version: Version,
+    cursor: Cursor,
+    /// Which of its intents are not seen applied yet, by their place in the list.
+    pub(super) unseen: Vec<usize>,
+    /// The dead letters that its intents bring back may still be there.
+    pub(super) letters_due: bool,
+}
+
+impl Office {
+    /// Takes the cursor over: whoever had it before conflicts from now on.
+    pub(super) async fn take(books: &Books, token: u64) -> Result<Office, Stop> {
+        let key = books.keys.cursor();
+        for _ in 0..MOST_ATTEMPTS {
+            let (expect, before) = match books.read::<Cursor>(&key).await? {
+                Some((version, cursor)) => (Expect::At(version), cursor),
+                None => (Expect::Absent, first_cursor(books).await?),
+            };
+            if before.leader > token {
+                return Err(Stop::Deposed(before.leader));
+            }
+            let cursor = Cursor {
+                leader: token,
+                revision: before.revision + 1,
+                op: books.fresh_op(),
+                ..before
+            };
+            match books.store().put(&key, expect, cursor.encode()).await {
+                Ok(Put::Stored(version)) => {
+                    let mut office = Office::holding(version, cursor);
+                    if ClusterMutant::ForgetsRecordedIntents.is_on() {
+                        office.unseen.clear();
+                    }
+                    return Ok(office);
+                }
+                Ok(Put::Conflict) => {}
+                // What it became shows at the next read, and the write after that settles it.
+                Err(error) if error.fault == Fault::Indeterminate => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(Error::Contended { attempts: MOST_ATTEMPTS }.into())
+    }
+
+    fn holding(version: Version, cursor: Cursor) -> Office {
+        let unseen = (0..cursor.intents.len()).collect();
+        let letters_due = cursor.intents.iter().any(|intent| intent.letter.is_some());
+        Office { version, cursor, unseen, letters_due }
+    }
+
+    pub(super) fn cursor(&self) -> &Cursor {
+        &self.cursor
+    }
+
+    /// Moves on: one compare-and-set.
+    pub(super) async fn record(&mut self, books: &Books, after: Cursor) -> Result<(), Stop> {
+        let expect = Expect::At(self.version.clone());
+        match books.store().put(&books.keys.cursor(), expect, after.encode()).await {
+            Ok(Put::Stored(version)) => {
+                *self = Office::holding(version, after);
+                Ok(())
+            }
+            Ok(Put::Conflict) => Err(Stop::Unsure),
+            Err(error) if error.fault == Fault::Indeterminate => Err(Stop::Unsure),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Makes sure that nobody has taken the cursor since: whatever was read before this is not a successor's.
+    pub(super) async fn confirm(&mut self, books: &Books) -> Result<(), Stop> {
+        if books.is_weak() {
+            let revision = self.cursor.revision + 1;
+            let again = Cursor { revision, op: books.fresh_op(), ..self.cursor.clone() };
+            let (unseen, letters_due) = (std::mem::take(&mut self.unseen), self.letters_due);
+            self.record(books, again).await?;
+            (self.unseen, self.letters_due) = (unseen, letters_due);
+            return Ok(());
+        }
+        match books.store().get(&books.keys.cursor()).await? {
+            Some(document) if document.version == self.version => Ok(()),
+            _ => Err(Stop::Unsure),
+        }
+    }
+}
+
+/// The books of a cluster that has none. Serial numbers go on after those in the slots, if somebody deleted the cursor:
+/// a slot would take a lower one for something that was applied long ago.
+async fn first_cursor(books: &Books) -> Result<Cursor, Error> {
+    let mut cursor = Cursor::new(books.fresh_op());
+    let mut after = None;
+    loop {
+        let page = books.store().list(&books.keys.slots(), after.as_ref(), LISTED).await?;
+        let slots = page.documents.iter().filter_map(|(_, found)| Slot::decode(&found.body).ok());
+        let highest = slots.map(|slot| slot.task.serial).max().unwrap_or(0);
+        cursor.next = cursor.next.max(highest + 1);
+        match page.next {
+            Some(next) => after = Some(next),
+            None => return Ok(cursor),
+        }
+    }
+}
+
+/// Whether so many more serial numbers can be given out.
+pub(super) fn has_serials(cursor: &Cursor, more: usize) -> bool {
+    let last = cursor.next.saturating_add(u64::try_from(more).unwrap_or(u64::MAX));
+    first_token(last.saturating_add(1)) <= MAX_NUMBER
+}

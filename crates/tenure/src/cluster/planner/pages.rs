@@ -1,0 +1,366 @@
+//! Reading the inbox: a page that somebody has written stays as it is until the leader frees its place.
+
+use std::collections::VecDeque;
+
+use crate::cluster::books::{Books, Found};
+use crate::cluster::documents::{
+    Assignment, Cursor, DocumentError, Entry, Format as _, INBOX_PAGES, Letter, MemberId, Order,
+    Page,
+};
+use crate::lease::record::Op;
+use crate::store::{Durability, Expect, Put, StoreExt as _, Version, Write};
+use crate::{Error, Key};
+
+/// The fewest and the most pages that are kept in memory.
+const LEAST_AHEAD: usize = 2;
+const MOST_AHEAD: usize = 32;
+
+/// Something taken from the inbox, and where the cursor stands after it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Item {
+    pub(super) what: What,
+    pub(super) page: u64,
+    pub(super) taken: usize,
+}
+
+/// What was asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum What {
+    /// A task.
+    Task(Order),
+    /// A dead letter is brought back.
+    Again {
+        /// The serial under which it died.
+        letter: u64,
+        /// What was to be done.
+        task: Assignment,
+    },
+    /// A task that was cancelled before it was taken; somebody may wait under this receipt.
+    Cancelled(MemberId),
+    /// A dead letter, before anybody looked whether there is one.
+    Retry(u64),
+    /// Nothing: there is no such letter, or the page makes no sense.
+    Nothing,
+}
+
+/// A page that stands in the store.
+#[derive(Clone, Debug)]
+struct Standing {
+    number: u64,
+    version: Version,
+    content: Content,
+    /// An acknowledged write shows it.
+    confirmed: bool,
+}
+
+#[derive(Clone, Debug)]
+enum Content {
+    /// Somebody's entries.
+    Page(Page),
+    /// Nothing that makes sense: it is passed over, and its place freed.
+    Garbled,
+    /// A later page: this one is passed over, and its place left alone.
+    Gone,
+}
+
+impl Standing {
+    fn entries(&self) -> &[Entry] {
+        match &self.content {
+            Content::Page(page) => &page.entries,
+            Content::Garbled | Content::Gone => &[],
+        }
+    }
+
+    /// What its place becomes once it is taken.
+    fn freed(&self, op: Op) -> Option<Page> {
+        match &self.content {
+            Content::Page(page) => Some(page.freed(op)),
+            Content::Garbled => Some(Page::empty(self.number + INBOX_PAGES, op)),
+            Content::Gone => None,
+        }
+    }
+}
+
+/// What stands at a place of the ring, for a page that is wanted there.
+#[derive(Debug, PartialEq)]
+pub(super) enum Place {
+    /// Nobody has written it yet.
+    Empty,
+    /// Somebody has.
+    Written,
+    /// An earlier page stands there, which is taken: its place must be freed.
+    Behind,
+    /// A later page stands there: somebody lost count.
+    Ahead,
+}
+
+/// Compares the page that is wanted with what stands there.
+pub(super) fn place(wanted: u64, found: &Page) -> Place {
+    match found.number.cmp(&wanted) {
+        std::cmp::Ordering::Equal if found.entries.is_empty() => Place::Empty,
+        std::cmp::Ordering::Equal => Place::Written,
+        std::cmp::Ordering::Less => Place::Behind,
+        std::cmp::Ordering::Greater => Place::Ahead,
+    }
+}
+
+/// The pages ahead of the cursor, as far as they were read.
+#[derive(Debug)]
+pub(super) struct Pages {
+    standing: VecDeque<Standing>,
+    ahead: usize,
+    /// Taken, and not freed yet.
+    unfreed: Vec<Standing>,
+    /// What the predecessor left behind has been freed.
+    tidy: bool,
+}
+
+impl Pages {
+    pub(super) fn new() -> Pages {
+        Pages { standing: VecDeque::new(), ahead: LEAST_AHEAD, unfreed: Vec::new(), tidy: false }
+    }
+
+    /// Whether nothing was found on the page that comes next.
+    pub(super) fn is_empty(&self) -> bool {
+        self.standing.is_empty()
+    }
+
+    /// Forgets everything: the cursor was taken over again.
+    pub(super) fn forget(&mut self) {
+        *self = Pages::new();
+    }
+
+    /// Reads on, if there may be more. Gives back the pages that make no sense.
+    pub(super) async fn read(
+        &mut self,
+        books: &Books,
+        cursor: &Cursor,
+    ) -> Result<Vec<(Key, DocumentError)>, Error> {
+        self.standing.retain(|standing| standing.number >= cursor.page);
+        let ahead = u64::try_from(self.ahead).unwrap_or(1);
+        let from = self.standing.back().map_or(cursor.page, |last| last.number + 1);
+        let wanted: Vec<u64> = (from..cursor.page + ahead).collect();
+        let keys: Vec<Key> = wanted.iter().map(|number| books.keys.page(*number)).collect();
+        let mut garbled = Vec::new();
+        if keys.is_empty() {
+            return Ok(garbled);
+        }
+        let found = books.find_many::<Page>(&keys).await?;
+        for ((number, key), found) in wanted.into_iter().zip(keys).zip(found) {
+            let Some(Found { version, content }) = found else { break };
+            let (content, confirmed) = match content {
+                Err(error) => {
+                    garbled.push((key, error));
+                    (Content::Garbled, true)
+                }
+                Ok(page) => match place(number, &page) {
+                    Place::Empty => break,
+                    Place::Behind => {
+                        let empty = Page { number, ..page.freed(books.fresh_op()) };
+                        make_empty(books, key, version, &empty).await;
+                        break;
+                    }
+                    Place::Ahead => {
+                        tracing::warn!(number, "a page of the inbox is gone; it is passed over");
+                        (Content::Gone, true)
+                    }
+                    Place::Written => (Content::Page(page), !books.is_weak()),
+                },
+            };
+            self.standing.push_back(Standing { number, version, content, confirmed });
+        }
+        self.confirm(books).await;
+        Ok(garbled)
+    }
+
+    /// On a weak store, writes what was read once more; only an acknowledged write shows what is on a page.
+    async fn confirm(&mut self, books: &Books) {
+        let unconfirmed = self.standing.iter().enumerate().filter(|(_, page)| !page.confirmed);
+        let (mut places, mut writes) = (Vec::new(), Vec::new());
+        for (place, standing) in unconfirmed {
+            let Content::Page(page) = &standing.content else { continue };
+            let again = page.rewritten(books.fresh_op());
+            writes.push(Write {
+                key: books.keys.page(standing.number),
+                expect: Expect::At(standing.version.clone()),
+                body: Some(again.encode()),
+                durability: Durability::Lasting,
+            });
+            places.push((place, again));
+        }
+        if writes.is_empty() {
+            return;
+        }
+        let outcomes = books.store().put_many(writes).await;
+        for ((place, again), outcome) in places.into_iter().zip(outcomes) {
+            let Ok(Put::Stored(version)) = outcome else {
+                self.standing.truncate(place);
+                return;
+            };
+            let standing = &mut self.standing[place];
+            (standing.version, standing.confirmed) = (version, true);
+            standing.content = Content::Page(again);
+        }
+    }
+
+    /// What is on the pages from where the cursor stands, at most so many things to do.
+    pub(super) fn items(&self, cursor: &Cursor, most: usize) -> Vec<Item> {
+        let mut items = Vec::new();
+        for standing in &self.standing {
+            let number = standing.number;
+            let entries = standing.entries();
+            let skip = if number == cursor.page { cursor.taken } else { 0 };
+            if skip >= entries.len() {
+                items.push(Item { what: What::Nothing, page: number + 1, taken: 0 });
+            }
+            for (index, entry) in entries.iter().enumerate().skip(skip) {
+                if items.len() >= most {
+                    return items;
+                }
+                let what = match entry {
+                    Entry::Task(order) => What::Task(order.clone()),
+                    Entry::Retry(serial) => What::Retry(*serial),
+                    Entry::Cancelled(receipt) => What::Cancelled(receipt.clone()),
+                };
+                let is_last = index + 1 == entries.len();
+                let (page, taken) = if is_last { (number + 1, 0) } else { (number, index + 1) };
+                items.push(Item { what, page, taken });
+            }
+        }
+        items
+    }
+
+    /// Frees the places of pages that the cursor has taken, and reads further ahead when it took all there was.
+    pub(super) async fn free(&mut self, books: &Books, cursor: &Cursor) {
+        let all = self.standing.len();
+        let is_taken = |standing: &Standing| standing.number < cursor.page;
+        while let Some(taken) = self.standing.pop_front_if(|standing| is_taken(standing)) {
+            if !matches!(taken.content, Content::Gone) {
+                self.unfreed.push(taken);
+            }
+        }
+        if self.standing.is_empty() && all >= self.ahead {
+            self.ahead = (self.ahead * 2).min(MOST_AHEAD);
+        } else if self.standing.len() > 1 {
+            self.ahead = (self.ahead / 2).max(LEAST_AHEAD);
+        }
+        self.release(books).await;
+    }
+
+    async fn release(&mut self, books: &Books) {
+        if self.unfreed.is_empty() {
+            return;
+        }
+        let writes = self.unfreed.iter().filter_map(|taken| {
+            Some(Write {
+                key: books.keys.page(taken.number),
+                expect: Expect::At(taken.version.clone()),
+                body: Some(taken.freed(books.fresh_op())?.encode()),
+                durability: Durability::Lasting,
+            })
+        });
+        let outcomes = books.store().put_many(writes.collect()).await;
+        let mut outcomes = outcomes.into_iter();
+        let mut tidy = self.tidy;
+        self.unfreed.retain(|taken| match outcomes.next() {
+            Some(Ok(Put::Stored(_))) => false,
+            Some(Ok(Put::Conflict)) => {
+                // Somebody else freed it, or rewrote it for a task that it cancels: another look shows which.
+                tidy = false;
+                false
+            }
+            Some(Err(error)) => {
+                tracing::warn!(number = taken.number, %error, "a page of the inbox was not freed");
+                true
+            }
+            None => true,
+        });
+        self.tidy = tidy;
+    }
+
+    /// Frees what a predecessor had taken last and not freed any more, and what was rewritten before it could be freed.
+    pub(super) async fn tidy(&mut self, books: &Books, cursor: &Cursor) -> Result<(), Error> {
+        if self.tidy {
+            return Ok(());
+        }
+        let most = u64::try_from(MOST_AHEAD).unwrap_or(0);
+        let behind: Vec<u64> = (cursor.page.saturating_sub(most)..cursor.page).collect();
+        let keys: Vec<Key> = behind.iter().map(|number| books.keys.page(*number)).collect();
+        if !keys.is_empty() {
+            let found = books.find_many::<Page>(&keys).await?;
+            for (number, found) in behind.into_iter().zip(found) {
+                let Some(Found { version, content: Ok(page) }) = found else { continue };
+                let is_known = self.unfreed.iter().any(|taken| taken.number == number);
+                if page.number == number && !is_known {
+                    let content = Content::Page(page);
+                    self.unfreed.push(Standing { number, version, content, confirmed: true });
+                }
+            }
+        }
+        self.tidy = true;
+        self.release(books).await;
+        Ok(())
+    }
+}
+
+/// Frees a place that was taken long ago. The next look shows what came of it.
+async fn make_empty(books: &Books, key: Key, version: Version, empty: &Page) {
+    let number = empty.number;
+    let (expect, body) = (Expect::At(version), Some(empty.encode()));
+    let write = Write { key, expect, body, durability: Durability::Lasting };
+    if let Err(error) = books.store().put_one(write).await {
+        tracing::warn!(number, %error, "a page of the inbox was not freed; it is tried again");
+    }
+}
+
+/// Looks for the dead letters that are asked for, and ends the list where that is not known.
+pub(super) async fn find_letters(books: &Books, items: &mut Vec<Item>) -> Result<(), Error> {
+    let asked = items.iter().enumerate().filter_map(|(index, item)| match item.what {
+        What::Retry(serial) => Some((index, serial)),
+        What::Task(_) | What::Again { .. } | What::Cancelled(_) | What::Nothing => None,
+    });
+    let asked: Vec<(usize, u64)> = asked.collect();
+    if asked.is_empty() {
+        return Ok(());
+    }
+    let keys: Vec<Key> = asked.iter().map(|(_, serial)| books.keys.letter(*serial)).collect();
+    let found = books.find_many::<Letter>(&keys).await?;
+    for (((index, serial), key), found) in asked.into_iter().zip(keys).zip(found) {
+        items[index].what = match found.map(|found| (found.version, found.content)) {
+            // Whoever asked finds it among the dead letters again, if a weak read should have missed it.
+            None => What::Nothing,
+            Some((_, Err(error))) => {
+                tracing::warn!(%key, %error, "a dead letter makes no sense and cannot be retried");
+                What::Nothing
+            }
+            Some((version, Ok(letter))) => {
+                if books.is_weak() && !rewrite(books, key, version, &letter).await {
+                    items.truncate(index);
+                    return Ok(());
+                }
+                What::Again { letter: serial, task: letter.task }
+            }
+        };
+    }
+    Ok(())
+}
+
+/// Tells whoever waits for tasks that were cancelled before they were taken; ends the list where that failed.
+pub(super) async fn tell_cancelled(books: &Books, items: &mut Vec<Item>) -> Result<(), Error> {
+    let receipts = items.iter().filter_map(|item| match &item.what {
+        What::Cancelled(receipt) => Some(receipt.clone()),
+        What::Task(_) | What::Again { .. } | What::Retry(_) | What::Nothing => None,
+    });
+    if !super::papers::file_cancelled(books, receipts.collect()).await? {
+        let first = items.iter().position(|item| matches!(item.what, What::Cancelled(_)));
+        items.truncate(first.unwrap_or(items.len()));
+    }
+    Ok(())
+}
+
+async fn rewrite(books: &Books, key: Key, version: Version, letter: &Letter) -> bool {
+    let body = Some(Letter { op: books.fresh_op(), ..letter.clone() }.encode());
+    let (expect, durability) = (Expect::At(version), Durability::Lasting);
+    let outcomes = books.store().put_many(vec![Write { key, expect, body, durability }]).await;
+    matches!(outcomes.first(), Some(Ok(Put::Stored(_))))
+}

@@ -1,0 +1,72 @@
+//! Removing outcomes that nobody came for.
+
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::cluster::books::Books;
+use crate::cluster::documents::{Format as _, Outcome};
+use crate::store::{Durability, Expect, Write};
+use crate::{Error, Key};
+
+/// How long an outcome waits for whoever wanted it.
+const KEPT: Duration = Duration::from_secs(60 * 60);
+/// How often they are looked through.
+const EVERY: Duration = Duration::from_secs(10 * 60);
+/// How many are looked at in one request, and how many requests one turn may take.
+const LISTED: usize = 64;
+const MOST_PAGES: usize = 16;
+
+/// Looks through the outcomes now and then.
+#[derive(Debug)]
+pub(super) struct Sweep {
+    next: Moment,
+    after: Option<Key>,
+}
+
+impl Sweep {
+    pub(super) fn new(now: Moment) -> Sweep {
+        Sweep { next: now + EVERY, after: None }
+    }
+
+    pub(super) fn due(&self) -> Moment {
+        self.next
+    }
+
+    /// Takes a turn, if it is time.
+    pub(super) async fn turn(&mut self, books: &Books) -> Result<(), Error> {
+        let now = books.backend.clock().now();
+        if now.boot < self.next.boot {
+            return Ok(());
+        }
+        self.next = now + EVERY;
+        for _ in 0..MOST_PAGES {
+            let outcomes = books.keys.outcomes();
+            let page = books.store().list(&outcomes, self.after.as_ref(), LISTED).await?;
+            let wall = books.wall();
+            let old = page.documents.into_iter().filter(|(_, document)| {
+                Outcome::decode(&document.body).is_ok_and(|outcome| is_old(&outcome, wall))
+            });
+            let writes = old.map(|(key, document)| Write {
+                key,
+                expect: Expect::At(document.version),
+                body: None,
+                durability: Durability::UntilPowerCut,
+            });
+            let writes: Vec<Write> = writes.collect();
+            if !writes.is_empty() {
+                // Whatever is left is found at the next turn.
+                drop(books.store().put_many(writes).await);
+            }
+            self.after = page.next;
+            if self.after.is_none() {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether nobody will come for it any more. Nothing but a clean store depends on the wall clock here.
+pub(super) fn is_old(outcome: &Outcome, wall: u64) -> bool {
+    Duration::from_millis(wall.saturating_sub(outcome.at)) > KEPT
+}

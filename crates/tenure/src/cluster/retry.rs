@@ -1,0 +1,74 @@
+//! Bringing dead letters back.
+
+use super::books::Books;
+use super::documents::Entry;
+use crate::store::StoreExt;
+use crate::{Error, Key};
+
+/// How many letters are asked for at a time.
+const LETTERS: usize = 256;
+
+impl Books {
+    /// Brings these dead letters back: each is done again from its first attempt, under a new serial number.
+    ///
+    /// When this returns it is in the store that they are to come back. Those that are no dead letters are given back, and
+    /// nothing is done about them.
+    ///
+    /// # Errors
+    /// As for [`Books::submit`].
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: dropping the future leaves it open which of them come back.
+    pub async fn retry(&self, serials: &[u64]) -> Result<Vec<u64>, Error> {
+        let mut missing = Vec::new();
+        let mut entries = Vec::new();
+        for serials in serials.chunks(LETTERS) {
+            let keys: Vec<Key> = serials.iter().map(|serial| self.keys.letter(*serial)).collect();
+            for (serial, letter) in serials.iter().zip(self.store().get_many(&keys).await?) {
+                match letter {
+                    Some(_) => entries.push(Entry::Retry(*serial)),
+                    None => missing.push(*serial),
+                }
+            }
+        }
+        self.enter(entries).await?;
+        Ok(missing)
+    }
+
+    /// Brings all dead letters back that there are now, and says how many.
+    ///
+    /// # Errors
+    /// As for [`Books::retry`].
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: dropping the future leaves it open which of them come back.
+    pub async fn retry_all(&self) -> Result<usize, Error> {
+        let (mut asked, mut after) = (0, None);
+        loop {
+            let letters = self.letters(after.as_ref(), LETTERS).await?;
+            let serials = letters.items.iter().map(|letter| letter.task.serial);
+            let entries: Vec<Entry> = serials.map(Entry::Retry).collect();
+            asked += entries.len();
+            self.enter(entries).await?;
+            match letters.next {
+                Some(next) => after = Some(next),
+                None => return Ok(asked),
+            }
+        }
+    }
+
+    /// Brings one dead letter back, and says whether there was one. When this returns that is in the store.
+    ///
+    /// # Errors
+    /// As for [`Books::retry`].
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: dropping the future leaves it open whether it comes back.
+    pub async fn re_enqueue(&self, serial: u64) -> Result<bool, Error> {
+        if self.store().get(&self.keys.letter(serial)).await?.is_none() {
+            return Ok(false);
+        }
+        self.enter(vec![Entry::Retry(serial)]).await?;
+        Ok(true)
+    }
+}

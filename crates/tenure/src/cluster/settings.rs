@@ -1,0 +1,70 @@
+//! Settings of the cluster: any JSON, put and read by anybody, versioned.
+
+use serde_json::{Map, Value};
+
+use super::books::Books;
+use super::documents::{Format, Settings};
+use crate::Error;
+use crate::lease::record::Op;
+
+/// What became of settings that were put.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SettingsPut {
+    /// They stand, as this version.
+    Stored(u64),
+    /// Somebody had put others: these.
+    Conflict(Option<Settings>),
+}
+
+impl Books {
+    /// The settings, if anybody has put some.
+    ///
+    /// # Errors
+    /// [`Error::Store`] when the store does not serve, [`Error::Document`] when they make no sense.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn settings(&self) -> Result<Option<Settings>, Error> {
+        Ok(self.read(&self.keys.settings()).await?.map(|(_, settings)| settings))
+    }
+
+    /// Puts settings in the place of those of this version; 0 when nobody has put any.
+    ///
+    /// # Errors
+    /// [`Error::Document`] when they are too large or what stands there makes no sense, [`Error::Store`] when the store does not
+    /// serve.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: dropping the future leaves it open whether they were put.
+    pub async fn put_settings(
+        &self,
+        settings: Map<String, Value>,
+        expected: u64,
+    ) -> Result<SettingsPut, Error> {
+        let key = self.keys.settings();
+        let version = expected + 1;
+        let mut sent: Vec<Op> = Vec::new();
+        let mut is_conflict = false;
+        let refused = |source| Error::Document { key: key.clone(), source };
+        let is_weak = self.is_weak();
+        let change = |before: Option<&Settings>, op: Op| {
+            // Where reads prove nothing, neither finding one's own nor another's is a proof; writing it again is. That there are
+            // none although there were is not believed: then the write conflicts, and one looks again.
+            let is_mine = match before {
+                Some(before) => sent.contains(&before.op),
+                None => is_weak && expected > 0,
+            };
+            is_conflict = !is_mine && before.map_or(0, |before| before.version) != expected;
+            if is_conflict {
+                let again = before.filter(|_| is_weak);
+                return Ok(again.map(|before| Settings { op, ..before.clone() }));
+            }
+            sent.push(op.clone());
+            let next = Settings { version, settings: settings.clone(), op };
+            next.check().map_err(refused)?;
+            Ok(Some(next))
+        };
+        let found = self.update(&key, |settings: &Settings| &settings.op, change).await?;
+        Ok(if is_conflict { SettingsPut::Conflict(found) } else { SettingsPut::Stored(version) })
+    }
+}

@@ -1,0 +1,19 @@
+//! What can be seen of a cluster without taking part in it.
+//!
+//! All of this is read document by document while others write: it is as new as the read, and no more exact than that.
+
+mod members;
+mod results;
+mod tasks;
+mod totals;
+
+pub use members::{Life, MemberView, Members};
+pub use results::{Letters, Results};
+pub use tasks::{Stage, TaskView, Work};
+pub use totals::Totals;
+
+use super::documents::DocumentError;
+use crate::Key;
+
+/// A document that makes no sense: it was skipped, and somebody should look at it.
+pub type Garbled = (Key, DocumentError);

@@ -1,0 +1,81 @@
+//! What became of tasks: results and dead letters.
+
+use super::Garbled;
+use crate::cluster::books::Books;
+use crate::cluster::documents::{Cursor, Format, Letter, Piece, Report};
+use crate::{Error, Key};
+
+/// How many pieces are read at a time.
+const PIECES: u64 = 16;
+
+/// Some results, in the order in which the leader collected them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Results {
+    /// What became of each task; every task that ended is in exactly one piece.
+    pub reports: Vec<Report>,
+    /// The piece to go on from.
+    pub next: u64,
+    /// Whether there was more when this was read.
+    pub more: bool,
+    /// Pieces that make no sense, or are gone.
+    pub garbled: Vec<Garbled>,
+}
+
+/// Some dead letters, in the order of their serial numbers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Letters {
+    /// The letters.
+    pub items: Vec<Letter>,
+    /// Go on after this one, when there may be more.
+    pub next: Option<Key>,
+    /// Letters that make no sense.
+    pub garbled: Vec<Garbled>,
+}
+
+impl Books {
+    /// What became of tasks, from this piece on; 0 is the first. A bounded part: go on from [`Results::next`].
+    ///
+    /// # Errors
+    /// [`Error::Store`] when the store does not serve, [`Error::Document`] when the cursor makes no sense.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn results(&self, from: u64) -> Result<Results, Error> {
+        // A piece beyond the cursor's count is one that a leader may write anew.
+        let cursor = self.read::<Cursor>(&self.keys.cursor()).await?;
+        let pieces = cursor.map_or(0, |(_, cursor)| cursor.pieces);
+        let end = pieces.min(from.saturating_add(PIECES)).max(from);
+        let keys: Vec<Key> = (from..end).map(|number| self.keys.piece(number)).collect();
+        let found = self.find_many::<Piece>(&keys).await?;
+        let mut results = Results { next: end, more: end < pieces, ..Results::default() };
+        for (key, found) in keys.into_iter().zip(found) {
+            match found.map(|found| found.content) {
+                Some(Ok(piece)) => results.reports.extend(piece.reports),
+                Some(Err(error)) => results.garbled.push((key, error)),
+                None => tracing::warn!(%key, "a piece of results is gone"),
+            }
+        }
+        Ok(results)
+    }
+
+    /// At most so many dead letters, those after [`Letters::next`] of an earlier look.
+    ///
+    /// # Errors
+    /// [`Error::Store`] when the store does not serve.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn letters(&self, after: Option<&Key>, most: usize) -> Result<Letters, Error> {
+        let page = self.store().list(&self.keys.letters(), after, most).await?;
+        // A backend that does not move on would keep its caller there forever.
+        let next = page.next.filter(|next| after.is_none_or(|after| after < next));
+        let mut letters = Letters { next, ..Letters::default() };
+        for (key, document) in page.documents {
+            match Letter::decode(&document.body) {
+                Ok(letter) => letters.items.push(letter),
+                Err(error) => letters.garbled.push((key, error)),
+            }
+        }
+        Ok(letters)
+    }
+}
