@@ -38,7 +38,8 @@ impl Emitter {
     /// Accepts tasks: when this returns they are in the store, and will be done. Waits while the inbox is full.
     ///
     /// # Errors
-    /// [`Error::Store`] when the store does not serve, [`Error::Document`] when a task is too large.
+    /// As for [`Books::submit`]: [`Error::Order`] when no cluster would take one of them, [`Error::Store`] when the store does
+    /// not serve, [`Error::PartlyAccepted`].
     ///
     /// # Cancel safety
     /// Not cancel safe: dropping the future leaves it open whether they were accepted.
