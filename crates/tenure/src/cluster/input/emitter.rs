@@ -15,7 +15,8 @@ pub struct Emitter {
 
 #[derive(Clone, Debug)]
 enum Destination {
-    Inbox(Books),
+    // Boxed, since it is much larger than a channel.
+    Inbox(Box<Books>),
     #[cfg(feature = "test-util")]
     Channel(mpsc::Sender<Order>),
 }
@@ -24,7 +25,7 @@ impl Emitter {
     /// Into the inbox of this cluster.
     #[must_use]
     pub fn new(books: Books) -> Emitter {
-        Emitter { to: Destination::Inbox(books) }
+        Emitter { to: Destination::Inbox(Box::new(books)) }
     }
 
     /// Into a channel that holds this many, for inputs under test; once the receiver is gone, nothing is accepted.
