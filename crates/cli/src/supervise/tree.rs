@@ -11,8 +11,8 @@ use rustix::process::{
 
 /// One process, as /proc shows it. Its start time tells it from a later one with its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Process {
-    pub(super) pid: Pid,
+pub(crate) struct Process {
+    pub(crate) pid: Pid,
     parent: Option<Pid>,
     pub(super) group: Option<Pid>,
     started: u64,
@@ -92,7 +92,8 @@ pub(super) fn processes() -> Vec<Process> {
         .collect()
 }
 
-fn read(pid: Pid) -> Option<Process> {
+/// One process.
+pub(super) fn read(pid: Pid) -> Option<Process> {
     // One read gives the whole line, and a line is far shorter than this.
     let mut line = [0; 1024];
     let mut stat = fs::File::open(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;

@@ -11,7 +11,7 @@ use tenure::{
 use tenure_stores::Opened;
 
 use super::lead::{self, Cause, Led};
-use super::secrets::secrets;
+use crate::commands::secrets::secrets;
 use super::wanted::{Patience, Wanted, last_in_line};
 use crate::exit::{self, Ending, Failure};
 use crate::mandate_file::MandateFile;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use tenure::reconcile::{Builder, Finished, Handler, Reconciler, Source, State};
 
-use super::secrets::secrets;
+use crate::commands::secrets::secrets;
 use super::steered::Steering;
 use crate::args::HandlerOptions;
 use crate::exit::{self, Failure};
