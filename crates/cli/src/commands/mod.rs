@@ -9,6 +9,7 @@ mod doctor;
 mod drain;
 mod feed;
 mod group;
+mod lines;
 mod list;
 mod members;
 mod retry;

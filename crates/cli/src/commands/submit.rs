@@ -10,7 +10,7 @@ use tenure::cluster::input::Template;
 use tenure::cluster::{Books, Order};
 
 use super::group;
-use super::share::lines::{self, Heard};
+use super::lines::{self, Heard};
 use crate::args::{EachTask, Submit};
 use crate::exit::{Ending, Failure, USAGE};
 use crate::session::Session;

@@ -164,7 +164,10 @@ fn line(task: &TaskView, names: &BTreeMap<MemberId, String>) -> String {
                 status.as_ref().map_or_else(String::new, |says| format!(": {}", first_line(says)));
             let asked = if task.cancelled { ", to be cancelled" } else { "" };
             let word = paint(Colour::Green, "running");
-            (word, format!("attempt {attempt} of {attempts}, {}{asked}{status}", show::escape(name)))
+            (
+                word,
+                format!("attempt {attempt} of {attempts}, {}{asked}{status}", show::escape(name)),
+            )
         }
         Stage::Outstanding { error: Some(error) } => {
             let says = format!("attempt {attempt} of {attempts} failed: {}", first_line(error));

@@ -151,14 +151,7 @@ mod tests {
         let filled = Job::new(Some(item)).command(&command);
         assert_eq!(
             filled,
-            words(&[
-                b"cp",
-                b"a {}\xff;$(x)",
-                b"to/a {}\xff;$(x)-a {}\xff;$(x)",
-                b"{",
-                b"}{",
-                b""
-            ])
+            words(&[b"cp", b"a {}\xff;$(x)", b"to/a {}\xff;$(x)-a {}\xff;$(x)", b"{", b"}{", b""])
         );
         assert_eq!(Job::new(None).command(&command), command);
     }

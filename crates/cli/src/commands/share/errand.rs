@@ -86,18 +86,7 @@ impl<'a> Course<'a> {
         };
         guardian.start(work)?;
         let (stopped, lost, refused, status) = (None, false, None, None);
-        Ok(Course {
-            crew,
-            mandate,
-            leash,
-            told_to_stop,
-            out,
-            err,
-            stopped,
-            lost,
-            refused,
-            status,
-        })
+        Ok(Course { crew, mandate, leash, told_to_stop, out, err, stopped, lost, refused, status })
     }
 
     /// Sees it through: whether the guardian has done its duty, and what came of it.

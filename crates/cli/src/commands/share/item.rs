@@ -41,14 +41,17 @@ impl Sort {
     /// In words: it cannot be an argument, or its file cannot be opened. What comes from a store is not trusted.
     pub(super) fn prepare(&self, payload: &[u8], as_argument: bool) -> Result<Prepared, String> {
         match self {
-            Sort::Line if as_argument => Ok(Prepared { item: Some(text(payload)?), stdin: nothing()? }),
+            Sort::Line if as_argument => {
+                Ok(Prepared { item: Some(text(payload)?), stdin: nothing()? })
+            }
             Sort::Line => Ok(Prepared { item: None, stdin: as_input(payload)? }),
             Sort::File(root) => {
                 let path = below(root, payload)?;
                 if as_argument {
                     return Ok(Prepared { item: Some(path.into()), stdin: nothing()? });
                 }
-                let open = File::open(&path).map_err(|error| format!("opening the file: {error}"))?;
+                let open =
+                    File::open(&path).map_err(|error| format!("opening the file: {error}"))?;
                 Ok(Prepared { item: None, stdin: open.into() })
             }
         }

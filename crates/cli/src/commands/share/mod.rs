@@ -6,7 +6,6 @@ mod finder;
 mod from;
 mod handler;
 mod item;
-pub(super) mod lines;
 mod printer;
 mod progress;
 mod reader;

@@ -163,7 +163,10 @@ mod tests {
     fn nothing_is_estimated_while_the_source_is_being_read() {
         let reading = Standing { complete: false, dead: 0, members: 1, ..HALF };
         assert_eq!(line(&reading, Some(7.25), 100), "2498 of 5000 so far  7.2/s  4 running here");
-        assert_eq!(line(&Standing::default(), None, 100), "0 of 0 so far  0 running here  0 members");
+        assert_eq!(
+            line(&Standing::default(), None, 100),
+            "0 of 0 so far  0 running here  0 members"
+        );
     }
 
     #[test]
@@ -191,7 +194,10 @@ mod tests {
 
     #[test]
     fn times_are_short() {
-        assert_eq!((clock(0.2), clock(61.0), clock(3700.0)), ("1s".into(), "1m01s".into(), "1h01m".into()));
+        assert_eq!(
+            (clock(0.2), clock(61.0), clock(3700.0)),
+            ("1s".into(), "1m01s".into(), "1h01m".into())
+        );
         assert_eq!(clock(f64::INFINITY), "99h59m");
     }
 }

@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, watch};
 use super::crew::Crew;
 use super::finder::Finder;
 use super::from::From;
-use super::lines::{self, Heard};
+use crate::commands::lines::{self, Heard};
 use crate::commands::submit::{enter, order};
 use crate::exit::Failure;
 use crate::show;

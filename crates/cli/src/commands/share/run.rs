@@ -85,7 +85,9 @@ impl Run {
         let left = tokio::time::timeout(self.timing.ttl(), self.cluster.leave()).await;
         self.crew.disband().await;
         if left.is_err() {
-            show::say("the store does not answer; this member is removed when its lock has run out");
+            show::say(
+                "the store does not answer; this member is removed when its lock has run out",
+            );
         }
         course.drain(&mut events);
         self.conclude(course, outcome).await
@@ -179,8 +181,7 @@ impl Run {
         }
         if let Some(printer) = course.printer.take() {
             let here = (self.cluster.id().as_str(), self.name.as_str(), tally);
-            let summary =
-                Summary::new((&group, why), &totals, letters, here, &members, took);
+            let summary = Summary::new((&group, why), &totals, letters, here, &members, took);
             let missed = printer.close(&summary);
             if missed > 0 {
                 show::say(&format!("{missed} lines are missing: nobody read them in time"));

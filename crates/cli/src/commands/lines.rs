@@ -87,7 +87,7 @@ fn next(input: &mut impl BufRead) -> io::Result<Option<Line>> {
 }
 
 /// What people call the task of a line: its beginning.
-pub(crate) fn name(line: &[u8]) -> String {
+pub(super) fn name(line: &[u8]) -> String {
     let text = String::from_utf8_lossy(line);
     let text = text.trim();
     match text.len() {
