@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use tenure::cluster::{Books, Cluster, Event, Totals};
+use tenure::cluster::{Books, Cluster, Event, MemberView, Totals};
 use tenure::{Error, Timing};
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
@@ -81,7 +81,9 @@ impl Run {
         let reading = reader.map(|reader| reader.run().boxed());
         let outcome = self.oversee(&mut course, &mut events, reading, stop_reading).await;
         course.progress.clear();
-        // What has ended by now is told, whatever comes next.
+        // Who has done what is known as long as they are in the node list.
+        let members = tokio::time::timeout(self.timing.ttl(), self.cluster.members()).await;
+        let members = members.ok().and_then(Result::ok).unwrap_or_default();
         let left = tokio::time::timeout(self.timing.ttl(), self.cluster.leave()).await;
         self.crew.disband().await;
         if left.is_err() {
@@ -90,7 +92,7 @@ impl Run {
             );
         }
         course.drain(&mut events);
-        self.conclude(course, outcome).await
+        self.conclude(course, &members, outcome).await
     }
 
     async fn oversee(
@@ -159,7 +161,12 @@ impl Run {
         }
     }
 
-    async fn conclude(self, mut course: Course, outcome: Result<Why, Failure>) -> Ending {
+    async fn conclude(
+        self,
+        mut course: Course,
+        members: &[MemberView],
+        outcome: Result<Why, Failure>,
+    ) -> Ending {
         let books = self.cluster.books();
         let why = outcome.as_ref().map_or(Why::Failed, |why| *why);
         // What was seen last will do where the store does not answer.
@@ -168,8 +175,6 @@ impl Run {
         if let Ok(Ok(totals)) = totals {
             course.totals = totals;
         }
-        let members = tokio::time::timeout(patience, books.members()).await;
-        let members = members.ok().and_then(Result::ok).unwrap_or_default().items;
         let letters = match tokio::time::timeout(patience, books.letters(None, 1)).await {
             Ok(Ok(letters)) => !letters.items.is_empty() || !letters.garbled.is_empty(),
             Ok(Err(_)) | Err(_) => course.totals.dead > 0,
@@ -181,7 +186,7 @@ impl Run {
         }
         if let Some(printer) = course.printer.take() {
             let here = (self.cluster.id().as_str(), self.name.as_str(), tally);
-            let summary = Summary::new((&group, why), &totals, letters, here, &members, took);
+            let summary = Summary::new((&group, why), &totals, letters, here, members, took);
             let missed = printer.close(&summary);
             if missed > 0 {
                 show::say(&format!("{missed} lines are missing: nobody read them in time"));
