@@ -1,6 +1,6 @@
 //! `tenure retry`
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 
 use serde::Serialize;
@@ -45,17 +45,21 @@ pub(crate) async fn retry(session: &Session, wanted: &Retry) -> Ending {
 
 /// Brings back those of these numbers and names: how many, and which are none.
 async fn some(books: &Books, ids: &[String]) -> Result<(u64, Vec<String>), Failure> {
-    let (mut serials, mut found) = (BTreeSet::new(), BTreeSet::new());
+    // A number means the task of that number; only if there is none, one that is called so.
+    let (mut numbered, mut named) = (BTreeMap::new(), BTreeMap::<_, Vec<u64>>::new());
     let mut after = None;
     loop {
         let letters = books.letters(after.as_ref(), LETTERS).await?;
         group::mention(&letters.garbled);
         for letter in letters.items {
             let serial = letter.task.serial;
-            let is_meant = |id: &&String| **id == letter.task.id || id.parse() == Ok(serial);
-            for id in ids.iter().filter(is_meant) {
-                serials.insert(serial);
-                found.insert(id);
+            let number = serial.to_string();
+            for id in ids {
+                if *id == number {
+                    numbered.insert(id, serial);
+                } else if *id == letter.task.id {
+                    named.entry(id).or_default().push(serial);
+                }
             }
         }
         match letters.next {
@@ -63,9 +67,16 @@ async fn some(books: &Books, ids: &[String]) -> Result<(u64, Vec<String>), Failu
             None => break,
         }
     }
+    let (mut serials, mut missing) = (BTreeSet::new(), Vec::new());
+    for id in ids {
+        match (numbered.get(id), named.get(id)) {
+            (Some(serial), _) => drop(serials.insert(*serial)),
+            (None, Some(all)) => serials.extend(all),
+            (None, None) => missing.push(id.clone()),
+        }
+    }
     let serials: Vec<u64> = serials.into_iter().collect();
     // Those that somebody else brought back meanwhile are coming back, too.
     books.retry(&serials).await?;
-    let missing = ids.iter().filter(|id| !found.contains(id)).cloned().collect();
     Ok((serials.len() as u64, missing))
 }

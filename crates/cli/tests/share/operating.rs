@@ -15,9 +15,11 @@ fn a_member_that_is_drained_finishes_what_it_has_and_leaves() {
     let flags = ["--workers", "1", "--id", "host-a"];
     let running = Running::start(scene.share_files("g", &flags, WAITS));
     scene.lines("began", 1);
-    let members = ran(scene.tenure(&["members", "g"]));
-    assert!(members.out.starts_with("host-a  "), "{members:?}");
-    assert!(members.out.contains("  alive  0 of 1 worker idle, 0 finished"), "{members:?}");
+    wait_for("a heartbeat that says that it works", || {
+        let members = ran(scene.tenure(&["members", "g"]));
+        assert!(members.out.starts_with("host-a  "), "{members:?}");
+        members.out.contains("  alive  0 of 1 worker idle, 0 finished").then_some(())
+    });
     let asked = ran(scene.tenure(&["drain", "g", "host-a"]));
     assert_eq!(
         (asked.code, asked.out.as_str()),

@@ -6,6 +6,9 @@ use std::os::fd::OwnedFd;
 use tenure::cluster::documents::MAX_NOTE_BYTES;
 use tokio::net::unix::pipe::Receiver;
 
+/// How much is read at a time, and how often at the end.
+const CHUNK: usize = 8 * 1024;
+const MOST_CHUNKS: usize = 256;
 /// What stands for what is not shown.
 const CUT: &str = "…";
 
@@ -44,7 +47,11 @@ impl Tail {
     /// Cancel safe.
     pub(super) async fn read(&mut self) {
         match &self.stream {
-            Some(stream) if stream.readable().await.is_ok() => self.read_what_is_there(1),
+            Some(stream) if stream.readable().await.is_ok() => {
+                let mut chunk = [0; CHUNK];
+                let read = stream.try_read(&mut chunk);
+                self.take(&chunk, read);
+            }
             Some(_) | None => self.stream = None,
         }
     }
@@ -52,20 +59,25 @@ impl Tail {
     /// Reads what is there by now, and closes. Whoever still writes is none of ours.
     pub(super) fn close(&mut self) {
         // As much as a pipe holds, and more: an end it must have, whoever writes meanwhile.
-        self.read_what_is_there(256);
+        for _ in 0..MOST_CHUNKS {
+            let Some(stream) = &self.stream else { return };
+            let mut chunk = [0; CHUNK];
+            // The pipe itself is asked: the runtime may not have heard yet that something is there.
+            let read = rustix::io::read(stream, &mut chunk).map_err(io::Error::from);
+            if read.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
+                break;
+            }
+            self.take(&chunk, read);
+        }
         self.stream = None;
     }
 
-    fn read_what_is_there(&mut self, most: usize) {
-        let mut chunk = [0; 8 * 1024];
-        for _ in 0..most {
-            let Some(stream) = &self.stream else { return };
-            match stream.try_read(&mut chunk) {
-                Ok(0) => self.stream = None,
-                Ok(count) => self.keep(&chunk[..count]),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                Err(_) => self.stream = None,
-            }
+    fn take(&mut self, chunk: &[u8], read: io::Result<usize>) {
+        match read {
+            Ok(0) => self.stream = None,
+            Ok(count) => self.keep(&chunk[..count]),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => self.stream = None,
         }
     }
 
@@ -127,6 +139,7 @@ mod tests {
         let mut tail = Tail::of(reader.into()).expect("watched");
         (&writer).write_all(b"first").expect("written");
         tail.read().await;
+        // The runtime has had no time to hear of this.
         (&writer).write_all(b" second").expect("written");
         tail.close();
         assert_eq!(tail.text(MAX_NOTE_BYTES).as_deref(), Some("first second"));
