@@ -91,7 +91,7 @@ impl Builder {
         let Builder { backend, name, member, timing, tasks, inputs } = self;
         // Who leads a cluster is decided by a lease on every store.
         let backend = backend.without_queue();
-        let books = Books::open(&backend, &name)?;
+        let books = Books::open(&backend, &name)?.with_timing(timing);
         inputs.check()?;
         if !member.name.is_empty() {
             check_segment(&member.name)?;

@@ -15,6 +15,8 @@ pub enum ClusterMutant {
     CountsTwice,
     /// What a weak read shows is counted without a write that confirms it.
     WeakCounts,
+    /// A slot that a weak read shows free is filled without a write that confirms it.
+    WeakFills,
     /// A new leader does not finish what its predecessor had recorded.
     ForgetsRecordedIntents,
     /// A page of the inbox is freed before the cursor says that it is taken.
@@ -35,11 +37,12 @@ pub enum ClusterMutant {
 
 impl ClusterMutant {
     /// All of them.
-    pub const ALL: [ClusterMutant; 12] = [
+    pub const ALL: [ClusterMutant; 13] = [
         ClusterMutant::CursorFirst,
         ClusterMutant::SlotsFirst,
         ClusterMutant::CountsTwice,
         ClusterMutant::WeakCounts,
+        ClusterMutant::WeakFills,
         ClusterMutant::ForgetsRecordedIntents,
         ClusterMutant::PageFreedEarly,
         ClusterMutant::RetryKeepsLetter,

@@ -10,8 +10,9 @@
 //! has been applied is recognised whatever became of its slot since, and a leader that does not know yet that it was
 //! deposed can only write what its successor would write, too.
 //!
-//! Every step may be cut off anywhere and done again: dead letters, outcomes and pieces of results are written before the
-//! cursor counts what they are about, pages of the inbox are freed after it says that they are taken.
+//! Every step may be cut off anywhere and done again: outcomes and pieces of results are written before the cursor counts what
+//! they are about; dead letters after that and before their slot is used again; pages of the inbox are freed after the
+//! cursor says that they are taken.
 //!
 //! # What a read may do
 //! On a weak store a read proves nothing, so that whatever is counted, taken in or relied on is first written once more, at
@@ -26,10 +27,12 @@ mod look;
 mod members;
 mod office;
 mod pages;
+mod papers;
 mod source;
 mod sweep;
 #[cfg(test)]
 mod tests;
+mod vacancy;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,14 +42,14 @@ use tokio::sync::Notify;
 use self::collect::Ended;
 use self::commits::Commits;
 use self::draft::{Draft, Fit};
-use self::look::{Eyes, Look, Sight};
+use self::look::{Look, Sight};
 use self::members::Members;
 use self::office::{Office, Stop};
 use self::pages::{Item, Pages};
 use self::source::Source;
 use self::sweep::Sweep;
 use super::books::Books;
-use super::documents::{Format as _, MemberId, Piece, Report};
+use super::documents::{Cursor, Format as _, MemberId, Piece, Report};
 use super::event::{Event, Events};
 use super::input::Windowed;
 use super::mutant::ClusterMutant;
@@ -57,6 +60,9 @@ use crate::{Error, Mandate, Timing};
 /// The shortest time between two looks while there is still something for nodes to take: a round costs about the same
 /// whether it counts one task or hundreds.
 const PACE: Duration = Duration::from_millis(5);
+
+/// How often the inbox is searched for a gap, where there should never be one.
+const MENDING: Duration = Duration::from_secs(60);
 
 /// Plans the work of a cluster, for as long as its node leads.
 pub(super) struct Planner {
@@ -118,7 +124,10 @@ struct Shift<'a> {
     planner: &'a Planner,
     token: u64,
     office: Option<Office>,
-    eyes: Eyes,
+    /// The last look, of which much is usually still true at the next.
+    look: Look,
+    /// How many slots the charter has, by an acknowledged write.
+    slots: Option<usize>,
     pages: Pages,
     source: Source,
     commits: Commits,
@@ -126,6 +135,8 @@ struct Shift<'a> {
     /// When the locks of members are looked at again.
     members_due: Moment,
     sweep: Sweep,
+    /// When the inbox is searched for a gap again.
+    mending_due: Moment,
     /// Slots were filled, or may have been by a predecessor, and nobody was told.
     bell_due: bool,
     /// What the call was when it was last looked at, before everything else was.
@@ -145,13 +156,15 @@ impl<'a> Shift<'a> {
             planner,
             token,
             office: None,
-            eyes: Eyes::default(),
+            look: Look::default(),
+            slots: None,
             pages: Pages::new(),
             source: Source::new(planner.source.clone()),
             commits: Commits::default(),
             members: Members::default(),
             members_due: now,
             sweep: Sweep::new(now),
+            mending_due: now,
             bell_due: true,
             call: None,
             call_due: true,
@@ -207,22 +220,24 @@ impl<'a> Shift<'a> {
             None => Office::take(books, self.token).await?,
         };
         self.keep_pace().await;
-        let mut look = self.look().await?;
-        if charter::uphold(books, office.cursor(), &look).await? {
-            self.office = Some(office);
-            return Ok(Round::Busy);
-        }
-        let applied = self.apply(&mut office, &mut look).await?;
-        if !applied {
-            self.office = Some(office);
+        let mut look = std::mem::take(&mut self.look);
+        self.refresh(&mut look).await?;
+        let round = self.act(&mut office, &mut look).await?;
+        (self.office, self.look) = (Some(office), look);
+        Ok(round)
+    }
+
+    async fn act(&mut self, office: &mut Office, look: &mut Look) -> Result<Round, Stop> {
+        let books = self.books();
+        if charter::uphold(books, office.cursor(), look, &mut self.slots).await?
+            || !self.apply(office, look).await?
+        {
             return Ok(Round::Busy);
         }
         self.pages.tidy(books, office.cursor()).await?;
-        self.mind_members(&look).await?;
+        self.mind_members(look).await?;
         self.sweep.turn(books).await?;
-        let round = self.move_on(&mut office, &mut look).await?;
-        self.office = Some(office);
-        Ok(round)
+        self.move_on(office, look).await
     }
 
     /// Leaves time for several tasks to end, unless nodes are waiting.
@@ -237,25 +252,25 @@ impl<'a> Shift<'a> {
     }
 
     /// Looks at everything, and rings the bell at the same time if that is due.
-    async fn look(&mut self) -> Result<Look, Stop> {
+    async fn refresh(&mut self, look: &mut Look) -> Result<(), Stop> {
         let books = self.books();
-        let look = if self.bell_due {
+        if self.bell_due {
             let bell = books.keys.bell();
-            let (look, rung) = tokio::join!(self.eyes.look(books), books.ring(&bell));
+            let (looked, rung) = tokio::join!(look.refresh(books), books.ring(&bell));
             match rung {
                 Ok(()) => self.bell_due = false,
                 Err(error) => tracing::warn!(%error, "the bell was not rung; it is tried again"),
             }
-            look?
+            looked?;
         } else {
-            self.eyes.look(books).await?
-        };
-        self.members.observe(&look);
-        if let Some(count) = self.members.changed_count(&look) {
+            look.refresh(books).await?;
+        }
+        self.members.observe(look);
+        if let Some(count) = self.members.changed_count(look) {
             self.tell(Event::Members(count));
         }
-        self.tell_of_garbled(&look);
-        Ok(look)
+        self.tell_of_garbled(look);
+        Ok(())
     }
 
     fn tell_of_garbled(&mut self, look: &Look) {
@@ -278,9 +293,10 @@ impl<'a> Shift<'a> {
         let before = office.unseen.len();
         let applied = apply::apply(self.books(), self.planner.timing.ttl(), office, look).await?;
         self.bell_due |= applied.filled;
-        if !applied.wholly && office.unseen.len() == before {
-            // Somebody is in the way, or the store is: no hurry.
-            self.books().sleep(PACE).await;
+        if !applied.wholly && (applied.failed || office.unseen.len() == before) {
+            // The store is in the way, or somebody: no hurry.
+            let pause = if applied.failed { self.planner.timing.request() } else { PACE };
+            self.books().sleep(pause).await;
         }
         Ok(applied.wholly)
     }
@@ -289,7 +305,7 @@ impl<'a> Shift<'a> {
     async fn move_on(&mut self, office: &mut Office, look: &mut Look) -> Result<Round, Stop> {
         let books = self.books();
         let ended = self.collect(office, look).await?;
-        let free = look.free();
+        let free = vacancy::free(books, look, self.planner.timing.ttl()).await;
         if !office::has_serials(office.cursor(), 2 * (ended.len() + free.len()) + 1024) {
             return Err(Error::Exhausted.into());
         }
@@ -325,9 +341,12 @@ impl<'a> Shift<'a> {
     /// What is at its end, with all that must be in the store before it may be counted.
     async fn collect(&mut self, office: &Office, look: &mut Look) -> Result<Vec<Ended>, Stop> {
         let books = self.books();
-        let ended = collect::choose(look, office.cursor());
+        let now = self.now();
+        let all = look.ended(office.cursor());
+        self.commits.keep_only(&all.iter().map(|(_, slot)| slot.task.serial).collect());
+        let ended = collect::choose(all, |serial| self.commits.waits(serial, now));
         let ended = collect::confirm(books, look, ended).await;
-        let ended = collect::file(books, ended).await?;
+        let ended = papers::file_outcomes(books, ended).await?;
         let (limit, source) = (self.planner.timing.ttl(), self.source.windowed().cloned());
         Ok(self.commits.settle(books, source.as_ref(), limit, ended).await)
     }
@@ -346,6 +365,7 @@ impl<'a> Shift<'a> {
         }
         let garbled = self.pages.read(books, cursor).await?;
         garbled.into_iter().for_each(|(key, error)| self.garbled(key, error));
+        self.mend_inbox(cursor).await?;
         let mut items: Vec<Item> = self.pages.items(cursor, room);
         pages::find_letters(books, &mut items).await?;
         pages::tell_cancelled(books, &mut items).await?;
@@ -357,6 +377,25 @@ impl<'a> Shift<'a> {
             self.source.fits_only(fit);
         }
         Ok(draft)
+    }
+
+    /// Now and then, looks whether there is something in the inbox beyond a page that nobody has written.
+    async fn mend_inbox(&mut self, cursor: &Cursor) -> Result<(), Stop> {
+        let now = self.now();
+        if !self.pages.is_empty() || now.boot < self.mending_due.boot {
+            return Ok(());
+        }
+        let ttl = self.planner.timing.ttl();
+        self.mending_due = now + if self.books().is_weak() { ttl } else { ttl.max(MENDING) };
+        if self.books().mend_inbox(cursor.page).await? {
+            tracing::warn!(
+                page = cursor.page,
+                "a page of the inbox was never written; it is passed"
+            );
+            let garbled = self.pages.read(self.books(), cursor).await?;
+            garbled.into_iter().for_each(|(key, error)| self.garbled(key, error));
+        }
+        Ok(())
     }
 
     /// Writes the next piece of the results. One that stands there already was written by somebody who never counted it.
@@ -391,7 +430,7 @@ impl<'a> Shift<'a> {
                 let key = self.books().keys.slot(intent.slot);
                 let put = self.books().store().put(&key, expect, slot.encode()).await;
                 if let Ok(Put::Stored(version)) = put {
-                    look.slots[intent.slot] = Sight::Found(version, Arc::new(slot));
+                    look.stored(intent.slot, version, Arc::new(slot));
                 }
             }
         }
@@ -431,6 +470,7 @@ impl<'a> Shift<'a> {
         let call = books.keys.call();
         let mut timer = books.backend.clock().timer();
         tokio::select! {
+            biased;
             () = self.planner.nudge.notified() => {}
             () = books.store().changed(&call, self.call.as_ref()) => self.call_due = true,
             () = self.source.answered(books, request) => {}

@@ -16,6 +16,8 @@ mod piece;
 mod plan;
 mod settings;
 mod slot;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 

@@ -57,7 +57,7 @@ mod tests {
     #[tokio::test]
     async fn an_input_is_started_again_however_it_ended() {
         let input = Arc::new(Flaky::default());
-        let books = Books::new(&Backend::memory(), "cluster").expect("a good name");
+        let books = Books::open(&Backend::memory(), "cluster").expect("a good name");
         let mut lasts = input.lasts.subscribe();
         tokio::select! {
             () = run_local("flaky".into(), input, books) => unreachable!("it never returns"),

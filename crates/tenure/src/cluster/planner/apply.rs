@@ -1,10 +1,12 @@
 //! Writing slots, from recorded intents and nothing else.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::look::{Look, Sight};
 use super::office::Office;
+use super::papers;
 use crate::Error;
 use crate::cluster::books::Books;
 use crate::cluster::documents::{
@@ -21,6 +23,8 @@ pub(super) struct Applied {
     pub(super) wholly: bool,
     /// Something that can be worked on was written.
     pub(super) filled: bool,
+    /// The store did not take some write.
+    pub(super) failed: bool,
 }
 
 /// Writes every intent that is not seen applied, each at the version that was looked at. What does not succeed is for the
@@ -46,7 +50,11 @@ pub(super) async fn apply(
             Ruling::Write(expect, slot) => writes.push((place, expect, slot)),
         }
     }
-    let mut filled = false;
+    let unfiled = file_letters(books, office, look, &writes).await?;
+    let (writes, unready): (Vec<_>, Vec<_>) =
+        writes.into_iter().partition(|(place, ..)| !unfiled.contains(place));
+    waiting.extend(unready.into_iter().map(|(place, ..)| place));
+    let (mut filled, mut failed) = (false, false);
     let requests = writes.iter().map(|(place, expect, slot)| Write {
         key: books.keys.slot(office.cursor().intents[*place].slot),
         expect: expect.clone(),
@@ -62,11 +70,12 @@ pub(super) async fn apply(
         match outcomes.next() {
             Some(Ok(Put::Stored(version))) => {
                 let number = office.cursor().intents[place].slot;
-                look.slots[number] = Sight::Found(version, Arc::new(slot));
+                look.stored(number, version, Arc::new(slot));
             }
             Some(Ok(Put::Conflict)) | None => waiting.push(place),
             Some(Err(error)) => {
                 tracing::warn!(%error, "a slot was not written; it is looked at again");
+                failed = true;
                 waiting.push(place);
             }
         }
@@ -79,7 +88,26 @@ pub(super) async fn apply(
     if office.letters_due {
         office.letters_due = !remove_letters(books, office.cursor()).await?;
     }
-    Ok(Applied { wholly: office.unseen.is_empty() && !office.letters_due, filled })
+    let wholly = office.unseen.is_empty() && !office.letters_due;
+    Ok(Applied { wholly, filled, failed })
+}
+
+/// Sees to it that a dead task is a dead letter before its slot is used again. Gives back the places of intents that must wait.
+async fn file_letters(
+    books: &Books,
+    office: &Office,
+    look: &Look,
+    writes: &[(usize, Expect, Slot)],
+) -> Result<BTreeSet<usize>, Error> {
+    let overwritten = writes.iter().filter_map(|(place, _, after)| {
+        let before = look.slots[office.cursor().intents[*place].slot].content()?;
+        (before.token < after.token).then_some((*place, before))
+    });
+    let overwritten: Vec<_> = overwritten.collect();
+    let slots = overwritten.iter().map(|(_, slot)| &***slot);
+    let missing = papers::file_letters(books, slots).await?;
+    let waits = overwritten.iter().filter(|(_, slot)| missing.contains(&slot.task.serial));
+    Ok(waits.map(|(place, _)| *place).collect())
 }
 
 /// What to do about one intent.
@@ -142,7 +170,7 @@ pub(super) fn intended(intent: &Intent, revision: u64, ttl: Duration, op: Op) ->
 }
 
 /// What stands in a vacant slot: only the serial means anything.
-fn nothing(serial: u64) -> Assignment {
+pub(super) fn nothing(serial: u64) -> Assignment {
     Assignment {
         serial,
         id: String::new(),

@@ -7,15 +7,28 @@ use crate::cluster::documents::{Charter, Cursor, Format as _};
 use crate::store::{Expect, Fault, Put, StoreExt as _};
 
 /// Sees to it that there are enough slots. True when that took a write, so that another look is due.
-pub(super) async fn uphold(books: &Books, cursor: &Cursor, look: &Look) -> Result<bool, Error> {
+///
+/// `known` is how many an acknowledged write of ours has shown: what a weak read shows may be less or more, and nodes would
+/// not look at a slot that is filled beyond what the document comes to say.
+pub(super) async fn uphold(
+    books: &Books,
+    cursor: &Cursor,
+    look: &Look,
+    known: &mut Option<usize>,
+) -> Result<bool, Error> {
     let intended = cursor.intents.iter().map(|intent| intent.slot + 1).max().unwrap_or(0);
     let wanted = wanted_slots(look.nodes.content().map(|nodes| &**nodes)).max(intended);
     let op = books.fresh_op();
     let (expect, charter) = match &look.charter {
-        Sight::Found(_, charter) if charter.slots >= wanted => return Ok(false),
+        Sight::Found(_, charter)
+            if charter.slots >= wanted && (!books.is_weak() || *known == Some(charter.slots)) =>
+        {
+            return Ok(false);
+        }
         Sight::Found(version, before) => {
             let revision = before.revision + 1;
-            let grown = Charter { slots: wanted, revision, op, ..Charter::clone(before) };
+            let slots = before.slots.max(wanted);
+            let grown = Charter { slots, revision, op, ..Charter::clone(before) };
             (Expect::At(version.clone()), grown)
         }
         Sight::Unreadable => {
@@ -30,8 +43,12 @@ pub(super) async fn uphold(books: &Books, cursor: &Cursor, look: &Look) -> Resul
         }
     };
     match books.store().put(&books.keys.charter(), expect, charter.encode()).await {
+        Ok(Put::Stored(_)) => {
+            *known = Some(charter.slots);
+            Ok(true)
+        }
         // Whatever came of it, the next look shows it.
-        Ok(Put::Stored(_) | Put::Conflict) => Ok(true),
+        Ok(Put::Conflict) => Ok(true),
         Err(error) if error.fault == Fault::Indeterminate => Ok(true),
         Err(error) => Err(error.into()),
     }

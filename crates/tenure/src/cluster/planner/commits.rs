@@ -1,7 +1,8 @@
 //! Telling a source that its items are at their end, beside the round and never in its way.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,6 +34,18 @@ pub(super) struct Commits {
 }
 
 impl Commits {
+    /// Whether a task is not to be thought of just now: its call is under way, or failed a moment ago.
+    pub(super) fn waits(&self, serial: u64, now: Moment) -> bool {
+        self.begun.contains(&serial)
+            || self.failed.get(&serial).is_some_and(|until| until.boot > now.boot)
+    }
+
+    /// Forgets whatever is about none of these.
+    pub(super) fn keep_only(&mut self, serials: &BTreeSet<u64>) {
+        self.told.retain(|serial| serials.contains(serial));
+        self.failed.retain(|serial, _| serials.contains(serial));
+    }
+
     /// Keeps those that the source was told of, or need not be. The others stay in their slots for another round.
     pub(super) async fn settle(
         &mut self,
@@ -42,33 +55,28 @@ impl Commits {
         ended: Vec<Ended>,
     ) -> Vec<Ended> {
         let Some(source) = source else { return ended };
-        let here: BTreeSet<u64> = ended.iter().map(|ended| ended.report.serial).collect();
-        self.told.retain(|serial| here.contains(serial));
-        self.failed.retain(|serial, _| here.contains(serial));
-        let now = books.backend.clock().now();
-        let mut fresh = false;
-        for ended in ended.iter().filter(|ended| is_from_source(&ended.slot)) {
-            let serial = ended.report.serial;
-            let waits = self.failed.get(&serial).is_some_and(|until| until.boot > now.boot);
-            let known = self.told.contains(&serial) || self.begun.contains(&serial);
-            if known || waits || self.flying.len() >= MOST_FLYING {
-                continue;
+        let is_untold = |ended: &&Ended| {
+            is_from_source(&ended.slot) && !self.told.contains(&ended.report.serial)
+        };
+        let mut untold: VecDeque<Arc<Slot>> =
+            ended.iter().filter(is_untold).map(|ended| ended.slot.clone()).collect();
+        if !untold.is_empty() {
+            let mut grace = pin!(books.sleep(GRACE));
+            loop {
+                while self.flying.len() < MOST_FLYING
+                    && let Some(slot) = untold.pop_front()
+                {
+                    self.begun.insert(slot.task.serial);
+                    self.flying.push(tell(books.clone(), source.clone(), slot, limit));
+                }
+                let told = tokio::select! {
+                    biased;
+                    told = self.flying.next() => told,
+                    () = grace.as_mut() => break,
+                };
+                let Some((serial, result)) = told else { break };
+                self.take(books, limit, serial, result);
             }
-            fresh = true;
-            self.begun.insert(serial);
-            self.flying.push(tell(books.clone(), source.clone(), ended.slot.clone(), limit));
-        }
-        let mut grace = fresh.then(|| Box::pin(books.sleep(GRACE)));
-        while let Some(grace) = grace.as_mut().filter(|_| !self.flying.is_empty()) {
-            let told = tokio::select! {
-                biased;
-                told = self.flying.next() => told,
-                () = grace => break,
-            };
-            self.take(books, limit, told);
-        }
-        while let Some(told) = self.flying.next().now_or_never().flatten() {
-            self.take(books, limit, Some(told));
         }
         let is_settled = |ended: &Ended| {
             !is_from_source(&ended.slot) || self.told.contains(&ended.report.serial)
@@ -80,9 +88,9 @@ impl Commits {
         &mut self,
         books: &Books,
         limit: Duration,
-        told: Option<(u64, Result<(), InputError>)>,
+        serial: u64,
+        result: Result<(), InputError>,
     ) {
-        let Some((serial, result)) = told else { return };
         self.begun.remove(&serial);
         match result {
             Ok(()) => {
@@ -99,7 +107,7 @@ impl Commits {
     /// Resolves when a call has ended; never, while there is none.
     pub(super) async fn any(&mut self, books: &Books, limit: Duration) {
         match self.flying.next().await {
-            Some(told) => self.take(books, limit, Some(told)),
+            Some((serial, result)) => self.take(books, limit, serial, result),
             None => std::future::pending().await,
         }
     }

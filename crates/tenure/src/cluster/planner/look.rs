@@ -1,5 +1,6 @@
 //! One look at everything a round is decided by.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::clock::Moment;
@@ -71,14 +72,69 @@ impl<T: Format> Sight<T> {
 /// Everything as it was found.
 #[derive(Debug)]
 pub(super) struct Look {
+    keys: Vec<Key>,
     pub(super) charter: Sight<Charter>,
     pub(super) nodes: Sight<Nodes>,
     pub(super) slots: Vec<Sight<Slot>>,
+    /// The versions of slots that an acknowledged write of ours made.
+    acknowledged: BTreeMap<usize, Version>,
     /// After the answer arrived.
     pub(super) at: Moment,
 }
 
+impl Default for Look {
+    fn default() -> Look {
+        Look {
+            keys: Vec::new(),
+            charter: Sight::Absent,
+            nodes: Sight::Absent,
+            slots: Vec::new(),
+            acknowledged: BTreeMap::new(),
+            at: Moment::default(),
+        }
+    }
+}
+
 impl Look {
+    /// Reads the charter, the node list and all slots in one request; two, when there are more slots than last time.
+    pub(super) async fn refresh(&mut self, books: &Books) -> Result<(), Error> {
+        if self.keys.is_empty() {
+            self.keys = vec![books.keys.charter(), books.keys.nodes()];
+        }
+        loop {
+            let mut documents = read(books, &self.keys).await?.into_iter();
+            let charter: Sight<Charter> = documents.next().map_or(Sight::Absent, Read::sight);
+            let nodes = documents.next().map_or(Sight::Absent, Read::sight);
+            let count = charter.content().map_or(0, |charter| charter.slots);
+            if count + 2 > self.keys.len() {
+                let more = (self.keys.len() - 2)..count;
+                self.keys.extend(more.map(|number| books.keys.slot(number)));
+                continue;
+            }
+            let before = std::mem::take(&mut self.slots);
+            let slots = documents.enumerate().map(|(number, read)| match read {
+                Read::Shown(document) => Sight::after(document, before.get(number)),
+                Read::Refused => Sight::Unreadable,
+            });
+            self.slots = slots.collect();
+            (self.charter, self.nodes) = (charter, nodes);
+            self.at = books.backend.clock().now();
+            return Ok(());
+        }
+    }
+
+    /// A write of ours was acknowledged: this stands there now.
+    pub(super) fn stored(&mut self, number: usize, version: Version, slot: Arc<Slot>) {
+        self.acknowledged.insert(number, version.clone());
+        self.slots[number] = Sight::Found(version, slot);
+    }
+
+    /// Whether what was seen in a slot is what an acknowledged write of ours put there.
+    pub(super) fn is_acknowledged(&self, number: usize) -> bool {
+        let version = self.slots[number].version();
+        version.is_some() && self.acknowledged.get(&number) == version
+    }
+
     /// Whether nothing is to be taken in.
     pub(super) fn is_paused(&self) -> bool {
         self.charter.content().is_some_and(|charter| charter.paused)
@@ -105,15 +161,15 @@ impl Look {
     }
 
     /// The slots whose task is at its end, the oldest first. One with a serial that was never given out is none of ours.
-    pub(super) fn ended(&self, cursor: &Cursor) -> Vec<(usize, Version, Arc<Slot>)> {
+    pub(super) fn ended(&self, cursor: &Cursor) -> Vec<(usize, Arc<Slot>)> {
         let ended = self.slots.iter().enumerate().filter_map(|(number, sight)| match sight {
-            Sight::Found(version, slot) if is_ended(slot) && slot.task.serial < cursor.next => {
-                Some((number, version.clone(), slot.clone()))
+            Sight::Found(_, slot) if is_ended(slot) && slot.task.serial < cursor.next => {
+                Some((number, slot.clone()))
             }
             Sight::Absent | Sight::Found(..) | Sight::Garbled(..) | Sight::Unreadable => None,
         });
         let mut ended: Vec<_> = ended.collect();
-        ended.sort_by_key(|(_, _, slot)| slot.task.serial);
+        ended.sort_by_key(|(_, slot)| slot.task.serial);
         ended
     }
 }
@@ -132,41 +188,6 @@ pub(super) fn wanted_slots(nodes: Option<&Nodes>) -> usize {
     let workers = nodes.into_iter().flat_map(|nodes| &nodes.nodes).map(|node| node.workers);
     let workers: u64 = workers.map(u64::from).sum();
     usize::try_from(workers.saturating_mul(20)).unwrap_or(MOST_SLOTS).clamp(LEAST_SLOTS, MOST_SLOTS)
-}
-
-/// Looks, and remembers what need not be decoded or spelt again.
-#[derive(Debug, Default)]
-pub(super) struct Eyes {
-    keys: Vec<Key>,
-    slots: Vec<Sight<Slot>>,
-}
-
-impl Eyes {
-    /// Reads the charter, the node list and all slots in one request; two, when there are more slots than last time.
-    pub(super) async fn look(&mut self, books: &Books) -> Result<Look, Error> {
-        if self.keys.is_empty() {
-            self.keys = vec![books.keys.charter(), books.keys.nodes()];
-        }
-        loop {
-            let mut documents = read(books, &self.keys).await?.into_iter();
-            let charter: Sight<Charter> = documents.next().map_or(Sight::Absent, Read::sight);
-            let nodes = documents.next().map_or(Sight::Absent, Read::sight);
-            let count = charter.content().map_or(self.keys.len() - 2, |charter| charter.slots);
-            if count + 2 > self.keys.len() {
-                let more = (self.keys.len() - 2)..count;
-                self.keys.extend(more.map(|number| books.keys.slot(number)));
-                continue;
-            }
-            let before = std::mem::take(&mut self.slots);
-            let slots = documents.enumerate().map(|(number, read)| match read {
-                Read::Shown(document) => Sight::after(document, before.get(number)),
-                Read::Refused => Sight::Unreadable,
-            });
-            let slots: Vec<Sight<Slot>> = slots.collect();
-            self.slots.clone_from(&slots);
-            return Ok(Look { charter, nodes, slots, at: books.backend.clock().now() });
-        }
-    }
 }
 
 /// What the store showed at one key.

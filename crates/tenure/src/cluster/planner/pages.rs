@@ -2,12 +2,13 @@
 
 use std::collections::VecDeque;
 
-use crate::cluster::books::Books;
+use crate::cluster::books::{Books, Found};
 use crate::cluster::documents::{
     Assignment, Cursor, DocumentError, Entry, Format as _, INBOX_PAGES, Letter, MemberId, Order,
     Page,
 };
-use crate::store::{Durability, Expect, Put, Version, Write};
+use crate::lease::record::Op;
+use crate::store::{Durability, Expect, Put, StoreExt as _, Version, Write};
 use crate::{Error, Key};
 
 /// The fewest and the most pages that are kept in memory.
@@ -47,10 +48,37 @@ pub(super) enum What {
 struct Standing {
     number: u64,
     version: Version,
-    /// Nothing when it makes no sense, or was freed before its time.
-    page: Option<Page>,
+    content: Content,
     /// An acknowledged write shows it.
     confirmed: bool,
+}
+
+#[derive(Clone, Debug)]
+enum Content {
+    /// Somebody's entries.
+    Page(Page),
+    /// Nothing that makes sense: it is passed over, and its place freed.
+    Garbled,
+    /// A later page: this one is passed over, and its place left alone.
+    Gone,
+}
+
+impl Standing {
+    fn entries(&self) -> &[Entry] {
+        match &self.content {
+            Content::Page(page) => &page.entries,
+            Content::Garbled | Content::Gone => &[],
+        }
+    }
+
+    /// What its place becomes once it is taken.
+    fn freed(&self, op: Op) -> Option<Page> {
+        match &self.content {
+            Content::Page(page) => Some(page.freed(op)),
+            Content::Garbled => Some(Page::empty(self.number + INBOX_PAGES, op)),
+            Content::Gone => None,
+        }
+    }
 }
 
 /// What stands at a place of the ring, for a page that is wanted there.
@@ -92,6 +120,11 @@ impl Pages {
         Pages { standing: VecDeque::new(), ahead: LEAST_AHEAD, unfreed: Vec::new(), tidy: false }
     }
 
+    /// Whether nothing was found on the page that comes next.
+    pub(super) fn is_empty(&self) -> bool {
+        self.standing.is_empty()
+    }
+
     /// Forgets everything: the cursor was taken over again.
     pub(super) fn forget(&mut self) {
         *self = Pages::new();
@@ -114,73 +147,39 @@ impl Pages {
         }
         let found = books.find_many::<Page>(&keys).await?;
         for ((number, key), found) in wanted.into_iter().zip(keys).zip(found) {
-            let Some(found) = found else {
-                if number >= INBOX_PAGES {
-                    // Somebody deleted it. Without it nobody could write there.
-                    let page = Page::empty(number, books.fresh_op());
-                    self.make_empty(books, Expect::Absent, page).await;
-                }
-                break;
-            };
-            let version = found.version;
-            let page = match found.content {
-                Ok(page) => page,
+            let Some(Found { version, content }) = found else { break };
+            let (content, confirmed) = match content {
                 Err(error) => {
                     garbled.push((key, error));
-                    self.standing.push_back(Standing {
-                        number,
-                        version,
-                        page: None,
-                        confirmed: true,
-                    });
-                    continue;
+                    (Content::Garbled, true)
                 }
+                Ok(page) => match place(number, &page) {
+                    Place::Empty => break,
+                    Place::Behind => {
+                        let empty = Page { number, ..page.freed(books.fresh_op()) };
+                        make_empty(books, key, version, &empty).await;
+                        break;
+                    }
+                    Place::Ahead => {
+                        tracing::warn!(number, "a page of the inbox is gone; it is passed over");
+                        (Content::Gone, true)
+                    }
+                    Place::Written => (Content::Page(page), !books.is_weak()),
+                },
             };
-            match place(number, &page) {
-                Place::Empty => break,
-                Place::Behind => {
-                    let page = Page { number, ..page.freed(books.fresh_op()) };
-                    self.make_empty(books, Expect::At(version), page).await;
-                    break;
-                }
-                Place::Ahead => {
-                    tracing::warn!(number, "a page of the inbox is gone; it is passed over");
-                    self.standing.push_back(Standing {
-                        number,
-                        version,
-                        page: None,
-                        confirmed: true,
-                    });
-                }
-                Place::Written => {
-                    let page = Some(page);
-                    let confirmed = !books.is_weak();
-                    self.standing.push_back(Standing { number, version, page, confirmed });
-                }
-            }
+            self.standing.push_back(Standing { number, version, content, confirmed });
         }
         self.confirm(books).await;
         Ok(garbled)
     }
 
-    /// Puts an empty page where none stands, or one that was taken long ago. The next look shows what came of it.
-    async fn make_empty(&self, books: &Books, expect: Expect, page: Page) {
-        let number = page.number;
-        let body = Some(page.encode());
-        let (key, durability) = (books.keys.page(number), Durability::Lasting);
-        let outcomes = books.store().put_many(vec![Write { key, expect, body, durability }]).await;
-        if let Some(Err(error)) = outcomes.into_iter().next() {
-            tracing::warn!(number, %error, "a page of the inbox was not freed; it is tried again");
-        }
-    }
-
-    /// On a weak store, writes what was read once more: whoever wrote it finds its op in it all the same.
+    /// On a weak store, writes what was read once more; only an acknowledged write shows what is on a page.
     async fn confirm(&mut self, books: &Books) {
         let unconfirmed = self.standing.iter().enumerate().filter(|(_, page)| !page.confirmed);
         let (mut places, mut writes) = (Vec::new(), Vec::new());
         for (place, standing) in unconfirmed {
-            let Some(page) = &standing.page else { continue };
-            let again = Page { revision: page.revision + 1, ..page.clone() };
+            let Content::Page(page) = &standing.content else { continue };
+            let again = page.rewritten(books.fresh_op());
             writes.push(Write {
                 key: books.keys.page(standing.number),
                 expect: Expect::At(standing.version.clone()),
@@ -199,7 +198,8 @@ impl Pages {
                 return;
             };
             let standing = &mut self.standing[place];
-            (standing.version, standing.page, standing.confirmed) = (version, Some(again), true);
+            (standing.version, standing.confirmed) = (version, true);
+            standing.content = Content::Page(again);
         }
     }
 
@@ -208,7 +208,7 @@ impl Pages {
         let mut items = Vec::new();
         for standing in &self.standing {
             let number = standing.number;
-            let entries = standing.page.as_ref().map_or(&[][..], |page| &page.entries);
+            let entries = standing.entries();
             let skip = if number == cursor.page { cursor.taken } else { 0 };
             if skip >= entries.len() {
                 items.push(Item { what: What::Nothing, page: number + 1, taken: 0 });
@@ -235,7 +235,9 @@ impl Pages {
         let all = self.standing.len();
         let is_taken = |standing: &Standing| standing.number < cursor.page;
         while let Some(taken) = self.standing.pop_front_if(|standing| is_taken(standing)) {
-            self.unfreed.push(taken);
+            if !matches!(taken.content, Content::Gone) {
+                self.unfreed.push(taken);
+            }
         }
         if self.standing.is_empty() && all >= self.ahead {
             self.ahead = (self.ahead * 2).min(MOST_AHEAD);
@@ -249,33 +251,34 @@ impl Pages {
         if self.unfreed.is_empty() {
             return;
         }
-        let writes = self.unfreed.iter().map(|taken| {
-            let op = books.fresh_op();
-            let page = match &taken.page {
-                Some(page) => page.freed(op),
-                None => Page::empty(taken.number + INBOX_PAGES, op),
-            };
-            Write {
+        let writes = self.unfreed.iter().filter_map(|taken| {
+            Some(Write {
                 key: books.keys.page(taken.number),
                 expect: Expect::At(taken.version.clone()),
-                body: Some(page.encode()),
+                body: Some(taken.freed(books.fresh_op())?.encode()),
                 durability: Durability::Lasting,
-            }
+            })
         });
         let outcomes = books.store().put_many(writes.collect()).await;
         let mut outcomes = outcomes.into_iter();
-        // A conflict means that somebody else freed it, or that the write before this one got there.
+        let mut tidy = self.tidy;
         self.unfreed.retain(|taken| match outcomes.next() {
-            Some(Ok(_)) => false,
+            Some(Ok(Put::Stored(_))) => false,
+            Some(Ok(Put::Conflict)) => {
+                // Somebody else freed it, or rewrote it for a task that it cancels: another look shows which.
+                tidy = false;
+                false
+            }
             Some(Err(error)) => {
                 tracing::warn!(number = taken.number, %error, "a page of the inbox was not freed");
                 true
             }
             None => true,
         });
+        self.tidy = tidy;
     }
 
-    /// Frees, once, what a predecessor had taken last and not freed any more.
+    /// Frees what a predecessor had taken last and not freed any more, and what was rewritten before it could be freed.
     pub(super) async fn tidy(&mut self, books: &Books, cursor: &Cursor) -> Result<(), Error> {
         if self.tidy {
             return Ok(());
@@ -286,17 +289,27 @@ impl Pages {
         if !keys.is_empty() {
             let found = books.find_many::<Page>(&keys).await?;
             for (number, found) in behind.into_iter().zip(found) {
-                let Some(found) = found else { continue };
-                let Ok(page) = found.content else { continue };
-                if page.number == number {
-                    let (version, page) = (found.version, Some(page));
-                    self.unfreed.push(Standing { number, version, page, confirmed: true });
+                let Some(Found { version, content: Ok(page) }) = found else { continue };
+                let is_known = self.unfreed.iter().any(|taken| taken.number == number);
+                if page.number == number && !is_known {
+                    let content = Content::Page(page);
+                    self.unfreed.push(Standing { number, version, content, confirmed: true });
                 }
             }
         }
         self.tidy = true;
         self.release(books).await;
         Ok(())
+    }
+}
+
+/// Frees a place that was taken long ago. The next look shows what came of it.
+async fn make_empty(books: &Books, key: Key, version: Version, empty: &Page) {
+    let number = empty.number;
+    let (expect, body) = (Expect::At(version), Some(empty.encode()));
+    let write = Write { key, expect, body, durability: Durability::Lasting };
+    if let Err(error) = books.store().put_one(write).await {
+        tracing::warn!(number, %error, "a page of the inbox was not freed; it is tried again");
     }
 }
 
@@ -338,7 +351,7 @@ pub(super) async fn tell_cancelled(books: &Books, items: &mut Vec<Item>) -> Resu
         What::Cancelled(receipt) => Some(receipt.clone()),
         What::Task(_) | What::Again { .. } | What::Retry(_) | What::Nothing => None,
     });
-    if !super::collect::file_cancelled(books, receipts.collect()).await? {
+    if !super::papers::file_cancelled(books, receipts.collect()).await? {
         let first = items.iter().position(|item| matches!(item.what, What::Cancelled(_)));
         items.truncate(first.unwrap_or(items.len()));
     }

@@ -1,0 +1,141 @@
+//! Documents that must stand before the next step is taken: outcomes before their task is counted, dead letters before the
+//! slot that holds the dead task is used again.
+//!
+//! A dead letter is *not* written before its task is counted. Somebody could bring it back at once, and whoever counted the task
+//! then would make the letter once more.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::collect::{Ended, report};
+use crate::Key;
+use crate::cluster::books::Books;
+use crate::cluster::documents::{
+    Format as _, Letter, MemberId, Outcome, OutcomeState, Report, Slot,
+};
+use crate::store::{Document, Durability, Expect, Fault, Put, StoreError, Write};
+
+/// Writes the outcomes that somebody waits for, and keeps those of which that stands in the store.
+pub(super) async fn file_outcomes(
+    books: &Books,
+    ended: Vec<Ended>,
+) -> Result<Vec<Ended>, StoreError> {
+    let wanted = ended.iter().filter_map(|ended| {
+        let receipt = ended.slot.task.receipt.as_ref()?;
+        Some(outcome(books, receipt, &ended.report))
+    });
+    let missing = ensure(books, wanted.collect()).await?;
+    Ok(ended.into_iter().filter(|ended| !missing.contains(&ended.report.serial)).collect())
+}
+
+/// Writes the dead letters of those of these slots that hold a dead task. Gives back the serials of those of which it is not
+/// known that they stand.
+pub(super) async fn file_letters<'a>(
+    books: &Books,
+    slots: impl Iterator<Item = &'a Slot>,
+) -> Result<BTreeSet<u64>, StoreError> {
+    let wanted = slots.filter_map(|slot| letter(books, slot));
+    ensure(books, wanted.collect()).await
+}
+
+/// Writes the outcomes of tasks that were cancelled before they were taken. False while one of them may not stand.
+pub(super) async fn file_cancelled(
+    books: &Books,
+    receipts: Vec<MemberId>,
+) -> Result<bool, StoreError> {
+    let mut wanted = BTreeMap::new();
+    for receipt in receipts {
+        let (at, op) = (books.wall(), books.fresh_op());
+        let outcome = Outcome { serial: 0, state: OutcomeState::Cancelled, note: None, at, op };
+        let is_same: fn(&Document, u64) -> bool =
+            |document, _| Outcome::decode(&document.body).is_ok();
+        let paper = Paper { serial: 0, body: outcome.encode(), is_same };
+        wanted.insert(books.keys.outcome(&receipt), paper);
+    }
+    Ok(ensure(books, wanted).await?.is_empty())
+}
+
+/// A document that must stand.
+struct Paper {
+    /// Which task it is about.
+    serial: u64,
+    body: bytes::Bytes,
+    /// Whether what stands there is as good.
+    is_same: fn(&Document, u64) -> bool,
+}
+
+fn letter(books: &Books, slot: &Slot) -> Option<(Key, Paper)> {
+    let Report { serial, note, attempt, .. } =
+        report(slot).filter(|report| report.state == OutcomeState::Dead)?;
+    let letter = Letter {
+        task: (*slot.task).clone(),
+        attempt,
+        error: note.unwrap_or_default(),
+        at: books.wall(),
+        op: books.fresh_op(),
+    };
+    let is_same: fn(&Document, u64) -> bool = |document, serial| {
+        Letter::decode(&document.body).is_ok_and(|letter| letter.task.serial == serial)
+    };
+    Some((books.keys.letter(serial), Paper { serial, body: letter.encode(), is_same }))
+}
+
+fn outcome(books: &Books, receipt: &MemberId, report: &Report) -> (Key, Paper) {
+    let Report { serial, state, note, .. } = report.clone();
+    let outcome = Outcome { serial, state, note, at: books.wall(), op: books.fresh_op() };
+    let is_same: fn(&Document, u64) -> bool = |document, serial| {
+        Outcome::decode(&document.body).is_ok_and(|outcome| outcome.serial == serial)
+    };
+    (books.keys.outcome(receipt), Paper { serial, body: outcome.encode(), is_same })
+}
+
+/// Sees to it that these documents stand, written by us or by a leader before us. Gives back the serials of those of which
+/// that is not known.
+async fn ensure(books: &Books, wanted: BTreeMap<Key, Paper>) -> Result<BTreeSet<u64>, StoreError> {
+    let mut missing = BTreeSet::new();
+    if wanted.is_empty() {
+        return Ok(missing);
+    }
+    let first = wanted.iter().map(|(key, paper)| paper.write(key, Expect::Absent)).collect();
+    let outcomes = books.store().put_many(first).await;
+    let mut doubtful: Vec<(Key, Paper)> = Vec::new();
+    for ((key, paper), outcome) in wanted.into_iter().zip(outcomes) {
+        match outcome {
+            Ok(Put::Stored(_)) => {}
+            Ok(Put::Conflict) => doubtful.push((key, paper)),
+            Err(error) if error.fault == Fault::Indeterminate => doubtful.push((key, paper)),
+            Err(error) => {
+                tracing::warn!(%key, %error, "a document was not written; its slot waits");
+                missing.insert(paper.serial);
+            }
+        }
+    }
+    if doubtful.is_empty() {
+        return Ok(missing);
+    }
+    let keys: Vec<Key> = doubtful.iter().map(|(key, _)| key.clone()).collect();
+    let found = books.store().get_many(&keys).await?;
+    let (mut serials, mut writes) = (Vec::new(), Vec::new());
+    for ((key, paper), found) in doubtful.into_iter().zip(found) {
+        let is_same = |document: &Document| (paper.is_same)(document, paper.serial);
+        if found.as_ref().is_some_and(is_same) && !books.is_weak() {
+            continue;
+        }
+        let expect = found.map_or(Expect::Absent, |document| Expect::At(document.version));
+        serials.push(paper.serial);
+        writes.push(paper.write(&key, expect));
+    }
+    if !writes.is_empty() {
+        let outcomes = books.store().put_many(writes).await;
+        let outcomes = serials.into_iter().zip(outcomes);
+        let unsure = outcomes.filter(|(_, outcome)| !matches!(outcome, Ok(Put::Stored(_))));
+        missing.extend(unsure.map(|(serial, _)| serial));
+    }
+    Ok(missing)
+}
+
+impl Paper {
+    fn write(&self, key: &Key, expect: Expect) -> Write {
+        let (key, body) = (key.clone(), Some(self.body.clone()));
+        Write { key, expect, body, durability: Durability::Lasting }
+    }
+}

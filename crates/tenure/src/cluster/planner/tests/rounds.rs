@@ -1,0 +1,1 @@
+//! Rounds on a sound store.

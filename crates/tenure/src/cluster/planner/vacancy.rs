@@ -1,0 +1,67 @@
+//! Which slots may be filled.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::apply::nothing;
+use super::look::{Look, Sight};
+use crate::cluster::books::Books;
+use crate::cluster::documents::{Format as _, Progress, Slot};
+use crate::cluster::mutant::ClusterMutant;
+use crate::store::{Durability, Expect, Put, Write};
+
+/// The slots that nothing stands in.
+///
+/// On a weak store a slot may only look free while somebody works on its task, and an intent would overwrite it: there it is
+/// free once a write of ours made it so.
+pub(super) async fn free(books: &Books, look: &mut Look, ttl: Duration) -> Vec<usize> {
+    let free = look.free();
+    if !books.is_weak() || ClusterMutant::WeakFills.is_on() {
+        return free;
+    }
+    let (known, doubtful): (Vec<usize>, Vec<usize>) =
+        free.iter().partition(|number| look.is_acknowledged(**number));
+    let mut writes = Vec::new();
+    let mut vacant = Vec::new();
+    for number in doubtful {
+        let (expect, slot) = match &look.slots[number] {
+            Sight::Found(version, slot) => {
+                let again = slot.following(books.fresh_op(), slot.progress.clone());
+                (Expect::At(version.clone()), again)
+            }
+            Sight::Absent => (Expect::Absent, never_used(ttl, books)),
+            Sight::Garbled(..) | Sight::Unreadable => continue,
+        };
+        writes.push(Write {
+            key: books.keys.slot(number),
+            expect,
+            body: Some(slot.encode()),
+            durability: Durability::Lasting,
+        });
+        vacant.push((number, slot));
+    }
+    if writes.is_empty() {
+        return known;
+    }
+    let outcomes = books.store().put_many(writes).await;
+    for ((number, slot), outcome) in vacant.into_iter().zip(outcomes) {
+        if let Ok(Put::Stored(version)) = outcome {
+            look.stored(number, version, Arc::new(slot));
+        }
+    }
+    free.into_iter().filter(|number| look.is_acknowledged(*number)).collect()
+}
+
+/// A slot that nothing was ever put into.
+fn never_used(ttl: Duration, books: &Books) -> Slot {
+    Slot {
+        task: Arc::new(nothing(0)),
+        progress: Progress::Vacant,
+        cancel: false,
+        token: 0,
+        attempt: 0,
+        ttl,
+        revision: 1,
+        op: books.fresh_op(),
+    }
+}
