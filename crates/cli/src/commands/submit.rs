@@ -2,10 +2,8 @@
 
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use serde::Serialize;
-use tenure::Error;
 use tenure::cluster::input::Template;
 use tenure::cluster::{Books, Order};
 
@@ -72,15 +70,7 @@ pub(super) fn order(template: &Template, line: &[u8]) -> Order {
 /// # Cancel safety
 /// Not cancel safe: dropping the future leaves it open which of them were accepted.
 pub(super) async fn enter(books: &Books, orders: Vec<Order>) -> Result<(), Failure> {
-    books.submit(orders).await.map_err(|error| match error {
-        // What one asked for makes no sense: that is not the store's fault.
-        Error::Order { .. } => Failure::new(USAGE, error),
-        Error::PartlyAccepted { ref source, .. } => {
-            let code = Failure::from(Error::clone(&Arc::clone(source))).code;
-            Failure::new(code, error)
-        }
-        error => error.into(),
-    })
+    Ok(books.submit(orders).await?)
 }
 
 async fn read_and_submit(books: &Books, template: &Template) -> Result<u64, Failure> {

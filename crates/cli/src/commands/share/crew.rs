@@ -21,6 +21,8 @@ pub(super) struct Errand {
     /// What stands for `{}`.
     pub(super) item: Option<OsString>,
     pub(super) stdin: OwnedFd,
+    /// What is dropped when it has ended.
+    pub(super) copy: Option<Box<dyn Send>>,
     pub(super) environment: Vec<(String, String)>,
     /// It runs no longer than this.
     pub(super) mandate: Mandate,

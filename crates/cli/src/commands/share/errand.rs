@@ -46,6 +46,8 @@ pub(super) struct Course<'a> {
     mandate: Mandate,
     leash: Leash,
     told_to_stop: BoxFuture<'static, ()>,
+    /// Goes with this.
+    _copy: Option<Box<dyn Send>>,
     out: Tail,
     err: Tail,
     /// Why it was told to stop.
@@ -65,7 +67,7 @@ impl<'a> Course<'a> {
         guardian: &mut Guardian,
         errand: Errand,
     ) -> io::Result<Course<'a>> {
-        let Errand { item, stdin, environment, mandate, told_to_stop } = errand;
+        let Errand { item, stdin, copy, environment, mandate, told_to_stop } = errand;
         let (out, out_end) = io::pipe()?;
         let (err, err_end) = io::pipe()?;
         let (out, err) = (Tail::of(OwnedFd::from(out))?, Tail::of(OwnedFd::from(err))?);
@@ -86,7 +88,19 @@ impl<'a> Course<'a> {
         };
         guardian.start(work)?;
         let (stopped, lost, refused, status) = (None, false, None, None);
-        Ok(Course { crew, mandate, leash, told_to_stop, out, err, stopped, lost, refused, status })
+        Ok(Course {
+            crew,
+            mandate,
+            leash,
+            told_to_stop,
+            _copy: copy,
+            out,
+            err,
+            stopped,
+            lost,
+            refused,
+            status,
+        })
     }
 
     /// Sees it through: whether the guardian has done its duty, and what came of it.

@@ -39,11 +39,12 @@ impl From {
                 }
                 return Ok(From::Command(command.to_owned()));
             }
-            if text.contains("://") {
+            if text.contains("://") && !text.starts_with("file:///") {
                 return Ok(From::Objects(text.to_owned()));
             }
         }
-        let path = Path::new(text);
+        let path = text.to_str().and_then(|text| text.strip_prefix("file://"));
+        let path = path.map_or(Path::new(text), Path::new);
         let found = std::fs::metadata(path)
             .with_context(|| format!("--from {}", path.display()))
             .map_err(|error| Failure::new(REFUSED, error))?;
@@ -84,6 +85,8 @@ mod tests {
             Ok(From::Directory(directory.path().into()))
         );
         assert_eq!(parse(file.as_os_str()), Ok(From::Lines(file.clone())));
+        let url = format!("file://{}", file.display());
+        assert_eq!(parse(url.as_ref()), Ok(From::Lines(file.clone())));
         assert_eq!(parse("cmd: ".as_ref()), Err(2));
         assert_eq!(parse("/nonexistent/x".as_ref()), Err(78));
         assert_eq!(parse("/dev/null".as_ref()), Err(78));

@@ -9,7 +9,7 @@ use tenure::cluster::{Context, Handler, TaskError};
 
 use super::crew::{Crew, Errand};
 use super::errand::{How, Returned};
-use super::item::Sort;
+use super::item::{Prepared, Sort};
 use crate::supervise::Status;
 
 /// Runs CMD for the items of one sort.
@@ -25,11 +25,17 @@ pub(super) struct RunsCommand {
 #[async_trait]
 impl Handler for RunsCommand {
     async fn handle(&self, payload: Bytes, context: &Context) -> Result<Option<String>, TaskError> {
-        let prepared = self.sort.prepare(&payload, self.as_argument).map_err(TaskError::new)?;
+        let prepared = tokio::select! {
+            prepared = self.sort.prepare(&payload, self.as_argument) => prepared,
+            // A copy may take a while.
+            _ = context.stopped() => Err("stopped before it began".to_owned()),
+        };
+        let Prepared { item, stdin, copy } = prepared.map_err(TaskError::new)?;
         let own = context.clone();
         let errand = Errand {
-            item: prepared.item,
-            stdin: prepared.stdin,
+            item,
+            stdin,
+            copy,
             environment: self.environment(context),
             mandate: context.mandate().clone(),
             told_to_stop: Box::pin(async move {

@@ -13,6 +13,9 @@ use rustix::fs::MemfdFlags;
 pub(super) const LINE: &str = "command";
 /// The kind of tasks whose item is the path of a file below a directory.
 pub(super) const FILE: &str = "file";
+/// The kind of tasks whose item is the key of an object below a prefix.
+#[cfg(feature = "objects")]
+pub(super) const OBJECT: &str = "object";
 
 /// What stands for the item in CMD.
 pub(super) const PLACE: &str = "{}";
@@ -24,14 +27,18 @@ pub(super) enum Sort {
     Line,
     /// The path of a file below this directory.
     File(PathBuf),
+    /// The key of one of these objects.
+    #[cfg(feature = "objects")]
+    Object(tenure_inputs::Objects),
 }
 
 /// An item, ready for one run of CMD.
-#[derive(Debug)]
 pub(super) struct Prepared {
     /// What stands for `{}`.
     pub(super) item: Option<OsString>,
     pub(super) stdin: OwnedFd,
+    /// A copy that goes when this is dropped.
+    pub(super) copy: Option<Box<dyn Send>>,
 }
 
 impl Sort {
@@ -39,21 +46,43 @@ impl Sort {
     ///
     /// # Errors
     /// In words: it cannot be an argument, or its file cannot be opened. What comes from a store is not trusted.
-    pub(super) fn prepare(&self, payload: &[u8], as_argument: bool) -> Result<Prepared, String> {
+    ///
+    /// # Cancel safety
+    /// Cancel safe: nothing is left behind.
+    pub(super) async fn prepare(&self, payload: &[u8], argument: bool) -> Result<Prepared, String> {
         match self {
-            Sort::Line if as_argument => {
-                Ok(Prepared { item: Some(text(payload)?), stdin: nothing()? })
+            Sort::Line if argument => Prepared::argument(text(payload)?),
+            Sort::Line => Ok(Prepared::input(as_input(payload)?)),
+            Sort::File(root) => Prepared::file(below(root, payload)?, argument),
+            #[cfg(feature = "objects")]
+            Sort::Object(objects) => {
+                let key = std::str::from_utf8(payload).map_err(|_| "this is no key".to_owned())?;
+                let copy = objects.fetch(key).await.map_err(|error| error.to_string())?;
+                let prepared = Prepared::file(copy.to_path_buf(), argument)?;
+                // As an input it is open, and needs no name any more.
+                Ok(if argument {
+                    Prepared { copy: Some(Box::new(copy)), ..prepared }
+                } else {
+                    prepared
+                })
             }
-            Sort::Line => Ok(Prepared { item: None, stdin: as_input(payload)? }),
-            Sort::File(root) => {
-                let path = below(root, payload)?;
-                if as_argument {
-                    return Ok(Prepared { item: Some(path.into()), stdin: nothing()? });
-                }
-                let open =
-                    File::open(&path).map_err(|error| format!("opening the file: {error}"))?;
-                Ok(Prepared { item: None, stdin: open.into() })
-            }
+        }
+    }
+}
+
+impl Prepared {
+    fn argument(item: OsString) -> Result<Prepared, String> {
+        Ok(Prepared { item: Some(item), stdin: open(Path::new("/dev/null"))?, copy: None })
+    }
+
+    fn input(stdin: OwnedFd) -> Prepared {
+        Prepared { item: None, stdin, copy: None }
+    }
+
+    fn file(path: PathBuf, argument: bool) -> Result<Prepared, String> {
+        match argument {
+            true => Prepared::argument(path.into()),
+            false => Ok(Prepared::input(open(&path)?)),
         }
     }
 }
@@ -77,8 +106,8 @@ fn below(root: &Path, payload: &[u8]) -> Result<PathBuf, String> {
     Ok(if dashed { Path::new(".").join(root).join(path) } else { root.join(path) })
 }
 
-fn nothing() -> Result<OwnedFd, String> {
-    let open = File::open("/dev/null").map_err(|error| format!("opening /dev/null: {error}"))?;
+fn open(path: &Path) -> Result<OwnedFd, String> {
+    let open = File::open(path).map_err(|error| format!("opening {}: {error}", path.display()))?;
     Ok(open.into())
 }
 
@@ -106,6 +135,7 @@ pub(super) fn has_place(command: &[OsString]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures_util::FutureExt;
     use std::io::Read;
 
     fn read(prepared: Prepared) -> Vec<u8> {
@@ -114,34 +144,40 @@ mod tests {
         bytes
     }
 
+    /// Nothing of this waits.
+    fn prepare(sort: &Sort, payload: &[u8], argument: bool) -> Result<Prepared, String> {
+        sort.prepare(payload, argument).now_or_never().expect("ready at once")
+    }
+
     #[test]
     fn a_line_is_an_argument_or_an_input_as_it_is() {
         let line = b"a b; $(x) \xff";
-        let argument = Sort::Line.prepare(line, true).expect("an argument");
+        let argument = prepare(&Sort::Line, line, true).expect("an argument");
         assert_eq!(argument.item, Some(OsString::from_vec(line.to_vec())));
         assert_eq!(read(argument), b"");
-        let input = Sort::Line.prepare(line, false).expect("an input");
+        let input = prepare(&Sort::Line, line, false).expect("an input");
         assert_eq!(input.item, None);
         assert_eq!(read(input), b"a b; $(x) \xff\n");
-        assert!(Sort::Line.prepare(b"a\0b", true).is_err());
+        assert!(prepare(&Sort::Line, b"a\0b", true).is_err());
     }
 
     #[test]
     fn a_file_is_never_outside_of_its_directory() {
         let files = Sort::File("/srv/in".into());
-        let path = |payload: &[u8]| files.prepare(payload, true).map(|prepared| prepared.item);
+        let path = |payload: &[u8]| prepare(&files, payload, true).map(|prepared| prepared.item);
         assert_eq!(path(b"a/b c"), Ok(Some("/srv/in/a/b c".into())));
         for bad in ["", "/etc/passwd", "../x", "a/../../x", "./a", "a\0b"] {
             assert!(path(bad.as_bytes()).is_err(), "{bad:?}");
         }
-        let dashed = Sort::File("-in".into()).prepare(b"a", true).expect("a path");
+        let dashed = prepare(&Sort::File("-in".into()), b"a", true).expect("a path");
         assert_eq!(dashed.item, Some("./-in/a".into()));
     }
 
     #[test]
     fn a_file_that_is_gone_cannot_be_an_input() {
-        let says = Sort::File("/nonexistent".into()).prepare(b"a", false).expect_err("no file");
-        assert!(says.contains("opening the file: No such file"), "{says}");
+        let gone = prepare(&Sort::File("/nonexistent".into()), b"a", false);
+        let says = gone.err().expect("no file");
+        assert!(says.contains("opening /nonexistent/a: No such file"), "{says}");
     }
 
     #[test]

@@ -43,7 +43,7 @@ pub(crate) async fn share(session: &Session, wanted: Share) -> Ending {
     if let Some(program) = command.first() {
         check(program)?;
     }
-    let inputs = inputs(from.as_ref(), each, options.follow)?;
+    let Listed { inputs, sort } = listed(from.as_ref(), each, options.follow)?;
     let opened = session.open().await?;
     if session.embedded {
         show::say(&format!(
@@ -61,8 +61,8 @@ pub(crate) async fn share(session: &Session, wanted: Share) -> Ending {
         Arc::new(RunsCommand { crew, group, sort, as_argument })
     };
     let mut tasks = Tasks::new().handling(item::LINE, handler(Sort::Line));
-    if let Some(From::Directory(root)) = &from {
-        tasks = tasks.handling(item::FILE, handler(Sort::File(root.clone())));
+    if let Some((kind, sort)) = sort {
+        tasks = tasks.handling(kind, handler(sort));
     }
     let signals = Signals::listen()?;
     let name = session::name(session.id.as_ref());
@@ -96,23 +96,46 @@ pub(crate) async fn share(session: &Session, wanted: Share) -> Ending {
     ending
 }
 
-/// What whoever leads reads.
-fn inputs(from: Option<&From>, each: EachTask, follow: bool) -> Result<Inputs, Failure> {
-    Ok(match from {
+/// What whoever leads lists, and what its items are, unless they speak for themselves.
+struct Listed {
+    inputs: Inputs,
+    sort: Option<(&'static str, Sort)>,
+}
+
+fn listed(from: Option<&From>, each: EachTask, follow: bool) -> Result<Listed, Failure> {
+    match from {
         Some(From::Directory(root)) => {
             let source = DirectorySource::new(root, template(item::FILE, each));
-            Inputs::new().windowed(if follow { source.following() } else { source })
+            let source = if follow { source.following() } else { source };
+            let sort = Some((item::FILE, Sort::File(root.clone())));
+            Ok(Listed { inputs: Inputs::new().windowed(source), sort })
         }
         Some(From::Lines(file)) => {
             let source = LinesSource::new(file, template(item::LINE, each));
-            Inputs::new().windowed(if follow { source.following() } else { source })
+            let source = if follow { source.following() } else { source };
+            Ok(Listed { inputs: Inputs::new().windowed(source), sort: None })
         }
-        Some(From::Objects(url)) => {
-            let says = format!("--from {url}: this program is built without objects");
-            return Err(Failure::new(REFUSED, anyhow::anyhow!(says)));
+        Some(From::Objects(url)) => objects(url, each, follow),
+        Some(From::Input | From::Command(_)) | None => {
+            Ok(Listed { inputs: Inputs::new(), sort: None })
         }
-        Some(From::Input | From::Command(_)) | None => Inputs::new(),
-    })
+    }
+}
+
+#[cfg(feature = "objects")]
+fn objects(url: &str, each: EachTask, follow: bool) -> Result<Listed, Failure> {
+    let objects = tenure_inputs::Objects::open(url)
+        .map_err(|error| Failure::new(REFUSED, anyhow::anyhow!("--from: {error}")))?;
+    let source = objects.source(template(item::OBJECT, each));
+    let source = if follow { source.following() } else { source };
+    let sort = Some((item::OBJECT, Sort::Object(objects)));
+    Ok(Listed { inputs: Inputs::new().windowed(source), sort })
+}
+
+#[cfg(not(feature = "objects"))]
+fn objects(_: &str, _: EachTask, _: bool) -> Result<Listed, Failure> {
+    let says = "--from: this program was built without objects";
+    Err(Failure::new(REFUSED, anyhow::anyhow!(says)))
 }
 
 fn workers(wanted: Option<u16>) -> usize {
