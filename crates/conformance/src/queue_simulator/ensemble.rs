@@ -235,7 +235,10 @@ impl World {
                 false => Answer::Left(Left::Absent),
             },
             Request::Publish { entry, value } => {
-                self.registry.publish(entry.token, value);
+                // A value that comes late would take the place of a newer one, and nothing is promised of that.
+                if self.nodes[node].client.connection == connection {
+                    self.registry.publish(entry.token, value);
+                }
                 Answer::Published
             }
             Request::End(generation) => {

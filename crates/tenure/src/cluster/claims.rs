@@ -33,6 +33,7 @@ use std::time::Duration;
 use super::documents::{
     Assignment, CLAIMS_A_TASK, DocumentError, Holding, MemberId, Progress, Slot,
 };
+use super::mutant::ClusterMutant;
 use crate::clock::Moment;
 use crate::lease::machine::{Ask, Lease};
 use crate::lease::record::Op;

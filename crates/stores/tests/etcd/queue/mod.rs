@@ -138,7 +138,9 @@ pub(crate) fn ask(servers: &Etcd, words: &[&str]) -> String {
 }
 
 pub(crate) fn ask_at(addresses: &[SocketAddr], words: &[&str]) -> String {
-    let output = etcdctl_at(addresses, words).output().expect("etcdctl runs");
+    let mut command = etcdctl_at(addresses, words);
+    // Its own five seconds are short on a busy machine.
+    let output = command.arg("--command-timeout=60s").output().expect("etcdctl runs");
     assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }

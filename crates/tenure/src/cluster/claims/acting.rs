@@ -106,7 +106,8 @@ impl Claims {
             }
             let Some(view) = &known.view else { continue };
             let unproven = known.sent.iter().any(|(op, _)| *op == view.slot.op);
-            let held = view.slot.token == mine.token && view.slot.holding().is_some();
+            let mut held = view.slot.token == mine.token && view.slot.holding().is_some();
+            held |= ClusterMutant::LateCompletionWins.is_on() && mine.ending.is_some();
             if unproven && self.is_weak() && (!held || mine.ending.is_none()) {
                 due.push((*slot, Errand::Confirm));
             } else if held && mine.ending.is_some() {
@@ -180,7 +181,9 @@ impl Claims {
         }
         let view = known.view.as_ref()?;
         let content = &view.slot;
-        let lapsed = view.gone || now.at_least_since(view.since) >= content.ttl;
+        let early = ClusterMutant::ClaimEarly.is_on();
+        let ttl = if early { content.ttl / 2 } else { content.ttl };
+        let lapsed = view.gone || now.at_least_since(view.since) >= ttl;
         let error = match &content.progress {
             Progress::Vacant | Progress::Done { .. } | Progress::Dead { .. } => return None,
             Progress::Outstanding { avoid, error } => {

@@ -72,6 +72,7 @@ impl Claims {
         if content.holding().is_none() {
             return self.settle(slot, Verdict::Accepted);
         }
+        let sent = if ClusterMutant::WindowFromAnswer.is_on() { now } else { sent };
         let timing = &self.settings.timing;
         let (window, grace) = (timing.window(), timing.grace());
         let lease = Lease { token: content.token, from: sent, window, grace };
@@ -80,6 +81,10 @@ impl Claims {
             Some(mine) if mine.token == content.token => {
                 let reported = content.holding().and_then(|holding| holding.status.as_ref());
                 mine.unreported = mine.status.as_ref() != reported;
+                if ClusterMutant::LateAnswerRevives.is_on() {
+                    (mine.stopping, mine.lease) = (false, Some(lease));
+                    self.outputs.push(Output::Extended(claim, lease));
+                }
                 // What must stop is not taken back, and what is lost never returns.
                 if !mine.stopping
                     && let Some(held) = &mut mine.lease
