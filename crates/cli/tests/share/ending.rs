@@ -157,3 +157,21 @@ fn read_all(control: OwnedFd) -> String {
     let _ = fs::File::from(control).read_to_end(&mut shown);
     String::from_utf8_lossy(&shown).into_owned()
 }
+
+#[test]
+fn a_worker_without_a_source_leaves_the_lead_to_those_that_have_one() {
+    let scene = Scene::with_files(10);
+    let flags = ["--ttl", "3s"];
+    // It leads, since it is alone.
+    let worker = Running::start(scene.share("g", &flags, "echo \"did $0\""));
+    ran(scene.tenure(&["submit", "g", "first"]));
+    wait_for("the first", || (scene.totals("g")["done"] == 1).then_some(()));
+    let lister = Running::start(scene.share_files("g", &flags, "true")).end();
+    assert_eq!(lister.code, Some(0), "{lister:?}");
+    assert_eq!(counts(&told(&lister).1), [11, 11, 0, 0, 0], "{lister:?}");
+    // And leads again when they are gone.
+    ran(scene.tenure(&["submit", "g", "last"]));
+    wait_for("the last", || (scene.totals("g")["done"] == 12).then_some(()));
+    worker.signal(Signal::TERM);
+    assert_eq!(worker.end().code, Some(0));
+}
