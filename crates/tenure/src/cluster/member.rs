@@ -101,7 +101,8 @@ impl Builder {
         election.ensure_lease().await?;
         let shown = if member.name.is_empty() { me.as_str() } else { member.name.as_str() };
         let candidate = Candidate::new(shown)?.with_value(me.as_str().to_owned())?;
-        let mut membership = Membership::new(&books, me.clone(), timing);
+        let lists = inputs.windowed.is_some();
+        let mut membership = Membership::new(&books, me.clone(), timing).listing(lists);
         membership.join(&books, &member.name, member.workers).await?;
 
         let (events, _) = broadcast::channel(EVENTS);

@@ -12,6 +12,7 @@ mod inbox;
 pub mod input;
 pub mod inputs;
 mod leading;
+mod listers;
 mod lock;
 mod member;
 pub mod mutant;

@@ -79,6 +79,7 @@ async fn the_members_are_shown_with_what_they_say_of_themselves() {
         ttl: Duration::from_secs(15),
         idle: 3,
         finished: 40,
+        lists: false,
         presence: None,
         revision: 1,
         op: op(2),

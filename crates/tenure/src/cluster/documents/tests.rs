@@ -207,6 +207,7 @@ fn the_format_of_a_members_lock_is_fixed() {
         ttl: Duration::from_secs(15),
         idle: 2,
         finished: 40,
+        lists: false,
         presence: None,
         revision: 12,
         op: op(),
@@ -216,8 +217,8 @@ fn the_format_of_a_members_lock_is_fixed() {
         r#"{"holder":"OTHER","expire":1515527529288,"ttl":15000,"idle":2,"finished":40,"revision":12,"op":"ID-9"}"#,
     );
     is_fixed(
-        &MemberLock { presence: Some(mark()), ..lock },
-        r#"{"holder":"OTHER","expire":1515527529288,"ttl":15000,"idle":2,"finished":40,"presence":{"pid":7},"revision":12,"op":"ID-9"}"#,
+        &MemberLock { lists: true, presence: Some(mark()), ..lock },
+        r#"{"holder":"OTHER","expire":1515527529288,"ttl":15000,"idle":2,"finished":40,"lists":true,"presence":{"pid":7},"revision":12,"op":"ID-9"}"#,
     );
 }
 
