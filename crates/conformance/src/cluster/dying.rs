@@ -63,9 +63,8 @@ pub async fn a_late_completion_after_a_new_claim_is_refused(case: &Case) {
     let _other = hall.join(&case.open().await, "other", 1, case.brisk()).await;
     hall.begun(2).await;
     store.heal();
-    let verdict = heard("the late node's end", &mut events, |event| match event {
-        Event::Ended { verdict, .. } => Some(verdict),
-        _ => None,
+    let verdict = heard("the late node's end", &mut events, |event| {
+        if let Event::Ended { verdict, .. } = event { Some(verdict) } else { None }
     })
     .await;
     assert_eq!(verdict, Verdict::Refused);
@@ -128,16 +127,10 @@ pub async fn a_leader_that_is_deposed_stops_planning_and_its_workers_go_on(case:
     // Somebody with an editor takes the leader's lock away.
     let key = tenure::Key::parse(&format!("clusters/{}/leader", hall.cluster())).expect("a key");
     crate::suite::overwrite(&**backend.store(), &key, "no lock at all").await;
-    heard("the end of its leadership", &mut events, |event| match event {
-        Event::Leading(false) => Some(()),
-        _ => None,
-    })
+    heard("the end of its leadership", &mut events, |event| matches!(event, Event::Leading(false)).then_some(()))
     .await;
     assert!(hall.runs()[0].mandate.is_leader(), "the work was stopped");
     hall.open();
-    heard("the end of the work", &mut events, |event| match event {
-        Event::Ended { verdict: Verdict::Accepted, .. } => Some(()),
-        _ => None,
-    })
+    heard("the end of the work", &mut events, |event| matches!(event, Event::Ended { verdict: Verdict::Accepted, .. }).then_some(()))
     .await;
 }

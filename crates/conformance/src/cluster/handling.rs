@@ -101,10 +101,7 @@ pub async fn a_drained_node_finishes_takes_nothing_more_and_leaves(case: &Case) 
     hall.begun(1).await;
     let mut events = node.events();
     books.drain_member(node.id().as_str()).await.expect("written");
-    heard("that it is drained", &mut events, |event| match event {
-        Event::Retired => Some(()),
-        _ => None,
-    })
+    heard("that it is drained", &mut events, |event| matches!(event, Event::Retired).then_some(()))
     .await;
     hall.open();
     soon("its leaving", node.left()).await;

@@ -93,7 +93,8 @@ pub(super) struct Node {
     waiting: VecDeque<Claim>,
     running: BTreeMap<Claim, Running>,
     works: FuturesUnordered<BoxFuture<'static, (Claim, Ending)>>,
-    reports: (mpsc::UnboundedSender<(Claim, String)>, mpsc::UnboundedReceiver<(Claim, String)>),
+    reporting: mpsc::UnboundedSender<(Claim, String)>,
+    reports: mpsc::UnboundedReceiver<(Claim, String)>,
     requests: FuturesUnordered<Request>,
     watched: Vec<Mark>,
     /// What its tasks share.
@@ -122,6 +123,7 @@ impl Node {
             kinds: set.tasks.kinds(),
             seed: backend.parts().random(),
         });
+        let (reporting, reports) = mpsc::unbounded_channel();
         Node {
             timer: clock.timer(),
             clock,
@@ -132,7 +134,8 @@ impl Node {
             waiting: VecDeque::new(),
             running: BTreeMap::new(),
             works: FuturesUnordered::new(),
-            reports: mpsc::unbounded_channel(),
+            reporting,
+            reports,
             requests: FuturesUnordered::new(),
             watched: Vec::new(),
             shared: Shared::default(),
@@ -180,7 +183,7 @@ impl Node {
             biased;
             Some(answer) = self.requests.next() => self.answered(answer),
             Some((claim, ending)) = self.works.next() => self.ended(claim, ending),
-            Some((claim, status)) = self.reports.1.recv() => self.reported(claim, status),
+            Some((claim, status)) = self.reports.recv() => self.reported(claim, status),
             order = self.set.orders.recv(), if !self.deaf => self.ordered(order),
             () = books.store().changed(&key, bell.as_ref()), if !self.leaving => self.rung().await,
             () = self.timer.until(wake) => {}
@@ -191,7 +194,7 @@ impl Node {
         while let Some(Some((claim, ending))) = self.works.next().now_or_never() {
             self.ended(claim, ending);
         }
-        while let Ok((claim, status)) = self.reports.1.try_recv() {
+        while let Ok((claim, status)) = self.reports.try_recv() {
             self.reported(claim, status);
         }
     }

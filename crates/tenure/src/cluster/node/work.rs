@@ -96,7 +96,7 @@ impl Node {
             attempt: running.attempt,
             member: self.set.me.clone(),
             mandate: running.tenure.mandate(),
-            reporter: StatusReporter { claim, reports: self.reports.0.clone() },
+            reporter: StatusReporter { claim, reports: self.reporting.clone() },
             stop: running.stop.subscribe(),
             books: self.set.books.clone(),
             shared: self.shared.clone(),
