@@ -86,7 +86,7 @@ impl Walk {
                 }
                 continue;
             };
-            level.passed = entry.key().collect();
+            level.passed = entry.key();
             let Some(name) = entry.name.to_str() else {
                 return Ok(Some(Found::NoText(format!(
                     "{}{}",
@@ -153,13 +153,18 @@ fn list(
         }
         let entry = Entry { name: entry.file_name(), is_directory: kind.is_dir() };
         let is_hidden = entry.name.as_encoded_bytes().starts_with(b".");
-        if (is_hidden && !hidden) || entry.key().cmp(passed.iter().copied()) != Ordering::Greater {
+        if (is_hidden && !hidden) || compare(entry.parts(), (passed, false)).is_le() {
             continue;
         }
-        first.push(entry);
-        if first.len() > room {
-            first.pop();
-            more = true;
+        if first.len() < room {
+            first.push(entry);
+            continue;
+        }
+        more = true;
+        if let Some(mut last) = first.peek_mut()
+            && entry < *last
+        {
+            *last = entry;
         }
     }
     Ok((first.into_sorted_vec().into(), more))
@@ -170,17 +175,34 @@ fn is_gone(error: &io::Error) -> bool {
 }
 
 impl Entry {
+    /// Its name, and whether a slash follows.
+    fn parts(&self) -> (&[u8], bool) {
+        (self.name.as_encoded_bytes(), self.is_directory)
+    }
+
     /// What its path goes on with, and what is below it begins with.
-    fn key(&self) -> impl Iterator<Item = u8> + '_ {
-        let slash = self.is_directory.then_some(b'/');
-        self.name.as_encoded_bytes().iter().copied().chain(slash)
+    fn key(&self) -> Vec<u8> {
+        let (name, slash) = self.parts();
+        after_shared(name, slash, 0).collect()
     }
 }
 
 impl Ord for Entry {
     fn cmp(&self, other: &Entry) -> Ordering {
-        self.key().cmp(other.key())
+        compare(self.parts(), other.parts())
     }
+}
+
+/// Names are mostly decided by a comparison of memory; what is left of them may be a slash.
+fn compare((one, slash): (&[u8], bool), (other, other_slash): (&[u8], bool)) -> Ordering {
+    let shared = one.len().min(other.len());
+    one[..shared].cmp(&other[..shared]).then_with(|| {
+        after_shared(one, slash, shared).cmp(after_shared(other, other_slash, shared))
+    })
+}
+
+fn after_shared(name: &[u8], slash: bool, shared: usize) -> impl Iterator<Item = u8> + '_ {
+    name[shared..].iter().copied().chain(slash.then_some(b'/'))
 }
 
 impl PartialOrd for Entry {
