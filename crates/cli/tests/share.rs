@@ -9,6 +9,9 @@ mod dying;
 mod ending;
 #[path = "share/many.rs"]
 mod many;
+#[cfg(feature = "objects")]
+#[path = "share/objects.rs"]
+mod objects;
 #[path = "share/operating.rs"]
 mod operating;
 #[path = "share/refusing.rs"]
