@@ -18,6 +18,9 @@ mod operating;
 mod refusing;
 #[path = "share/running.rs"]
 mod running;
+#[cfg(feature = "etcd")]
+#[path = "share/servers.rs"]
+mod servers;
 #[path = "share/shapes.rs"]
 mod shapes;
 
