@@ -9,12 +9,18 @@ mod dying;
 mod ending;
 #[path = "share/many.rs"]
 mod many;
+#[cfg(feature = "objects")]
+#[path = "share/objects.rs"]
+mod objects;
 #[path = "share/operating.rs"]
 mod operating;
 #[path = "share/refusing.rs"]
 mod refusing;
 #[path = "share/running.rs"]
 mod running;
+#[cfg(feature = "etcd")]
+#[path = "share/servers.rs"]
+mod servers;
 #[path = "share/shapes.rs"]
 mod shapes;
 

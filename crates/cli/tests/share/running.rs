@@ -143,15 +143,18 @@ fn attempts_that_take_too_long_are_stopped_with_all_they_started() {
     let scene = Scene::with_files(1);
     let script =
         r#"trap "" TERM; echo $$ >> $SCENE/pids; sleep 600 & echo $! >> $SCENE/pids; wait"#;
-    let flags = ["--timeout", "300ms", "--attempts", "2", "--ttl", "2s"];
+    let flags = ["--timeout", "1500ms", "--attempts", "2", "--ttl", "2s"];
     let ran = Running::start(scene.share_files("g", &flags, script)).end();
     assert_eq!(ran.code, Some(1), "{ran:?}");
     let (lines, summary) = told(&ran);
     assert_eq!(counts(&summary), [1, 0, 1, 0, 0]);
     let states: Vec<_> = lines.iter().map(|line| line["state"].as_str().unwrap()).collect();
     assert_eq!(states, ["failed", "dead"]);
-    assert!(lines[1]["error"].as_str().unwrap().contains("longer than 300ms"), "{lines:?}");
-    for pid in scene.lines("pids", 4) {
+    assert!(lines[1]["error"].as_str().unwrap().contains("longer than 1.5s"), "{lines:?}");
+    // On a busy machine an attempt may be over before it wrote anything.
+    let pids = scene.read("pids");
+    assert_ne!(pids, "");
+    for pid in pids.lines() {
         assert!(!super::support::alive(pid.parse().unwrap()), "{pid} lives");
     }
 }

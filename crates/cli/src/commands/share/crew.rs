@@ -40,7 +40,9 @@ pub(super) struct Crew {
     pub(super) work: Option<WorkFile>,
     pub(super) grace: Duration,
     idle: Mutex<Vec<Guardian>>,
-    /// The guardians that live, and the children that this process was born with.
+    /// The children that this process was born with.
+    foreign: Vec<Process>,
+    /// Those, and the guardians that live.
     spared: Mutex<Vec<Process>>,
     running: Mutex<JoinSet<()>>,
 }
@@ -58,7 +60,7 @@ impl Crew {
         presence: Option<Arc<FilePresence>>,
         grace: Duration,
     ) -> anyhow::Result<Crew> {
-        let spared = Mutex::new(adopt_orphans()?);
+        let foreign = adopt_orphans()?;
         let work = presence.as_deref().map(FilePresence::work).transpose()?;
         Ok(Crew {
             command,
@@ -67,7 +69,8 @@ impl Crew {
             work,
             grace,
             idle: Mutex::default(),
-            spared,
+            spared: Mutex::new(foreign.clone()),
+            foreign,
             running: Mutex::default(),
         })
     }
@@ -96,10 +99,12 @@ impl Crew {
     pub(super) async fn disband(&self) {
         let mut running = std::mem::take(&mut *lock(&self.running));
         while running.join_next().await.is_some() {}
-        let idle = std::mem::take(&mut *lock(&self.idle));
-        for guardian in idle {
-            self.dismiss(guardian).await;
-        }
+        let mut idle = std::mem::take(&mut *lock(&self.idle));
+        let Some(last) = idle.pop() else { return };
+        // They go by themselves, and the last one's dismissal waits for all of them.
+        drop(idle);
+        lock(&self.spared).clone_from(&self.foreign);
+        self.dismiss(last).await;
     }
 
     async fn perform(&self, errand: Errand, mut answer: oneshot::Sender<Returned>) {

@@ -16,9 +16,11 @@ mod tail;
 use std::ffi::OsStr;
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::sync::Arc;
 
 use rustix::fs::{Access, access};
+use tenure::Error;
 use tenure::cluster::input::Inputs;
 use tenure::cluster::inputs::{DirectorySource, LinesSource};
 use tenure::cluster::{Cluster, Member, Tasks};
@@ -35,7 +37,8 @@ use crate::args::{EachTask, Share};
 use crate::exit::{Ending, FAILURE, Failure, NOT_EXECUTABLE, NOT_FOUND, REFUSED};
 use crate::session::{self, Session};
 use crate::show;
-use crate::signals::Signals;
+use crate::signals::{Asked, Signals};
+use crate::systemd::Systemd;
 
 pub(crate) async fn share(session: &Session, wanted: Share) -> Ending {
     let Share { group, from, options, each, command } = wanted;
@@ -64,15 +67,21 @@ pub(crate) async fn share(session: &Session, wanted: Share) -> Ending {
     if let Some((kind, sort)) = sort {
         tasks = tasks.handling(kind, handler(sort));
     }
-    let signals = Signals::listen()?;
+    let mut signals = Signals::listen()?;
     let name = session::name(session.id.as_ref());
-    let cluster = Cluster::builder(&opened.backend, &group.group)
+    let joining = Cluster::builder(&opened.backend, &group.group)
         .member(Member::new(workers(options.workers)).named(name.clone()))
         .timing(session.timing)
         .tasks(tasks)
         .inputs(inputs)
-        .join()
-        .await?;
+        .join();
+    let Some(cluster) = unless_interrupted(&mut signals, joining).await? else {
+        // Nothing has begun.
+        return Ok(ExitCode::SUCCESS);
+    };
+    let systemd = Systemd::of_this_process();
+    systemd.ready();
+    systemd.status(&format!("shares the work of {}", group.group));
     let reader = match &from {
         Some(from) if from.is_own() => {
             Some(Reader::open(from, &crew, cluster.books(), template(item::LINE, each))?)
@@ -84,6 +93,7 @@ pub(crate) async fn share(session: &Session, wanted: Share) -> Ending {
         cluster,
         crew,
         signals,
+        systemd,
         name,
         weak: opened.backend.store().reads() == tenure::Reads::Weak,
         ends: from.is_some() && !options.follow,
@@ -94,6 +104,23 @@ pub(crate) async fn share(session: &Session, wanted: Share) -> Ending {
     // If this process led, others lead before it goes.
     opened.backend.close().await;
     ending
+}
+
+/// Joins, unless somebody does not want that any more.
+async fn unless_interrupted(
+    signals: &mut Signals,
+    joining: impl Future<Output = Result<Cluster, Error>>,
+) -> Result<Option<Cluster>, Failure> {
+    tokio::pin!(joining);
+    loop {
+        tokio::select! {
+            joined = &mut joining => return Ok(Some(joined?)),
+            asked = signals.next() => match asked {
+                Asked::Stop(_) | Asked::PassOn(_) => return Ok(None),
+                Asked::Mention(_) | Asked::StepDown | Asked::Resume => {}
+            },
+        }
+    }
 }
 
 /// What whoever leads lists, and what its items are, unless they speak for themselves.

@@ -20,17 +20,22 @@ use super::report::{Ended, Missed, Summary, Tally, Why};
 use crate::exit::{Ending, Failure, NOT_LED};
 use crate::show;
 use crate::signals::{Asked, Signals};
+use crate::systemd::Systemd;
 
 /// How often to look how far everybody is.
 const LOOK: Duration = Duration::from_millis(500);
 /// How often the line of progress is drawn anew.
 const DRAW: Duration = Duration::from_millis(200);
 
+/// How long somebody who has interrupted three times waits for the store.
+const HURRY: Duration = Duration::from_millis(200);
+
 /// What sharing needs.
 pub(super) struct Run {
     pub(super) cluster: Cluster,
     pub(super) crew: Arc<Crew>,
     pub(super) signals: Signals,
+    pub(super) systemd: Systemd,
     pub(super) name: String,
     /// Whether a look at the store proves nothing by itself.
     pub(super) weak: bool,
@@ -60,8 +65,9 @@ struct Course {
     /// Since when this process's own source is read; `None` while it is not.
     read: Option<Instant>,
     faults: u64,
-    /// What was interrupted, and by which signal.
-    interrupted: Option<u8>,
+    /// How often it was interrupted, and by which signal last.
+    interrupts: u32,
+    signal: u8,
     printer: Option<Printer>,
     progress: Progress,
 }
@@ -82,9 +88,10 @@ impl Run {
         let outcome = self.oversee(&mut course, &mut events, reading, stop_reading).await;
         course.progress.clear();
         // Who has done what is known as long as they are in the node list.
-        let members = tokio::time::timeout(self.timing.ttl(), self.cluster.members()).await;
+        let patience = course.patience(self.timing);
+        let members = tokio::time::timeout(patience, self.cluster.members()).await;
         let members = members.ok().and_then(Result::ok).unwrap_or_default();
-        let left = tokio::time::timeout(self.timing.ttl(), self.cluster.leave()).await;
+        let left = tokio::time::timeout(patience, self.cluster.leave()).await;
         self.crew.disband().await;
         if left.is_err() {
             show::say(
@@ -120,20 +127,26 @@ impl Run {
                 },
                 asked = self.signals.next() => match asked {
                     Asked::Stop(signal) | Asked::PassOn(signal) => {
-                        let number = u8::try_from(signal.as_raw()).unwrap_or(0);
-                        let again = course.interrupted.replace(number).is_some();
+                        course.interrupts += 1;
+                        course.signal = u8::try_from(signal.as_raw()).unwrap_or(0);
+                        self.systemd.stopping();
                         if let Some(stop) = &stop_reading {
                             stop.send_replace(true);
                         }
                         course.progress.clear();
                         let cluster = self.cluster.clone();
-                        leaving = Some(if again {
-                            show::say("interrupted again: stopping what runs");
-                            reading = None;
-                            async move { cluster.leave().await }.boxed()
-                        } else {
-                            course.say_what_is_waited_for();
-                            async move { cluster.drain().await }.boxed()
+                        leaving = Some(match course.interrupts {
+                            1 => {
+                                course.say_what_is_waited_for();
+                                async move { cluster.drain().await }.boxed()
+                            }
+                            2 => {
+                                show::say("interrupted again: stopping what runs");
+                                reading = None;
+                                async move { cluster.leave().await }.boxed()
+                            }
+                            // Guardians see to the rest.
+                            _ => return Ok(Why::Interrupted),
                         });
                     }
                     Asked::Mention(_) | Asked::StepDown | Asked::Resume => {}
@@ -170,7 +183,7 @@ impl Run {
         let books = self.cluster.books();
         let why = outcome.as_ref().map_or(Why::Failed, |why| *why);
         // What was seen last will do where the store does not answer.
-        let patience = self.timing.ttl();
+        let patience = course.patience(self.timing);
         let totals = tokio::time::timeout(patience, books.totals()).await;
         if let Ok(Ok(totals)) = totals {
             course.totals = totals;
@@ -195,7 +208,7 @@ impl Run {
         let ended = match outcome? {
             Why::Finished => 0,
             Why::Interrupted if !self.ends => 0,
-            Why::Interrupted => 128 + course.interrupted.unwrap_or(0),
+            Why::Interrupted => 128 + course.signal,
             Why::Drained | Why::Failed => 0,
         };
         let failed = letters || course.faults > 0;
@@ -215,10 +228,16 @@ impl Course {
             idle_looks: 0,
             read: nothing_to_read.then_some(began),
             faults: 0,
-            interrupted: None,
+            interrupts: 0,
+            signal: 0,
             printer: json.then(Printer::new),
             progress: Progress::new(json),
         }
+    }
+
+    /// How long a store that does not answer is waited for at the end.
+    fn patience(&self, timing: Timing) -> Duration {
+        if self.interrupts > 2 { HURRY } else { timing.ttl() }
     }
 
     fn learn(&mut self, event: &Event) {
@@ -240,7 +259,11 @@ impl Course {
             }
             Event::Members(count) => self.members = *count,
             // The library logs what else there is to know.
-            _ => {}
+            Event::Leading(_)
+            | Event::Garbled { .. }
+            | Event::Refused { .. }
+            | Event::Retired
+            | _ => {}
         }
     }
 
