@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use tenure::{Error, Fault, StoreError};
 use tenure_stores::OpenError;
 
-/// Nobody leads; not elected in time; the election has ended or does not exist.
+/// Nobody leads; not elected in time; the election has ended or does not exist; not everything was done.
 pub(crate) const NOT_LED: u8 = 1;
 /// The command line makes no sense.
 pub(crate) const USAGE: u8 = 2;
@@ -32,7 +32,7 @@ pub(crate) const NOT_FOUND: u8 = 127;
 pub(crate) const ALL: &str = "\
 Exit codes:
     0  success
-    1  nobody leads, not elected in time, or the election has ended
+    1  nobody leads, not elected in time, the election has ended; or not everything was done
     2  the command line makes no sense
     4  unknown: the store did not say whether it was done
    69  the store cannot be reached
@@ -43,7 +43,7 @@ Exit codes:
   125  tenure itself failed
   126  CMD cannot be run
   127  CMD was not found
-    *  `run` exits as CMD did; 128 + n if signal n ended it";
+    *  `run` exits as CMD did; 128 + n if signal n ended it, or interrupted `share`";
 
 /// A failure with its exit code.
 #[derive(Debug)]
@@ -101,17 +101,25 @@ impl From<std::io::Error> for Failure {
 
 fn of_error(error: &Error) -> u8 {
     match error {
-        Error::Name(_) | Error::Candidate(_) | Error::Table(_) => USAGE,
+        Error::Name(_)
+        | Error::Candidate(_)
+        | Error::Table(_)
+        | Error::Order { .. }
+        | Error::InputTwice { .. } => USAGE,
         Error::Store(error) => of_fault(error.fault),
         Error::Missing { .. } | Error::Ended { .. } => NOT_LED,
         Error::Refused(fault) => of_fault(*fault),
         Error::Lost(_) => LOST,
         Error::Contended { .. } => UNREACHABLE,
+        Error::PartlyAccepted { source, .. } => of_error(source),
+        Error::Overtaken { .. } => UNKNOWN,
         Error::Finished | Error::Stopped | Error::FeedStopped => FAILURE,
         Error::Timing(_)
         | Error::FeedTiming(_)
         | Error::NoFeed
         | Error::Record { .. }
+        | Error::Document { .. }
+        | Error::Full { .. }
         | Error::Nested { .. }
         | Error::Protocol { .. }
         | Error::Occupied { .. }

@@ -4,6 +4,11 @@
 //! bounded output, and what was decoded is encoded and decoded again to the same.
 
 use bytes::Bytes;
+use tenure::cluster::documents::{
+    Bell, Charter, Cursor, Entry, FILLS_KEPT, Format, Letter, MAX_TASK_BYTES, MOST_NODES,
+    MOST_SLOTS, MemberLock, Nodes, Outcome, Page, Piece, Plan, Progress, Settings, Slot,
+    first_token,
+};
 use tenure::lease::record::{Op, Record};
 use tenure::lease::ruling::{self, Ruling, Terms};
 use tenure::{
@@ -46,6 +51,114 @@ fn survives(record: &Record) {
     let again = Record::decode(&encoded);
     assert_eq!(again.as_ref(), Ok(record));
     assert!(again.is_ok_and(|again| again.encode() == encoded));
+}
+
+/// A document of a cluster, whichever it is: each decoder meets what was meant for another, too.
+pub fn cluster(data: &[u8]) {
+    for decode in [slot, cursor, page, nodes, member, charter, bell, letter, piece, outcome] {
+        decode(data);
+    }
+    settings(data);
+    plan(data);
+}
+
+/// A slot of a cluster. What follows from it keeps its token and its task.
+pub fn slot(data: &[u8]) {
+    let Some(slot) = document::<Slot>(data) else { return };
+    assert!(slot.task.payload.len() <= MAX_TASK_BYTES || !slot.is_live());
+    assert!(slot.token >= first_token(slot.task.serial));
+    let op = Op::new(&CandidateId::from_bits(7), 1);
+    let next = slot.following(op, Progress::Outstanding { avoid: None, error: None });
+    assert!(next.revision > slot.revision && next.token == slot.token && next.task == slot.task);
+}
+
+/// The cursor of a cluster.
+pub fn cursor(data: &[u8]) {
+    let Some(cursor) = document::<Cursor>(data) else { return };
+    assert!(cursor.open() <= cursor.accepted);
+    assert!(cursor.intents.iter().all(|intent| intent.serial < cursor.next));
+}
+
+/// A page of a cluster's inbox. What follows from it remembers who filled it.
+pub fn page(data: &[u8]) {
+    let Some(page) = document::<Page>(data) else { return };
+    let op = Op::new(&CandidateId::from_bits(7), 1);
+    let freed = page.freed(op.clone());
+    assert!(freed.number > page.number && freed.entries.is_empty() && freed.filled == page.filled);
+    let filled = Page::filling(freed.number, Some(&freed), vec![Entry::NOTHING], op.clone());
+    assert!(filled.filled.len() <= FILLS_KEPT && filled.filled.last() == Some(&op));
+    let cancelled = page.cancelling(0, CandidateId::from_bits(8), op);
+    assert!(cancelled.entries.len() == page.entries.len() && cancelled.filled == page.filled);
+}
+
+/// The node list of a cluster.
+pub fn nodes(data: &[u8]) {
+    let Some(nodes) = document::<Nodes>(data) else { return };
+    assert!(nodes.nodes.len() <= MOST_NODES && nodes.dead.len() <= MOST_NODES);
+}
+
+/// The lock of a cluster's member.
+pub fn member(data: &[u8]) {
+    document::<MemberLock>(data);
+}
+
+/// How many slots a cluster has.
+pub fn charter(data: &[u8]) {
+    let Some(charter) = document::<Charter>(data) else { return };
+    assert!((1..=MOST_SLOTS).contains(&charter.slots));
+}
+
+/// A bell of a cluster.
+pub fn bell(data: &[u8]) {
+    document::<Bell>(data);
+}
+
+/// A dead letter.
+pub fn letter(data: &[u8]) {
+    document::<Letter>(data);
+}
+
+/// A piece of results.
+pub fn piece(data: &[u8]) {
+    document::<Piece>(data);
+}
+
+/// What became of a task that somebody waits for.
+pub fn outcome(data: &[u8]) {
+    document::<Outcome>(data);
+}
+
+/// The settings of a cluster.
+pub fn settings(data: &[u8]) {
+    if let Some(settings) = document::<Settings>(data) {
+        assert!(settings.encode().len() <= MAX_DOCUMENT_BYTES);
+    }
+}
+
+/// How a supervised input is shared out.
+pub fn plan(data: &[u8]) {
+    document::<Plan>(data);
+}
+
+fn document<T: Format + PartialEq + std::fmt::Debug>(data: &[u8]) -> Option<T> {
+    let document = match T::decode(data) {
+        Ok(document) => document,
+        Err(error) => {
+            check_message(&error);
+            return None;
+        }
+    };
+    let encoded: Bytes = document.encode();
+    assert!(!encoded[..encoded.len() - 1].contains(&b'\n'), "more than one line");
+    // Fields that were left out are written, and numbers may be written longer than they were.
+    if encoded.len() > MAX_DOCUMENT_BYTES {
+        assert!(data.len() > MAX_DOCUMENT_BYTES / 3, "{} bytes of {}", encoded.len(), data.len());
+        return None;
+    }
+    let again = T::decode(&encoded);
+    assert_eq!(again.as_ref(), Ok(&document));
+    assert!(again.is_ok_and(|again| again.encode() == encoded));
+    Some(document)
 }
 
 /// A candidate's entry. The first line is its id, the rest its body.

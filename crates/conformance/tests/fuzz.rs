@@ -52,6 +52,11 @@ fn urls_are_parsed_without_harm() {
     run("url", fuzz::url);
 }
 
+#[test]
+fn the_documents_of_clusters_are_decoded_without_harm() {
+    run("cluster", fuzz::cluster);
+}
+
 fn run(kind: &str, body: fn(&[u8])) {
     let corpus = corpus(kind);
     for (name, data) in corpus.iter().chain(&large()) {
@@ -144,8 +149,28 @@ fn say_when_it_panics(name: &str, data: &[u8], body: fn(&[u8])) {
 /// A corpus that is refused as a whole would try nothing but the first lines of a decoder.
 #[test]
 fn the_corpus_holds_what_is_accepted_and_what_is_refused() {
+    use tenure::cluster::documents::{self, Format};
     use tenure::lease::record::Record;
     let records = corpus("record");
     let accepted = records.iter().filter(|(_, data)| Record::decode(data).is_ok()).count();
     assert!(accepted > 15 && records.len() - accepted > 50, "{accepted} of {}", records.len());
+    let documents = corpus("cluster");
+    let accepted =
+        |decodes: fn(&[u8]) -> bool| documents.iter().filter(|(_, data)| decodes(data)).count();
+    for (kind, accepted) in [
+        ("slots", accepted(|data| documents::Slot::decode(data).is_ok())),
+        ("cursors", accepted(|data| documents::Cursor::decode(data).is_ok())),
+        ("pages", accepted(|data| documents::Page::decode(data).is_ok())),
+        ("node lists", accepted(|data| documents::Nodes::decode(data).is_ok())),
+        ("members", accepted(|data| documents::MemberLock::decode(data).is_ok())),
+        ("charters", accepted(|data| documents::Charter::decode(data).is_ok())),
+        ("bells", accepted(|data| documents::Bell::decode(data).is_ok())),
+        ("letters", accepted(|data| documents::Letter::decode(data).is_ok())),
+        ("pieces", accepted(|data| documents::Piece::decode(data).is_ok())),
+        ("outcomes", accepted(|data| documents::Outcome::decode(data).is_ok())),
+        ("settings", accepted(|data| documents::Settings::decode(data).is_ok())),
+        ("plans", accepted(|data| documents::Plan::decode(data).is_ok())),
+    ] {
+        assert!(accepted >= 2 && accepted < documents.len() / 2, "{accepted} {kind}");
+    }
 }

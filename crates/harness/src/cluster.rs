@@ -11,8 +11,8 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long an ensemble may take to agree on a leader; a stopped one costs ZooKeeper four seconds.
-const LEADER_WITHIN: Duration = Duration::from_secs(30);
+/// How long an ensemble may take to agree on a leader; a stopped one costs ZooKeeper four seconds, OpenSearch 33.
+const LEADER_WITHIN: Duration = Duration::from_secs(60);
 /// How often other ports are tried when someone takes one between claim and start.
 const ATTEMPTS: usize = 3;
 

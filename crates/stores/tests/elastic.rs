@@ -17,8 +17,9 @@ mod chaos;
 #[path = "elastic/kind.rs"]
 mod kind;
 
-#[path = "elastic/failing.rs"]
-mod failing;
+// Tests begin in the order of their names, and these take the longest.
+#[path = "elastic/away.rs"]
+mod away;
 
 #[path = "elastic/index.rs"]
 mod index;
@@ -40,4 +41,14 @@ mod elasticsearch {
 mod opensearch {
     use super::*;
     support::suite!(kind::opensearch());
+}
+
+mod elasticsearch_cluster {
+    use super::*;
+    support::cluster_suite!(kind::elasticsearch());
+}
+
+mod opensearch_cluster {
+    use super::*;
+    support::cluster_suite!(kind::opensearch());
 }

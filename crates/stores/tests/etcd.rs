@@ -48,17 +48,7 @@ mod failing {
 
 mod under_chaos {
     use super::*;
-    chaos::chaos!(kind::Kind);
-}
-
-mod lines_under_chaos {
-    use super::*;
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    #[ignore = "scripts/campaign runs it; once a stopped server made tokens fall (docs/evidence/etcd.md)"]
-    async fn campaign() {
-        chaos::campaign::<kind::Lines>().await;
-    }
+    chaos::chaos!(kind::Lines);
 }
 
 /// What a long-lived Debian has: enough to see that it works.
@@ -77,4 +67,9 @@ mod debian {
             queue::leaders_follow_each_other(&servers.addresses()).await;
         }
     }
+}
+
+mod cluster {
+    use super::*;
+    support::cluster_suite!(kind::single());
 }

@@ -54,3 +54,8 @@ mod following {
     use super::*;
     faults::smoke!(kind::Kind);
 }
+
+mod cluster {
+    use super::*;
+    support::cluster_suite!(kind::single());
+}

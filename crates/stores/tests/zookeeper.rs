@@ -43,3 +43,8 @@ mod debian {
     use super::*;
     faults::smoke!(kind::Kind);
 }
+
+mod cluster {
+    use super::*;
+    support::cluster_suite!(kind::single());
+}

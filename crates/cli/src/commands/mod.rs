@@ -6,9 +6,18 @@ mod completions;
 mod config;
 mod demo;
 mod doctor;
+mod drain;
 mod feed;
+mod group;
+mod lines;
 mod list;
+mod members;
+mod retry;
 mod run;
+mod secrets;
+mod share;
+mod submit;
+mod tasks;
 mod watch;
 mod who;
 
@@ -36,6 +45,12 @@ pub(crate) async fn execute(understood: Understood) -> Ending {
         Command::Who(wanted) => who::who(&session()?, &wanted).await,
         Command::Watch(wanted) => watch::watch(&session()?, &wanted).await,
         Command::Feed(wanted) => feed::feed(&session()?, &wanted).await,
+        Command::Share(wanted) => share::share(&session()?, *wanted).await,
+        Command::Tasks(wanted) => tasks::tasks(&session()?, &wanted).await,
+        Command::Members(wanted) => members::members(&session()?, &wanted).await,
+        Command::Submit(wanted) => submit::submit(&session()?, &wanted).await,
+        Command::Retry(wanted) => retry::retry(&session()?, &wanted).await,
+        Command::Drain(wanted) => drain::drain(&session()?, &wanted).await,
         Command::Candidates(wanted) => candidates::candidates(&session()?, &wanted).await,
         Command::List(_) => list::list(&session()?).await,
         Command::Create(wanted) => administer::create(&session()?, &wanted).await,

@@ -97,7 +97,8 @@ fn parse(command: &Command, path: &Path, text: &str) -> Result<Vec<Layer>, Failu
 
 /// The settings a file may hold.
 fn declared(command: &Command) -> Vec<&Arg> {
-    let commands = ["run", "feed"].into_iter().filter_map(|name| command.find_subcommand(name));
+    let commands =
+        ["run", "feed", "share"].into_iter().filter_map(|name| command.find_subcommand(name));
     let of_commands = commands.flat_map(Command::get_arguments);
     command.get_arguments().chain(of_commands).filter(|argument| is_setting(argument)).collect()
 }

@@ -136,6 +136,7 @@ fn with_default(command: Command, id: &str, value: &str) -> Command {
     command
         .mut_subcommand("run", |run| if has(&run) { run.mut_arg(id, set) } else { run })
         .mut_subcommand("feed", |feed| if has(&feed) { feed.mut_arg(id, set) } else { feed })
+        .mut_subcommand("share", |share| if has(&share) { share.mut_arg(id, set) } else { share })
         .mut_subcommand("config", |config| {
             config.mut_subcommand(
                 "show",
@@ -195,6 +196,6 @@ fn setting(argument: &Arg, matches: &ArgMatches, layers: &[Layer]) -> Setting {
 
 /// Whether an argument can be set elsewhere, too.
 fn is_setting(argument: &Arg) -> bool {
-    let told_otherwise = ["help", "version", "config", "dry_run"];
+    let told_otherwise = ["help", "version", "config", "dry_run", "from"];
     argument.get_long().is_some() && !told_otherwise.contains(&argument.get_id().as_str())
 }

@@ -53,6 +53,10 @@ struct Guard {
     /// Never looked at: it is open as long as this process lives.
     _presence: Option<OwnedFd>,
     stdin: Option<OwnedFd>,
+    /// Where this run of CMD writes to, if that is not where this process does.
+    outputs: Option<Outputs>,
+    /// Whether another CMD follows this one.
+    in_series: bool,
     phase: Phase,
     lease: Option<Lease>,
     /// What tells the tree to stop.
@@ -75,6 +79,12 @@ enum Phase {
     Running { child: Pid },
     /// CMD has ended, or has never begun; others may be left.
     Emptying,
+}
+
+#[derive(Debug)]
+struct Outputs {
+    out: OwnedFd,
+    err: OwnedFd,
 }
 
 #[derive(Debug)]
@@ -123,6 +133,8 @@ impl Guard {
             inbox: Inbox::default(),
             _presence: None,
             stdin: None,
+            outputs: None,
+            in_series: false,
             phase: Phase::Waiting,
             lease: None,
             signal: Signal::TERM,
@@ -151,8 +163,12 @@ impl Guard {
                 Phase::Emptying if left == Left::None && self.is_empty() => {
                     // First, because the supervisor waits for it, and removing a group takes time.
                     self.report(&Report::TreeDead { overdue: self.overdue });
-                    self.clear_up();
-                    return Ok(());
+                    if !self.in_series || self.supervisor.is_none() {
+                        self.clear_up();
+                        return Ok(());
+                    }
+                    (self.phase, self.lease) = (Phase::Waiting, None);
+                    (self.stdin, self.outputs) = (None, None);
                 }
                 Phase::Staged { .. } | Phase::Running { .. } | Phase::Emptying => self.enforce(),
             }
@@ -300,7 +316,16 @@ impl Guard {
                 runtime,
                 terminal,
                 work,
+                job,
             } => {
+                // What an earlier job was told last may have crossed with its end.
+                (self.stopping, self.overdue) = (None, false);
+                if job.is_some() {
+                    self.in_series = true;
+                    self.stdin = self.inbox.take_descriptor();
+                    let (out, err) = (self.inbox.take_descriptor(), self.inbox.take_descriptor());
+                    self.outputs = out.zip(err).map(|(out, err)| Outputs { out, err });
+                }
                 let lease = self.lease.insert(Lease { until, grace });
                 let work = if work { self.inbox.take_descriptor() } else { None };
                 self.signal = Signal::from_named_raw(signal).unwrap_or(Signal::TERM);
@@ -310,7 +335,20 @@ impl Guard {
                     (self.overdue, self.phase) = (true, Phase::Emptying);
                     return Ok(());
                 }
-                self.start(&environment, work)?;
+                let command = match &job {
+                    Some(job) => job.command(&self.command),
+                    None => self.command.clone(),
+                };
+                match self.start(&command, &environment, work) {
+                    Ok(()) => {}
+                    // One item that no command line holds must not end those that come after it.
+                    Err(error) if self.in_series => {
+                        (self.phase, self.outputs) = (Phase::Emptying, None);
+                        let why = error.to_string();
+                        self.report(&Report::Failed { code: exit::NOT_EXECUTABLE, why });
+                    }
+                    Err(error) => return Err(error),
+                }
                 match &self.phase {
                     Phase::Staged { child, .. } if terminal => {
                         self.report(&Report::Staged { pid: child.as_raw_nonzero().get() });
@@ -340,12 +378,20 @@ impl Guard {
         Ok(())
     }
 
-    fn start(&mut self, environment: &[(String, String)], work: Option<OwnedFd>) -> io::Result<()> {
+    fn start(
+        &mut self,
+        words: &[OsString],
+        environment: &[(String, String)],
+        work: Option<OwnedFd>,
+    ) -> io::Result<()> {
         let (stage, theirs) = UnixStream::pair()?;
         let mut command = Command::new(THIS_PROGRAM);
         command.arg0("tenure").arg(STAGE).arg(getpid().as_raw_nonzero().to_string());
-        command.args(&self.command).stdin(Stdio::from(OwnedFd::from(theirs))).process_group(0);
+        command.args(words).stdin(Stdio::from(OwnedFd::from(theirs))).process_group(0);
         command.envs(environment.iter().map(|(name, value)| (name, value)));
+        if let Some(Outputs { out, err }) = self.outputs.take() {
+            command.stdout(out).stderr(err);
+        }
         let child = Pid::from_child(&command.spawn()?);
         // Before it becomes CMD, so that everything CMD starts is in there, too.
         self.cgroup = self.cgroup.take().filter(|cgroup| cgroup.take(child).is_ok());
@@ -398,20 +444,20 @@ impl Guard {
                 Phase::Waiting | Phase::Emptying => continue,
             };
             if pid == child {
-                self.child_changed(status);
+                self.child_changed(status, &left);
             }
         }
         Ok(left)
     }
 
-    fn child_changed(&mut self, status: WaitStatus) {
+    fn child_changed(&mut self, status: WaitStatus, left: &Left) {
         if status.stopped() {
             self.report(&Report::Suspended);
         } else if let Some(status) = Status::of(status) {
             self.phase = Phase::Emptying;
             self.report(&Report::Exited(status));
             // Whatever CMD left behind is told to stop, too.
-            if self.stopping.is_none() {
+            if self.stopping.is_none() && (*left == Left::Some || !self.is_empty()) {
                 let grace = self.lease.as_ref().map_or(Duration::ZERO, |lease| lease.grace);
                 self.stop(self.signal, Some(BootTime::now().after(grace)));
             }

@@ -1,8 +1,12 @@
 //! What supervisor and guardian say to each other, one line of JSON a message.
 
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use rustix::process::WaitStatus;
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +18,7 @@ use super::{BootTime, Cgroup};
 pub(crate) enum Order {
     /// The first message: comes with CMD's standard input and, if `presence`, the presence file.
     Watch { presence: bool },
-    /// Start CMD; comes with the work file, if `work`.
+    /// Start CMD; comes with the streams of the `job`, if it is one, and the work file, if `work`.
     Start {
         /// What CMD's environment has beside the guardian's own.
         environment: Vec<(String, String)>,
@@ -33,6 +37,8 @@ pub(crate) enum Order {
         /// Whether to wait for [`Order::Proceed`], because CMD gets the terminal first.
         terminal: bool,
         work: bool,
+        /// CMD is one of many: it has streams of its own, and the guardian waits for the next one after it.
+        job: Option<Job>,
     },
     /// The terminal is CMD's.
     Proceed,
@@ -42,6 +48,41 @@ pub(crate) enum Order {
     Stop { signal: i32, kill_at: BootTime },
     /// Pass a signal on to CMD's process group.
     Signal(i32),
+}
+
+/// What tells one run of CMD from another.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Job {
+    /// What stands for `{}` in CMD, in base64: it may be any bytes.
+    item: Option<String>,
+}
+
+impl Job {
+    pub(crate) fn new(item: Option<&OsStr>) -> Job {
+        Job { item: item.map(|item| BASE64.encode(item.as_bytes())) }
+    }
+
+    /// The command for this run: without an item as it is.
+    pub(super) fn command(&self, command: &[OsString]) -> Vec<OsString> {
+        // Only what this very program wrote is read here.
+        let item = self.item.as_ref().and_then(|item| BASE64.decode(item).ok());
+        match item {
+            Some(item) => command.iter().map(|word| filled(word, &item)).collect(),
+            None => command.to_vec(),
+        }
+    }
+}
+
+/// The word with every `{}` in it replaced.
+fn filled(word: &OsStr, item: &[u8]) -> OsString {
+    let (mut rest, mut filled) = (word.as_bytes(), Vec::new());
+    while let Some(at) = rest.windows(2).position(|pair| pair == b"{}") {
+        filled.extend_from_slice(&rest[..at]);
+        filled.extend_from_slice(item);
+        rest = &rest[at + 2..];
+    }
+    filled.extend_from_slice(rest);
+    OsString::from_vec(filled)
 }
 
 /// What the guardian tells the supervisor.
@@ -58,7 +99,7 @@ pub(crate) enum Report {
     Suspended,
     /// CMD itself has ended; what it started may not have.
     Exited(Status),
-    /// Nothing of the tree is left. The guardian's last word.
+    /// Nothing of the tree is left. The guardian's last word, but of a job.
     TreeDead {
         /// Whether the guardian had to stop it by itself because the lease ran out.
         overdue: bool,
@@ -93,5 +134,25 @@ impl Status {
         let byte = |number: i32| u8::try_from(number).unwrap_or(u8::MAX);
         let code = status.exit_status().map(|code| Status::Code(byte(code)));
         code.or_else(|| status.terminating_signal().map(|number| Status::Signal(byte(number))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_pair_of_braces_stands_for_the_item_and_the_item_for_itself() {
+        let words = |words: &[&[u8]]| -> Vec<OsString> {
+            words.iter().map(|word| OsString::from_vec(word.to_vec())).collect()
+        };
+        let command = words(&[b"cp", b"{}", b"to/{}-{}", b"{", b"}{", b""]);
+        let item = OsStr::from_bytes(b"a {}\xff;$(x)");
+        let filled = Job::new(Some(item)).command(&command);
+        assert_eq!(
+            filled,
+            words(&[b"cp", b"a {}\xff;$(x)", b"to/a {}\xff;$(x)-a {}\xff;$(x)", b"{", b"}{", b""])
+        );
+        assert_eq!(Job::new(None).command(&command), command);
     }
 }

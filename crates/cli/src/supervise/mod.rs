@@ -28,6 +28,7 @@ mod boot;
 mod cgroup;
 mod channel;
 mod guardian;
+mod leash;
 mod message;
 mod orphans;
 mod stage;
@@ -38,10 +39,12 @@ mod tree;
 pub(crate) use boot::BootTime;
 pub(crate) use cgroup::Cgroup;
 pub(crate) use guardian::guard;
+pub(crate) use leash::Leash;
 pub(crate) use message::Status;
 pub(crate) use orphans::end_orphans;
 pub(crate) use stage::stage;
-pub(crate) use supervisor::{Event, Guardian, Work};
+pub(crate) use supervisor::{Event, Guardian, RunOfMany, Work, adopt_orphans};
+pub(crate) use tree::Process;
 
 /// The hidden first argument that makes this program a guardian.
 pub(crate) const GUARDIAN: &str = "__guardian";

@@ -1,6 +1,6 @@
 //! The supervisor's side: its guardian, and what to do when that fails.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream as Socket;
@@ -15,7 +15,7 @@ use tokio::net::UnixStream;
 use super::boot::BootTime;
 use super::cgroup::Cgroup;
 use super::channel::{Inbox, send};
-use super::message::{Order, Report, Status};
+use super::message::{Job, Order, Report, Status};
 use super::terminal::Terminal;
 use super::tree::{self, Left, Process};
 use super::{GUARDIAN, THIS_PROGRAM};
@@ -41,6 +41,17 @@ pub(crate) struct Work<'a> {
     pub(crate) cgroup: Option<Cgroup>,
     /// Inherited by CMD and everything it starts.
     pub(crate) file: Option<BorrowedFd<'a>>,
+    /// What tells this run from another, if the guardian was posted for many.
+    pub(crate) run: Option<RunOfMany<'a>>,
+}
+
+/// One run of CMD among many.
+#[derive(Debug)]
+pub(crate) struct RunOfMany<'a> {
+    /// What stands for `{}`.
+    pub(crate) item: Option<&'a OsStr>,
+    /// Standard input, output and error.
+    pub(crate) streams: [BorrowedFd<'a>; 3],
 }
 
 /// What became of CMD.
@@ -62,6 +73,19 @@ pub(crate) enum Event {
     GuardianDied,
 }
 
+/// Makes this process the parent of every process below it that loses its own. The children that it already has (those of a
+/// shell that ran `exec`).
+///
+/// # Errors
+/// When the kernel refuses.
+pub(crate) fn adopt_orphans() -> io::Result<Vec<Process>> {
+    set_child_subreaper(Some(getpid()))?;
+    Ok(match wait(WaitOptions::NOHANG) {
+        Err(_) => Vec::new(),
+        Ok(_) => tree::descendants(getpid(), &[]),
+    })
+}
+
 /// A guardian at work, and the terminal its child may use.
 #[derive(Debug)]
 pub(crate) struct Guardian {
@@ -76,7 +100,7 @@ pub(crate) struct Guardian {
 }
 
 impl Guardian {
-    /// Starts a guardian, which waits for the order to start CMD.
+    /// Starts a guardian, which waits for the order to start CMD. CMD gets this process's input, and the terminal.
     ///
     /// # Errors
     /// When a process or a socket cannot be had.
@@ -85,11 +109,30 @@ impl Guardian {
         unset: &[&str],
         presence: Option<OwnedFd>,
     ) -> io::Result<Guardian> {
-        set_child_subreaper(Some(getpid()))?;
-        let foreign = match wait(WaitOptions::NOHANG) {
-            Err(_) => Vec::new(),
-            Ok(_) => tree::descendants(getpid(), &[]),
-        };
+        let foreign = adopt_orphans()?;
+        let mut guardian = Guardian::begin(command, unset)?;
+        (guardian.foreign, guardian.terminal) = (foreign, Terminal::of_this_process());
+        guardian.watch(io::stdin().as_fd(), presence)?;
+        Ok(guardian)
+    }
+
+    /// Starts one of several guardians, which runs CMD as often as it is ordered to, each time with streams of its own.
+    ///
+    /// This process must adopt orphans ([`adopt_orphans`]).
+    ///
+    /// # Errors
+    /// When a process or a socket cannot be had.
+    pub(crate) fn post_for_many(
+        command: &[OsString],
+        unset: &[&str],
+        presence: Option<OwnedFd>,
+    ) -> io::Result<Guardian> {
+        let guardian = Guardian::begin(command, unset)?;
+        guardian.watch(std::fs::File::open("/dev/null")?.as_fd(), presence)?;
+        Ok(guardian)
+    }
+
+    fn begin(command: &[OsString], unset: &[&str]) -> io::Result<Guardian> {
         let (ours, theirs) = Socket::pair()?;
         ours.set_nonblocking(true)?;
         let socket = UnixStream::from_std(ours)?;
@@ -101,18 +144,23 @@ impl Guardian {
         // A process group of its own: Ctrl-C is for the supervisor and CMD.
         let child = guardian.stdin(Stdio::from(OwnedFd::from(theirs))).process_group(0).spawn()?;
         let pid = Pid::from_child(&child);
-        let terminal = Terminal::of_this_process();
         let inbox = Inbox::default();
-        let guardian =
-            Guardian { socket, inbox, pid, terminal, child: None, cgroup: None, foreign };
-        let stdin = io::stdin();
-        let mut descriptors = vec![stdin.as_fd()];
-        descriptors.extend(presence.as_ref().map(AsFd::as_fd));
-        guardian.order(&Order::Watch { presence: presence.is_some() }, &descriptors)?;
-        Ok(guardian)
+        let (terminal, child, cgroup, foreign) = (None, None, None, Vec::new());
+        Ok(Guardian { socket, inbox, pid, terminal, child, cgroup, foreign })
     }
 
-    /// The guardian's process.
+    fn watch(&self, stdin: BorrowedFd<'_>, presence: Option<OwnedFd>) -> io::Result<()> {
+        let mut descriptors = vec![stdin];
+        descriptors.extend(presence.as_ref().map(AsFd::as_fd));
+        self.order(&Order::Watch { presence: presence.is_some() }, &descriptors)
+    }
+
+    /// The guardian's process, as long as it lives.
+    pub(crate) fn process(&self) -> Option<Process> {
+        tree::read(self.pid)
+    }
+
+    /// The number of the guardian's process.
     pub(crate) fn pid(&self) -> Pid {
         self.pid
     }
@@ -122,7 +170,8 @@ impl Guardian {
     /// # Errors
     /// When the guardian is dead or hangs.
     pub(crate) fn start(&mut self, work: Work<'_>) -> io::Result<()> {
-        let Work { environment, until, grace, signal, orphan_grace, runtime, cgroup, file } = work;
+        let Work { environment, until, grace, signal, orphan_grace, runtime, cgroup, file, run } =
+            work;
         let (signal, terminal, work) = (signal.as_raw(), self.terminal.is_some(), file.is_some());
         self.cgroup.clone_from(&cgroup);
         let order = Order::Start {
@@ -135,8 +184,11 @@ impl Guardian {
             runtime,
             terminal,
             work,
+            job: run.as_ref().map(|run| Job::new(run.item)),
         };
-        self.order(&order, file.as_slice())
+        let streams = run.as_ref().map(|run| run.streams.as_slice()).unwrap_or_default();
+        let descriptors: Vec<_> = streams.iter().copied().chain(file).collect();
+        self.order(&order, &descriptors)
     }
 
     /// Tells of a renewal.
@@ -264,9 +316,19 @@ impl Guardian {
     /// # Cancel safety
     /// Not cancel safe: the tree may live.
     pub(crate) async fn dismiss(mut self) {
+        let foreign = std::mem::take(&mut self.foreign);
+        self.dismiss_sparing(|| foreign.clone()).await;
+    }
+
+    /// The same, but for those processes, and all below them, that are named each time somebody is killed.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: the tree may live.
+    pub(crate) async fn dismiss_sparing(mut self, spared: impl Fn() -> Vec<Process>) {
         self.take_terminal_back();
         let mut pause = FIRST_PAUSE;
         let mut attempts = 0;
+        let mut quiet = false;
         // The guardian first, because it may hang; its children are ours then.
         let _ = rustix::process::kill_process(self.pid, Signal::KILL);
         loop {
@@ -274,10 +336,16 @@ impl Guardian {
             if tree::reap(|_, _| {}) == Left::None && !contained {
                 break;
             }
-            let left = tree::descendants(getpid(), &self.foreign);
-            if left.is_empty() && !self.foreign.is_empty() && !contained {
-                break;
+            let spared = spared();
+            let left = tree::descendants(getpid(), &spared);
+            if left.is_empty() && !spared.is_empty() && !contained {
+                // One look may miss a process that was born while it lasted.
+                if std::mem::replace(&mut quiet, true) {
+                    break;
+                }
+                continue;
             }
+            quiet = false;
             if let Some(cgroup) = &self.cgroup {
                 cgroup.kill();
             }

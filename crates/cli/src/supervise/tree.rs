@@ -11,8 +11,8 @@ use rustix::process::{
 
 /// One process, as /proc shows it. Its start time tells it from a later one with its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Process {
-    pub(super) pid: Pid,
+pub(crate) struct Process {
+    pub(crate) pid: Pid,
     parent: Option<Pid>,
     pub(super) group: Option<Pid>,
     started: u64,
@@ -92,7 +92,8 @@ pub(super) fn processes() -> Vec<Process> {
         .collect()
 }
 
-fn read(pid: Pid) -> Option<Process> {
+/// One process.
+pub(super) fn read(pid: Pid) -> Option<Process> {
     // One read gives the whole line, and a line is far shorter than this.
     let mut line = [0; 1024];
     let mut stat = fs::File::open(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
@@ -105,7 +106,11 @@ fn parse(pid: Pid, stat: &[u8]) -> Option<Process> {
     let name_end = stat.iter().rposition(|byte| *byte == b')')?;
     let rest = std::str::from_utf8(&stat[name_end + 1..]).ok()?;
     let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
-    let number = |index: usize| fields.get(index)?.parse::<i32>().ok().and_then(Pid::from_raw);
+    // Of a process that is just vanishing the kernel says -1.
+    let number = |index: usize| {
+        let number = fields.get(index)?.parse::<i32>().ok().filter(|number| *number > 0)?;
+        Pid::from_raw(number)
+    };
     Some(Process {
         pid,
         parent: number(1),
@@ -126,6 +131,13 @@ mod tests {
         let process = parse(Pid::INIT, stat).expect("parsed");
         assert_eq!(process.parent, Pid::from_raw(3));
         assert_eq!((process.started, process.zombie), (4711, false));
+    }
+
+    #[test]
+    fn a_process_that_vanishes_while_it_is_looked_at_has_no_group() {
+        let stat = b"7 (a) Z 3 -1 -1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 0";
+        let process = parse(Pid::INIT, stat).expect("parsed");
+        assert_eq!((process.group, process.zombie), (None, true));
     }
 
     #[test]

@@ -138,9 +138,14 @@ impl Running {
     }
 
     /// Waits for its end.
-    pub fn end(mut self) -> Ran {
+    pub fn end(self) -> Ran {
+        self.end_within(PATIENCE)
+    }
+
+    /// The same, for so long.
+    pub fn end_within(mut self, patience: Duration) -> Ran {
         let mut child = self.0.take().unwrap();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + patience;
         while child.try_wait().unwrap().is_none() {
             if Instant::now() > deadline {
                 let _ = child.kill();

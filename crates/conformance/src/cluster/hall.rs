@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use tenure::cluster::documents::{Format, Order};
+use tenure::cluster::documents::Order;
 use tenure::cluster::input::Inputs;
 use tenure::cluster::{Books, Cluster, Context, Event, Handler, Member, TaskError, Tasks};
-use tenure::{Backend, Key, Mandate, Store, StoreExt, Timing};
+use tenure::{Backend, Mandate, Timing};
 use tokio::sync::{broadcast, watch};
 
 use crate::suite::Case;
@@ -213,7 +213,7 @@ impl Room {
 
 /// A task of this name that does this.
 #[must_use]
-pub fn order(id: &str, does: &str) -> Order {
+pub(super) fn order(id: &str, does: &str) -> Order {
     Order {
         id: id.into(),
         kind: "room".into(),
@@ -227,7 +227,7 @@ pub fn order(id: &str, does: &str) -> Order {
 
 /// So many tasks that do this.
 #[must_use]
-pub fn orders(count: usize, does: &str) -> Vec<Order> {
+pub(super) fn orders(count: usize, does: &str) -> Vec<Order> {
     (0..count).map(|number| order(&format!("task-{number:05}"), does)).collect()
 }
 
@@ -269,12 +269,6 @@ pub(super) async fn heard<T>(
         }
     };
     soon(what, hearing).await
-}
-
-/// A document of a cluster, which must make sense.
-pub(super) async fn read<T: Format>(store: &dyn Store, key: &Key) -> Option<T> {
-    let document = store.get(key).await.expect("the store answers")?;
-    Some(T::decode(&document.body).expect("it makes sense"))
 }
 
 /// Waits until everything that was accepted is at its end, and gives the counts.

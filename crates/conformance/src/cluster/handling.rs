@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use serde_json::json;
-use tenure::cluster::{Ended, SettingsPut};
+use tenure::cluster::{Ended, Event, SettingsPut};
 
-use super::hall::{all_ended, order, orders, soon, until};
+use super::hall::{all_ended, heard, order, orders, soon, until};
 use super::*;
 use crate::suite::Case;
 
@@ -99,7 +99,13 @@ pub async fn a_drained_node_finishes_takes_nothing_more_and_leaves(case: &Case) 
     let books = hall.books(&backend);
     books.submit(orders(3, "gate")).await.expect("accepted");
     hall.begun(1).await;
+    let mut events = node.events();
     books.drain_member(node.id().as_str()).await.expect("written");
+    heard("that it is drained", &mut events, |event| match event {
+        Event::Retired => Some(()),
+        _ => None,
+    })
+    .await;
     hall.open();
     soon("its leaving", node.left()).await;
     assert_eq!(hall.runs().len(), 1);

@@ -10,6 +10,7 @@
 //! given to the wrong machine, a wake-up forgotten.
 
 mod clock;
+pub mod clusters;
 pub mod feeds;
 mod network;
 mod node;

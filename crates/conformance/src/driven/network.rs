@@ -116,6 +116,11 @@ impl Network {
         })
     }
 
+    /// The store without anything in between.
+    pub(super) fn calm_store(&self) -> Arc<MemoryStore> {
+        Arc::new(self.store.clone())
+    }
+
     pub(super) fn cut(&self, node: u64) {
         self.lock().cut.insert(node);
     }

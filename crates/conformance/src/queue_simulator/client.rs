@@ -72,7 +72,7 @@ enum Purpose {
 /// What reaches a process.
 #[derive(Clone, Debug)]
 pub(super) enum Arrival {
-    Welcome { session: Option<usize> },
+    Welcome { session: Option<usize>, term: u64 },
     Answer { id: u64, answer: Answer, zxid: u64 },
     Notified { who: Who, entry: Option<Entry> },
     Fault { who: Who, input: Input },
@@ -316,6 +316,7 @@ impl World {
             Request::Sync => Kind::Sync,
             Request::KeepAlive
             | Request::Get
+            | Request::Lease(_)
             | Request::Touch
             | Request::Join { .. }
             | Request::Line(_)
@@ -361,6 +362,7 @@ impl World {
                 | Request::Touch
                 | Request::Sync
                 | Request::KeepAlive
+                | Request::Lease(_)
                 | Request::Get => Input::Line(ask, Err(fault)),
             };
             // A value that comes late would take the place of a newer one, and nothing is promised of that.
@@ -398,8 +400,8 @@ impl World {
         }
         self.note(|| format!("n{node} hears {arrival:?}"));
         match arrival {
-            Arrival::Welcome { session: None } => self.session_over(node),
-            Arrival::Welcome { session: Some(session) } => self.welcomed(node, session),
+            Arrival::Welcome { session: None, .. } => self.session_over(node),
+            Arrival::Welcome { session: Some(session), term } => self.welcomed(node, session, term),
             Arrival::Answer { id, answer, zxid } => self.answered(node, id, answer, zxid),
             Arrival::Notified { who, entry } => {
                 let input = match entry {
@@ -414,7 +416,7 @@ impl World {
         self.set_timer(node);
     }
 
-    fn welcomed(&mut self, node: usize, session: usize) {
+    fn welcomed(&mut self, node: usize, session: usize, term: u64) {
         let zxid = self.registry.zxid;
         let client = &mut self.nodes[node].client;
         if client.state != State::Connecting {
@@ -425,6 +427,7 @@ impl World {
         if client.session != Some(session) {
             client.session = Some(session);
             client.number += 1;
+            client.etcd.leased(term);
         }
         self.pulse(node);
         self.tell_session(node);
@@ -452,7 +455,16 @@ impl World {
             }
             Answer::Got { term, ours, .. } => {
                 client.etcd.get_answered(*term, !ours.is_empty());
+                if let Some(term) = client.etcd.outdated() {
+                    self.send(node, Request::Lease(term), Purpose::Heartbeat, 0);
+                }
                 self.reap(node, ours);
+            }
+            Answer::Leased { term } => {
+                client.etcd.leased(*term);
+                if self.nodes[node].lease.is_some() {
+                    self.saw(Rare::LeaseReplaced);
+                }
             }
             Answer::Done
             | Answer::Joined(_)
@@ -494,6 +506,7 @@ impl World {
             Answer::Published => Input::Published(ask, Ok(())),
             Answer::Done
             | Answer::KeptAlive { .. }
+            | Answer::Leased { .. }
             | Answer::Got { .. }
             | Answer::Expired
             | Answer::Moved => return,

@@ -22,7 +22,9 @@ pub(super) struct Session {
     pub(super) alive: bool,
     /// The transaction that closed it.
     closed: Option<u64>,
-    expiry: Instant,
+    /// The lease under which all of it stands (etcd).
+    pub(super) lease: u64,
+    pub(super) expiry: Instant,
     checking: bool,
     /// The newest connection: requests of earlier ones are refused (ZooKeeper).
     owner: u64,
@@ -58,6 +60,8 @@ pub(super) enum Request {
     Sync,
     KeepAlive,
     Get,
+    /// Moves everything to another lease; the newest term that was heard of before.
+    Lease(u64),
     Join {
         who: Who,
         ticket: Ticket,
@@ -88,6 +92,10 @@ pub(super) enum Answer {
         session: usize,
         term: u64,
         ours: Vec<(Entry, Ticket)>,
+    },
+    /// Everything stands under another lease.
+    Leased {
+        term: u64,
     },
     Joined(Joined),
     Line(Line),
@@ -145,12 +153,14 @@ impl World {
             Request::KeepAlive if self.servers[server].leads && self.leader != Some(server) => {
                 self.saw(Rare::DeposedAnswered);
                 let alive = self.knows(session, server);
+                self.count_again(session, server);
                 Some(Answer::KeptAlive { term: self.servers[server].term, alive })
             }
             Request::KeepAlive
             | Request::Touch
             | Request::Sync
             | Request::Get
+            | Request::Lease(_)
             | Request::Join { .. }
             | Request::Line(_)
             | Request::Begin(_)
@@ -191,6 +201,13 @@ impl World {
             }
             Request::Sync => Answer::Done,
             Request::Get => Answer::Got { session, term: 0, ours: Vec::new() },
+            Request::Lease(_) if !alive => Answer::Expired,
+            Request::Lease(term) => {
+                self.registry.tick();
+                self.sessions[session].lease = self.fresh_lease();
+                self.touch(session);
+                Answer::Leased { term: *term }
+            }
             Request::Line(_) => {
                 self.registry.tick();
                 Answer::Line(Line::Missing)
@@ -218,7 +235,10 @@ impl World {
                 false => Answer::Left(Left::Absent),
             },
             Request::Publish { entry, value } => {
-                self.registry.publish(entry.token, value);
+                // A value that comes late would take the place of a newer one, and nothing is promised of that.
+                if self.nodes[node].client.connection == connection {
+                    self.registry.publish(entry.token, value);
+                }
                 Answer::Published
             }
             Request::End(generation) => {
@@ -269,6 +289,7 @@ impl World {
             }
             Answer::Done
             | Answer::KeptAlive { .. }
+            | Answer::Leased { .. }
             | Answer::Begun(_)
             | Answer::Left(_)
             | Answer::Ended
@@ -292,6 +313,7 @@ impl World {
                 | Answer::Left(Left::Absent)
                 | Answer::Done
                 | Answer::KeptAlive { .. }
+                | Answer::Leased { .. }
                 | Answer::Got { .. }
                 | Answer::Line(_)
                 | Answer::Ended
@@ -339,11 +361,12 @@ impl World {
         match greeting.session {
             None => {
                 self.registry.tick();
-                let session = self.sessions.len();
+                let (session, lease) = (self.sessions.len(), self.fresh_lease());
                 self.sessions.push(Session {
                     node: greeting.node,
                     alive: true,
                     closed: None,
+                    lease,
                     expiry: 0,
                     checking: false,
                     owner: greeting.connection,
@@ -363,9 +386,25 @@ impl World {
         }
     }
 
+    /// The number of a lease that there was never before.
+    fn fresh_lease(&mut self) -> u64 {
+        self.leases += 1;
+        self.leases
+    }
+
+    /// An old leader goes by what is kept alive at it.
+    fn count_again(&mut self, session: usize, server: usize) {
+        let keeps = self.ttl() * REAL_RATE / self.swarm.server_rates[server];
+        let (lease, until) = (self.sessions[session].lease, self.now + keeps);
+        let counts = &mut self.servers[server].counts;
+        counts.iter_mut().filter(|(known, _)| *known == lease).for_each(|(_, at)| *at = until);
+    }
+
     fn welcome(&mut self, greeting: &Greeting, session: Option<usize>) {
         if self.nodes[greeting.node].client.connection == greeting.connection {
-            self.send_client(greeting.node, Arrival::Welcome { session });
+            // Of a session that is known already nobody asks in which term it began.
+            let term = self.term;
+            self.send_client(greeting.node, Arrival::Welcome { session, term });
         }
     }
 
@@ -529,6 +568,11 @@ impl World {
             return self.schedule(expiry - self.now, Happening::Expiry { session });
         }
         self.note(|| format!("session {session} expires"));
+        self.close_session(session);
+    }
+
+    /// A session is over, and its entries with it.
+    pub(super) fn close_session(&mut self, session: usize) {
         self.saw(Rare::SessionExpired);
         self.judge_window(session);
         let node = self.sessions[session].node;
@@ -548,6 +592,7 @@ fn is_write(request: &Request) -> bool {
     match request {
         Request::Beat | Request::Sync | Request::KeepAlive | Request::Get => false,
         Request::Touch
+        | Request::Lease(_)
         | Request::Join { .. }
         | Request::Line(_)
         | Request::Begin(_)

@@ -4,8 +4,10 @@ use std::collections::VecDeque;
 
 use super::Rare;
 use super::client::Arrival;
-use super::ensemble::Answer;
+use super::ensemble::{Answer, Session};
+use super::swarm::Dialect;
 use super::world::{Happening, World};
+use crate::history::Instant;
 
 /// One server.
 #[derive(Clone, Debug)]
@@ -24,6 +26,8 @@ pub(super) struct Server {
     pub(super) down_free: u64,
     /// The next reply to a ping is stuck.
     pub(super) sticks: bool,
+    /// The leases it knew when it was deposed, and until when each lives by its own count (etcd).
+    pub(super) counts: Vec<(u64, Instant)>,
 }
 
 /// A connection as its server sees it: answers leave in the order of their requests.
@@ -43,6 +47,7 @@ impl Server {
             up_free: 0,
             down_free: 0,
             sticks: false,
+            counts: Vec::new(),
         }
     }
 }
@@ -59,6 +64,9 @@ impl World {
         if self.leader == Some(server) {
             self.leader = None;
             self.streams += 1;
+            let living = self.sessions.iter().filter(|session| session.alive);
+            self.servers[server].counts =
+                living.map(|session| (session.lease, session.expiry)).collect();
             let term = self.term;
             let after = self.rng.between(ttl / 50, ttl / 2);
             self.schedule(after, Happening::Elect { term });
@@ -114,6 +122,7 @@ impl World {
         self.servers[server].isolated = false;
         match self.leader {
             Some(_) => {
+                self.wake_deposed(server);
                 let (term, zxid, now) = (self.term, self.registry.zxid, self.now);
                 let back = &mut self.servers[server];
                 back.leads = false;
@@ -134,6 +143,24 @@ impl World {
                 self.become_leader(server);
             }
             None => {}
+        }
+    }
+
+    /// Before it hears of its successor, an old leader may revoke what has run out by its own count (etcd).
+    fn wake_deposed(&mut self, server: usize) {
+        let counts = std::mem::take(&mut self.servers[server].counts);
+        let etcd = self.swarm.dialect == Dialect::Etcd;
+        if !etcd || !self.servers[server].leads || self.healed || self.rng.permille(300) {
+            return;
+        }
+        let ended = counts.into_iter().filter(|(_, expiry)| *expiry <= self.now);
+        for (lease, _) in ended.collect::<Vec<_>>() {
+            let known = |session: &Session| session.alive && session.lease == lease;
+            if let Some(session) = self.sessions.iter().position(known) {
+                self.note(|| format!("server {server} revokes the lease of session {session}"));
+                self.saw(Rare::DeposedRevoked);
+                self.close_session(session);
+            }
         }
     }
 

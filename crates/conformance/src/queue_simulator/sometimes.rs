@@ -44,6 +44,10 @@ rare! {
     ServerElection,
     /// An old leader answered a keep-alive or a handshake.
     DeposedAnswered,
+    /// An old leader revoked a lease that was kept alive at its successor.
+    DeposedRevoked,
+    /// A leader went on under another lease after the servers had elected.
+    LeaseReplaced,
     /// A notification was lost.
     NotificationLost,
     /// An operator deleted an entry of a leader.

@@ -48,7 +48,7 @@ impl Profile {
             | Mutant::NewestAnswerCounts
             | Mutant::PingByOwnClock
             | Mutant::OneAnswerCounts => Profile::Pings,
-            Mutant::DeposedKeepAliveCounts => Profile::Deposed,
+            Mutant::DeposedKeepAliveCounts | Mutant::LeaseOfEarlierTermCounts => Profile::Deposed,
             Mutant::InputBeforeExpiry => Profile::Hiccups,
             Mutant::ResumedUnverified => Profile::Operated,
             Mutant::DelayIgnored

@@ -35,6 +35,8 @@ pub(super) struct World {
     /// Streams between servers of an earlier epoch are broken.
     pub(super) streams: u64,
     pub(super) sessions: Vec<Session>,
+    /// How many leases there were (etcd).
+    pub(super) leases: u64,
     pub(super) registry: Registry,
     pub(super) healed: bool,
     pub(super) whos: Who,
@@ -177,6 +179,7 @@ impl World {
             term: 1,
             streams: 0,
             sessions: Vec::new(),
+            leases: 0,
             registry: Registry::new(),
             healed: false,
             whos: 0,

@@ -2,7 +2,8 @@
 //!
 //! A read proves nothing ([`Reads::Weak`]): an isolated primary shows writes that never commit. Documents are read by
 //! `_mget`, in real time and never by a search; they are written by `_bulk`, each at its own sequence number and
-//! primary term. Only a listing searches, after a refresh. Changes are found by one `_mget` for all who wait.
+//! primary term. Only a listing searches: it sees what its own handle wrote, and what others wrote a second ago. Changes
+//! are found by one `_mget` for all who wait.
 
 mod bulk;
 mod client;
@@ -12,6 +13,7 @@ mod ids;
 mod index;
 mod plain;
 mod read;
+mod refreshes;
 mod search;
 mod source;
 mod turns;
@@ -32,6 +34,7 @@ use tokio::time::Instant;
 
 use self::client::Client;
 use self::fault::Failure;
+use self::refreshes::Refreshes;
 use self::turns::{Turn, Turns};
 use self::waits::Waits;
 use crate::servers::Servers;
@@ -67,6 +70,7 @@ pub struct ElasticStore {
     product: Product,
     client: Arc<Client>,
     turns: Turns,
+    refreshes: Refreshes,
     waits: Arc<Waits>,
     poller: Mutex<Option<JoinHandle<()>>>,
 }
@@ -126,12 +130,13 @@ impl ElasticStore {
     async fn with(product: Product, client: Client) -> Result<ElasticStore, StoreError> {
         let doing = format!("opening the index {}", client.index);
         let prepared = index::prepare(&client).await;
-        prepared.map_err(|failure| failed(product, &failure, doing))?;
+        let refreshed = prepared.map_err(|failure| failed(product, &failure, doing))?;
         let (client, waits) = (Arc::new(client), Arc::default());
         Ok(ElasticStore {
             product,
             client,
             turns: Turns::default(),
+            refreshes: Refreshes::new(refreshed),
             waits,
             poller: Mutex::default(),
         })
@@ -162,7 +167,8 @@ impl Store for ElasticStore {
     }
 
     async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Document>>, StoreError> {
-        let parts = keys.chunks(MOST_READS).map(|some| read::documents(&self.client, some));
+        let (asked, places) = once_each(keys);
+        let parts = asked.chunks(MOST_READS).map(|some| read::documents(&self.client, some));
         let parts = try_join_all(parts).await.map_err(|failure| {
             let doing = match keys {
                 [] | [_] => keys.iter().map(|key| format!("reading {key}")).collect(),
@@ -170,7 +176,8 @@ impl Store for ElasticStore {
             };
             self.failed(&failure, doing)
         })?;
-        Ok(parts.into_iter().flatten().collect())
+        let found: Vec<Option<Document>> = parts.into_iter().flatten().collect();
+        Ok(places.into_iter().map(|place| found[place].clone()).collect())
     }
 
     async fn put_many(&self, writes: Vec<Write>) -> Vec<Result<Put, StoreError>> {
@@ -188,6 +195,7 @@ impl Store for ElasticStore {
         }
         let batches = bulk::batches(sending);
         let sent = join_all(batches.into_iter().map(|batch| batch.send(&self.client))).await;
+        self.refreshes.written();
         let mut outcomes: Vec<(usize, Result<Put, Failure>)> = sent.into_iter().flatten().collect();
         for (place, outcome) in &outcomes {
             let first = firsts.remove(place);
@@ -213,7 +221,7 @@ impl Store for ElasticStore {
         after: Option<&Key>,
         limit: usize,
     ) -> Result<Page, StoreError> {
-        let page = search::page(&self.client, prefix, after, limit).await;
+        let page = search::page(&self.client, &self.refreshes, prefix, after, limit).await;
         page.map_err(|failure| self.failed(&failure, format!("listing {prefix}")))
     }
 
@@ -237,6 +245,20 @@ impl fmt::Debug for ElasticStore {
         let index = &self.client.index;
         f.debug_struct("ElasticStore").field("index", index).finish_non_exhaustive()
     }
+}
+
+/// Each key once, and for each key its place among those. Hundreds of candidates of one process read the same record.
+fn once_each(keys: &[Key]) -> (Vec<Key>, Vec<usize>) {
+    let mut asked = Vec::new();
+    let mut known = HashMap::with_capacity(keys.len());
+    let place = |key| {
+        *known.entry(key).or_insert_with(|| {
+            asked.push(Key::clone(key));
+            asked.len() - 1
+        })
+    };
+    let places = keys.iter().map(place).collect();
+    (asked, places)
 }
 
 /// Looks at every document that somebody waits on, again and again, in one request.
@@ -264,4 +286,19 @@ fn failed(product: Product, failure: &Failure, doing: String) -> StoreError {
 
 fn refused(product: Product, doing: &str, says: String) -> StoreError {
     StoreError::new(Fault::Permanent, product.name(), doing, says)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_that_many_ask_for_is_asked_for_once() {
+        let key = |text| Key::parse(text).expect("a good key");
+        let keys = ["a", "b", "a", "c", "b", "a"].map(key);
+        let (asked, places) = once_each(&keys);
+        assert_eq!(asked, ["a", "b", "c"].map(key));
+        assert_eq!(places, [0, 1, 0, 2, 1, 0]);
+        assert_eq!(once_each(&[]), (vec![], vec![]));
+    }
 }

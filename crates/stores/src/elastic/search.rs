@@ -1,6 +1,9 @@
 //! Pages of documents, by a search: the only one there is.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use reqwest::Method;
 use serde::Deserialize;
 use serde_json::json;
@@ -10,6 +13,7 @@ use tokio::time::Instant;
 
 use super::client::{Client, Request};
 use super::fault::{Cause, Failure, Kind};
+use super::refreshes::Refreshes;
 use super::version::Pair;
 use super::{ids, source};
 
@@ -17,6 +21,9 @@ use super::{ids, source};
 const MOST_HITS: usize = 500;
 /// The servers refuse ranges between longer texts (an automaton of more than a thousand states); they sort by them.
 const LONGEST_BOUND: usize = 500;
+
+/// In requests' time: a refresh that takes longer has lost its connection.
+const LONGEST_REFRESH: u32 = 5;
 
 #[derive(Deserialize)]
 struct Answer<'a> {
@@ -46,15 +53,16 @@ struct Hit<'a> {
 
 /// A page of the documents below a key.
 pub(super) async fn page(
-    client: &Client,
+    client: &Arc<Client>,
+    refreshes: &Refreshes,
     prefix: &Key,
     after: Option<&Key>,
     limit: usize,
 ) -> Result<Page, Failure> {
     let end = client.end();
     if after.is_none() {
-        // A search sees what the last refresh saw; with this one, all that was acknowledged before.
-        client.call(request("_refresh", "", Bytes::new()), end).await?;
+        // One page is enough: the next ones see no less.
+        refreshes.catch_up(|| refresh(client.clone()).boxed(), end).await?;
     }
     let first = format!("{prefix}/");
     let last_key = after.map(|after| after.as_str().to_owned());
@@ -95,6 +103,12 @@ pub(super) async fn page(
             return Ok(page);
         }
     }
+}
+
+/// Outlives those who wait for it: the server goes on with it, and another one would only stand behind it.
+async fn refresh(client: Arc<Client>) -> Result<(), Failure> {
+    let end = Instant::now() + client.request * LONGEST_REFRESH;
+    client.call(request("_refresh", "", Bytes::new()), end).await.map(drop)
 }
 
 async fn ask(

@@ -40,7 +40,7 @@ pub(super) fn write(key: Bytes, expect: &Expect, body: Option<Bytes>) -> Option<
         range_end: Bytes::new(),
     };
     let change = match body {
-        Some(value) => Request::RequestPut(PutRequest { key, value, lease: 0 }),
+        Some(value) => Request::RequestPut(PutRequest { key, value, ..PutRequest::default() }),
         None => Request::RequestDeleteRange(DeleteRangeRequest { key, range_end: Bytes::new() }),
     };
     let success = vec![RequestOp { request: Some(change) }];

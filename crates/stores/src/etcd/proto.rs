@@ -170,6 +170,8 @@ pub struct PutRequest {
     pub value: ::prost::bytes::Bytes,
     #[prost(int64, tag = "3")]
     pub lease: i64,
+    #[prost(bool, tag = "5")]
+    pub ignore_value: bool,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PutResponse {

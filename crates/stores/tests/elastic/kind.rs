@@ -13,10 +13,10 @@ use crate::chaos::Apart;
 use crate::faults::Servers;
 use crate::support::{Shared, keep};
 
-/// Waits for room for servers of a test's own: they take half a gigabyte each, and all cores while they start.
-pub(crate) async fn room() -> SemaphorePermit<'static> {
-    static ROOM: Semaphore = Semaphore::const_new(1);
-    ROOM.acquire().await.expect("it is never closed")
+/// Waits for room for so many servers of a test's own: they take half a gigabyte each, and all cores while they start.
+pub(crate) async fn room(servers: u32) -> SemaphorePermit<'static> {
+    static ROOM: Semaphore = Semaphore::const_new(3);
+    ROOM.acquire_many(servers).await.expect("it is never closed")
 }
 
 macro_rules! kind {
@@ -47,6 +47,9 @@ macro_rules! kind {
         }
 
         impl Apart for $name {
+            // Three of these servers have more to do among themselves than a busy machine does in a second.
+            const CHAOS_TTL: Duration = Duration::from_secs(12);
+
             async fn start_apart(count: usize, _: Version) -> Result<$name, Failure> {
                 let options = Options { partitions: true, ..Options::new(Product::$name) };
                 Ok($name(Elastic::cluster(count, options).await?))

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use tenure::{Backend, Candidate, Election, Mandate, Timing};
+use tenure::{Backend, Candidate, CandidateId, Election, Mandate, Timing};
 use tenure_harness::{Cluster, Direction, Failure, Proxy, Version};
 
 use crate::faults::Servers;
@@ -18,6 +18,10 @@ use crate::support::open;
 
 /// A kind of server that can be cut off from others of its kind.
 pub(crate) trait Apart: Servers {
+    /// The lease under chaos: as short as a session may be where servers count in ticks, and long enough for a busy
+    /// machine.
+    const CHAOS_TTL: Duration = Duration::from_secs(4);
+
     /// Starts servers, each in a network of its own.
     fn start_apart(count: usize, version: Version) -> impl Future<Output = Result<Self, Failure>>;
 }
@@ -25,8 +29,6 @@ pub(crate) trait Apart: Servers {
 /// One fault strikes so many elections; each of them counts as a round.
 pub(crate) const ELECTIONS: usize = 20;
 const PROCESSES: usize = 3;
-/// As short as a session may be where servers count in ticks, and long enough for a busy machine.
-const TTL: Duration = Duration::from_secs(4);
 /// What is not over by then hangs.
 const LONGEST: Duration = Duration::from_secs(120);
 
@@ -69,9 +71,23 @@ pub(crate) struct Figures {
     pub(crate) gaps: Vec<Duration>,
     pub(crate) overlaps: usize,
     pub(crate) regressions: usize,
+    /// Who led when in every election in which one of the two was seen.
+    pub(crate) report: Vec<String>,
 }
 
 impl Figures {
+    /// Fails unless nobody led beside, or after, a higher token.
+    pub(crate) fn assert_safe(&self) {
+        let bad = self.overlaps + self.regressions;
+        let Figures { overlaps, regressions, report, .. } = self;
+        assert_eq!(
+            bad,
+            0,
+            "{overlaps} overlaps and {regressions} token regressions; milliseconds since the referee began:\n{}",
+            report.join("\n")
+        );
+    }
+
     pub(crate) fn row(&self, fault: Fault) -> String {
         let mut gaps = self.gaps.clone();
         gaps.sort_unstable();
@@ -99,12 +115,49 @@ struct Seen {
     last: Instant,
 }
 
-#[derive(Debug, Default)]
+/// A tenure that its winner has reported.
+#[derive(Clone, Debug)]
+struct Won {
+    token: u64,
+    process: usize,
+    candidate: CandidateId,
+    at: Instant,
+}
+
+/// By election, in the order in which they were reported.
+type Wins = Vec<Vec<Won>>;
+
+#[derive(Debug)]
 struct Books {
+    began: Instant,
     /// By election and token.
     tenures: Vec<BTreeMap<u64, Seen>>,
-    /// Tokens in the order in which they were won.
-    won: Vec<Vec<u64>>,
+    won: Wins,
+}
+
+impl Books {
+    /// Every tenure of one election: its token, who won it and when, and from when to when it was seen.
+    fn report(&self, election: usize) -> String {
+        let at = |moment: Instant| {
+            format!("{:.3}", moment.saturating_duration_since(self.began).as_secs_f64() * 1e3)
+        };
+        let (tenures, won) = (&self.tenures[election], &self.won[election]);
+        let seen = |token: &u64| match tenures.get(token) {
+            Some(seen) => format!("seen leading from {} to {}", at(seen.first), at(seen.last)),
+            None => "never seen leading".to_owned(),
+        };
+        let told = won.iter().map(|Won { token, process, candidate, at: when }| {
+            format!(
+                "  {token}: process {process}, {candidate}, won at {}, {}",
+                at(*when),
+                seen(token)
+            )
+        });
+        let untold = tenures.keys().filter(|token| won.iter().all(|won| won.token != **token));
+        let untold = untold.map(|token| format!("  {token}: nobody reported it, {}", seen(token)));
+        let lines: Vec<String> = told.chain(untold).collect();
+        format!("election {election}, in the order of being won:\n{}", lines.join("\n"))
+    }
 }
 
 /// Lets the leading server, or the leading process, suffer `times` times, each time until everybody is led again.
@@ -115,7 +168,8 @@ pub(crate) async fn suffer<S: Apart>(fault: Fault, times: usize) -> Option<Figur
     };
     let servers = tenure_harness::available(servers)?;
     let seats: Arc<Seats> = Arc::new((0..ELECTIONS).map(|_| Default::default()).collect());
-    let won: Arc<Mutex<Vec<Vec<u64>>>> = Arc::new(Mutex::new(vec![Vec::new(); ELECTIONS]));
+    let won: Arc<Mutex<Wins>> = Arc::new(Mutex::new(vec![Vec::new(); ELECTIONS]));
+    let began = Instant::now();
     let mut ways = Vec::new();
     let mut standing = Vec::new();
     for process in 0..PROCESSES {
@@ -129,9 +183,11 @@ pub(crate) async fn suffer<S: Apart>(fault: Fault, times: usize) -> Option<Figur
             Fault::Killed | Fault::Stopped | Fault::CutOff => servers.addresses(),
         };
         ways.push(way);
-        let backend = open(&S::url(&addresses, "chaos"), timing().request()).await;
+        let timing = Timing::new(S::CHAOS_TTL).expect("room for every part");
+        let backend = open(&S::url(&addresses, "chaos"), timing.request()).await;
         for election in 0..ELECTIONS {
-            let candidate = stand(backend.clone(), election, process, seats.clone(), won.clone());
+            let (seats, won) = (seats.clone(), won.clone());
+            let candidate = stand(backend.clone(), timing, election, process, seats, won);
             standing.push(tokio::spawn(candidate));
         }
     }
@@ -141,14 +197,14 @@ pub(crate) async fn suffer<S: Apart>(fault: Fault, times: usize) -> Option<Figur
     for _ in 0..times {
         let before = leaders(&seats);
         figures.rounds += match fault {
-            Fault::ProcessCutOff => cut_a_process_off(&ways, &seats).await,
+            Fault::ProcessCutOff => cut_a_process_off(&ways, &seats, S::CHAOS_TTL).await,
             Fault::Killed | Fault::Stopped | Fault::CutOff => {
-                strike(&servers, fault, &seats).await;
+                strike(&servers, fault, &seats, S::CHAOS_TTL).await;
                 ELECTIONS
             }
         };
         // What it believed meanwhile comes to light now.
-        tokio::time::sleep(TTL / 2).await;
+        tokio::time::sleep(S::CHAOS_TTL / 2).await;
         everybody_is_led(&seats).await;
         let after = leaders(&seats);
         figures.changes += before.iter().zip(&after).filter(|(was, is)| was != is).count();
@@ -156,12 +212,12 @@ pub(crate) async fn suffer<S: Apart>(fault: Fault, times: usize) -> Option<Figur
     standing.iter().for_each(tokio::task::JoinHandle::abort);
     let tenures = referee.books();
     let won = std::mem::take(&mut *won.lock().unwrap_or_else(PoisonError::into_inner));
-    judge(&Books { tenures, won }, &mut figures);
+    judge(&Books { began, tenures, won }, &mut figures);
     Some(figures)
 }
 
 /// Does the leading server in, until everybody is led again without it, and lets it come back.
-async fn strike(servers: &Cluster, fault: Fault, seats: &Seats) {
+async fn strike(servers: &Cluster, fault: Fault, seats: &Seats, ttl: Duration) {
     let victim = servers.settled(None).await.expect("one of the servers leads");
     let server = &servers[victim];
     match fault {
@@ -173,7 +229,7 @@ async fn strike(servers: &Cluster, fault: Fault, seats: &Seats) {
     }
     servers.settled(Some(victim)).await.expect("two are enough");
     // Longer than any session or lease that nobody can prolong.
-    tokio::time::sleep(TTL * 3 / 2).await;
+    tokio::time::sleep(ttl * 3 / 2).await;
     everybody_is_led(seats).await;
     match fault {
         Fault::Killed => {
@@ -187,7 +243,7 @@ async fn strike(servers: &Cluster, fault: Fault, seats: &Seats) {
 }
 
 /// Cuts off the process that leads most, until everybody is led by others; how many elections it had led.
-async fn cut_a_process_off(ways: &[Vec<Proxy>], seats: &Seats) -> usize {
+async fn cut_a_process_off(ways: &[Vec<Proxy>], seats: &Seats, ttl: Duration) -> usize {
     let led = |process: usize| {
         let leads = |election: &[Mutex<Option<Mandate>>; PROCESSES]| {
             seat(&election[process]).as_ref().is_some_and(Mandate::is_leader)
@@ -200,7 +256,7 @@ async fn cut_a_process_off(ways: &[Vec<Proxy>], seats: &Seats) -> usize {
         way.blackhole(Direction::ToServer);
         way.blackhole(Direction::ToClient);
     }
-    tokio::time::sleep(TTL * 3 / 2).await;
+    tokio::time::sleep(ttl * 3 / 2).await;
     everybody_is_led(seats).await;
     assert_eq!(led(victim), 0, "nobody proves anything through a way on which nothing passes");
     for way in &ways[victim] {
@@ -210,32 +266,38 @@ async fn cut_a_process_off(ways: &[Vec<Proxy>], seats: &Seats) -> usize {
 }
 
 fn judge(books: &Books, figures: &mut Figures) {
-    for tenures in &books.tenures {
+    for (election, (tenures, won)) in books.tenures.iter().zip(&books.won).enumerate() {
         let in_order: Vec<&Seen> = tenures.values().collect();
+        let mut overlaps = 0;
         for pair in in_order.windows(2) {
             match pair[1].first.checked_duration_since(pair[0].last) {
                 Some(gap) => figures.gaps.push(gap),
-                None => figures.overlaps += 1,
+                None => overlaps += 1,
             }
         }
-    }
-    for won in &books.won {
-        figures.regressions += won.windows(2).filter(|pair| pair[1] <= pair[0]).count();
+        let falls = |pair: &&[Won]| pair[1].token <= pair[0].token;
+        let regressions = won.windows(2).filter(falls).count();
+        if overlaps + regressions > 0 {
+            figures.report.push(books.report(election));
+        }
+        figures.overlaps += overlaps;
+        figures.regressions += regressions;
     }
 }
 
 /// Stands in one election as one process, again and again; every other time it clings to what it has until the end.
 async fn stand(
     backend: Backend,
+    timing: Timing,
     election: usize,
     process: usize,
     seats: Arc<Seats>,
-    won: Arc<Mutex<Vec<Vec<u64>>>>,
+    won: Arc<Mutex<Wins>>,
 ) {
     let name = format!("chaos/e{election}");
     let mut clings = (election + process).is_multiple_of(2);
     loop {
-        let opened = Election::builder(&backend, &name).timing(timing()).create_if_missing(true);
+        let opened = Election::builder(&backend, &name).timing(timing).create_if_missing(true);
         let Ok(opened) = opened.open().await else {
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
@@ -246,7 +308,9 @@ async fn stand(
             continue;
         };
         let mandate = leadership.mandate();
-        won.lock().unwrap_or_else(PoisonError::into_inner)[election].push(mandate.token());
+        let (token, candidate) = (mandate.token(), leadership.id());
+        let win = Won { token, process, candidate, at: Instant::now() };
+        won.lock().unwrap_or_else(PoisonError::into_inner)[election].push(win);
         *seat(&seats[election][process]) = Some(mandate.clone());
         mandate.lost().await;
         while clings && mandate.is_leader() {
@@ -255,10 +319,6 @@ async fn stand(
         clings = !clings;
         drop(leadership);
     }
-}
-
-fn timing() -> Timing {
-    Timing::new(TTL).expect("room for every part")
 }
 
 fn seat(seat: &Mutex<Option<Mandate>>) -> std::sync::MutexGuard<'_, Option<Mandate>> {
@@ -334,11 +394,32 @@ fn the_referee_sees_two_leaders_at_once_and_tokens_that_fall() {
         first: now + Duration::from_millis(first),
         last: now + Duration::from_millis(last),
     };
-    let tenures = vec![BTreeMap::from([(1, seen(0, 10)), (2, seen(9, 30)), (3, seen(31, 40))])];
+    let won = |token: u64| {
+        let at = now + Duration::from_millis(token);
+        Won { token, process: 2, candidate: CandidateId::from_bits(7), at }
+    };
+    let tenures = vec![
+        BTreeMap::from([(1, seen(0, 10)), (2, seen(9, 30)), (3, seen(31, 40))]),
+        BTreeMap::from([(5, seen(0, 10))]),
+    ];
+    let wins = vec![vec![won(1), won(2), won(2)], vec![won(5)]];
     let mut figures = Figures::default();
-    judge(&Books { tenures, won: vec![vec![1, 2, 2]] }, &mut figures);
+    judge(&Books { began: now, tenures, won: wins }, &mut figures);
     assert_eq!((figures.overlaps, figures.regressions), (1, 1));
     assert_eq!(figures.gaps, [Duration::from_millis(1)]);
+    let candidate = "00000000000000000000000000000007";
+    let line = |token: u64, first: u64, last: u64| {
+        let won = format!("  {token}: process 2, {candidate}, won at {token}.000");
+        format!("{won}, seen leading from {first}.000 to {last}.000")
+    };
+    let expected = [
+        "election 0, in the order of being won:".to_owned(),
+        line(1, 0, 10),
+        line(2, 9, 30),
+        line(2, 9, 30),
+        "  3: nobody reported it, seen leading from 31.000 to 40.000".to_owned(),
+    ];
+    assert_eq!(figures.report, [expected.join("\n")], "the other election was in order");
 }
 
 /// Makes two rounds of each fault a test, and the campaign.
@@ -349,8 +430,7 @@ macro_rules! chaos {
         async fn twice(fault: Fault) {
             let Some(figures) = suffer::<$kind>(fault, 2).await else { return };
             println!("{}", figures.row(fault));
-            assert_eq!(figures.overlaps, 0, "{figures:?}");
-            assert_eq!(figures.regressions, 0, "{figures:?}");
+            figures.assert_safe();
         }
 
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -390,13 +470,15 @@ pub(crate) async fn campaign<S: Apart>() {
         "| what happened | rounds | changed hands | median gap ms | worst gap ms | overlaps | token regressions |"
     );
     println!("|---|---:|---:|---:|---:|---:|---:|");
-    let mut bad = 0;
+    let mut all = Figures::default();
     for fault in Fault::ALL {
         // A process leads at least a third of them.
         let share = if fault == Fault::ProcessCutOff { ELECTIONS / PROCESSES } else { ELECTIONS };
         let Some(figures) = suffer::<S>(fault, rounds.div_ceil(share)).await else { return };
         println!("{}", figures.row(fault));
-        bad += figures.overlaps + figures.regressions;
+        all.overlaps += figures.overlaps;
+        all.regressions += figures.regressions;
+        all.report.extend(figures.report);
     }
-    assert_eq!(bad, 0, "overlaps and regressions");
+    all.assert_safe();
 }

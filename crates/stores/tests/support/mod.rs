@@ -71,7 +71,7 @@ impl Subject for &'static Shared {
 
     async fn open(&self) -> Backend {
         // Many cases run at once on few cores: none of them is about slow answers.
-        open(&self.url, Duration::from_secs(10)).await
+        open(&self.url, Duration::from_secs(20)).await
     }
 
     fn timing(&self) -> Timing {
@@ -92,6 +92,22 @@ macro_rules! suite {
     };
 }
 pub(crate) use suite;
+
+/// Makes the cases of the cluster's suite tests on shared servers.
+#[allow(unused_macros, reason = "not every store's tests share work")]
+macro_rules! cluster_suite {
+    ($servers:expr) => {
+        tenure_conformance::cluster_conformance!(match $servers {
+            Ok(shared) => shared,
+            Err(skipped) => {
+                tenure_harness::available::<()>(Err(skipped.clone().into()));
+                return;
+            }
+        });
+    };
+}
+#[allow(unused_imports, reason = "the same")]
+pub(crate) use cluster_suite;
 
 /// A handle as a program of its own would have it.
 pub(crate) async fn open(url: &str, request: Duration) -> Backend {

@@ -28,7 +28,7 @@ const PAGES: u64 = 16;
 pub enum Cancellation {
     /// Nobody had begun it, or works on it just now: it is cancelled.
     Cancelled,
-    /// Somebody works on it, and learns of the wish at its next renewal; or a successor does.
+    /// Somebody works on it, and learns of the wish at its next renewal; or a successor does. Its outcome says what came of it.
     Asked,
     /// It is at its end already, or there never was one.
     NotFound,
@@ -54,6 +54,15 @@ impl Whose<'_> {
 enum Written {
     Stored,
     Again,
+}
+
+/// Whether a task is off its page before any leader took it.
+enum Off {
+    Surely,
+    /// Reads prove nothing here, and no cursor was seen. A leader that passes the page tells whoever waits.
+    Perhaps,
+    /// It was taken, or it has to be looked at again.
+    No,
 }
 
 impl Books {
@@ -87,11 +96,14 @@ impl Books {
             if let Whose::Receipt(receipt) = whose
                 && let Some(listed) = self.find_on_a_page(receipt).await?
             {
-                if self.take_off_the_page(&listed, receipt).await? {
-                    self.tell_cancelled(receipt).await?;
-                    return Ok(Cancellation::Cancelled);
+                match self.take_off_the_page(&listed, receipt).await? {
+                    Off::Surely => {
+                        self.tell_cancelled(receipt).await?;
+                        return Ok(Cancellation::Cancelled);
+                    }
+                    Off::Perhaps => return Ok(Cancellation::Asked),
+                    Off::No => continue,
                 }
-                continue;
             }
             match self.cancel_in_a_slot(whose).await? {
                 Some(Cancellation::NotFound) => return self.read_cancellation(whose).await,
@@ -143,35 +155,37 @@ impl Books {
         Ok(None)
     }
 
-    /// Whether the entry is off its page before any leader took it.
-    async fn take_off_the_page(&self, listed: &Listed, receipt: &MemberId) -> Result<bool, Error> {
+    /// Replaces the entry on its page, and finds out whether a leader took it before.
+    async fn take_off_the_page(&self, listed: &Listed, receipt: &MemberId) -> Result<Off, Error> {
         let Listed { index, version, page } = listed;
         // If somebody has replaced it already, writing that again proves it and does no harm.
         let after = page.cancelling(*index, receipt.clone(), self.fresh_op());
         match self.replace(&self.keys.page(page.number), version, after.encode()).await? {
             Written::Stored => {}
-            Written::Again => return Ok(false),
+            Written::Again => return Ok(Off::No),
         }
-        let cursor = self.touch_cursor().await?;
-        let (next, taken) = cursor.map_or((0, 0), |cursor| (cursor.page, cursor.taken));
-        Ok(page.number > next || page.number == next && *index >= taken)
+        Ok(match self.touch_cursor().await? {
+            Some(cursor) if page.number < cursor.page => Off::No,
+            Some(cursor) if page.number == cursor.page && *index < cursor.taken => Off::No,
+            Some(_) => Off::Surely,
+            // No leader has begun: each reads the pages after it has made the cursor.
+            None if !self.is_weak() => Off::Surely,
+            None => Off::Perhaps,
+        })
     }
 
-    /// Rewrites the cursor as it is, so that whatever was planned on it before must be planned anew.
+    /// Rewrites the cursor as it is, so that whatever was planned on it before must be planned anew. Only a leader makes one.
     async fn touch_cursor(&self) -> Result<Option<Cursor>, Error> {
-        let is_weak = self.is_weak();
         self.update(
             &self.keys.cursor(),
             |cursor: &Cursor| &cursor.op,
             |before, op| {
-                Ok(match before {
-                    Some(before) => {
-                        Some(Cursor { revision: before.revision + 1, op, ..before.clone() })
-                    }
-                    // No leader has begun: each reads the pages after it has made the cursor.
-                    None if !is_weak => None,
-                    None => Some(Cursor::new(op)),
-                })
+                let again = |before: &Cursor| Cursor {
+                    revision: before.revision + 1,
+                    op,
+                    ..before.clone()
+                };
+                Ok(before.map(again))
             },
         )
         .await

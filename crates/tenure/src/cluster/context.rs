@@ -1,14 +1,17 @@
 //! What a task is told of where it runs.
 
+use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 
 use super::books::Books;
 use super::claims::Claim;
-use super::documents::{Assignment, MAX_NOTE_BYTES, MemberId};
+use super::documents::{Assignment, MAX_NOTE_BYTES, MemberId, Order};
 use super::node::Stopped;
-use crate::Mandate;
+use super::shared::Shared;
+use crate::{Error, Mandate};
 
 /// Where a task runs, and under which right.
 #[derive(Clone, Debug)]
@@ -20,6 +23,8 @@ pub struct Context {
     pub(super) reporter: StatusReporter,
     pub(super) stop: watch::Receiver<Option<Stopped>>,
     pub(super) books: Books,
+    /// One for all tasks of a process.
+    pub(super) shared: Shared,
 }
 
 impl Context {
@@ -69,6 +74,49 @@ impl Context {
     #[must_use]
     pub fn reporter(&self) -> &StatusReporter {
         &self.reporter
+    }
+
+    /// The books of the cluster that it is a task of.
+    #[must_use]
+    pub fn books(&self) -> &Books {
+        &self.books
+    }
+
+    /// Submits another task to the same cluster: when this returns it is in the store. Waits while the inbox is full.
+    ///
+    /// A task that is begun twice submits twice; give what it submits ids that follow from its own.
+    ///
+    /// # Errors
+    /// As for [`Books::submit`].
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: dropping the future leaves it open whether it was accepted.
+    pub async fn emit(&self, order: Order) -> Result<(), Error> {
+        self.books.submit(vec![order]).await
+    }
+
+    /// Something that the tasks of this process share for a while, such as a connection: made by whoever asks first, and again
+    /// once it is older than `ttl`.
+    ///
+    /// What is shared is known by its type and its name. At most 256 things are; the oldest goes when there are more, and
+    /// whoever uses it keeps it until it is done.
+    ///
+    /// # Errors
+    /// What `make` says. The next who asks tries again.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: if this was the one who made it, another does.
+    pub async fn shared<T, E, F>(
+        &self,
+        name: &str,
+        ttl: Duration,
+        make: impl FnOnce() -> F + Send,
+    ) -> Result<Arc<T>, E>
+    where
+        T: Send + Sync + 'static,
+        F: Future<Output = Result<T, E>> + Send,
+    {
+        self.shared.obtain(&**self.books.backend.clock(), name, ttl, make).await
     }
 }
 

@@ -44,7 +44,11 @@ impl InputError {
         let mut says = format!("{doing}: {error}");
         let mut cause = error.source();
         while let Some(next) = cause {
-            says = format!("{says}: {next}");
+            let words = next.to_string();
+            // Some errors say what their cause says.
+            if !says.ends_with(&words) {
+                says = format!("{says}: {words}");
+            }
             cause = next.source();
         }
         InputError(says)

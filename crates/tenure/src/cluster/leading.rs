@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::event::Event;
+use super::listers::Listers;
 use super::planner::Planner;
 use crate::{Candidate, Election, Error};
 
@@ -18,8 +19,12 @@ pub(super) async fn lead(
     mut planner: Planner,
     leading: watch::Sender<bool>,
 ) {
+    let mut listers = Listers::new(&planner);
     loop {
-        if let Err(error) = tenure(&election, &candidate, &mut planner, &leading).await {
+        listers.gone().await;
+        if let Err(error) =
+            tenure(&election, &candidate, &mut planner, &leading, &mut listers).await
+        {
             tracing::warn!(%error, "this node cannot stand for the cluster's leadership just now");
         }
         planner.books.sleep(PAUSE).await;
@@ -31,14 +36,23 @@ async fn tenure(
     candidate: &Candidate,
     planner: &mut Planner,
     leading: &watch::Sender<bool>,
+    listers: &mut Listers,
 ) -> Result<(), Error> {
     let mut leadership = election.campaign(candidate.clone()).await?;
     loop {
         let mandate = leadership.mandate();
         tell(planner, leading, true);
         // Planning is dropped in the middle of whatever it does; every step of it can be cut anywhere.
-        let planned = mandate.scope(planner.run(&mandate)).await;
+        let planned = tokio::select! {
+            planned = mandate.scope(planner.run(&mandate)) => Some(planned),
+            () = listers.come() => None,
+        };
         tell(planner, leading, false);
+        let Some(planned) = planned else {
+            tracing::info!("somebody who can list the source is there, and shall lead");
+            leadership.resign().await;
+            return Ok(());
+        };
         match planned {
             Ok(Ok(deposed)) => {
                 tracing::info!(by = deposed.by, "somebody else plans for this cluster");

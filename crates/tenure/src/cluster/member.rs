@@ -91,7 +91,7 @@ impl Builder {
         let Builder { backend, name, member, timing, tasks, inputs } = self;
         // Who leads a cluster is decided by a lease on every store.
         let backend = backend.without_queue();
-        let books = Books::open(&backend, &name)?;
+        let books = Books::open(&backend, &name)?.with_timing(timing);
         inputs.check()?;
         if !member.name.is_empty() {
             check_segment(&member.name)?;
@@ -101,7 +101,8 @@ impl Builder {
         election.ensure_lease().await?;
         let shown = if member.name.is_empty() { me.as_str() } else { member.name.as_str() };
         let candidate = Candidate::new(shown)?.with_value(me.as_str().to_owned())?;
-        let mut membership = Membership::new(&books, me.clone(), timing);
+        let lists = inputs.windowed.is_some();
+        let mut membership = Membership::new(&books, me.clone(), timing).listing(lists);
         membership.join(&books, &member.name, member.workers).await?;
 
         let (events, _) = broadcast::channel(EVENTS);

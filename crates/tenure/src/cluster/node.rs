@@ -18,6 +18,7 @@ use super::books::Books;
 use super::claims::{self, Claim, Claims, Ending, Input, Output, Place, Seen, SlotWrite, Verdict};
 use super::documents::{Charter, Format, LEAST_SLOTS, MemberId, Nodes, Slot};
 use super::event::Event;
+use super::shared::Shared;
 use super::task::Tasks;
 use crate::clock::{Clock, Moment, Timer};
 use crate::lease::machine::{Ask, Loss};
@@ -95,11 +96,15 @@ pub(super) struct Node {
     reports: (mpsc::UnboundedSender<(Claim, String)>, mpsc::UnboundedReceiver<(Claim, String)>),
     requests: FuturesUnordered<Request>,
     watched: Vec<Mark>,
+    /// What its tasks share.
+    shared: Shared,
     busy: usize,
     /// How long a task takes, of late.
     usual: Option<Duration>,
     draining: bool,
     leaving: bool,
+    /// Somebody declared it dead, or drains it.
+    retired: bool,
     /// Nobody can give orders any more.
     deaf: bool,
 }
@@ -130,10 +135,12 @@ impl Node {
             reports: mpsc::unbounded_channel(),
             requests: FuturesUnordered::new(),
             watched: Vec::new(),
+            shared: Shared::default(),
             busy: 0,
             usual: None,
             draining: false,
             leaving: false,
+            retired: false,
             deaf: false,
             set,
         }
@@ -214,12 +221,19 @@ impl Node {
             let fit = AHEAD.as_nanos() / usual.as_nanos().max(1);
             usize::try_from(fit).unwrap_or(MOST_AHEAD).saturating_mul(workers)
         });
-        workers + ahead.min(MOST_AHEAD)
+        workers + ahead.min(MOST_AHEAD).min(self.claims.pace())
     }
 
     fn place(&mut self) {
         let place = self.membership.place(&self.set.me, self.set.workers);
         self.claims.take(self.clock.now(), Input::Place(place));
+        if self.membership.is_retired() && !self.retired {
+            self.retired = true;
+            self.tell(Event::Retired);
+            if self.membership.is_draining() {
+                self.ordered(Some(Order::Drain));
+            }
+        }
     }
 
     fn set_keys(&mut self, slots: usize) {
@@ -355,15 +369,10 @@ impl Node {
             }
             Answer::Beat(put) => self.beaten(put),
             Answer::Refreshed(Ok((standing, lock))) => {
-                let before = self.membership.is_retired();
                 let members = standing.members();
                 self.membership.found_lock(lock);
                 if self.membership.refreshed(now, standing) {
                     self.tell(Event::Members(members));
-                }
-                if self.membership.is_retired() && !before {
-                    self.tell(Event::Retired);
-                    self.draining |= self.membership.is_draining();
                 }
                 self.place();
             }

@@ -32,13 +32,10 @@ impl<'a> Patience<'a> {
 
     /// Pauses after an error that may pass; gives any other back, and this one after a minute.
     pub(super) async fn after(&mut self, error: Error) -> Result<(), Error> {
-        let passes = match &error {
-            Error::Store(StoreError { fault, .. }) => match fault {
-                Fault::Unavailable | Fault::Indeterminate => true,
-                Fault::Permanent | Fault::Denied => false,
-            },
-            _ => false,
-        };
+        let passes = matches!(
+            &error,
+            Error::Store(StoreError { fault: Fault::Unavailable | Fault::Indeterminate, .. })
+        );
         let now = self.books.backend.clock().now();
         let (since, pause) = self.failing.unwrap_or((now, FIRST_PAUSE));
         if !passes || now.at_least_since(since) >= LONGEST {

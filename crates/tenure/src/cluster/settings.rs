@@ -3,10 +3,9 @@
 use serde_json::{Map, Value};
 
 use super::books::Books;
-use super::documents::{DocumentError, Format, Settings};
+use super::documents::{Format, Settings};
 use crate::Error;
 use crate::lease::record::Op;
-use crate::store::MAX_DOCUMENT_BYTES;
 
 /// What became of settings that were put.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,23 +45,24 @@ impl Books {
         let version = expected + 1;
         let mut sent: Vec<Op> = Vec::new();
         let mut is_conflict = false;
-        let refused = |bytes| Error::Document {
-            key: key.clone(),
-            source: DocumentError::TooLong { document: Settings::WHAT, bytes },
-        };
+        let refused = |source| Error::Document { key: key.clone(), source };
+        let is_weak = self.is_weak();
         let change = |before: Option<&Settings>, op: Op| {
-            // Where reads prove nothing, finding one's own is no proof; writing them again is.
-            let is_mine = before.is_some_and(|before| sent.contains(&before.op));
+            // Where reads prove nothing, neither finding one's own nor another's is a proof; writing it again is. That there are
+            // none although there were is not believed: then the write conflicts, and one looks again.
+            let is_mine = match before {
+                Some(before) => sent.contains(&before.op),
+                None => is_weak && expected > 0,
+            };
             is_conflict = !is_mine && before.map_or(0, |before| before.version) != expected;
             if is_conflict {
-                return Ok(None);
+                let again = before.filter(|_| is_weak);
+                return Ok(again.map(|before| Settings { op, ..before.clone() }));
             }
             sent.push(op.clone());
             let next = Settings { version, settings: settings.clone(), op };
-            match next.encode().len() {
-                bytes if bytes > MAX_DOCUMENT_BYTES => Err(refused(bytes)),
-                _ => Ok(Some(next)),
-            }
+            next.check().map_err(refused)?;
+            Ok(Some(next))
         };
         let found = self.update(&key, |settings: &Settings| &settings.op, change).await?;
         Ok(if is_conflict { SettingsPut::Conflict(found) } else { SettingsPut::Stored(version) })

@@ -9,6 +9,8 @@ pub enum Mutant {
     AdoptOldEntry,
     /// A keep-alive counts without a read that shows the same term (etcd).
     DeposedKeepAliveCounts,
+    /// A keep-alive counts although a leader of an earlier term knows the lease and may revoke it (etcd).
+    LeaseOfEarlierTermCounts,
     /// Any write that is answered proves life from its sending, however silent the connection was (ZooKeeper).
     SilentConnectionCounts,
     /// After a loss the same entry leads again.
@@ -61,10 +63,11 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 27] = [
+    pub const ALL: [Mutant; 28] = [
         Mutant::LeadWhenAnyPredecessorLeaves,
         Mutant::AdoptOldEntry,
         Mutant::DeposedKeepAliveCounts,
+        Mutant::LeaseOfEarlierTermCounts,
         Mutant::SilentConnectionCounts,
         Mutant::LostTokenReturns,
         Mutant::ReleaseBeforeStop,

@@ -11,8 +11,8 @@ use tenure::{
 use tenure_stores::Opened;
 
 use super::lead::{self, Cause, Led};
-use super::secrets::secrets;
 use super::wanted::{Patience, Wanted, last_in_line};
+use crate::commands::secrets::secrets;
 use crate::exit::{self, Ending, Failure};
 use crate::mandate_file::MandateFile;
 use crate::session::Session;

@@ -7,9 +7,9 @@ use std::time::Duration;
 use rustix::process::Signal;
 use tenure::reconcile::{Builder, Finished, Handler, Reconciler, Source, State};
 
-use super::secrets::secrets;
 use super::steered::Steering;
 use crate::args::HandlerOptions;
+use crate::commands::secrets::secrets;
 use crate::exit::{self, Failure};
 use crate::mandate_file::MandateFile;
 use crate::show;

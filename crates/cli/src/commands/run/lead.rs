@@ -11,13 +11,8 @@ use tenure::{Loss, Mandate};
 
 use crate::mandate_file::MandateFile;
 use crate::signals::{Asked, Signals};
-use crate::supervise::{BootTime, Cgroup, Event, Guardian, Status, Work};
+use crate::supervise::{BootTime, Cgroup, Event, Guardian, Leash, Status, Work};
 use crate::systemd::Systemd;
-
-/// How much later than ordered a guardian may have killed, before it counts as hung.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// A renewal that gains less is none.
-const LEAST_GAIN: Duration = Duration::from_millis(1);
 
 /// What leading needs.
 pub(super) struct Lead<'a> {
@@ -64,10 +59,7 @@ pub(super) enum Cause {
 #[derive(Debug)]
 struct Course {
     led: Led,
-    /// Until when the guardian knows the lease to be proven.
-    until: BootTime,
-    /// When the guardian must have killed the tree, once it was ordered to.
-    dead_by: Option<BootTime>,
+    leash: Leash,
     /// Whether the user has interrupted before.
     interrupted: bool,
     /// Whether the leadership is over, whatever else had been decided by then.
@@ -87,8 +79,9 @@ impl Lead<'_> {
             guardian.dismiss().await;
             return led;
         }
-        let until = self.until();
-        let mut course = Course { led, until, dead_by: None, interrupted: false, lost: false };
+        let leash = Leash::new(self.mandate.clone(), self.grace);
+        let until = leash.until();
+        let mut course = Course { led, leash, interrupted: false, lost: false };
         let environment = std::mem::take(&mut self.environment);
         let file = work.map(WorkFile::descriptor);
         let work = Work {
@@ -100,6 +93,7 @@ impl Lead<'_> {
             runtime: self.mandate_file.map(|file| file.directory().to_owned()),
             cgroup: self.cgroup.take(),
             file,
+            run: None,
         };
         let healthy =
             guardian.start(work).is_ok() && self.oversee(&mut guardian, &mut course).await;
@@ -115,7 +109,7 @@ impl Lead<'_> {
     async fn oversee(&mut self, guardian: &mut Guardian, course: &mut Course) -> bool {
         let mandate = self.mandate.clone();
         loop {
-            let hung = tokio::time::sleep(self.latest(course).remaining());
+            let hung = tokio::time::sleep(course.leash.latest().remaining());
             let ordered = tokio::select! {
                 // What has happened comes before what is due: this process may have slept.
                 biased;
@@ -126,7 +120,7 @@ impl Lead<'_> {
                 loss = mandate.lost(), if !course.lost => self.lose(guardian, course, loss),
                 () = mandate.renewed(), if !course.lost => Ok(()),
                 asked = self.signals.next() => self.obey(guardian, course, asked),
-                () = hung => match self.is_hung(guardian, course) {
+                () = hung => match is_hung(guardian, course) {
                     ControlFlow::Continue(()) => Ok(()),
                     ControlFlow::Break(healthy) => return healthy,
                 },
@@ -140,30 +134,11 @@ impl Lead<'_> {
         }
     }
 
-    /// Looks twice before it gives up on the guardian: tokio's clock stands still while the machine
-    /// sleeps, and a process that was stopped hears of timers before it hears of sockets.
-    fn is_hung(&self, guardian: &mut Guardian, course: &mut Course) -> ControlFlow<bool> {
-        match guardian.event().now_or_never() {
-            Some(event) => course.learn(event),
-            None if self.latest(course).has_passed() => ControlFlow::Break(false),
-            None => ControlFlow::Continue(()),
-        }
-    }
-
-    /// When this process must see to the tree itself.
-    fn latest(&self, course: &Course) -> BootTime {
-        let lease = course.until.before(self.grace / 8);
-        course.dead_by.map_or(lease, |dead_by| dead_by.min(lease))
-    }
-
     fn pass_on_renewal(&self, guardian: &Guardian, course: &mut Course) -> std::io::Result<()> {
-        let until = self.until();
-        if until <= course.until.after(LEAST_GAIN) {
-            return Ok(());
+        if course.leash.pass_on(guardian)? {
+            self.write_mandate();
         }
-        course.until = until;
-        self.write_mandate();
-        guardian.renewed(until)
+        Ok(())
     }
 
     fn write_mandate(&self) {
@@ -173,28 +148,15 @@ impl Lead<'_> {
         }
     }
 
-    /// Until when the lease is proven. The clock is read first: a pause in between must not add to it.
-    fn until(&self) -> BootTime {
-        let now = BootTime::now();
-        now.after(self.mandate.remaining())
-    }
-
     fn lose(&self, guardian: &Guardian, course: &mut Course, loss: Loss) -> std::io::Result<()> {
         course.lost = true;
-        let at_the_latest = course.until.before(self.grace / 4);
-        // The lease still lasts for the stop budget, or is left to run out by whoever ended it.
-        let kill_at = if matches!(loss, Loss::Expired | Loss::Ended) {
-            at_the_latest.min(BootTime::now().after(self.grace))
-        } else {
-            // Somebody else may lead already.
-            BootTime::PAST
-        };
+        let kill_at = course.leash.killed_after(&loss);
         if matches!(course.led.cause, Cause::Itself) && course.led.status.is_none() {
             course.led.cause = Cause::Lost(loss);
         }
         self.write_mandate();
         self.systemd.status("leadership is lost; stopping");
-        stop(guardian, course, self.signal, kill_at)
+        course.leash.stop(guardian, self.signal, kill_at)
     }
 
     fn obey(&self, guardian: &Guardian, course: &mut Course, asked: Asked) -> std::io::Result<()> {
@@ -206,18 +168,18 @@ impl Lead<'_> {
                     course.led.cause = Cause::Interrupted;
                 }
                 if again && signal == Signal::INT {
-                    return stop(guardian, course, Signal::KILL, BootTime::PAST);
+                    return course.leash.stop(guardian, Signal::KILL, BootTime::PAST);
                 }
                 self.systemd.stopping();
                 // A service manager says TERM to everybody; CMD may want to hear something else.
                 let signal = if signal == Signal::TERM { self.signal } else { signal };
-                stop(guardian, course, signal, gracefully)
+                course.leash.stop(guardian, signal, gracefully)
             }
             Asked::StepDown => {
                 if matches!(course.led.cause, Cause::Itself) {
                     course.led.cause = Cause::SteppedDown;
                 }
-                stop(guardian, course, self.signal, gracefully)
+                course.leash.stop(guardian, self.signal, gracefully)
             }
             // The loop looks at the mandate before it looks at signals.
             Asked::Resume => Ok(()),
@@ -249,13 +211,12 @@ impl Course {
     }
 }
 
-fn stop(
-    guardian: &Guardian,
-    course: &mut Course,
-    signal: Signal,
-    kill_at: BootTime,
-) -> std::io::Result<()> {
-    let dead_by = kill_at.max(BootTime::now()).after(PATIENCE);
-    course.dead_by = Some(course.dead_by.map_or(dead_by, |earlier| earlier.min(dead_by)));
-    guardian.stop(signal, kill_at)
+/// Looks twice before it gives up on the guardian: tokio's clock stands still while the machine
+/// sleeps, and a process that was stopped hears of timers before it hears of sockets.
+fn is_hung(guardian: &mut Guardian, course: &mut Course) -> ControlFlow<bool> {
+    match guardian.event().now_or_never() {
+        Some(event) => course.learn(event),
+        None if course.leash.latest().has_passed() => ControlFlow::Break(false),
+        None => ControlFlow::Continue(()),
+    }
 }

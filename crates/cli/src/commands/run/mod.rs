@@ -6,7 +6,6 @@ mod dry;
 mod handlers;
 mod lead;
 mod place;
-mod secrets;
 mod steered;
 mod unproven;
 mod wanted;

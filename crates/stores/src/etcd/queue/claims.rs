@@ -1,4 +1,4 @@
-//! What this process knows of its own entries, and of the leases they belong to.
+//! What this process knows of its own entries, and of the leases they stand under.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,8 +12,8 @@ use tokio::time::Instant;
 
 /// Who of this process stands where, under which lease.
 ///
-/// The key of an entry is made of the election and the lease: two candidates of one election need two leases. The
-/// first lease serves one candidate of every election.
+/// The key of an entry is made of the election and the seat: two candidates of one election need two seats. The
+/// first seat serves one candidate of every election.
 #[derive(Debug, Default)]
 pub(super) struct Claims {
     state: Mutex<State>,
@@ -28,9 +28,9 @@ pub(super) struct Claims {
 #[derive(Debug, Default)]
 struct State {
     session: u64,
-    leases: Vec<i64>,
+    seats: Vec<Seat>,
     wanted: usize,
-    /// By election, then by the number of the lease.
+    /// By election, then by the number of the seat.
     claims: HashMap<Key, Vec<Claim>>,
     /// Keys at which a join that was given up may still arrive.
     haunted: HashMap<(Key, i64), ()>,
@@ -39,9 +39,34 @@ struct State {
     trouble: bool,
 }
 
+/// A lease of the session, and the name under which is written what stands under it.
+///
+/// They are the same at first. When etcd has changed its leader, everything moves to another lease, and keeps its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Seat {
+    /// What its keys end with.
+    pub(super) name: i64,
+    /// What is written from now on is under this lease.
+    pub(super) lease: i64,
+    /// What was written before may still be under this one.
+    pub(super) former: Option<i64>,
+}
+
+impl Seat {
+    /// A seat that is called as its first lease.
+    pub(super) fn new(lease: i64) -> Seat {
+        Seat { name: lease, lease, former: None }
+    }
+
+    /// Whether what is under this lease is kept alive.
+    pub(super) fn keeps(&self, lease: i64) -> bool {
+        self.lease == lease || self.former == Some(lease)
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Claim {
-    /// Which of the session's leases.
+    /// Which of the session's seats.
     number: usize,
     ticket: Ticket,
     holder: Arc<Holder>,
@@ -76,7 +101,7 @@ pub(super) struct Reservation {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Own {
     pub(super) session: u64,
-    pub(super) lease: i64,
+    pub(super) seat: Seat,
     pub(super) ticket: Ticket,
     pub(super) holder: Arc<Holder>,
     pub(super) stage: Stage,
@@ -95,10 +120,10 @@ pub(super) enum Claimed {
 }
 
 impl Claims {
-    /// Another session begins, with this lease.
-    pub(super) fn begin(&self, session: u64, lease: i64) {
+    /// Another session begins, with this seat.
+    pub(super) fn begin(&self, session: u64, seat: Seat) {
         let mut state = self.lock();
-        *state = State { session, leases: vec![lease], ..State::default() };
+        *state = State { session, seats: vec![seat], ..State::default() };
         drop(state);
         self.leased.notify_waiters();
     }
@@ -122,27 +147,45 @@ impl Claims {
         self.lock().wanted
     }
 
-    /// More leases may be used.
-    pub(super) fn add(&self, session: u64, leases: &[i64]) {
+    /// More seats may be used.
+    pub(super) fn add(&self, session: u64, seats: &[Seat]) {
         let mut state = self.lock();
         if state.session == session {
-            state.leases.extend(leases);
+            state.seats.extend(seats);
             drop(state);
             self.leased.notify_waiters();
         }
     }
 
-    /// Takes back the leases that nobody needs; the first stays.
+    /// A seat moves, or has moved, to another lease.
+    pub(super) fn moved(&self, session: u64, seat: Seat) {
+        let mut state = self.lock();
+        if state.session == session
+            && let Some(known) = state.seats.iter_mut().find(|known| known.name == seat.name)
+        {
+            *known = seat;
+        }
+    }
+
+    /// The elections in which something of ours stands at this seat, or may.
+    pub(super) fn elections(&self, seat: i64) -> Vec<Key> {
+        let state = self.lock();
+        let number = state.number(seat);
+        let sits = |claims: &Vec<Claim>| claims.iter().any(|claim| Some(claim.number) == number);
+        let sitting = state.claims.iter().filter(|(_, claims)| sits(claims));
+        sitting.map(|(election, _)| election.clone()).collect()
+    }
+
+    /// Takes back the seats that nobody needs; the first stays.
     pub(super) fn spare(&self) -> Vec<i64> {
         let mut state = self.lock();
         let claims = state.claims.values().flatten();
         let used = claims.map(|claim| claim.number + 1).max().unwrap_or(0);
-        let haunted = state.haunted.keys().map(|(_, lease)| *lease);
-        let haunted = haunted.filter_map(|lease| state.leases.iter().position(|own| *own == lease));
+        let haunted = state.haunted.keys().filter_map(|(_, seat)| state.number(*seat));
         let needed = haunted.map(|at| at + 1).max().unwrap_or(0).max(used).max(1);
         state.wanted = needed;
-        let kept = needed.min(state.leases.len());
-        state.leases.split_off(kept)
+        let kept = needed.min(state.seats.len());
+        state.seats.split_off(kept).into_iter().map(|seat| seat.name).collect()
     }
 
     /// Whether a lease was said not to exist; asks once.
@@ -164,7 +207,7 @@ impl Claims {
         holder: &Arc<Holder>,
     ) -> Option<Reservation> {
         let mut state = self.lock();
-        if state.leases.is_empty() {
+        if state.seats.is_empty() {
             return None;
         }
         let session = state.session;
@@ -193,7 +236,7 @@ impl Claims {
                 number
             }
         };
-        if number >= state.leases.len() && number >= state.wanted {
+        if number >= state.seats.len() && number >= state.wanted {
             state.wanted = number + 1;
             drop(state);
             self.wanted.notify_one();
@@ -201,18 +244,18 @@ impl Claims {
         Some(Reservation { session, number })
     }
 
-    /// The lease of a place, once there is one; none when the session is over.
-    pub(super) async fn lease(&self, place: &Reservation) -> Option<i64> {
+    /// The seat of a place, once there is one; none when the session is over.
+    pub(super) async fn seat(&self, place: &Reservation) -> Option<Seat> {
         loop {
             let mut leased = std::pin::pin!(self.leased.notified());
             leased.as_mut().enable();
             {
                 let state = self.lock();
-                if state.session != place.session || state.leases.is_empty() {
+                if state.session != place.session || state.seats.is_empty() {
                     return None;
                 }
-                if let Some(lease) = state.leases.get(place.number) {
-                    return Some(*lease);
+                if let Some(seat) = state.seats.get(place.number) {
+                    return Some(*seat);
                 }
             }
             leased.await;
@@ -223,15 +266,15 @@ impl Claims {
     pub(super) fn of(&self, election: &Key, candidate: &CandidateId) -> Option<Own> {
         let state = self.lock();
         let claim = state.find(election, candidate)?;
-        Some(state.own(claim, *state.leases.get(claim.number)?))
+        Some(state.own(claim, *state.seats.get(claim.number)?))
     }
 
     /// Who of this process stands at this entry.
-    pub(super) fn at(&self, election: &Key, lease: i64) -> Option<Own> {
+    pub(super) fn at(&self, election: &Key, seat: i64) -> Option<Own> {
         let state = self.lock();
-        let number = state.leases.iter().position(|own| *own == lease)?;
+        let number = state.number(seat)?;
         let claim = state.claims.get(election)?.iter().find(|claim| claim.number == number)?;
-        Some(state.own(claim, lease))
+        Some(state.own(claim, state.seats[number]))
     }
 
     /// The mark of the election was at this revision when a candidacy of ours looked.
@@ -280,23 +323,18 @@ impl Claims {
         self.with(election, candidate, |claim| claim.holder = holder);
     }
 
-    /// Whether this is a lease of the session there is.
-    pub(super) fn owns(&self, lease: i64) -> bool {
-        self.lock().leases.contains(&lease)
+    /// Whether this is a seat of the session there is.
+    pub(super) fn owns(&self, seat: i64) -> bool {
+        self.lock().number(seat).is_some()
     }
 
-    /// What may be at this key of ours; none when the lease is no longer ours.
+    /// What may be at this key of ours; none when the seat is no longer ours.
     ///
     /// A claim that has been in doubt for longer than `patience` is given up here, and for good: whoever looks for
     /// its entry later does not find it, and what is deleted on the strength of this answer is nobody's.
-    pub(super) fn claimed(
-        &self,
-        election: &Key,
-        lease: i64,
-        patience: Duration,
-    ) -> Option<Claimed> {
+    pub(super) fn claimed(&self, election: &Key, seat: i64, patience: Duration) -> Option<Claimed> {
         let mut state = self.lock();
-        let number = state.leases.iter().position(|own| *own == lease)?;
+        let number = state.number(seat)?;
         let Some(claims) = state.claims.get_mut(election) else { return Some(Claimed::Nothing) };
         let given_up = |claim: &Claim| {
             claim.number == number
@@ -347,8 +385,8 @@ impl Claims {
     }
 
     /// The entry of this token is about to be deleted by its owner.
-    pub(super) fn leave(&self, election: &Key, lease: i64, token: u64) {
-        if let Some(own) = self.at(election, lease)
+    pub(super) fn leave(&self, election: &Key, seat: i64, token: u64) {
+        if let Some(own) = self.at(election, seat)
             && own.stage == (Stage::Standing { token })
         {
             self.with(election, &own.ticket.candidate, |claim| claim.leaving = true);
@@ -356,9 +394,9 @@ impl Claims {
     }
 
     /// Whether an entry of ours is gone without its owner having left.
-    pub(super) fn vanished(&self, election: &Key, lease: i64, token: u64) -> bool {
+    pub(super) fn vanished(&self, election: &Key, seat: i64, token: u64) -> bool {
         let state = self.lock();
-        let number = state.leases.iter().position(|own| *own == lease);
+        let number = state.number(seat);
         let mut claims = state.claims.get(election).into_iter().flatten();
         claims.any(|claim| {
             Some(claim.number) == number
@@ -368,8 +406,8 @@ impl Claims {
     }
 
     /// The entry of this token is gone.
-    pub(super) fn gone(&self, election: &Key, lease: i64, token: u64) {
-        if let Some(own) = self.at(election, lease)
+    pub(super) fn gone(&self, election: &Key, seat: i64, token: u64) {
+        if let Some(own) = self.at(election, seat)
             && own.stage == (Stage::Standing { token })
         {
             self.release(election, &own.ticket.candidate, own.session);
@@ -377,10 +415,10 @@ impl Claims {
     }
 
     /// A join that was given up may arrive at this key, as long as its lease lives.
-    pub(super) fn haunt(&self, election: &Key, lease: i64) {
+    pub(super) fn haunt(&self, election: &Key, seat: i64) {
         let mut state = self.lock();
-        if state.haunted.insert((election.clone(), lease), ()).is_none() {
-            state.newly_haunted.push((election.clone(), lease));
+        if state.haunted.insert((election.clone(), seat), ()).is_none() {
+            state.newly_haunted.push((election.clone(), seat));
         }
         drop(state);
         self.given_up.notify_one();
@@ -402,9 +440,13 @@ impl State {
         self.claims.get(election)?.iter().find(|claim| claim.ticket.candidate == *candidate)
     }
 
-    fn own(&self, claim: &Claim, lease: i64) -> Own {
+    fn own(&self, claim: &Claim, seat: Seat) -> Own {
         let Claim { ticket, holder, stage, mark, .. } = claim.clone();
-        Own { session: self.session, lease, ticket, holder, stage, mark }
+        Own { session: self.session, seat, ticket, holder, stage, mark }
+    }
+
+    fn number(&self, seat: i64) -> Option<usize> {
+        self.seats.iter().position(|own| own.name == seat)
     }
 }
 
@@ -426,35 +468,39 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn two_candidates_of_one_election_have_two_leases_and_a_third_takes_what_was_left() {
+    async fn two_candidates_of_one_election_have_two_seats_and_a_third_takes_what_was_left() {
         let claims = Claims::default();
         assert_eq!(
             claims.reserve(&election(), &ticket(1, 1), &someone()),
             None,
             "there is no session"
         );
-        claims.begin(1, 10);
+        claims.begin(1, Seat::new(10));
         let first = claims.reserve(&election(), &ticket(1, 1), &someone()).expect("a place");
         let second = claims.reserve(&election(), &ticket(2, 1), &someone()).expect("a place");
-        assert_eq!(claims.lease(&first).await, Some(10));
+        assert_eq!(claims.seat(&first).await, Some(Seat::new(10)));
         assert_eq!(claims.leases_wanted(), 2);
-        claims.add(1, &[20]);
-        assert_eq!(claims.lease(&second).await, Some(20));
+        claims.add(1, &[Seat::new(20)]);
+        assert_eq!(claims.seat(&second).await, Some(Seat::new(20)));
         claims.release(&election(), &ticket(1, 1).candidate, 1);
         let third = claims.reserve(&election(), &ticket(3, 1), &someone()).expect("a place");
-        assert_eq!(claims.lease(&third).await, Some(10));
+        assert_eq!(claims.seat(&third).await, Some(Seat::new(10)));
         assert_eq!(claims.spare(), [] as [i64; 0]);
         claims.release(&election(), &ticket(2, 1).candidate, 1);
         assert_eq!(claims.spare(), [20]);
         let other = Key::parse("elections/b").expect("a good key");
         let elsewhere = claims.reserve(&other, &ticket(3, 1), &someone()).expect("a place");
-        assert_eq!(claims.lease(&elsewhere).await, Some(10), "one lease for all elections");
+        assert_eq!(
+            claims.seat(&elsewhere).await,
+            Some(Seat::new(10)),
+            "one lease for all elections"
+        );
     }
 
     #[tokio::test]
     async fn a_second_attempt_takes_the_place_of_the_first_whose_outcome_is_nobodys_then() {
         let claims = Claims::default();
-        claims.begin(1, 10);
+        claims.begin(1, Seat::new(10));
         claims.reserve(&election(), &ticket(1, 1), &someone());
         assert!(claims.note(&election(), &ticket(1, 1), 1, Stage::Lost { since: Instant::now() }));
         let patience = Duration::from_secs(9);
@@ -474,14 +520,33 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_seat_keeps_its_name_and_its_entries_when_it_moves_to_another_lease() {
+        let claims = Claims::default();
+        claims.begin(1, Seat::new(10));
+        claims.add(1, &[Seat::new(20)]);
+        let place = claims.reserve(&election(), &ticket(1, 1), &someone()).expect("a place");
+        assert!(claims.note(&election(), &ticket(1, 1), 1, Stage::Standing { token: 5 }));
+        let moving = Seat { name: 10, lease: 30, former: Some(10) };
+        claims.moved(2, moving);
+        assert_eq!(claims.seat(&place).await, Some(Seat::new(10)), "that is another session's");
+        claims.moved(1, moving);
+        assert_eq!(claims.seat(&place).await, Some(moving));
+        assert_eq!(claims.at(&election(), 10).map(|own| own.seat), Some(moving));
+        assert!(claims.at(&election(), 30).is_none(), "nothing is called so");
+        assert_eq!((claims.elections(10), claims.elections(20)), (vec![election()], vec![]));
+        assert!(moving.keeps(30) && moving.keeps(10), "what has not moved yet is kept too");
+        assert!(!Seat { former: None, ..moving }.keeps(10));
+    }
+
+    #[tokio::test]
     async fn nothing_of_a_session_is_left_when_it_is_over() {
         let claims = Claims::default();
-        claims.begin(1, 10);
+        claims.begin(1, Seat::new(10));
         let place = claims.reserve(&election(), &ticket(1, 1), &someone()).expect("a place");
         claims.over();
-        assert_eq!(claims.lease(&place).await, None);
-        claims.begin(2, 11);
-        assert_eq!(claims.lease(&place).await, None);
+        assert_eq!(claims.seat(&place).await, None);
+        claims.begin(2, Seat::new(11));
+        assert_eq!(claims.seat(&place).await, None);
         assert!(!claims.note(&election(), &ticket(1, 1), 1, Stage::Standing { token: 5 }));
         assert!(claims.is_empty());
     }

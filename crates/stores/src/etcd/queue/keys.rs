@@ -22,9 +22,9 @@ impl LineKeys {
         LineKeys { prefix: keys.prefix().into() }
     }
 
-    /// A candidate's entry.
-    pub(super) fn entry(&self, election: &Key, lease: i64) -> Bytes {
-        format!("{}/{}/{lease:x}", self.prefix, name(election)).into()
+    /// A candidate's entry, at this seat.
+    pub(super) fn entry(&self, election: &Key, seat: i64) -> Bytes {
+        format!("{}/{}/{seat:x}", self.prefix, name(election)).into()
     }
 
     /// All entries of an election, and what is nested deeper.
@@ -33,8 +33,8 @@ impl LineKeys {
     }
 
     /// Who stands at an entry.
-    pub(super) fn holder(&self, election: &Key, lease: i64) -> Bytes {
-        format!("{}//holders/{}/{lease:x}", self.prefix, name(election)).into()
+    pub(super) fn holder(&self, election: &Key, seat: i64) -> Bytes {
+        format!("{}//holders/{}/{seat:x}", self.prefix, name(election)).into()
     }
 
     pub(super) fn holders(&self, election: &Key) -> Topic {
@@ -58,18 +58,18 @@ impl LineKeys {
         format!("{}//tenures/{}", self.prefix, name(election)).into()
     }
 
-    /// What stands for a lease itself, as long as it lives.
-    pub(super) fn session(&self, lease: i64) -> Bytes {
-        format!("{}//sessions/{lease:x}", self.prefix).into()
+    /// What stands for the lease of a seat itself, as long as it lives.
+    pub(super) fn session(&self, seat: i64) -> Bytes {
+        format!("{}//sessions/{seat:x}", self.prefix).into()
     }
 
-    /// The election whose entry this is, and its lease.
+    /// The election whose entry this is, and its seat.
     pub(super) fn parse(&self, entry: &[u8]) -> Option<(Key, i64)> {
         let text = std::str::from_utf8(entry).ok()?;
-        let (election, lease) =
+        let (election, seat) =
             text.strip_prefix(&*self.prefix)?.strip_prefix('/')?.rsplit_once('/')?;
-        let lease = i64::from_str_radix(lease, 16).ok()?;
-        Some((Key::parse(&format!("{}/{election}", Key::elections())).ok()?, lease))
+        let seat = i64::from_str_radix(seat, 16).ok()?;
+        Some((Key::parse(&format!("{}/{election}", Key::elections())).ok()?, seat))
     }
 
     fn below(&self, key: &str) -> Topic {
@@ -117,22 +117,22 @@ mod tests {
     #[test]
     fn lines_are_where_the_documentation_says() {
         let (keys, election) = keys();
-        let lease = 0x694d_8f03;
+        let seat = 0x694d_8f03;
         for (key, stored) in [
-            (keys.entry(&election, lease), "tenure/billing/primary/694d8f03"),
-            (keys.holder(&election, lease), "tenure//holders/billing/primary/694d8f03"),
+            (keys.entry(&election, seat), "tenure/billing/primary/694d8f03"),
+            (keys.holder(&election, seat), "tenure//holders/billing/primary/694d8f03"),
             (keys.mark(&election), "tenure//lines/billing/primary"),
             (keys.tenure(&election), "tenure//tenures/billing/primary"),
-            (keys.session(lease), "tenure//sessions/694d8f03"),
+            (keys.session(seat), "tenure//sessions/694d8f03"),
         ] {
             assert_eq!(key, stored.as_bytes());
             let documented = include_str!("../../../../../docs/keys.md");
             assert!(documented.contains(&format!("`{stored}`")), "{stored}");
         }
-        assert_eq!(keys.parse(b"tenure/billing/primary/694d8f03"), Some((election.clone(), lease)));
+        assert_eq!(keys.parse(b"tenure/billing/primary/694d8f03"), Some((election.clone(), seat)));
         assert_eq!(
             keys.holder_of(&election, b"tenure/billing/primary/694d8f03"),
-            Some(keys.holder(&election, lease))
+            Some(keys.holder(&election, seat))
         );
     }
 

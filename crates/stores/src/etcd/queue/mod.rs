@@ -1,7 +1,8 @@
 //! Lines of candidates in etcd.
 //!
 //! An entry is a key of its election under a lease of this process, as etcd's own clients write it: they wait in
-//! the same lines. Its token is its create revision. Beside it, in the same transaction and under the same lease, a
+//! the same lines. Its name is that of a *seat*: the lease the seat had first; it may stand under another by now.
+//! Its token is its create revision. Beside it, in the same transaction and under the same lease, a
 //! record says which join made it, and whose. One mark an election says whether it is open.
 //!
 //! [`session`] keeps the leases alive and proves it, [`claims`] knows who of this process stands where, [`batch`]
@@ -129,18 +130,18 @@ struct Joining<'a> {
     election: &'a Key,
     ticket: &'a Ticket,
     session: u64,
-    lease: Option<i64>,
+    seat: Option<i64>,
     doubtful: bool,
 }
 
 impl Drop for Joining<'_> {
     fn drop(&mut self) {
         let claims = &self.shared.claims;
-        match self.lease.filter(|_| self.doubtful) {
-            Some(lease) => {
+        match self.seat.filter(|_| self.doubtful) {
+            Some(seat) => {
                 let stage = Stage::Lost { since: Instant::now() };
                 claims.note(self.election, self.ticket, self.session, stage);
-                claims.haunt(self.election, lease);
+                claims.haunt(self.election, seat);
             }
             None if self.doubtful => {
                 claims.release(self.election, &self.ticket.candidate, self.session);
@@ -165,15 +166,14 @@ impl SessionQueue for EtcdQueue {
             return Err(unavailable(doing(), "there is no session"));
         };
         let session = place.session;
-        let mut joining =
-            Joining { shared, election, ticket, session, lease: None, doubtful: true };
-        let lease = shared.claims.lease(&place);
-        let lease = tokio::time::timeout(shared.core.client.request(), lease).await;
-        let Ok(Some(lease)) = lease else {
+        let mut joining = Joining { shared, election, ticket, session, seat: None, doubtful: true };
+        let seat = shared.claims.seat(&place);
+        let seat = tokio::time::timeout(shared.core.client.request(), seat).await;
+        let Ok(Some(seat)) = seat else {
             return Err(unavailable(doing(), "there is no lease for it"));
         };
-        joining.lease = Some(lease);
-        let txn = requests::join(&shared.keys, election, lease, ticket, holder);
+        joining.seat = Some(seat.name);
+        let txn = requests::join(&shared.keys, election, seat, ticket, holder);
         let change = Change { election: election.clone(), company: Company::Alone, txn };
         let changed = match shared.changes.send(change).await {
             Ok(changed) => changed,
@@ -187,9 +187,9 @@ impl SessionQueue for EtcdQueue {
         };
         joining.doubtful = false;
         if changed.succeeded {
-            shared.joined(election, ticket, session, lease, changed).await
+            shared.joined(election, ticket, session, seat.name, changed).await
         } else {
-            shared.not_joined(election, ticket, session, lease, changed)
+            shared.not_joined(election, ticket, session, seat.name, changed)
         }
     }
 
@@ -213,9 +213,9 @@ impl SessionQueue for EtcdQueue {
         if gone == Gone::Perhaps {
             return gone;
         }
-        let Some((election, lease)) = shared.keys.parse(&key) else { return gone };
-        if shared.claims.vanished(&election, lease, entry.token) {
-            shared.claims.gone(&election, lease, entry.token);
+        let Some((election, seat)) = shared.keys.parse(&key) else { return gone };
+        if shared.claims.vanished(&election, seat, entry.token) {
+            shared.claims.gone(&election, seat, entry.token);
             return gone;
         }
         // Whoever leaves because the election ended must not make the next lead: its end is heard of first.
@@ -242,15 +242,15 @@ impl SessionQueue for EtcdQueue {
     async fn leave(&self, entry: &Entry, clean: bool) -> Result<Left, StoreError> {
         let shared = &self.shared;
         let doing = || format!("deleting {}", entry.name);
-        let Some((election, lease)) = shared.keys.parse(&of_name(&entry.name)) else {
+        let Some((election, seat)) = shared.keys.parse(&of_name(&entry.name)) else {
             return Err(unavailable(doing(), "it is no entry of ours"));
         };
-        let txn = requests::leave(&shared.keys, &election, lease, entry.token, clean);
+        let txn = requests::leave(&shared.keys, &election, seat, entry.token, clean);
         let change = Change { election: election.clone(), company: Company::Alike, txn };
-        shared.claims.leave(&election, lease, entry.token);
+        shared.claims.leave(&election, seat, entry.token);
         let changed = shared.changes.send(change).await;
         let changed = changed.map_err(|failure| shared.failed(failure, doing()))?;
-        shared.claims.gone(&election, lease, entry.token);
+        shared.claims.gone(&election, seat, entry.token);
         Ok(if changed.succeeded { Left::Deleted } else { Left::Absent })
     }
 
@@ -261,7 +261,7 @@ impl SessionQueue for EtcdQueue {
         let holder = Arc::new(Holder { value: value.clone(), ..(*own.holder).clone() });
         let attempt = own.ticket.attempt;
         let (keys, token) = (&shared.keys, entry.token);
-        let txn = requests::publish(keys, &election, own.lease, token, &holder, attempt);
+        let txn = requests::publish(keys, &election, own.seat, token, &holder, attempt);
         let changed = shared.change(election.clone(), txn, doing).await?;
         shared.claims.publish(&election, &own.ticket.candidate, holder);
         vanished_unless(changed.succeeded, doing)
@@ -376,14 +376,14 @@ impl Shared {
         election: &Key,
         ticket: &Ticket,
         session: u64,
-        lease: i64,
+        seat: i64,
         changed: Changed,
     ) -> Result<Joined, StoreError> {
         let revision = changed.revision;
         let token = u64::try_from(revision).unwrap_or(0);
         if !self.claims.note(election, ticket, session, Stage::Standing { token }) {
             // It was given up meanwhile, and the entry is nobody's.
-            self.claims.haunt(election, lease);
+            self.claims.haunt(election, seat);
             let says = "it was given up before it was answered";
             return Err(doubtful(format!("joining the line of {election}"), says));
         }
@@ -391,7 +391,7 @@ impl Shared {
         let mut next = || found.next().unwrap_or_default();
         let (mark, tenure) = (only(next()), only(next()));
         let (first, newest) = (only(next()), next());
-        let key = self.keys.entry(election, lease);
+        let key = self.keys.entry(election, seat);
         let own = newest.kvs.iter().find(|found| found.key == key).cloned();
         let before = newest.kvs.into_iter().find(|found| found.key != key);
         let part = Part { first, before, own };
@@ -420,7 +420,7 @@ impl Shared {
         election: &Key,
         ticket: &Ticket,
         session: u64,
-        lease: i64,
+        seat: i64,
         changed: Changed,
     ) -> Result<Joined, StoreError> {
         let mut found = changed.found.into_iter();
@@ -431,7 +431,7 @@ impl Shared {
             // An earlier attempt arrived late. A look tells which, and then it is deleted.
             let stage = Stage::Lost { since: Instant::now() };
             self.claims.note(election, ticket, session, stage);
-            self.claims.haunt(election, lease);
+            self.claims.haunt(election, seat);
             let says = "an entry of an earlier attempt stands there";
             return Err(doubtful(format!("joining the line of {election}"), says));
         }
@@ -440,7 +440,7 @@ impl Shared {
             Mark::Ended { generation } => Line::Ended { generation, places: Vec::new() },
             Mark::Missing => Line::Missing,
             Mark::Open { .. } => {
-                let says = "the server refuses it without a reason";
+                let says = "its lease was replaced meanwhile";
                 return Err(unavailable(format!("joining the line of {election}"), says));
             }
         };
@@ -450,14 +450,14 @@ impl Shared {
     async fn line(&self, election: &Key, ticket: &Ticket) -> Result<Line, StoreError> {
         let doing = || format!("reading the line of {election}");
         let held = self.claims.of(election, &ticket.candidate);
-        let key = held.as_ref().map(|own| self.keys.entry(election, own.lease));
+        let key = held.as_ref().map(|own| self.keys.entry(election, own.seat.name));
         let token = held.as_ref().and_then(|own| match own.stage {
             Stage::Standing { token } => Some(token),
             Stage::Joining | Stage::Lost { .. } => None,
         });
         let entries = self.keys.entries(election);
-        let lease = held.as_ref().map(|own| own.lease);
-        let mut ranges = requests::own(&self.keys, election, lease);
+        let seat = held.as_ref().map(|own| own.seat.name);
+        let mut ranges = requests::own(&self.keys, election, seat);
         let heard = self.core.waits.heard(&Topic::one(self.keys.mark(election)));
         // If the mark has changed, the election has most likely ended, and then nobody else in line matters: reading
         // all of it for each who leaves would be much.
@@ -498,6 +498,9 @@ impl Shared {
         let made_by =
             stood.map(|stood| stood.ticket).or(held.as_ref().map(|own| own.ticket.clone()));
         if let (Some(key), Some(held)) = (key, &held) {
+            if !self.is_kept(election, held, part.own.as_ref()) {
+                return Err(unavailable(doing(), "our own entry is under a lease that lapses"));
+            }
             self.saw(&[(key, part.own.as_ref())], revision);
             if !self.learn(election, held, found.as_ref(), made_by.as_ref()) {
                 return Err(unavailable(doing(), "our own entry was given up meanwhile"));
@@ -507,6 +510,17 @@ impl Shared {
         let mut line = self.assemble(election, ticket, &mark, &tenure, part, revision).await;
         self.sign(&mut line, found.as_ref(), made_by);
         Ok(line)
+    }
+
+    /// Whether our own entry, if it stands, is under a lease that is kept alive.
+    ///
+    /// When a seat moves to another lease, whatever is claimed there moves with it. What was not claimed then, and is
+    /// now, would vanish while it leads: it is left to lapse.
+    fn is_kept(&self, election: &Key, held: &Own, own: Option<&KeyValue>) -> bool {
+        let now = self.claims.of(election, &held.ticket.candidate);
+        // It may have moved while it was looked for, in either order.
+        let seats = [Some(held.seat), now.map(|now| now.seat)];
+        own.is_none_or(|own| seats.into_iter().flatten().any(|seat| seat.keeps(own.lease)))
     }
 
     /// What a look tells of our own entry. False when that was given up while it was looked for: it may be deleted at
@@ -525,11 +539,11 @@ impl Shared {
                 return self.claims.note(election, &held.ticket, held.session, stage);
             }
             // A join of an earlier candidacy arrived late.
-            Some(_) => self.claims.haunt(election, held.lease),
+            Some(_) => self.claims.haunt(election, held.seat.name),
             None => {
                 if !matches!(held.stage, Stage::Standing { .. }) {
                     // It may still arrive; then nobody wants it.
-                    self.claims.haunt(election, held.lease);
+                    self.claims.haunt(election, held.seat.name);
                 }
                 let now = self.claims.of(election, candidate);
                 if now.is_some_and(|now| now.ticket == held.ticket && now.stage == held.stage) {
@@ -651,8 +665,8 @@ impl Shared {
 
     /// The election and the claim of an entry of this process.
     fn own(&self, entry: &Entry, doing: String) -> Result<(Key, Own), StoreError> {
-        let own = self.keys.parse(&of_name(&entry.name)).and_then(|(election, lease)| {
-            let own = self.claims.at(&election, lease)?;
+        let own = self.keys.parse(&of_name(&entry.name)).and_then(|(election, seat)| {
+            let own = self.claims.at(&election, seat)?;
             (own.stage == Stage::Standing { token: entry.token }).then_some((election, own))
         });
         own.ok_or_else(|| unavailable(doing, "it is no entry of this session"))
@@ -699,5 +713,5 @@ fn doubtful(doing: String, says: &str) -> StoreError {
 }
 
 fn vanished_unless(succeeded: bool, doing: impl Fn() -> String) -> Result<(), StoreError> {
-    if succeeded { Ok(()) } else { Err(unavailable(doing(), "the entry is gone")) }
+    if succeeded { Ok(()) } else { Err(unavailable(doing(), "the entry is gone, or moves")) }
 }

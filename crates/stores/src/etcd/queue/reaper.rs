@@ -24,8 +24,8 @@ const PAUSE: Duration = Duration::from_millis(500);
 pub(super) async fn run(shared: Arc<Shared>) {
     let mut keys = JoinSet::new();
     loop {
-        for (election, lease) in shared.claims.newly_haunted() {
-            keys.spawn(look_after(shared.clone(), election, lease));
+        for (election, seat) in shared.claims.newly_haunted() {
+            keys.spawn(look_after(shared.clone(), election, seat));
         }
         tokio::select! {
             () = shared.claims.given_up.notified() => {}
@@ -34,13 +34,13 @@ pub(super) async fn run(shared: Arc<Shared>) {
     }
 }
 
-/// Ends when the lease is no longer ours.
-async fn look_after(shared: Arc<Shared>, election: Key, lease: i64) {
-    let key = shared.keys.entry(&election, lease);
+/// Ends when the seat is no longer ours.
+async fn look_after(shared: Arc<Shared>, election: Key, seat: i64) {
+    let key = shared.keys.entry(&election, seat);
     let topic = Topic::one(key.clone());
-    while shared.claims.owns(lease) {
+    while shared.claims.owns(seat) {
         let ranges =
-            vec![requests::one(key.clone()), requests::one(shared.keys.holder(&election, lease))];
+            vec![requests::one(key.clone()), requests::one(shared.keys.holder(&election, seat))];
         let doing = || format!("looking for a late join of {election}");
         let Ok(mut read) = shared.read(ranges, doing).await else {
             sleep(PAUSE).await;
@@ -49,18 +49,18 @@ async fn look_after(shared: Arc<Shared>, election: Key, lease: i64) {
         let (found, record) = (only(read.next()), only(read.next()));
         shared.saw(&[(key.clone(), found.as_ref())], read.revision);
         let Some(found) = found else {
-            until_changed(&shared, lease, &topic, None).await;
+            until_changed(&shared, seat, &topic, None).await;
             continue;
         };
         let token = entry(&found).token;
         let made_by = stood(&shared.keys, &election, &found, record.as_ref());
-        let claimed = shared.claims.claimed(&election, lease, shared.ttl);
-        let awaited = shared.claims.at(&election, lease).map(|own| own.ticket);
+        let claimed = shared.claims.claimed(&election, seat, shared.ttl);
+        let awaited = shared.claims.at(&election, seat).map(|own| own.ticket);
         match claimed {
             None => return,
             Some(Claimed::Nothing) => {}
             Some(Claimed::Entry { token: own }) if own == token => {
-                until_changed(&shared, lease, &topic, Some(found.mod_revision)).await;
+                until_changed(&shared, seat, &topic, Some(found.mod_revision)).await;
                 continue;
             }
             Some(Claimed::Entry { .. }) => {}
@@ -73,7 +73,7 @@ async fn look_after(shared: Arc<Shared>, election: Key, lease: i64) {
             }
         }
         tracing::debug!(%election, token, "etcd: deleting an entry that nobody claims");
-        let txn = requests::leave(&shared.keys, &election, lease, token, false);
+        let txn = requests::leave(&shared.keys, &election, seat, token, false);
         let change = Change { election: election.clone(), company: Company::Alike, txn };
         if shared.changes.send(change).await.is_err() {
             sleep(PAUSE).await;
@@ -81,11 +81,11 @@ async fn look_after(shared: Arc<Shared>, election: Key, lease: i64) {
     }
 }
 
-/// Waits until something else may be at the key, or the lease is no longer ours.
-async fn until_changed(shared: &Shared, lease: i64, topic: &Topic, seen: Option<i64>) {
+/// Waits until something else may be at the key, or the seat is no longer ours.
+async fn until_changed(shared: &Shared, seat: i64, topic: &Topic, seen: Option<i64>) {
     shared.core.listen();
     let mut session = shared.session.subscribe();
-    let over = async { while shared.claims.owns(lease) && session.changed().await.is_ok() {} };
+    let over = async { while shared.claims.owns(seat) && session.changed().await.is_ok() {} };
     tokio::select! {
         () = shared.core.waits.changed(topic, seen) => {}
         () = over => {}

@@ -12,6 +12,7 @@ use super::super::proto::{
     Compare, DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest,
 };
 use super::super::waits::Topic;
+use super::claims::Seat;
 use super::keys::LineKeys;
 use super::record;
 
@@ -20,21 +21,26 @@ const MOST_SHOWN: i64 = 10_000;
 
 /// Joins the line if nothing stands at the key and the election is open; what was found where it is not.
 ///
+/// A join that arrives after its seat has moved to another lease does nothing: nobody would keep its entry alive.
 /// Whoever joins has the newest entry: the two newest are its own and the one before.
 pub(super) fn join(
     keys: &LineKeys,
     election: &Key,
-    lease: i64,
+    seat: Seat,
     ticket: &Ticket,
     holder: &Holder,
 ) -> TxnRequest {
-    let (entry, beside) = (keys.entry(election, lease), keys.holder(election, lease));
+    let (entry, beside) = (keys.entry(election, seat.name), keys.holder(election, seat.name));
     let mark = keys.mark(election);
     TxnRequest {
-        compare: vec![absent(entry.clone()), says(mark.clone(), record::OPEN)],
+        compare: vec![
+            absent(entry.clone()),
+            says(mark.clone(), record::OPEN),
+            under(keys.session(seat.name), seat.lease),
+        ],
         success: vec![
-            put(entry, record::entry_value(holder), lease),
-            put(beside, record::encode(holder, ticket.attempt), lease),
+            put(entry, record::entry_value(holder), seat.lease),
+            put(beside, record::encode(holder, ticket.attempt), seat.lease),
             range(one(mark)),
             range(one(keys.tenure(election))),
             range(first(keys.entries(election))),
@@ -42,8 +48,8 @@ pub(super) fn join(
         ],
         failure: vec![
             range(one(keys.mark(election))),
-            range(one(keys.entry(election, lease))),
-            range(one(keys.holder(election, lease))),
+            range(one(keys.entry(election, seat.name))),
+            range(one(keys.holder(election, seat.name))),
         ],
     }
 }
@@ -52,12 +58,12 @@ pub(super) fn join(
 pub(super) fn leave(
     keys: &LineKeys,
     election: &Key,
-    lease: i64,
+    seat: i64,
     token: u64,
     clean: bool,
 ) -> TxnRequest {
-    let entry = keys.entry(election, lease);
-    let mut success = vec![delete(entry.clone()), delete(keys.holder(election, lease))];
+    let entry = keys.entry(election, seat);
+    let mut success = vec![delete(entry.clone()), delete(keys.holder(election, seat))];
     if clean {
         let tenure = keys.tenure(election);
         success.push(within(TxnRequest {
@@ -78,24 +84,53 @@ pub(super) fn begin(keys: &LineKeys, election: &Key, entry: Bytes, token: u64) -
     }
 }
 
-/// Publishes another value at this entry.
+/// Publishes another value at this entry, unless its seat has moved to another lease: it would move back.
 pub(super) fn publish(
     keys: &LineKeys,
     election: &Key,
-    lease: i64,
+    seat: Seat,
     token: u64,
     holder: &Holder,
     attempt: u64,
 ) -> TxnRequest {
-    let entry = keys.entry(election, lease);
+    let (entry, beside) = (keys.entry(election, seat.name), keys.holder(election, seat.name));
     TxnRequest {
-        compare: vec![made_at(entry.clone(), token)],
+        compare: vec![made_at(entry.clone(), token), under(keys.session(seat.name), seat.lease)],
         success: vec![
-            put(entry, record::entry_value(holder), lease),
-            put(keys.holder(election, lease), record::encode(holder, attempt), lease),
+            put(entry, record::entry_value(holder), seat.lease),
+            put(beside, record::encode(holder, attempt), seat.lease),
         ],
         failure: Vec::new(),
     }
+}
+
+/// Moves what stands for a seat to another lease; what it stands under otherwise.
+///
+/// From then on nothing more appears under the lease it had: joins and publications compare this.
+pub(super) fn move_seat(keys: &LineKeys, seat: i64, from: i64, to: i64) -> TxnRequest {
+    let session = keys.session(seat);
+    TxnRequest {
+        compare: vec![under(session.clone(), from)],
+        success: vec![keep(session.clone(), to)],
+        failure: vec![range(one(session))],
+    }
+}
+
+/// Moves an entry and its record to another lease, whoever joined there; tokens stay as they are.
+pub(super) fn move_entry(
+    keys: &LineKeys,
+    election: &Key,
+    seat: i64,
+    from: i64,
+    to: i64,
+) -> TxnRequest {
+    let moved = |key: Bytes, beside: Option<RequestOp>| TxnRequest {
+        compare: vec![under(key.clone(), from)],
+        success: std::iter::once(keep(key, to)).chain(beside).collect(),
+        failure: Vec::new(),
+    };
+    let beside = within(moved(keys.holder(election, seat), None));
+    moved(keys.entry(election, seat), Some(beside))
 }
 
 /// Opens an election that has no mark; says what the mark is otherwise.
@@ -128,17 +163,17 @@ pub(super) fn remove(keys: &LineKeys, election: &Key, at: i64) -> TxnRequest {
     }
 }
 
-/// What stands for these leases as long as they live.
+/// What stands for these leases, which are those of new seats, as long as they live.
 pub(super) fn sessions(keys: &LineKeys, leases: &[i64], says: &Bytes) -> TxnRequest {
     let put = |lease: &i64| put(keys.session(*lease), says.clone(), *lease);
     TxnRequest { success: leases.iter().map(put).collect(), ..TxnRequest::default() }
 }
 
 /// What a look at our own entry begins with: mark, tenure, the entry, its record.
-pub(super) fn own(keys: &LineKeys, election: &Key, lease: Option<i64>) -> Vec<RangeRequest> {
+pub(super) fn own(keys: &LineKeys, election: &Key, seat: Option<i64>) -> Vec<RangeRequest> {
     let mut ranges = vec![one(keys.mark(election)), one(keys.tenure(election))];
-    if let Some(lease) = lease {
-        ranges.extend([one(keys.entry(election, lease)), one(keys.holder(election, lease))]);
+    if let Some(seat) = seat {
+        ranges.extend([one(keys.entry(election, seat)), one(keys.holder(election, seat))]);
     }
     ranges
 }
@@ -204,7 +239,14 @@ fn range(range: RangeRequest) -> RequestOp {
 }
 
 fn put(key: Bytes, value: Bytes, lease: i64) -> RequestOp {
-    RequestOp { request: Some(Request::RequestPut(PutRequest { key, value, lease })) }
+    let put = PutRequest { key, value, lease, ignore_value: false };
+    RequestOp { request: Some(Request::RequestPut(put)) }
+}
+
+/// The same value, under another lease. etcd refuses it where there is no such key.
+fn keep(key: Bytes, lease: i64) -> RequestOp {
+    let put = PutRequest { key, value: Bytes::new(), lease, ignore_value: true };
+    RequestOp { request: Some(Request::RequestPut(put)) }
 }
 
 fn delete(key: Bytes) -> RequestOp {
@@ -232,6 +274,11 @@ fn made_at(key: Bytes, token: u64) -> Compare {
     equal(key, CompareTarget::Create, TargetUnion::CreateRevision(revision))
 }
 
+/// No key that is not there is under a lease.
+fn under(key: Bytes, lease: i64) -> Compare {
+    equal(key, CompareTarget::Lease, TargetUnion::Lease(lease))
+}
+
 fn unchanged(key: Bytes, revision: i64) -> Compare {
     equal(key, CompareTarget::Mod, TargetUnion::ModRevision(revision))
 }
@@ -247,5 +294,36 @@ fn equal(key: Bytes, target: CompareTarget, union: TargetUnion) -> Compare {
         key,
         target_union: Some(union),
         range_end: Bytes::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::keys::Keys;
+    use super::*;
+    use tenure::CandidateId;
+
+    /// What has been on its way since before its seat moved must not put anything under the lease the seat had.
+    #[test]
+    fn whatever_is_put_under_a_lease_of_a_seat_compares_that_the_seat_is_under_it() {
+        let keys = LineKeys::new(&Keys::new("p"));
+        let election = Key::parse("elections/a").expect("a good key");
+        let seat = Seat { name: 10, lease: 30, former: Some(20) };
+        let id = CandidateId::from_bits(7);
+        let ticket = Ticket { candidate: id.clone(), attempt: 1 };
+        let holder = Holder { id, name: "a".into(), value: Bytes::new(), presence: None };
+        let compared = under(keys.session(10), 30);
+        for txn in [
+            join(&keys, &election, seat, &ticket, &holder),
+            publish(&keys, &election, seat, 5, &holder, 1),
+        ] {
+            assert!(txn.compare.contains(&compared), "{txn:?}");
+            for part in &txn.success {
+                if let Some(Request::RequestPut(put)) = &part.request {
+                    assert_eq!(put.lease, 30, "{put:?}");
+                    assert!(put.key.ends_with(b"/a/a"), "it keeps its name: {put:?}");
+                }
+            }
+        }
     }
 }

@@ -3,6 +3,11 @@
 //! One KeepAlive a lease is under way at a time. A round is one of each lease and then, after all were answered, a
 //! linearizable read of what stands for the leases; [`EtcdWindow`] says what that proves. Whatever goes wrong ends
 //! the stream, and another server is tried.
+//!
+//! When etcd has changed its leader, everything moves to other leases ([`moving`]), since the former leader may revoke
+//! those that it knows.
+
+mod moving;
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -13,7 +18,7 @@ use futures_util::StreamExt as _;
 use futures_util::future::{join_all, try_join, try_join_all};
 use tenure::queue::window::EtcdWindow;
 use tenure::queue::{Life, Pace, Session};
-use tenure::{Clock as _, Fault, SystemClock};
+use tenure::{Clock as _, Fault, Key, SystemClock};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
@@ -29,6 +34,7 @@ use super::super::proto::{
     LeaseRevokeRequest, LeaseRevokeResponse, LeaseTimeToLiveRequest, LeaseTimeToLiveResponse,
     TxnResponse,
 };
+use super::claims::Seat;
 use super::{Shared, requests, version};
 
 /// The pause after a failure; it doubles up to a twentieth of the ttl.
@@ -48,7 +54,8 @@ pub(super) async fn run(shared: Arc<Shared>) {
     };
     let number = shared.session.borrow().number;
     let connection = shared.session.borrow().connection;
-    let mut keeper = Keeper { shared: &shared, clock, number, connection, leases: Vec::new() };
+    let mut keeper =
+        Keeper { shared: &shared, clock, number, connection, term: 0, held: Vec::new() };
     tokio::select! {
         () = closed => keeper.close().await,
         () = keeper.keep() => {}
@@ -60,8 +67,38 @@ struct Keeper<'a> {
     clock: SystemClock,
     number: u64,
     connection: u64,
-    /// The leases there are; the first is every election's.
-    leases: Vec<i64>,
+    /// The newest term of etcd's in which the leases were asked for.
+    term: u64,
+    /// The seats there are; the first is every election's.
+    held: Vec<Held>,
+}
+
+/// A seat, and what is known of its leases.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Held {
+    seat: Seat,
+    /// The term of an answer that was there before its lease was asked for.
+    term: u64,
+    /// Where it is about to move, and the same of that.
+    next: Option<(i64, u64)>,
+    /// The elections in which something of it may still be under its former lease.
+    behind: Vec<Key>,
+}
+
+impl Held {
+    fn new(lease: i64, term: u64) -> Held {
+        Held { seat: Seat::new(lease), term, next: None, behind: Vec::new() }
+    }
+
+    /// The leases under which something of it is.
+    fn leases(&self) -> impl Iterator<Item = i64> {
+        std::iter::once(self.seat.lease).chain(self.seat.former)
+    }
+
+    /// Whether what stands for it may be under this lease.
+    fn may_be_under(&self, lease: i64) -> bool {
+        self.seat.lease == lease || self.next.is_some_and(|(next, _)| next == lease)
+    }
 }
 
 /// What a round showed.
@@ -71,6 +108,8 @@ enum Round {
     Proven,
     /// etcd has changed its leader in between: the next round tells.
     Undecided,
+    /// It had changed it before, and since this term these leases prove nothing.
+    Outdated { term: u64 },
     /// A lease is gone.
     Gone,
 }
@@ -97,7 +136,7 @@ impl Keeper<'_> {
             self.publish(None, life);
             self.shared.claims.over();
             // A lease that still lives is left to lapse: work that was led under it may take that long to end.
-            self.leases.clear();
+            self.held.clear();
             if matches!(end, End::Refused) {
                 return;
             }
@@ -108,20 +147,18 @@ impl Keeper<'_> {
     async fn begin(&mut self) -> Result<Duration, ()> {
         let mut pause = SHORTEST_PAUSE;
         let id = fresh();
+        let mut term = None;
         loop {
-            let failure = match self.grant(id).await {
-                Ok(ttl) => match self.mark(&[id]).await {
-                    Ok(()) => {
-                        self.leases = vec![id];
-                        self.number += 1;
-                        self.connection += 1;
-                        self.shared.claims.begin(self.number, id);
-                        self.publish(Some(ttl), Life::Live { proof: None });
-                        version::warn(&self.shared.core.client).await;
-                        return Ok(ttl);
-                    }
-                    Err(failure) => failure,
-                },
+            let failure = match self.grant_first(id, &mut term).await {
+                Ok((ttl, term)) => {
+                    (self.held, self.term) = (vec![Held::new(id, term)], term);
+                    self.number += 1;
+                    self.connection += 1;
+                    self.shared.claims.begin(self.number, Seat::new(id));
+                    self.publish(Some(ttl), Life::Live { proof: None });
+                    version::warn(&self.shared.core.client).await;
+                    return Ok(ttl);
+                }
                 Err(failure) => failure,
             };
             tracing::debug!(error = %failure.source, "etcd: no session yet");
@@ -134,13 +171,40 @@ impl Keeper<'_> {
         }
     }
 
+    /// A lease of this number, and the key that stands for it; its TTL, and the term that was known before it was asked
+    /// for, which is the first that was ever heard of: an attempt that failed may have been the one that was taken.
+    async fn grant_first(
+        &self,
+        id: i64,
+        term: &mut Option<u64>,
+    ) -> Result<(Duration, u64), Failure> {
+        let known = match *term {
+            Some(known) => known,
+            None => *term.insert(self.read_term(id).await?),
+        };
+        let ttl = self.grant(id).await?;
+        self.mark(&[id]).await?;
+        Ok((ttl, known))
+    }
+
+    /// The newest term in which a quorum is known to have agreed on anything.
+    async fn read_term(&self, id: i64) -> Result<u64, Failure> {
+        let key = requests::one(self.shared.keys.session(id));
+        let txn = requests::reads(std::iter::once(key));
+        let send = |channel, request| async move { kv(channel).txn(request).await };
+        let answer: TxnResponse = self.shared.core.client.call(Kind::Read, txn, send).await?;
+        let term = answer.header.map(|header| header.raft_term).filter(|term| *term > 0);
+        term.ok_or_else(|| Failure::garbled(Kind::Read))
+    }
+
     /// Lives until a lease is gone.
     async fn live(&mut self, ttl: Duration) -> End {
         let mut window = EtcdWindow::new(ttl);
+        window.leased(self.term);
         let mut stream: Option<Stream> = None;
         let mut connected = true;
         let mut pause = SHORTEST_PAUSE;
-        // Leases beyond these have not been proven yet.
+        // Seats beyond these have not been proven yet.
         let mut usable = 1;
         loop {
             match self.round(&mut stream, &mut window).await {
@@ -150,12 +214,27 @@ impl Keeper<'_> {
                         self.connection += 1;
                     }
                     self.publish(Some(ttl), Life::Live { proof: window.proof() });
-                    let added = &self.leases[usable..];
-                    self.shared.claims.add(self.number, added);
-                    usable = self.leases.len();
+                    let added: Vec<Seat> =
+                        self.held[usable..].iter().map(|held| held.seat).collect();
+                    self.shared.claims.add(self.number, &added);
+                    usable = self.held.len();
                 }
                 Ok(Round::Undecided) => {
                     sleep(SHORTEST_PAUSE).await;
+                    continue;
+                }
+                Ok(Round::Outdated { term }) => {
+                    match self.move_on(term).await {
+                        Ok(()) => {
+                            self.term =
+                                self.held.iter().map(|held| held.term).min().unwrap_or(term);
+                            window.leased(self.term);
+                        }
+                        Err(failure) => {
+                            tracing::debug!(error = %failure.source, "etcd: not all has moved yet");
+                            sleep(SHORTEST_PAUSE).await;
+                        }
+                    }
                     continue;
                 }
                 Ok(Round::Gone) => return End::Over,
@@ -176,8 +255,10 @@ impl Keeper<'_> {
                 continue;
             }
             let spare = self.shared.claims.spare();
-            self.leases.retain(|lease| !spare.contains(lease));
-            usable = self.leases.len();
+            let spare = self.held.extract_if(.., |held| spare.contains(&held.seat.name));
+            let spare: Vec<i64> =
+                spare.flat_map(|held| held.leases().collect::<Vec<_>>()).collect();
+            usable = self.held.len();
             self.revoke(spare).await;
             self.grant_more().await;
         }
@@ -217,7 +298,16 @@ impl Keeper<'_> {
         // Zero is the term of no answer.
         let before = window.proof();
         window.get_answered(shown.unwrap_or(0), ours);
-        Ok(if window.proof() == before { Round::Undecided } else { Round::Proven })
+        Ok(match window.outdated() {
+            Some(term) => Round::Outdated { term },
+            None if window.proof() == before => Round::Undecided,
+            None => Round::Proven,
+        })
+    }
+
+    /// Everything that is to be kept alive.
+    fn leases(&self) -> Vec<i64> {
+        self.held.iter().flat_map(Held::leases).collect()
     }
 
     async fn keep_alive(
@@ -226,14 +316,15 @@ impl Keeper<'_> {
         limit: Duration,
     ) -> Result<Kept, Failure> {
         let client = &self.shared.core.client;
+        let leases = self.leases();
         let mut open = match stream.take() {
             Some(mut open) => {
-                open.unsent = self.leases.clone();
+                open.unsent = leases.clone();
                 open
             }
-            None => Stream::open(self.shared, &self.leases, limit).await?,
+            None => Stream::open(self.shared, &leases, limit).await?,
         };
-        match timeout(limit, open.answers(&self.leases)).await {
+        match timeout(limit, open.answers(&leases)).await {
             Ok(Ok(kept)) => {
                 *stream = Some(open);
                 Ok(kept)
@@ -248,14 +339,15 @@ impl Keeper<'_> {
 
     /// Reads what stands for the leases: the term it was read in, if it was one, and whether all of it is ours.
     async fn confirm(&self, limit: Duration) -> Result<(Option<u64>, bool), Failure> {
-        let read = |leases: &[i64]| {
-            let keys = leases.iter().map(|lease| requests::one(self.shared.keys.session(*lease)));
+        let read = |held: &[Held]| {
+            let keys = held.iter().map(|held| held.seat.name);
+            let keys = keys.map(|seat| requests::one(self.shared.keys.session(seat)));
             let txn = requests::reads(keys);
             let send = |channel, request| async move { kv(channel).txn(request).await };
             self.shared.core.client.call_within(limit, Kind::Read, txn, send)
         };
         let answers: Vec<TxnResponse> =
-            try_join_all(self.leases.chunks(MOST_AT_ONCE).map(read)).await?;
+            try_join_all(self.held.chunks(MOST_AT_ONCE).map(read)).await?;
         let mut terms = answers.iter().map(|answer| answer.header.map(|header| header.raft_term));
         let first = terms.next().flatten();
         let term = first.filter(|first| terms.all(|term| term == Some(*first)));
@@ -273,7 +365,9 @@ impl Keeper<'_> {
             | None => 0,
         });
         let found: Vec<i64> = found.collect();
-        Ok((term, found == self.leases))
+        let mut both = self.held.iter().zip(&found);
+        let ours = found.len() == self.held.len() && both.all(|(held, at)| held.may_be_under(*at));
+        Ok((term, ours))
     }
 
     /// Waits for the time of the next round, or a reason for one now. Fails when the stream does.
@@ -296,7 +390,7 @@ impl Keeper<'_> {
                 }),
                 () = wanted => {
                     let claims = &self.shared.claims;
-                    if claims.trouble() || claims.leases_wanted() > self.leases.len() {
+                    if claims.trouble() || claims.leases_wanted() > self.held.len() {
                         return Ok(());
                     }
                 }
@@ -307,7 +401,7 @@ impl Keeper<'_> {
 
     /// Asks for the leases that candidates of one election need beside each other.
     async fn grant_more(&mut self) {
-        let missing = self.shared.claims.leases_wanted().saturating_sub(self.leases.len());
+        let missing = self.shared.claims.leases_wanted().saturating_sub(self.held.len());
         let fresh: Vec<i64> = (0..missing.min(MOST_AT_ONCE)).map(|_| fresh()).collect();
         let granted = join_all(fresh.iter().map(|id| self.grant(*id))).await;
         let granted: Vec<i64> =
@@ -316,7 +410,8 @@ impl Keeper<'_> {
             return;
         }
         match self.mark(&granted).await {
-            Ok(()) => self.leases.extend(granted),
+            // That term was known before.
+            Ok(()) => self.held.extend(granted.iter().map(|id| Held::new(*id, self.term))),
             // They lapse by themselves.
             Err(failure) => tracing::debug!(error = %failure.source, "etcd: no further lease"),
         }
@@ -376,7 +471,8 @@ impl Keeper<'_> {
         let nothing_stands = self.shared.claims.is_empty();
         self.publish(None, Life::Closed);
         self.shared.claims.over();
-        let leases = std::mem::take(&mut self.leases);
+        let leases = self.leases();
+        self.held.clear();
         if nothing_stands {
             self.revoke(leases).await;
         }

@@ -123,14 +123,24 @@ pub(crate) async fn leaders_follow_each_other(addresses: &[SocketAddr]) {
 
 /// The servers' own client, and what it printed.
 pub(crate) fn etcdctl(servers: &Etcd, words: &[&str]) -> std::process::Command {
+    etcdctl_at(&servers.addresses(), words)
+}
+
+pub(crate) fn etcdctl_at(addresses: &[SocketAddr], words: &[&str]) -> std::process::Command {
     let mut command = std::process::Command::new("etcdctl");
-    let hosts: Vec<String> = servers.addresses().iter().map(ToString::to_string).collect();
+    let hosts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     command.env("ETCDCTL_API", "3").arg(format!("--endpoints={}", hosts.join(","))).args(words);
     command
 }
 
 pub(crate) fn ask(servers: &Etcd, words: &[&str]) -> String {
-    let output = etcdctl(servers, words).output().expect("etcdctl runs");
+    ask_at(&servers.addresses(), words)
+}
+
+pub(crate) fn ask_at(addresses: &[SocketAddr], words: &[&str]) -> String {
+    let mut command = etcdctl_at(addresses, words);
+    // Its own five seconds are short on a busy machine.
+    let output = command.arg("--command-timeout=60s").output().expect("etcdctl runs");
     assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }

@@ -64,12 +64,12 @@ impl Claims {
             return;
         }
         // Something leaves anyway: what is due soon may as well go along.
-        if errands.len() < MOST_WRITES {
+        if errands.len() < self.pace {
             let chosen: BTreeSet<usize> = errands.iter().map(|(slot, _)| *slot).collect();
             let soon = self.due(now, true);
             errands.extend(soon.into_iter().filter(|(slot, _)| !chosen.contains(slot)));
         }
-        errands.truncate(MOST_WRITES);
+        errands.truncate(self.pace);
         let ask = self.ask();
         let mut batch = Batch { ask, sent: now, writes: Vec::new() };
         let mut writes = Vec::new();
@@ -106,7 +106,8 @@ impl Claims {
             }
             let Some(view) = &known.view else { continue };
             let unproven = known.sent.iter().any(|(op, _)| *op == view.slot.op);
-            let held = view.slot.token == mine.token && view.slot.holding().is_some();
+            let mut held = view.slot.token == mine.token && view.slot.holding().is_some();
+            held |= ClusterMutant::LateCompletionWins.is_on() && mine.ending.is_some();
             if unproven && self.is_weak() && (!held || mine.ending.is_none()) {
                 due.push((*slot, Errand::Confirm));
             } else if held && mine.ending.is_some() {
@@ -157,7 +158,7 @@ impl Claims {
         } else {
             (open.len() * place.workers).div_ceil(place.all_workers.max(1))
         };
-        let room = MOST_WRITES.saturating_sub(errands.len());
+        let room = self.pace.saturating_sub(errands.len());
         let most = free.min(share).min(room);
         let left = open.len().saturating_sub(most);
         let taken = open.len() - left;
@@ -180,7 +181,9 @@ impl Claims {
         }
         let view = known.view.as_ref()?;
         let content = &view.slot;
-        let lapsed = view.gone || now.at_least_since(view.since) >= content.ttl;
+        let early = ClusterMutant::ClaimEarly.is_on();
+        let ttl = if early { content.ttl / 2 } else { content.ttl };
+        let lapsed = view.gone || now.at_least_since(view.since) >= ttl;
         let error = match &content.progress {
             Progress::Vacant | Progress::Done { .. } | Progress::Dead { .. } => return None,
             Progress::Outstanding { avoid, error } => {

@@ -52,7 +52,10 @@ impl Claims {
             Some(view) if view.version == version => view.learnt = learnt,
             view => {
                 let slot = Arc::new(content);
-                *view = Some(View { version, slot, since: now, learnt, gone: false });
+                // A rule broken on purpose: renewals are not noticed.
+                let kept = ClusterMutant::ClaimWithoutVersion.is_on();
+                let since = view.as_ref().filter(|_| kept).map_or(now, |view| view.since);
+                *view = Some(View { version, slot, since, learnt, gone: false });
             }
         }
         if doubted || self.mine.contains_key(&slot) {
@@ -103,6 +106,9 @@ impl Claims {
                     return;
                 }
                 self.lose(slot);
+                if ClusterMutant::LateCompletionWins.is_on() {
+                    return;
+                }
                 if self.mine.get(&slot).is_some_and(|mine| mine.ending.is_some()) {
                     let verdict = match content.token {
                         // Nobody but the holder of a token ends a task at it.

@@ -377,3 +377,16 @@ fn what_makes_no_sense_is_told_once_and_left_alone() {
     node.take(world.now, Input::Bell);
     assert!(garbled(&mut node).is_empty());
 }
+
+/// The simulation cannot see this one: the mandate that work holds is closed for good, whatever the machine says.
+#[cfg(feature = "mutants")]
+#[test]
+fn a_late_answer_that_revives_is_noticed() {
+    use crate::cluster::mutant::{ClusterMutant, break_rule};
+
+    let test = work_is_told_to_stop_before_its_window_ends_and_a_late_answer_takes_nothing_back;
+    break_rule(Some(ClusterMutant::LateAnswerRevives));
+    let noticed = std::panic::catch_unwind(test).is_err();
+    break_rule(None);
+    assert!(noticed);
+}

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{DocumentError, Format, MemberId, check_mark, check_number, check_span};
+use super::{DocumentError, Format, MemberId, check_mark, check_number, check_span, is_false};
 use crate::lease::record::Op;
 use crate::store::Mark;
 
@@ -22,6 +22,9 @@ pub struct MemberLock {
     pub idle: u32,
     /// How many tasks it has finished.
     pub finished: u64,
+    /// It can list the source that the leader reads: those that cannot leave the lead to it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub lists: bool,
     /// How its death can be proven, where it can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub presence: Option<Mark>,

@@ -16,6 +16,8 @@ mod piece;
 mod plan;
 mod settings;
 mod slot;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 
@@ -48,6 +50,8 @@ use crate::timing::MAX_TTL;
 /// One membership of one process, named uniquely: joining again takes a fresh one.
 pub type MemberId = CandidateId;
 
+/// The most bytes of a parser's words that are shown.
+const MAX_SAYS_BYTES: usize = 200;
 /// The most bytes a mark of presence may take.
 const MAX_MARK_BYTES: usize = 2 * 1024;
 
@@ -109,14 +113,18 @@ pub trait Format: Serialize + DeserializeOwned {
         if body.len() > MAX_DOCUMENT_BYTES {
             return Err(DocumentError::TooLong { document: Self::WHAT, bytes: body.len() });
         }
-        let read: Self = serde_json::from_slice(body).map_err(|error| DocumentError::Shape {
-            document: Self::WHAT,
-            // Only the place and the kind: the text itself is untrusted, and may be a secret.
-            says: error.to_string().chars().filter(|c| !c.is_control()).take(200).collect(),
-        })?;
+        let read: Self = serde_json::from_slice(body)
+            .map_err(|error| DocumentError::Shape { document: Self::WHAT, says: shown(&error) })?;
         read.check()?;
         Ok(read)
     }
+}
+
+/// What the parser said, short and printable: it may quote what was read, which is untrusted.
+fn shown(error: &serde_json::Error) -> String {
+    let mut says: String = error.to_string().chars().filter(|c| !c.is_control()).collect();
+    says.truncate(says.floor_char_boundary(MAX_SAYS_BYTES));
+    says
 }
 
 fn refuse<T: Format>(field: &'static str, says: &'static str) -> DocumentError {

@@ -2,7 +2,7 @@
 
 mod walk;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +11,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use self::walk::{Found, Walk};
-use super::{MOST_ITEMS, USUAL_POLL, blocking};
+use super::{MOST_ITEMS, Recent, USUAL_POLL, blocking};
 use crate::cluster::documents::MAX_ID_BYTES;
 use crate::cluster::input::{End, InputError, Template, Window, Windowed};
 
@@ -69,25 +69,20 @@ impl DirectorySource {
         let kept = self.reading.lock().unwrap_or_else(PoisonError::into_inner).take();
         let (root, hidden) = (self.root.clone(), self.follow.is_none());
         let position = position.map(str::to_owned);
-        let (paths, reading) = blocking("listing a directory", move || {
-            let mut reading = match kept {
-                Some(kept) if kept.can_go_on_after(position.as_deref()) => kept,
-                Some(kept) => Reading::after(root, hidden, position.as_deref(), kept.reported),
-                None => Reading::after(root, hidden, position.as_deref(), BTreeSet::new()),
-            };
-            reading.go_on_after(position.as_deref());
+        let reading = blocking("listing a directory", move || {
+            let mut reading = Reading::go_on(kept, root, hidden, position.as_deref());
             reading.fill(max)?;
-            Ok((reading.recent.iter().take(max).cloned().collect::<Vec<_>>(), reading))
+            Ok(reading)
         })
         .await?;
+        let paths: Vec<String> = reading.recent.first(max).cloned().collect();
+        let position = reading.recent.position_after(paths.len());
         let at_the_end = reading.ended && paths.len() == reading.recent.len();
-        let drained = at_the_end && self.follow.is_none();
-        let position = paths.last().cloned().or_else(|| reading.from.clone());
         if !at_the_end {
             *self.reading.lock().unwrap_or_else(PoisonError::into_inner) = Some(reading);
         }
         let orders = paths.into_iter().map(|path| self.order(&path)).collect();
-        Ok(Window { orders, position, drained })
+        Ok(Window { orders, position, drained: at_the_end && self.follow.is_none() })
     }
 
     fn order(&self, path: &str) -> crate::cluster::documents::Order {
@@ -148,48 +143,40 @@ fn remove_below(root: &Path, path: &Path) -> std::io::Result<()> {
     if within { std::fs::remove_file(path) } else { Ok(()) }
 }
 
-/// A walk, and what was given out last: the same window may be asked for again, or a smaller one.
+/// A walk, and what was given out last.
 struct Reading {
     walk: Walk,
-    /// The position before `recent`.
-    from: Option<String>,
-    recent: VecDeque<String>,
+    recent: Recent,
     /// There is nothing after `recent`.
     ended: bool,
     reported: BTreeSet<String>,
 }
 
 impl Reading {
-    fn after(
+    /// Goes on with what is kept, if that leads on from this position; begins anew there otherwise.
+    fn go_on(
+        kept: Option<Reading>,
         root: Arc<Path>,
         hidden: bool,
         position: Option<&str>,
-        reported: BTreeSet<String>,
     ) -> Reading {
+        let reported = match kept {
+            Some(mut kept) => {
+                if kept.recent.go_on_after(position) {
+                    return kept;
+                }
+                kept.reported
+            }
+            None => BTreeSet::new(),
+        };
         let walk = Walk::after(root, hidden, position.unwrap_or_default());
-        let from = position.map(str::to_owned);
-        Reading { walk, from, recent: VecDeque::new(), ended: false, reported }
-    }
-
-    fn can_go_on_after(&self, position: Option<&str>) -> bool {
-        self.from.as_deref() == position
-            || position.is_some_and(|position| self.recent.iter().any(|path| path == position))
-    }
-
-    /// Forgets what lies before the position, which is one that [`Reading::can_go_on_after`] knows.
-    fn go_on_after(&mut self, position: Option<&str>) {
-        while self.from.as_deref() != position {
-            let Some(path) = self.recent.pop_front() else { return };
-            self.from = Some(path);
-        }
+        Reading { walk, recent: Recent::after(position), ended: false, reported }
     }
 
     fn fill(&mut self, max: usize) -> Result<(), InputError> {
         while self.recent.len() < max && !self.ended {
             match self.walk.next()? {
-                Some(Found::File(path)) if path.len() <= MAX_ID_BYTES => {
-                    self.recent.push_back(path)
-                }
+                Some(Found::File(path)) if path.len() <= MAX_ID_BYTES => self.recent.push(path),
                 Some(Found::File(path)) => self.report(&path, "its path is too long"),
                 Some(Found::NoText(path)) => self.report(&path, "its name is not UTF-8"),
                 None => self.ended = true,

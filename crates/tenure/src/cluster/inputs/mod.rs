@@ -2,11 +2,13 @@
 
 mod directory;
 mod lines;
+mod recent;
 
 use std::time::Duration;
 
 pub use directory::DirectorySource;
 pub use lines::LinesSource;
+pub use recent::Recent;
 
 use super::input::InputError;
 

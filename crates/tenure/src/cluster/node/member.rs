@@ -30,6 +30,7 @@ pub(crate) struct Membership {
     flying: Option<u64>,
     refreshed: Option<Moment>,
     refreshing: bool,
+    lists: bool,
     pub(super) finished: u64,
 }
 
@@ -54,8 +55,14 @@ impl Membership {
             flying: None,
             refreshed: None,
             refreshing: false,
+            lists: false,
             finished: 0,
         }
+    }
+
+    /// The same, of a node that can list the source, or cannot.
+    pub(crate) fn listing(self, lists: bool) -> Membership {
+        Membership { lists, ..self }
     }
 
     pub(super) fn presence(&self) -> Option<Mark> {
@@ -71,6 +78,7 @@ impl Membership {
             ttl,
             idle: u32::try_from(idle).unwrap_or(u32::MAX),
             finished: self.finished,
+            lists: self.lists,
             presence: self.presence.clone(),
             revision,
             op: books.fresh_op(),

@@ -99,6 +99,7 @@ impl Node {
             reporter: StatusReporter { claim, reports: self.reports.0.clone() },
             stop: running.stop.subscribe(),
             books: self.set.books.clone(),
+            shared: self.shared.clone(),
         };
         let (serial, id) = (running.task.serial, running.task.id.clone());
         let attempt = running.attempt;

@@ -15,7 +15,7 @@ pub struct Totals {
     pub accepted: u64,
     /// How many are done.
     pub done: u64,
-    /// How many were dead letters when they ended. What was retried is counted again.
+    /// How many are dead letters. One that is brought back is open again.
     pub dead: u64,
     /// How many were cancelled.
     pub cancelled: u64,

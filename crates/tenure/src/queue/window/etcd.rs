@@ -11,6 +11,13 @@
 //! member that is in a term passes nothing on to leaders of earlier ones. The first on a stream proves nothing, and
 //! another follows at once.
 //!
+//! A leader that was deposed while it stood still counts on when it wakes up: it revokes every lease that nobody
+//! prolonged at *it* for the TTL, however often its successor did (etcd issue 15247; what 3.5.13 added is skipped
+//! by a member that has just ticked, and 3.7.3 was seen to do it). It can only revoke what it knows. So a KeepAlive
+//! counts only in the term in which the lease was granted ([`EtcdWindow::leased`]): the leaders of earlier terms have
+//! never heard of it, that of this term counts at least as long as we do, and those of later ones begin anew. In any
+//! other term [`EtcdWindow::outdated`] says that everything has to move to another lease first.
+//!
 //! Answers carry no id. One KeepAlive is under way at a time, and a time-out abandons the stream
 //! ([`EtcdWindow::abandoned`]).
 
@@ -32,6 +39,10 @@ pub struct EtcdWindow {
     known: Option<u64>,
     /// The last one proved nothing because nothing was known before it.
     again: bool,
+    /// The term of an answer that was there before the lease was asked for.
+    leased: Option<u64>,
+    /// A term that has begun since.
+    outdated: Option<u64>,
     proof: Option<Proof>,
     #[cfg(feature = "mutants")]
     broken: Option<Mutant>,
@@ -70,6 +81,8 @@ impl EtcdWindow {
             last_sent: None,
             known: None,
             again: false,
+            leased: None,
+            outdated: None,
             proof: None,
             #[cfg(feature = "mutants")]
             broken: None,
@@ -82,6 +95,23 @@ impl EtcdWindow {
     pub fn broken(mut self, mutant: Option<Mutant>) -> EtcdWindow {
         self.broken = mutant;
         self
+    }
+
+    /// Everything stands under a lease that was asked for after an answer in this term.
+    ///
+    /// The term in an answer is that of the newest entry its member has applied, so that a quorum has agreed in it:
+    /// no leader of an earlier term has a lease granted from then on.
+    pub fn leased(&mut self, term: u64) {
+        self.leased = Some(term);
+        // What was proven of the lease before it stays proven: everything was under that until just now.
+        self.outdated = None;
+        self.again = true;
+    }
+
+    /// A term has begun in which this lease proves nothing: another has to be asked for, and everything moved to it.
+    #[must_use]
+    pub fn outdated(&self) -> Option<u64> {
+        self.outdated
     }
 
     /// Q: what is not answered within this time is abandoned.
@@ -139,9 +169,23 @@ impl EtcdWindow {
         };
         self.stage = Stage::Idle;
         self.again = known != Some(kept);
-        if ours && term == kept && known == Some(kept) {
-            self.raise(Proof { from: sent, window: window_of(ttl.min(self.ttl)) });
+        if !(ours && term == kept && known == Some(kept)) {
+            return;
         }
+        if self.counts_in(kept) {
+            self.raise(Proof { from: sent, window: window_of(ttl.min(self.ttl)) });
+        } else {
+            self.outdated = Some(kept);
+        }
+    }
+
+    /// Whether no leader of an earlier term than this knows of the lease.
+    fn counts_in(&self, term: u64) -> bool {
+        #[cfg(feature = "mutants")]
+        if self.broken == Some(Mutant::LeaseOfEarlierTermCounts) {
+            return true;
+        }
+        self.leased == Some(term)
     }
 
     /// What was under way was given up: none of its answers counts.
@@ -174,9 +218,10 @@ mod tests {
         Moment::default() + Duration::from_secs(seconds)
     }
 
-    /// A window whose stream leads to a member in this term.
+    /// A window of a lease that was granted in this term, whose stream leads to a member in this term.
     fn in_term(term: u64) -> EtcdWindow {
         let mut window = EtcdWindow::new(TTL);
+        window.leased(term);
         window.keep_alive_sent(at(0));
         window.keep_alive_answered(term, TTL);
         window.get_sent();
@@ -205,6 +250,39 @@ mod tests {
     #[test]
     fn a_keep_alive_during_which_the_term_changed_may_have_gone_to_the_deposed_leader() {
         assert_eq!(confirmed(3, 4, 4, true), None);
+    }
+
+    /// One round in this term, all of it after these seconds.
+    fn round(window: &mut EtcdWindow, seconds: u64, term: u64) {
+        window.keep_alive_sent(at(seconds));
+        window.keep_alive_answered(term, TTL);
+        window.get_sent();
+        window.get_answered(term, true);
+    }
+
+    #[test]
+    fn a_lease_that_an_earlier_leader_knows_proves_nothing_until_everything_moved_to_another() {
+        let mut window = in_term(4);
+        round(&mut window, 1, 4);
+        let proven = Some(Proof { from: at(1), window: TTL * 4 / 5 });
+        assert_eq!((window.proof(), window.outdated()), (proven, None));
+        round(&mut window, 2, 5);
+        assert_eq!(window.outdated(), None, "the member may just have heard of that term");
+        round(&mut window, 3, 5);
+        assert_eq!((window.proof(), window.outdated()), (proven, Some(5)));
+        window.leased(5);
+        assert_eq!((window.proof(), window.outdated()), (proven, None));
+        assert_eq!(window.until_heartbeat(at(3)), Some(Duration::ZERO), "proven as soon as can be");
+        round(&mut window, 4, 5);
+        assert_eq!(window.proof().map(|proof| proof.from), Some(at(4)));
+    }
+
+    #[test]
+    fn a_lease_of_which_nobody_knows_when_it_was_granted_proves_nothing() {
+        let mut window = EtcdWindow::new(TTL);
+        round(&mut window, 1, 4);
+        round(&mut window, 2, 4);
+        assert_eq!((window.proof(), window.outdated()), (None, Some(4)));
     }
 
     #[test]

@@ -92,7 +92,7 @@ impl Stage {
 
     fn books(&self) -> Books {
         let backend = Backend::new(self.store.clone());
-        Books::open(&backend, "a/b/c/d/e/f").expect("a good name")
+        Books::open(&backend, "a/b/c/d/e").expect("a good name")
     }
 
     fn enter(&self, number: u32, leads: bool) -> Player {
@@ -241,7 +241,7 @@ async fn a_partition_waits_for_its_lease_whoever_the_plan_gives_it_to() {
     let shares = vec![Share { member: member(1), partitions: numbers(1) }];
     let plan = Plan { shares, revision: 1, op: stage.books().fresh_op() };
     let lease = plan.share_of(&member(1)).into_keys().next().expect("one");
-    let name = format!("clusters/a/b/c/d/e/f/poll-{lease}");
+    let name = format!("clusters/a/b/c/d/e/poll-{lease}");
     let backend = Backend::new(stage.store.clone());
     let election = Election::open(&backend, &name).await.expect("an election");
     let candidate = Candidate::new("somebody who has not heard").expect("a name");

@@ -6,7 +6,7 @@ use tenure::{Backend, Election, Leadership, Timing};
 use tenure_harness::Version;
 
 use crate::chaos::{self, Fault, suffer};
-use crate::faults::{Servers, candidate, renewed_twice, soon};
+use crate::faults::{Servers, candidate, soon};
 use crate::kind::{Elasticsearch, Opensearch, room};
 use crate::support::open;
 
@@ -20,11 +20,10 @@ fn brisk() -> Timing {
 }
 
 /// Leads as soon as the store serves: a server that was just started takes its time.
-async fn lead(url: &str, timing: Timing, name: &str) -> (Backend, Leadership) {
+async fn lead(url: &str, election: &str, timing: Timing, name: &str) -> (Backend, Leadership) {
     let backend = open(url, timing.request()).await;
     loop {
-        let election = Election::builder(&backend, "jobs/nightly").timing(timing).open().await;
-        match election {
+        match Election::builder(&backend, election).timing(timing).open().await {
             Ok(election) => {
                 let campaign = election.campaign(candidate(name)).await;
                 return (backend, campaign.expect("elected"));
@@ -35,36 +34,36 @@ async fn lead(url: &str, timing: Timing, name: &str) -> (Backend, Leadership) {
     }
 }
 
-/// In one life of a server: it is killed and back in time; stands still for a moment; is away for too long.
+/// In one life of a server: it stands still for a moment; then it is killed, and away for longer than one leader's
+/// window, and back in time for another's.
 async fn a_server_comes_and_goes<S: Servers>() {
-    let _room = room().await;
+    let _room = room(1).await;
     let started = S::start(1, Version::Newest).await;
     let Some(servers) = tenure_harness::available(started) else { return };
-    let url = S::url(&servers.addresses(), "failing");
-
-    let (_backend, leader) = soon("elected", lead(&url, patient(), "a")).await;
-    let mandate = leader.mandate();
-    servers[0].restart().await.expect("it starts again");
-    renewed_twice(&leader).await;
+    let url = S::url(&servers.addresses(), "away");
+    let (_patient, keeps) = soon("elected", lead(&url, "jobs/patient", patient(), "a")).await;
+    let kept = keeps.mandate();
     servers[0].stop().await.expect("it runs");
     tokio::time::sleep(Duration::from_secs(3)).await;
-    assert!(mandate.is_leader());
+    assert!(kept.is_leader());
     servers[0].cont().await.expect("it is there");
-    renewed_twice(&leader).await;
-    assert!(mandate.is_leader() && mandate.token() == 1);
-    leader.resign().await;
+    soon("renewed by a server that goes on", kept.renewed()).await;
 
-    let (_backend, leader) = soon("elected again", lead(&url, brisk(), "b")).await;
-    let mandate = leader.mandate();
+    let (_brisk, loses) = soon("elected too", lead(&url, "jobs/brisk", brisk(), "b")).await;
+    let lost = loses.mandate();
     servers[0].kill().await.expect("it runs");
     // "Must stop" comes first; it is over when the window is.
-    soon("told to stop", mandate.lost()).await;
-    tokio::time::sleep(mandate.remaining()).await;
-    assert!(!mandate.is_leader());
+    soon("told to stop", lost.lost()).await;
+    tokio::time::sleep(lost.remaining()).await;
+    assert!(!lost.is_leader());
     servers[0].restart().await.expect("it starts again");
-    let (_backend, next) = soon("the next one elected", lead(&url, brisk(), "c")).await;
-    assert!(next.mandate().token() > mandate.token());
-    assert!(!mandate.is_leader());
+    // Whatever was under way when it was killed has failed long ago.
+    let renewed = soon("renewed by a server that is back", kept.renewed());
+    let next = soon("the next one elected", lead(&url, "jobs/brisk", brisk(), "c"));
+    let ((), (_next, next)) = tokio::join!(renewed, next);
+    assert!(kept.is_leader() && kept.token() == 1);
+    assert!(next.mandate().token() > lost.token());
+    assert!(!lost.is_leader());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -80,7 +79,7 @@ async fn an_opensearch_that_is_back_in_time_costs_nothing_and_else_the_leadershi
 /// Three servers, twenty elections; the one with the primary copy is killed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_primary_killed_never_makes_two() {
-    let _room = room().await;
+    let _room = room(3).await;
     let Some(figures) = suffer::<Elasticsearch>(Fault::Killed, 1).await else { return };
     println!("{}", figures.row(Fault::Killed));
     assert_eq!((figures.overlaps, figures.regressions), (0, 0), "{figures:?}");

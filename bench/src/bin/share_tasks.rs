@@ -1,0 +1,257 @@
+//! How many empty tasks a second four workers share through a store, beside what the store itself can do.
+//!
+//! `cargo run --release -p tenure-bench --bin share_tasks [memory|file|etcd|zookeeper|elasticsearch|opensearch] [TASKS]`
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use tenure::cluster::{Cluster, Context, Handler, Member, Order, TaskError, Tasks};
+use tenure::file::{FileOptions, FileStore};
+use tenure::{
+    Backend, Document, Durability, Expect, Key, Page, Put, Reads, Store, StoreError, Version, Write,
+};
+use tenure_harness::{Elastic, Etcd, Zookeeper, elastic, etcd, zookeeper};
+use tenure_stores::OpenOptions;
+
+type Failure = Box<dyn std::error::Error>;
+
+/// How many documents the raw rate is measured in a batch with.
+const BATCH: usize = 100;
+
+#[tokio::main(worker_threads = 2)]
+async fn main() -> Result<(), Failure> {
+    let mut arguments = std::env::args().skip(1);
+    let which = arguments.next().unwrap_or_else(|| "file".into());
+    let tasks: usize = arguments.next().map_or(Ok(10_000), |text| text.parse())?;
+    let directory = tempfile::tempdir_in(".")?;
+    let mut servers: Vec<Box<dyn std::any::Any>> = Vec::new();
+    let backend = match which.as_str() {
+        "memory" => Backend::memory(),
+        "file" => {
+            let store = FileStore::open(directory.path(), FileOptions::default())?;
+            let presence = store.presence();
+            Backend::new(Arc::new(store)).with_presence(presence)
+        }
+        "etcd" => {
+            let server = Etcd::single(etcd::Options::default()).await?;
+            let url = format!("etcd://{}/bench", server[0].address());
+            servers.push(Box::new(server));
+            open(&url).await?
+        }
+        "zookeeper" => {
+            let server = Zookeeper::single(zookeeper::Options::default()).await?;
+            let url = format!("zookeeper://{}/bench", server[0].address());
+            servers.push(Box::new(server));
+            open(&url).await?
+        }
+        "elasticsearch" | "opensearch" => {
+            let product = match which.as_str() {
+                "opensearch" => elastic::Product::Opensearch,
+                _ => elastic::Product::Elasticsearch,
+            };
+            let server = Elastic::single(elastic::Options::new(product)).await?;
+            let url = format!("{which}+http://{}/bench", server[0].address());
+            servers.push(Box::new(server));
+            open(&url).await?
+        }
+        other => return Err(format!("{other} is not a store of this benchmark").into()),
+    };
+    raw(&**backend.store()).await?;
+    shared(&backend, tasks).await?;
+    drop(servers);
+    Ok(())
+}
+
+async fn open(url: &str) -> Result<Backend, Failure> {
+    let options = OpenOptions::default().with_create_if_missing(true);
+    Ok(tenure_stores::open(url, &options).await?.backend)
+}
+
+/// Claims and completions as the store can do them at best: batches of documents, written twice.
+async fn raw(store: &dyn Store) -> Result<(), Failure> {
+    let keys: Vec<Key> = (0..BATCH)
+        .map(|number| Key::parse(&format!("raw/{number:04}")))
+        .collect::<Result<_, _>>()?;
+    let mut versions = write(store, &keys, &vec![Expect::Absent; BATCH], 0).await?;
+    let (began, mut rounds) = (Instant::now(), 0u64);
+    while began.elapsed() < Duration::from_secs(3) {
+        for _ in 0..2 {
+            rounds += 1;
+            let expected: Vec<Expect> = versions.into_iter().map(Expect::At).collect();
+            versions = write(store, &keys, &expected, rounds).await?;
+        }
+    }
+    let rate = (rounds / 2 * BATCH as u64) as f64 / began.elapsed().as_secs_f64();
+    println!("raw: {rate:.0} claims and completions a second, in batches of {BATCH}");
+    Ok(())
+}
+
+async fn write(
+    store: &dyn Store,
+    keys: &[Key],
+    expected: &[Expect],
+    round: u64,
+) -> Result<Vec<Version>, Failure> {
+    let body = |number: usize| {
+        Bytes::from(format!(
+            "{{\"round\":{round},\"number\":{number},\"filler\":\"{}\"}}",
+            "x".repeat(300)
+        ))
+    };
+    let writes = keys.iter().zip(expected).enumerate().map(|(number, (key, expect))| Write {
+        key: key.clone(),
+        expect: expect.clone(),
+        body: Some(body(number)),
+        durability: Durability::Lasting,
+    });
+    let answers = store.put_many(writes.collect()).await;
+    answers
+        .into_iter()
+        .map(|answer| match answer? {
+            Put::Stored(version) => Ok(version),
+            Put::Conflict => Err("somebody else writes here".into()),
+        })
+        .collect()
+}
+
+struct Nothing;
+
+#[async_trait]
+impl Handler for Nothing {
+    async fn handle(&self, _: Bytes, _: &Context) -> Result<Option<String>, TaskError> {
+        Ok(None)
+    }
+}
+
+async fn shared(backend: &Backend, tasks: usize) -> Result<(), Failure> {
+    let counting =
+        Arc::new(Counting { inner: backend.store().clone(), counts: Default::default() });
+    let backend = Backend::new(counting.clone());
+    let cluster = Cluster::builder(&backend, "bench")
+        .member(Member::new(4).named("bench"))
+        .tasks(Tasks::new().handling("nothing", Arc::new(Nothing)))
+        .join()
+        .await?;
+    let books = cluster.books();
+    let orders =
+        (0..tasks).map(|number| Order::new(format!("task-{number}"), "nothing", "")).collect();
+    let began = Instant::now();
+    books.submit(orders).await?;
+    println!("{tasks} tasks accepted in {:?}", began.elapsed());
+    counting.reset();
+    let began = Instant::now();
+    let mut last = 0;
+    loop {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let totals = books.totals().await?;
+        if totals.done == tasks as u64 {
+            break;
+        }
+        if totals.done < last + 1 && began.elapsed() > Duration::from_secs(120) {
+            return Err(format!("it stands still: {totals:?}").into());
+        }
+        last = totals.done;
+    }
+    let rate = tasks as f64 / began.elapsed().as_secs_f64();
+    println!("shared: {rate:.0} empty tasks a second by 4 workers");
+    println!("{}", counting.report(tasks));
+    cluster.leave().await;
+    Ok(())
+}
+
+/// Counts what is asked of a store.
+struct Counting {
+    inner: Arc<dyn Store>,
+    counts: Counts,
+}
+
+#[derive(Default)]
+struct Counts {
+    gets: AtomicU64,
+    got: AtomicU64,
+    get_micros: AtomicU64,
+    puts: AtomicU64,
+    put: AtomicU64,
+    put_micros: AtomicU64,
+}
+
+impl Counting {
+    fn reset(&self) {
+        let Counts { gets, got, get_micros, puts, put, put_micros } = &self.counts;
+        for count in [gets, got, get_micros, puts, put, put_micros] {
+            count.store(0, Ordering::Relaxed);
+        }
+    }
+
+    fn report(&self, tasks: usize) -> String {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let Counts { gets, got, get_micros, puts, put, put_micros } = &self.counts;
+        let each = |count: &AtomicU64| read(count) as f64 / tasks as f64;
+        format!(
+            "{} reads of {} documents in {} ms; {} batches of {} writes in {} ms; {:.2} writes a task",
+            read(gets),
+            read(got),
+            read(get_micros) / 1000,
+            read(puts),
+            read(put),
+            read(put_micros) / 1000,
+            each(put),
+        )
+    }
+}
+
+impl fmt::Debug for Counting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+fn add(count: &AtomicU64, number: usize) {
+    count.fetch_add(number as u64, Ordering::Relaxed);
+}
+
+#[async_trait]
+impl Store for Counting {
+    fn reads(&self) -> Reads {
+        self.inner.reads()
+    }
+
+    fn notifies(&self) -> bool {
+        self.inner.notifies()
+    }
+
+    async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Document>>, StoreError> {
+        let began = Instant::now();
+        let found = self.inner.get_many(keys).await;
+        add(&self.counts.gets, 1);
+        add(&self.counts.got, keys.len());
+        add(&self.counts.get_micros, began.elapsed().as_micros() as usize);
+        found
+    }
+
+    async fn put_many(&self, writes: Vec<Write>) -> Vec<Result<Put, StoreError>> {
+        let began = Instant::now();
+        add(&self.counts.puts, 1);
+        add(&self.counts.put, writes.len());
+        let answers = self.inner.put_many(writes).await;
+        add(&self.counts.put_micros, began.elapsed().as_micros() as usize);
+        answers
+    }
+
+    async fn list(
+        &self,
+        prefix: &Key,
+        after: Option<&Key>,
+        limit: usize,
+    ) -> Result<Page, StoreError> {
+        self.inner.list(prefix, after, limit).await
+    }
+
+    async fn changed(&self, key: &Key, seen: Option<&Version>) {
+        self.inner.changed(key, seen).await;
+    }
+}

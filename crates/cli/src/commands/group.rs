@@ -1,0 +1,54 @@
+//! What the commands about groups have in common.
+
+use tenure::Backend;
+use tenure::cluster::{Books, Garbled, Totals};
+
+use crate::exit::{Failure, NOT_LED};
+use crate::session::Session;
+use crate::show;
+
+/// The books of a group, which need not exist.
+///
+/// # Errors
+/// When the name is refused.
+pub(super) fn books(session: &Session, backend: &Backend, group: &str) -> Result<Books, Failure> {
+    Ok(Books::open(backend, group)?.with_timing(session.timing))
+}
+
+/// The books of a group that somebody has worked in, or submitted something to.
+///
+/// # Errors
+/// When there is none, or the store does not serve.
+///
+/// # Cancel safety
+/// Cancel safe.
+pub(super) async fn existing(
+    session: &Session,
+    backend: &Backend,
+    group: &str,
+) -> Result<(Books, Totals), Failure> {
+    let books = books(session, backend, group)?;
+    let totals = books.totals().await?;
+    if totals == Totals::default() && books.members().await?.items.is_empty() {
+        let says = format!("there is no group {}: nobody has shared work in it", books.name());
+        return Err(Failure::new(NOT_LED, anyhow::anyhow!(says)));
+    }
+    Ok((books, totals))
+}
+
+/// Mentions documents that make no sense.
+pub(super) fn mention(garbled: &[Garbled]) {
+    for (key, error) in garbled {
+        show::say(&format!("skipping {key}: {error}"));
+    }
+}
+
+/// The first line of a text, for people.
+pub(super) fn first_line(text: &str) -> String {
+    show::value(text.lines().next().unwrap_or_default().as_bytes())
+}
+
+/// Several things, or one.
+pub(super) fn count(number: u64, one: &str, many: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { many })
+}

@@ -1,0 +1,82 @@
+//! `tenure retry`
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::ExitCode;
+
+use serde::Serialize;
+use tenure::cluster::Books;
+
+use super::group;
+use crate::args::Retry;
+use crate::exit::{Ending, Failure, NOT_LED};
+use crate::session::Session;
+use crate::show;
+
+/// How many dead letters are read at a time.
+const LETTERS: usize = 256;
+
+#[derive(Serialize)]
+struct Retried {
+    group: String,
+    retried: u64,
+    missing: Vec<String>,
+}
+
+pub(crate) async fn retry(session: &Session, wanted: &Retry) -> Ending {
+    let opened = session.open().await?;
+    let (books, _) = group::existing(session, &opened.backend, &wanted.group.group).await?;
+    let (retried, missing) = if wanted.all {
+        (books.retry_all().await? as u64, Vec::new())
+    } else {
+        some(&books, &wanted.ids).await?
+    };
+    if session.json {
+        let (group, missing) = (books.name().to_string(), missing.clone());
+        show::print_json(&Retried { group, retried, missing })?;
+    } else {
+        let letters = group::count(retried, "dead letter comes", "dead letters come");
+        show::print(format_args!("{letters} back"))?;
+    }
+    for id in &missing {
+        show::say(&format!("{id:?} is no dead letter"));
+    }
+    Ok(if missing.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(NOT_LED) })
+}
+
+/// Brings back those of these numbers and names: how many, and which are none.
+async fn some(books: &Books, ids: &[String]) -> Result<(u64, Vec<String>), Failure> {
+    // A number means the task of that number; only if there is none, one that is called so.
+    let (mut numbered, mut named) = (BTreeMap::new(), BTreeMap::<_, Vec<u64>>::new());
+    let mut after = None;
+    loop {
+        let letters = books.letters(after.as_ref(), LETTERS).await?;
+        group::mention(&letters.garbled);
+        for letter in letters.items {
+            let serial = letter.task.serial;
+            let number = serial.to_string();
+            for id in ids {
+                if *id == number {
+                    numbered.insert(id, serial);
+                } else if *id == letter.task.id {
+                    named.entry(id).or_default().push(serial);
+                }
+            }
+        }
+        match letters.next {
+            Some(next) => after = Some(next),
+            None => break,
+        }
+    }
+    let (mut serials, mut missing) = (BTreeSet::new(), Vec::new());
+    for id in ids {
+        match (numbered.get(id), named.get(id)) {
+            (Some(serial), _) => drop(serials.insert(*serial)),
+            (None, Some(all)) => serials.extend(all),
+            (None, None) => missing.push(id.clone()),
+        }
+    }
+    let serials: Vec<u64> = serials.into_iter().collect();
+    // Those that somebody else brought back meanwhile are coming back, too.
+    books.retry(&serials).await?;
+    Ok((serials.len() as u64, missing))
+}

@@ -1,0 +1,211 @@
+//! One run of CMD, from its start to the death of everything it started.
+
+use std::io;
+use std::ops::ControlFlow;
+use std::os::fd::{AsFd, OwnedFd};
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use rustix::process::Signal;
+use tenure::file::WorkFile;
+use tenure::{Loss, Mandate};
+use tokio::sync::oneshot;
+
+use super::crew::{Crew, Errand};
+use super::tail::Tail;
+use crate::supervise::{BootTime, Event, Guardian, Leash, RunOfMany, Status, Work};
+
+/// What came of it.
+#[derive(Debug)]
+pub(super) struct Returned {
+    pub(super) how: How,
+    pub(super) out: Tail,
+    pub(super) err: Tail,
+}
+
+/// How it ended. Nothing of it is left.
+#[derive(Debug)]
+pub(super) enum How {
+    /// By itself.
+    Ended(Status),
+    /// CMD could not be run.
+    Refused(String),
+    /// There was no process to be had.
+    Unstarted(String),
+    /// The lease was lost, and it was stopped.
+    Lost(Loss),
+    /// Somebody did not want it any more, and it was stopped.
+    Stopped,
+    /// The guardian died or hung, and it was killed.
+    GuardianFailed,
+}
+
+/// A run under way.
+pub(super) struct Course<'a> {
+    crew: &'a Crew,
+    mandate: Mandate,
+    leash: Leash,
+    told_to_stop: BoxFuture<'static, ()>,
+    /// Goes with this.
+    _copy: Option<Box<dyn Send>>,
+    out: Tail,
+    err: Tail,
+    /// Why it was told to stop.
+    stopped: Option<How>,
+    lost: bool,
+    refused: Option<String>,
+    status: Option<Status>,
+}
+
+impl<'a> Course<'a> {
+    /// Has CMD started.
+    ///
+    /// # Errors
+    /// When there is no pipe, or the guardian is dead or hangs: then it must be dismissed.
+    pub(super) fn begin(
+        crew: &'a Crew,
+        guardian: &mut Guardian,
+        errand: Errand,
+    ) -> io::Result<Course<'a>> {
+        let Errand { item, stdin, copy, environment, mandate, told_to_stop } = errand;
+        let (out, out_end) = io::pipe()?;
+        let (err, err_end) = io::pipe()?;
+        let (out, err) = (Tail::of(OwnedFd::from(out))?, Tail::of(OwnedFd::from(err))?);
+        let leash = Leash::new(mandate.clone(), crew.grace);
+        let work = Work {
+            environment,
+            until: leash.until(),
+            grace: crew.grace,
+            signal: Signal::TERM,
+            orphan_grace: std::time::Duration::ZERO,
+            runtime: None,
+            cgroup: None,
+            file: crew.work.as_ref().map(WorkFile::descriptor),
+            run: Some(RunOfMany {
+                item: item.as_deref(),
+                streams: [stdin.as_fd(), out_end.as_fd(), err_end.as_fd()],
+            }),
+        };
+        guardian.start(work)?;
+        let (stopped, lost, refused, status) = (None, false, None, None);
+        Ok(Course {
+            crew,
+            mandate,
+            leash,
+            told_to_stop,
+            _copy: copy,
+            out,
+            err,
+            stopped,
+            lost,
+            refused,
+            status,
+        })
+    }
+
+    /// Sees it through: whether the guardian has done its duty, and what came of it.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: something of it may be left.
+    pub(super) async fn run(
+        mut self,
+        guardian: &mut Guardian,
+        answer: &mut oneshot::Sender<Returned>,
+    ) -> (bool, Returned) {
+        let healthy = self.oversee(guardian, answer).await;
+        self.out.close();
+        self.err.close();
+        let how = match (healthy, self.stopped, self.refused, self.status) {
+            (false, ..) => How::GuardianFailed,
+            (true, _, Some(why), _) => How::Refused(why),
+            (true, Some(why), None, _) => why,
+            (true, None, None, Some(status)) => How::Ended(status),
+            // The guardian stopped it in time, while this process slept.
+            (true, None, None, None) => How::Lost(Loss::Expired),
+        };
+        (healthy, Returned { how, out: self.out, err: self.err })
+    }
+
+    async fn oversee(
+        &mut self,
+        guardian: &mut Guardian,
+        answer: &mut oneshot::Sender<Returned>,
+    ) -> bool {
+        let mandate = self.mandate.clone();
+        // A little less than whoever asked has patience: it is to hear how this ended.
+        let patience = self.crew.grace / 2;
+        let (mut wanted, mut going) = (true, true);
+        loop {
+            let hung = tokio::time::sleep(self.leash.latest().remaining());
+            let ordered = tokio::select! {
+                // What has happened comes before what is due: this process may have slept.
+                biased;
+                event = guardian.event() => match self.learn(event) {
+                    ControlFlow::Continue(()) => Ok(()),
+                    ControlFlow::Break(healthy) => return healthy,
+                },
+                loss = mandate.lost(), if !self.lost => {
+                    self.lost = true;
+                    let kill_at = self.leash.killed_after(&loss);
+                    self.stop(guardian, How::Lost(loss), kill_at)
+                }
+                () = mandate.renewed(), if !self.lost => Ok(()),
+                () = answer.closed(), if wanted => {
+                    wanted = false;
+                    self.stop(guardian, How::Stopped, BootTime::now().after(patience))
+                }
+                () = &mut self.told_to_stop, if going => {
+                    going = false;
+                    self.stop(guardian, How::Stopped, BootTime::now().after(patience))
+                }
+                () = hung => match self.is_hung(guardian) {
+                    ControlFlow::Continue(()) => Ok(()),
+                    ControlFlow::Break(healthy) => return healthy,
+                },
+                () = self.out.read(), if self.out.is_open() => Ok(()),
+                () = self.err.read(), if self.err.is_open() => Ok(()),
+            };
+            if let Err(error) = ordered.and_then(|()| self.leash.pass_on(guardian).map(drop))
+                && error.kind() != io::ErrorKind::BrokenPipe
+            {
+                // It does not read. Of one that is gone the next event tells more.
+                return false;
+            }
+        }
+    }
+
+    /// The first reason is the one that is told; the earliest end is the one that counts.
+    fn stop(&mut self, guardian: &Guardian, why: How, kill_at: BootTime) -> io::Result<()> {
+        if self.status.is_none() {
+            self.stopped.get_or_insert(why);
+        }
+        self.leash.stop(guardian, Signal::TERM, kill_at)
+    }
+
+    /// Takes note of an event. Breaks when nothing is left: well, or because the guardian failed.
+    fn learn(&mut self, event: Event) -> ControlFlow<bool> {
+        match event {
+            Event::Started { .. } => {}
+            Event::Failed(_, why) => self.refused = Some(why),
+            Event::Exited(status) => self.status = Some(status),
+            Event::TreeDead { overdue } => {
+                if overdue {
+                    self.stopped.get_or_insert(How::Lost(Loss::Expired));
+                }
+                return ControlFlow::Break(true);
+            }
+            Event::GuardianDied => return ControlFlow::Break(false),
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Looks twice before it gives up on the guardian: tokio's clock stands still while the machine
+    /// sleeps, and a process that was stopped hears of timers before it hears of sockets.
+    fn is_hung(&mut self, guardian: &mut Guardian) -> ControlFlow<bool> {
+        match guardian.event().now_or_never() {
+            Some(event) => self.learn(event),
+            None if self.leash.latest().has_passed() => ControlFlow::Break(false),
+            None => ControlFlow::Continue(()),
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Where items come from, as `--from` names it.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+
+use crate::exit::{Failure, REFUSED, USAGE};
+
+/// Where items come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum From {
+    /// The files of a directory, listed by whoever leads.
+    Directory(PathBuf),
+    /// The lines of a file, read by whoever leads.
+    Lines(PathBuf),
+    /// The objects of a bucket, listed by whoever leads.
+    Objects(String),
+    /// The lines that this process reads on its standard input.
+    Input,
+    /// The lines that a command prints, which this process runs.
+    Command(String),
+}
+
+impl From {
+    /// Understands what `--from` says, and looks whether it is there.
+    ///
+    /// # Errors
+    /// When it makes no sense, or is neither a file nor a directory.
+    pub(super) fn parse(text: &OsStr) -> Result<From, Failure> {
+        if text == "-" {
+            return Ok(From::Input);
+        }
+        if let Some(text) = text.to_str() {
+            if let Some(command) = text.strip_prefix("cmd:") {
+                if command.trim().is_empty() {
+                    let says = "--from cmd: needs a command, such as 'cmd:find . -name \"*.png\"'";
+                    return Err(Failure::new(USAGE, anyhow::anyhow!(says)));
+                }
+                return Ok(From::Command(command.to_owned()));
+            }
+            if text.contains("://") && !text.starts_with("file:///") {
+                return Ok(From::Objects(text.to_owned()));
+            }
+        }
+        let path = text.to_str().and_then(|text| text.strip_prefix("file://"));
+        let path = path.map_or(Path::new(text), Path::new);
+        let found = std::fs::metadata(path)
+            .with_context(|| format!("--from {}", path.display()))
+            .map_err(|error| Failure::new(REFUSED, error))?;
+        if found.is_dir() {
+            return Ok(From::Directory(path.to_owned()));
+        }
+        if found.is_file() {
+            return Ok(From::Lines(path.to_owned()));
+        }
+        let says = "neither a file nor a directory; `--from -` reads what others write";
+        Err(Failure::new(REFUSED, anyhow::anyhow!("--from {}: {says}", path.display())))
+    }
+
+    /// Whether this process reads it, and not whoever leads.
+    pub(super) fn is_own(&self) -> bool {
+        match self {
+            From::Input | From::Command(_) => true,
+            From::Directory(_) | From::Lines(_) | From::Objects(_) => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_form_is_told_from_the_others() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("a.jsonl");
+        std::fs::write(&file, "x\n").expect("written");
+        let parse = |text: &OsStr| From::parse(text).map_err(|failure| failure.code);
+        assert_eq!(parse("-".as_ref()), Ok(From::Input));
+        assert_eq!(parse("cmd:ls -1".as_ref()), Ok(From::Command("ls -1".into())));
+        assert_eq!(parse("s3://b/p".as_ref()), Ok(From::Objects("s3://b/p".into())));
+        assert_eq!(
+            parse(directory.path().as_os_str()),
+            Ok(From::Directory(directory.path().into()))
+        );
+        assert_eq!(parse(file.as_os_str()), Ok(From::Lines(file.clone())));
+        let url = format!("file://{}", file.display());
+        assert_eq!(parse(url.as_ref()), Ok(From::Lines(file.clone())));
+        assert_eq!(parse("cmd: ".as_ref()), Err(2));
+        assert_eq!(parse("/nonexistent/x".as_ref()), Err(78));
+        assert_eq!(parse("/dev/null".as_ref()), Err(78));
+    }
+}

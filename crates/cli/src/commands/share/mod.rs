@@ -1,0 +1,165 @@
+//! `tenure share`: CMD, once for each item, on as many machines as run this.
+
+mod crew;
+mod errand;
+mod finder;
+mod from;
+mod handler;
+mod item;
+mod printer;
+mod progress;
+mod reader;
+mod report;
+mod run;
+mod tail;
+
+use std::ffi::OsStr;
+use std::io::{self, IsTerminal};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{Access, access};
+use tenure::cluster::input::Inputs;
+use tenure::cluster::inputs::{DirectorySource, LinesSource};
+use tenure::cluster::{Cluster, Member, Tasks};
+
+use self::crew::Crew;
+use self::from::From;
+use self::handler::RunsCommand;
+use self::item::Sort;
+use self::reader::Reader;
+use self::run::Run;
+use super::secrets::secrets;
+use super::submit::template;
+use crate::args::{EachTask, Share};
+use crate::exit::{Ending, FAILURE, Failure, NOT_EXECUTABLE, NOT_FOUND, REFUSED};
+use crate::session::{self, Session};
+use crate::show;
+use crate::signals::Signals;
+
+pub(crate) async fn share(session: &Session, wanted: Share) -> Ending {
+    let Share { group, from, options, each, command } = wanted;
+    let from = from.as_deref().map(From::parse).transpose()?;
+    if let Some(program) = command.first() {
+        check(program)?;
+    }
+    let Listed { inputs, sort } = listed(from.as_ref(), each, options.follow)?;
+    let opened = session.open().await?;
+    if session.embedded {
+        show::say(&format!(
+            "no --store given: sharing among this machine's processes only, in {}",
+            session.location
+        ));
+    }
+    let as_argument = item::has_place(&command);
+    let failed = |error| Failure::new(FAILURE, error);
+    // Before anybody hears of this process: its death is proven only when everything that CMD started is dead, too.
+    let (presence, grace) = (opened.presence.clone(), session.timing.grace());
+    let crew = Arc::new(Crew::new(command, secrets(), presence, grace).map_err(failed)?);
+    let handler = |sort: Sort| {
+        let (crew, group) = (Arc::clone(&crew), group.group.clone());
+        Arc::new(RunsCommand { crew, group, sort, as_argument })
+    };
+    let mut tasks = Tasks::new().handling(item::LINE, handler(Sort::Line));
+    if let Some((kind, sort)) = sort {
+        tasks = tasks.handling(kind, handler(sort));
+    }
+    let signals = Signals::listen()?;
+    let name = session::name(session.id.as_ref());
+    let cluster = Cluster::builder(&opened.backend, &group.group)
+        .member(Member::new(workers(options.workers)).named(name.clone()))
+        .timing(session.timing)
+        .tasks(tasks)
+        .inputs(inputs)
+        .join()
+        .await?;
+    let reader = match &from {
+        Some(from) if from.is_own() => {
+            Some(Reader::open(from, &crew, cluster.books(), template(item::LINE, each))?)
+        }
+        Some(_) | None => None,
+    };
+    let json = session.json || !io::stdout().is_terminal() || !io::stderr().is_terminal();
+    let run = Run {
+        cluster,
+        crew,
+        signals,
+        name,
+        weak: opened.backend.store().reads() == tenure::Reads::Weak,
+        ends: from.is_some() && !options.follow,
+        timing: session.timing,
+        json,
+    };
+    let ending = run.run(reader).await;
+    // If this process led, others lead before it goes.
+    opened.backend.close().await;
+    ending
+}
+
+/// What whoever leads lists, and what its items are, unless they speak for themselves.
+struct Listed {
+    inputs: Inputs,
+    sort: Option<(&'static str, Sort)>,
+}
+
+fn listed(from: Option<&From>, each: EachTask, follow: bool) -> Result<Listed, Failure> {
+    match from {
+        Some(From::Directory(root)) => {
+            let source = DirectorySource::new(root, template(item::FILE, each));
+            let source = if follow { source.following() } else { source };
+            let sort = Some((item::FILE, Sort::File(root.clone())));
+            Ok(Listed { inputs: Inputs::new().windowed(source), sort })
+        }
+        Some(From::Lines(file)) => {
+            let source = LinesSource::new(file, template(item::LINE, each));
+            let source = if follow { source.following() } else { source };
+            Ok(Listed { inputs: Inputs::new().windowed(source), sort: None })
+        }
+        Some(From::Objects(url)) => objects(url, each, follow),
+        Some(From::Input | From::Command(_)) | None => {
+            Ok(Listed { inputs: Inputs::new(), sort: None })
+        }
+    }
+}
+
+#[cfg(feature = "objects")]
+fn objects(url: &str, each: EachTask, follow: bool) -> Result<Listed, Failure> {
+    let objects = tenure_inputs::Objects::open(url)
+        .map_err(|error| Failure::new(REFUSED, anyhow::anyhow!("--from: {error}")))?;
+    let source = objects.source(template(item::OBJECT, each));
+    let source = if follow { source.following() } else { source };
+    let sort = Some((item::OBJECT, Sort::Object(objects)));
+    Ok(Listed { inputs: Inputs::new().windowed(source), sort })
+}
+
+#[cfg(not(feature = "objects"))]
+fn objects(_: &str, _: EachTask, _: bool) -> Result<Listed, Failure> {
+    let says = "--from: this program was built without objects";
+    Err(Failure::new(REFUSED, anyhow::anyhow!(says)))
+}
+
+fn workers(wanted: Option<u16>) -> usize {
+    let processors = || std::thread::available_parallelism().map_or(1, usize::from);
+    wanted.map_or_else(processors, usize::from)
+}
+
+/// Whether CMD can be run at all: otherwise every item would fail.
+fn check(program: &OsStr) -> Result<(), Failure> {
+    let found = |path: &Path| path.metadata().is_ok_and(|found| found.is_file());
+    let may_run = |path: &Path| access(path, Access::EXEC_OK).is_ok();
+    let candidates: Vec<PathBuf> = if program.as_encoded_bytes().contains(&b'/') {
+        vec![program.into()]
+    } else {
+        let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
+        std::env::split_paths(&path).map(|directory| directory.join(program)).collect()
+    };
+    let name = program.to_string_lossy();
+    if candidates.iter().any(|path| found(path) && may_run(path)) {
+        Ok(())
+    } else if candidates.iter().any(|path| found(path)) {
+        Err(Failure::new(NOT_EXECUTABLE, anyhow::anyhow!("running {name}: Permission denied")))
+    } else {
+        let says = "No such file or directory";
+        Err(Failure::new(NOT_FOUND, anyhow::anyhow!("running {name}: {says}")))
+    }
+}

@@ -1,0 +1,68 @@
+//! Lines of data on standard output, which may block without holding anything else up.
+
+use std::io::{self, Write};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::thread::JoinHandle;
+
+use serde::Serialize;
+
+/// How many lines may wait for a reader.
+const MOST_WAITING: usize = 64 * 1024;
+
+/// Prints on a thread of its own.
+#[derive(Debug)]
+pub(super) struct Printer {
+    lines: SyncSender<String>,
+    thread: JoinHandle<()>,
+    missed: u64,
+}
+
+impl Printer {
+    /// Begins.
+    pub(super) fn new() -> Printer {
+        let (lines, waiting) = sync_channel(MOST_WAITING);
+        let thread = std::thread::spawn(move || print_all(&waiting));
+        Printer { lines, thread, missed: 0 }
+    }
+
+    /// Prints one line of JSON, unless too many wait already: then it is counted.
+    pub(super) fn print(&mut self, value: &impl Serialize) {
+        let line = match serde_json::to_string(value) {
+            Ok(line) => line,
+            // Numbers and texts always encode.
+            Err(error) => return tracing::error!(%error, "a line that is no JSON"),
+        };
+        match self.lines.try_send(line) {
+            // Whoever read our output has seen enough; the work goes on.
+            Ok(()) | Err(TrySendError::Disconnected(_)) => {}
+            Err(TrySendError::Full(_)) => self.missed += 1,
+        }
+    }
+
+    /// Prints the last line, and waits until everything is printed. How many lines nobody read in time.
+    pub(super) fn close(self, last: &impl Serialize) -> u64 {
+        if let Ok(line) = serde_json::to_string(last) {
+            // This one may wait: nothing else is left to do.
+            let _ = self.lines.send(line);
+        }
+        drop(self.lines);
+        // It does not panic.
+        let _ = self.thread.join();
+        self.missed
+    }
+}
+
+/// Until there are no more, or nobody reads.
+fn print_all(waiting: &Receiver<String>) {
+    let mut stdout = io::stdout().lock();
+    while let Ok(line) = waiting.recv() {
+        let mut printed = writeln!(stdout, "{line}");
+        // What waits goes out together.
+        while let (Ok(()), Ok(line)) = (&printed, waiting.try_recv()) {
+            printed = writeln!(stdout, "{line}");
+        }
+        if printed.and_then(|()| stdout.flush()).is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Items that this process reads itself, and has accepted.
+
+use std::io;
+use std::sync::Arc;
+
+use tenure::cluster::Books;
+use tenure::cluster::input::Template;
+use tokio::sync::{mpsc, watch};
+
+use super::crew::Crew;
+use super::finder::Finder;
+use super::from::From;
+use crate::commands::lines::{self, Heard};
+use crate::commands::submit::{enter, order};
+use crate::exit::Failure;
+use crate::show;
+
+/// How many items are accepted together.
+const TOGETHER: usize = 500;
+
+/// Reads lines and submits them.
+#[derive(Debug)]
+pub(super) struct Reader {
+    crew: Arc<Crew>,
+    books: Books,
+    template: Template,
+    heard: mpsc::Receiver<Heard>,
+    finder: Option<Finder>,
+    stop: watch::Receiver<bool>,
+    stopper: watch::Sender<bool>,
+    faults: u64,
+}
+
+/// How reading ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Read {
+    /// How many lines, or ends of a source, were not as they should be.
+    pub(super) faults: u64,
+}
+
+impl Reader {
+    /// Begins to read what `--from` names, which is this process's own business.
+    ///
+    /// # Errors
+    /// When there is no process to be had.
+    pub(super) fn open(
+        from: &From,
+        crew: &Arc<Crew>,
+        books: &Books,
+        template: Template,
+    ) -> Result<Reader, Failure> {
+        let (finder, heard) = match from {
+            From::Command(text) => {
+                let (finder, output) = Finder::start(crew, text)?;
+                (Some(finder), lines::read(output))
+            }
+            From::Input | From::Directory(_) | From::Lines(_) | From::Objects(_) => {
+                (None, lines::read(io::stdin()))
+            }
+        };
+        let (stopper, stop) = watch::channel(false);
+        let (crew, books) = (Arc::clone(crew), books.clone());
+        Ok(Reader { crew, books, template, heard, finder, stop, stopper, faults: 0 })
+    }
+
+    /// What makes it stop reading, after what it has just read is accepted.
+    pub(super) fn stopper(&self) -> watch::Sender<bool> {
+        self.stopper.clone()
+    }
+
+    /// Reads to the end, or until it is stopped.
+    ///
+    /// # Errors
+    /// When the store does not serve, or refuses.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: dropping the future leaves it open which items were accepted.
+    pub(super) async fn run(mut self) -> Result<Read, Failure> {
+        let read = self.read().await;
+        let stopped = *self.stop.borrow();
+        // Nobody listens any more: whoever still writes hears of that.
+        self.heard.close();
+        if let Some(mut finder) = self.finder.take() {
+            if stopped || read.is_err() {
+                finder.stop();
+            }
+            let ended = finder.ended().await;
+            if let (Err(why), false) = (ended, stopped) {
+                show::say(&format!("the command of --from failed: {why}"));
+                self.faults += 1;
+            }
+            self.crew.dismiss(finder.into_guardian()).await;
+        }
+        read.map(|()| Read { faults: self.faults })
+    }
+
+    async fn read(&mut self) -> Result<(), Failure> {
+        let mut stop = self.stop.clone();
+        loop {
+            let mut together = Vec::new();
+            tokio::select! {
+                biased;
+                // The sender lives in this reader.
+                _ = stop.wait_for(|stop| *stop) => return Ok(()),
+                count = self.heard.recv_many(&mut together, TOGETHER) => if count == 0 {
+                    return Ok(());
+                },
+            }
+            let mut orders = Vec::with_capacity(together.len());
+            for heard in together {
+                match heard {
+                    Heard::Line(line) => orders.push(order(&self.template, &line)),
+                    Heard::TooLong(number) => {
+                        self.faults += 1;
+                        show::say(&format!("line {number} is left out: it has more than 16 KiB"));
+                    }
+                    Heard::Failed(says) => {
+                        self.faults += 1;
+                        show::say(&format!("reading --from: {says}"));
+                    }
+                }
+            }
+            enter(&self.books, orders).await?;
+        }
+    }
+}

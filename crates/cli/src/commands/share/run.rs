@@ -1,0 +1,389 @@
+//! The time in which this process shares work.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use tenure::cluster::{Books, Cluster, Event, MemberView, Totals};
+use tenure::{Error, Timing};
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::{RecvError, TryRecvError};
+use tokio::sync::watch;
+
+use super::crew::Crew;
+use super::printer::Printer;
+use super::progress::{Progress, Standing};
+use super::reader::{Read, Reader};
+use super::report::{Ended, Missed, Summary, Tally, Why};
+use crate::exit::{Ending, Failure, NOT_LED};
+use crate::show;
+use crate::signals::{Asked, Signals};
+
+/// How often to look how far everybody is.
+const LOOK: Duration = Duration::from_millis(500);
+/// How often the line of progress is drawn anew.
+const DRAW: Duration = Duration::from_millis(200);
+
+/// What sharing needs.
+pub(super) struct Run {
+    pub(super) cluster: Cluster,
+    pub(super) crew: Arc<Crew>,
+    pub(super) signals: Signals,
+    pub(super) name: String,
+    /// Whether a look at the store proves nothing by itself.
+    pub(super) weak: bool,
+    /// Whether it ends when everything is done.
+    pub(super) ends: bool,
+    pub(super) timing: Timing,
+    pub(super) json: bool,
+}
+
+/// What is known of the whole group.
+#[derive(Clone, Copy, Debug)]
+struct Look {
+    /// When the look began: what happened later may be missing.
+    began: Instant,
+    totals: Totals,
+}
+
+/// What has happened so far.
+struct Course {
+    began: Instant,
+    tally: Tally,
+    running: usize,
+    members: usize,
+    totals: Totals,
+    /// How many looks in a row found nothing left to do.
+    idle_looks: u32,
+    /// Since when this process's own source is read; `None` while it is not.
+    read: Option<Instant>,
+    faults: u64,
+    /// What was interrupted, and by which signal.
+    interrupted: Option<u8>,
+    printer: Option<Printer>,
+    progress: Progress,
+}
+
+impl Run {
+    /// Shares work until it is over. Nothing that this process started is left then.
+    ///
+    /// # Errors
+    /// When the store refuses what this process reads.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: work may be left running.
+    pub(super) async fn run(mut self, reader: Option<Reader>) -> Ending {
+        let mut course = Course::new(self.json, reader.is_none());
+        let mut events = self.cluster.events();
+        let stop_reading = reader.as_ref().map(Reader::stopper);
+        let reading = reader.map(|reader| reader.run().boxed());
+        let outcome = self.oversee(&mut course, &mut events, reading, stop_reading).await;
+        course.progress.clear();
+        // Who has done what is known as long as they are in the node list.
+        let members = tokio::time::timeout(self.timing.ttl(), self.cluster.members()).await;
+        let members = members.ok().and_then(Result::ok).unwrap_or_default();
+        let left = tokio::time::timeout(self.timing.ttl(), self.cluster.leave()).await;
+        self.crew.disband().await;
+        if left.is_err() {
+            show::say(
+                "the store does not answer; this member is removed when its lock has run out",
+            );
+        }
+        course.drain(&mut events);
+        self.conclude(course, &members, outcome).await
+    }
+
+    async fn oversee(
+        &mut self,
+        course: &mut Course,
+        events: &mut Receiver<Event>,
+        mut reading: Option<BoxFuture<'static, Result<Read, Failure>>>,
+        stop_reading: Option<watch::Sender<bool>>,
+    ) -> Result<Why, Failure> {
+        let (looks, mut looked) = watch::channel(None);
+        let looking = look_again_and_again(self.cluster.books().clone(), looks);
+        tokio::pin!(looking);
+        let mut draw = tokio::time::interval(DRAW);
+        let mut leaving: Option<BoxFuture<'static, ()>> = None;
+        let left = self.cluster.clone();
+        let left = async move { left.left().await };
+        tokio::pin!(left);
+        loop {
+            tokio::select! {
+                biased;
+                event = events.recv() => match event {
+                    Ok(event) => course.learn(&event),
+                    Err(RecvError::Lagged(count)) => course.missed(count),
+                    Err(RecvError::Closed) => return Ok(Why::Drained),
+                },
+                asked = self.signals.next() => match asked {
+                    Asked::Stop(signal) | Asked::PassOn(signal) => {
+                        let number = u8::try_from(signal.as_raw()).unwrap_or(0);
+                        let again = course.interrupted.replace(number).is_some();
+                        if let Some(stop) = &stop_reading {
+                            stop.send_replace(true);
+                        }
+                        course.progress.clear();
+                        let cluster = self.cluster.clone();
+                        leaving = Some(if again {
+                            show::say("interrupted again: stopping what runs");
+                            reading = None;
+                            async move { cluster.leave().await }.boxed()
+                        } else {
+                            course.say_what_is_waited_for();
+                            async move { cluster.drain().await }.boxed()
+                        });
+                    }
+                    Asked::Mention(_) | Asked::StepDown | Asked::Resume => {}
+                },
+                read = wait_for(&mut reading) => {
+                    reading = None;
+                    course.read = Some(Instant::now());
+                    course.faults += read?.faults;
+                }
+                () = wait_for(&mut leaving), if reading.is_none() => return Ok(Why::Interrupted),
+                () = &mut left, if leaving.is_none() => return Ok(Why::Drained),
+                Ok(()) = looked.changed() => {
+                    let look = *looked.borrow_and_update();
+                    if let Some(look) = look
+                        && course.is_finished(&look, self.weak)
+                        && self.ends
+                        && leaving.is_none()
+                    {
+                        return Ok(Why::Finished);
+                    }
+                }
+                _ = draw.tick() => course.draw(),
+                () = &mut looking => {}
+            }
+        }
+    }
+
+    async fn conclude(
+        self,
+        mut course: Course,
+        members: &[MemberView],
+        outcome: Result<Why, Failure>,
+    ) -> Ending {
+        let books = self.cluster.books();
+        let why = outcome.as_ref().map_or(Why::Failed, |why| *why);
+        // What was seen last will do where the store does not answer.
+        let patience = self.timing.ttl();
+        let totals = tokio::time::timeout(patience, books.totals()).await;
+        if let Ok(Ok(totals)) = totals {
+            course.totals = totals;
+        }
+        let letters = match tokio::time::timeout(patience, books.letters(None, 1)).await {
+            Ok(Ok(letters)) => !letters.items.is_empty() || !letters.garbled.is_empty(),
+            Ok(Err(_)) | Err(_) => course.totals.dead > 0,
+        };
+        let (group, took) = (books.name().to_string(), course.began.elapsed());
+        let (totals, tally) = (course.totals, course.tally);
+        if course.progress.is_shown() {
+            show::say(&told(&group, &totals, letters, tally, took));
+        }
+        if let Some(printer) = course.printer.take() {
+            let here = (self.cluster.id().as_str(), self.name.as_str(), tally);
+            let summary = Summary::new((&group, why), &totals, letters, here, members, took);
+            let missed = printer.close(&summary);
+            if missed > 0 {
+                show::say(&format!("{missed} lines are missing: nobody read them in time"));
+            }
+        }
+        let ended = match outcome? {
+            Why::Finished => 0,
+            Why::Interrupted if !self.ends => 0,
+            Why::Interrupted => 128 + course.interrupted.unwrap_or(0),
+            Why::Drained | Why::Failed => 0,
+        };
+        let failed = letters || course.faults > 0;
+        Ok(ExitCode::from(if ended == 0 && failed { NOT_LED } else { ended }))
+    }
+}
+
+impl Course {
+    fn new(json: bool, nothing_to_read: bool) -> Course {
+        let began = Instant::now();
+        Course {
+            began,
+            tally: Tally::default(),
+            running: 0,
+            members: 1,
+            totals: Totals::default(),
+            idle_looks: 0,
+            read: nothing_to_read.then_some(began),
+            faults: 0,
+            interrupted: None,
+            printer: json.then(Printer::new),
+            progress: Progress::new(json),
+        }
+    }
+
+    fn learn(&mut self, event: &Event) {
+        match event {
+            Event::Began { .. } => self.running += 1,
+            Event::Ended { serial, id, attempt, ending, again, verdict, took } => {
+                self.running = self.running.saturating_sub(1);
+                let ended = Ended::new((*serial, id, *attempt), ending, *again, *verdict, *took);
+                self.tally.count(ended.state);
+                if let Some(printer) = &mut self.printer {
+                    printer.print(&ended);
+                }
+                if self.progress.is_shown()
+                    && let Some(complaint) = ended.complaint()
+                {
+                    self.progress.clear();
+                    show::say(&complaint);
+                }
+            }
+            Event::Members(count) => self.members = *count,
+            // The library logs what else there is to know.
+            _ => {}
+        }
+    }
+
+    fn missed(&mut self, count: u64) {
+        if let Some(printer) = &mut self.printer {
+            printer.print(&Missed::new(count));
+        }
+    }
+
+    /// What was told before this process left.
+    fn drain(&mut self, events: &mut Receiver<Event>) {
+        loop {
+            match events.try_recv() {
+                Ok(event) => self.learn(&event),
+                Err(TryRecvError::Lagged(count)) => self.missed(count),
+                Err(TryRecvError::Empty | TryRecvError::Closed) => return,
+            }
+        }
+    }
+
+    /// Whether nothing is left to do, and nothing can come any more.
+    fn is_finished(&mut self, look: &Look, weak: bool) -> bool {
+        self.totals = look.totals;
+        let totals = &look.totals;
+        let finished = match self.read {
+            // Whoever leads reads the source, and says when it has.
+            Some(read) if read == self.began => totals.is_finished(),
+            Some(read) => look.began > read && totals.open == 0 && !totals.waiting,
+            None => false,
+        };
+        self.idle_looks = if finished { self.idle_looks + 1 } else { 0 };
+        // Where a read proves nothing one look may show what was before.
+        self.idle_looks > u32::from(weak)
+    }
+
+    fn draw(&mut self) {
+        let Totals { accepted, done, dead, cancelled, drained, .. } = self.totals;
+        let own = self.read.is_some_and(|read| read != self.began);
+        let complete = drained || own;
+        let (running, members) = (self.running, self.members);
+        let standing = Standing { accepted, done, dead, cancelled, complete, running, members };
+        self.progress.draw(&standing);
+    }
+
+    fn say_what_is_waited_for(&self) {
+        if self.running > 0 {
+            show::say(&format!(
+                "taking nothing more; waiting for {} (interrupt again to stop)",
+                super::super::group::count(self.running as u64, "run of CMD", "runs of CMD")
+            ));
+        }
+    }
+}
+
+/// Looks how far everybody is, for as long as somebody wants to know.
+async fn look_again_and_again(books: Books, looks: watch::Sender<Option<Look>>) {
+    let mut told = false;
+    loop {
+        let began = Instant::now();
+        match books.totals().await {
+            Ok(totals) => {
+                told = false;
+                looks.send_replace(Some(Look { began, totals }));
+            }
+            Err(error) if !told => {
+                told = true;
+                complain(error);
+            }
+            Err(_) => {}
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+fn complain(error: Error) {
+    show::say(&format!("waiting on: {}", show::chain(&error.into())));
+}
+
+/// Waits for what there is to wait for; forever, if there is nothing.
+async fn wait_for<T>(future: &mut Option<BoxFuture<'static, T>>) -> T {
+    match future {
+        Some(future) => future.await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The end, for people.
+fn told(group: &str, totals: &Totals, letters: bool, tally: Tally, took: Duration) -> String {
+    let Totals { accepted, done, dead, cancelled, .. } = totals;
+    let group = show::escape(group);
+    let mut text = format!(
+        "{group}: {accepted} accepted, {done} done, {dead} dead, {cancelled} cancelled; {} done here in {}",
+        tally.done,
+        show::span(took)
+    );
+    if letters {
+        text.push_str(&format!("; what failed: tenure tasks {group} --dead"));
+    } else if *done > 0 {
+        text.push_str(&format!("; what came of it: tenure tasks {group} --results"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn look(after: Duration, began: Instant, totals: Totals) -> Look {
+        Look { began: began + after, totals }
+    }
+
+    #[test]
+    fn a_source_that_the_leader_reads_ends_when_the_leader_says_so() {
+        let mut course = Course::new(false, true);
+        let open = Totals { accepted: 3, open: 1, drained: true, ..Totals::default() };
+        let reading = Totals { accepted: 3, done: 3, ..Totals::default() };
+        let over = Totals { drained: true, ..reading };
+        let began = course.began;
+        for (totals, finished) in [(open, false), (reading, false), (over, true)] {
+            let look = look(Duration::from_secs(1), began, totals);
+            assert_eq!(course.is_finished(&look, false), finished, "{totals:?}");
+        }
+    }
+
+    #[test]
+    fn an_own_source_ends_only_by_a_look_that_began_after_it_was_read() {
+        let mut course = Course::new(false, false);
+        let (began, second) = (course.began, Duration::from_secs(1));
+        let over = Totals { accepted: 3, done: 3, ..Totals::default() };
+        assert!(!course.is_finished(&look(second, began, over), false), "it is being read");
+        course.read = Some(began + 2 * second);
+        assert!(!course.is_finished(&look(second, began, over), false), "too early a look");
+        let waiting = Totals { waiting: true, ..over };
+        assert!(!course.is_finished(&look(3 * second, began, waiting), false));
+        assert!(course.is_finished(&look(3 * second, began, over), false));
+    }
+
+    #[test]
+    fn where_reads_prove_nothing_two_looks_must_agree() {
+        let mut course = Course::new(false, true);
+        let (began, second) = (course.began, Duration::from_secs(1));
+        let over = Totals { accepted: 3, done: 3, drained: true, ..Totals::default() };
+        assert!(!course.is_finished(&look(second, began, over), true));
+        assert!(course.is_finished(&look(2 * second, began, over), true));
+    }
+}

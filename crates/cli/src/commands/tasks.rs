@@ -1,0 +1,263 @@
+//! `tenure tasks`
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+
+use serde::Serialize;
+use tenure::cluster::documents::{Letter, OutcomeState, Report};
+use tenure::cluster::{Books, MemberId, Stage, TaskView, Totals};
+
+use super::group::{self, first_line};
+use crate::args::Tasks;
+use crate::exit::{Ending, Failure};
+use crate::session::Session;
+use crate::show::{self, Colour, ValueJson, paint};
+
+/// How many of those that wait to be taken in are shown.
+const MOST_WAITING: usize = 20;
+/// How many dead letters are read at a time.
+const LETTERS: usize = 256;
+
+#[derive(Serialize)]
+struct Listed {
+    group: String,
+    #[serde(flatten)]
+    totals: TotalsJson,
+    tasks: Vec<TaskJson>,
+    inbox: InboxJson,
+}
+
+/// How much is done, as `--json` shows it.
+#[derive(Debug, Serialize)]
+pub(super) struct TotalsJson {
+    accepted: u64,
+    done: u64,
+    dead: u64,
+    cancelled: u64,
+    open: u64,
+    drained: bool,
+    paused: bool,
+}
+
+impl TotalsJson {
+    pub(super) fn of(totals: &Totals) -> TotalsJson {
+        let Totals { accepted, done, dead, cancelled, open, drained, paused, .. } = *totals;
+        TotalsJson { accepted, done, dead, cancelled, open, drained, paused }
+    }
+}
+
+#[derive(Serialize)]
+struct TaskJson {
+    serial: u64,
+    id: String,
+    kind: String,
+    state: &'static str,
+    attempt: u32,
+    attempts: u32,
+    member: Option<String>,
+    status: Option<String>,
+    error: Option<String>,
+    cancelled: bool,
+}
+
+#[derive(Serialize)]
+struct InboxJson {
+    tasks: u64,
+    retries: u64,
+    next: Vec<WaitingJson>,
+}
+
+#[derive(Serialize)]
+struct WaitingJson {
+    id: String,
+    kind: String,
+}
+
+#[derive(Serialize)]
+struct LetterJson<'a> {
+    serial: u64,
+    id: &'a str,
+    kind: &'a str,
+    attempt: u32,
+    attempts: u32,
+    error: &'a str,
+    at_ms: u64,
+    #[serde(flatten)]
+    item: ValueJson,
+}
+
+#[derive(Serialize)]
+struct ReportJson<'a> {
+    serial: u64,
+    id: &'a str,
+    state: &'static str,
+    attempt: u32,
+    result: Option<&'a str>,
+    error: Option<&'a str>,
+}
+
+pub(crate) async fn tasks(session: &Session, wanted: &Tasks) -> Ending {
+    let opened = session.open().await?;
+    let (books, totals) = group::existing(session, &opened.backend, &wanted.group.group).await?;
+    if wanted.dead {
+        dead(session, &books).await?;
+    } else if wanted.results {
+        results(session, &books).await?;
+    } else {
+        live(session, &books, &totals).await?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What is not at its end.
+async fn live(session: &Session, books: &Books, totals: &Totals) -> Result<(), Failure> {
+    let work = books.tasks(MOST_WAITING).await?;
+    group::mention(&work.garbled);
+    if session.json {
+        let tasks = work.live.into_iter().map(TaskJson::of).collect();
+        let next = work.next.into_iter();
+        let next = next.map(|order| WaitingJson { id: order.id, kind: order.kind }).collect();
+        let inbox = InboxJson { tasks: work.waiting, retries: work.retries, next };
+        let (group, totals) = (books.name().to_string(), TotalsJson::of(totals));
+        show::print_json(&Listed { group, totals, tasks, inbox })?;
+        return Ok(());
+    }
+    let Totals { accepted, done, dead, cancelled, open, paused, .. } = *totals;
+    let paused = if paused { paint(Colour::Yellow, "; paused") } else { String::new() };
+    show::print(format_args!(
+        "{accepted} accepted: {done} done, {dead} dead, {cancelled} cancelled, {open} open{paused}"
+    ))?;
+    let names = names(books).await?;
+    for task in &work.live {
+        show::print(line(task, &names))?;
+    }
+    let waiting = work.waiting.saturating_sub(work.next.len() as u64);
+    for order in &work.next {
+        show::print(format_args!("  next  {}", show::value(order.id.as_bytes())))?;
+    }
+    if waiting > 0 {
+        show::print(format_args!("  and {waiting} more that wait to be taken in"))?;
+    }
+    if work.retries > 0 {
+        let retries = group::count(work.retries, "dead letter", "dead letters");
+        show::print(format_args!("  and {retries} about to come back"))?;
+    }
+    Ok(())
+}
+
+/// What people call the members.
+async fn names(books: &Books) -> Result<BTreeMap<MemberId, String>, Failure> {
+    let members = books.members().await?.items.into_iter();
+    Ok(members
+        .filter(|member| !member.name.is_empty())
+        .map(|member| (member.id, member.name))
+        .collect())
+}
+
+fn line(task: &TaskView, names: &BTreeMap<MemberId, String>) -> String {
+    let TaskView { serial, id, attempt, attempts, .. } = task;
+    let id = show::value(id.as_bytes());
+    let (word, more) = match &task.stage {
+        Stage::Running { member, status, .. } => {
+            let name = names.get(member).map_or(member.as_str(), String::as_str);
+            let status =
+                status.as_ref().map_or_else(String::new, |says| format!(": {}", first_line(says)));
+            let asked = if task.cancelled { ", to be cancelled" } else { "" };
+            let word = paint(Colour::Green, "running");
+            (
+                word,
+                format!("attempt {attempt} of {attempts}, {}{asked}{status}", show::escape(name)),
+            )
+        }
+        Stage::Outstanding { error: Some(error) } => {
+            let says = format!("attempt {attempt} of {attempts} failed: {}", first_line(error));
+            (paint(Colour::Yellow, "waiting"), says)
+        }
+        Stage::Outstanding { error: None } => ("waiting".to_owned(), String::new()),
+    };
+    format!("{serial:>8}  {word}  {id}  {more}").trim_end().to_owned()
+}
+
+impl TaskJson {
+    fn of(task: TaskView) -> TaskJson {
+        let TaskView { serial, id, kind, attempt, attempts, stage, cancelled, .. } = task;
+        let (state, member, status, error) = match stage {
+            Stage::Running { member, status, .. } => {
+                ("running", Some(member.to_string()), status, None)
+            }
+            Stage::Outstanding { error } => ("waiting", None, None, error),
+        };
+        TaskJson { serial, id, kind, state, attempt, attempts, member, status, error, cancelled }
+    }
+}
+
+async fn dead(session: &Session, books: &Books) -> Result<(), Failure> {
+    let mut after = None;
+    loop {
+        let letters = books.letters(after.as_ref(), LETTERS).await?;
+        group::mention(&letters.garbled);
+        for letter in &letters.items {
+            print_letter(session, letter)?;
+        }
+        match letters.next {
+            Some(next) => after = Some(next),
+            None => return Ok(()),
+        }
+    }
+}
+
+fn print_letter(session: &Session, letter: &Letter) -> std::io::Result<()> {
+    let Letter { task, attempt, error, at, .. } = letter;
+    if !session.json {
+        let (serial, id) = (task.serial, show::value(task.id.as_bytes()));
+        let (attempts, why) = (task.attempts, first_line(error));
+        return show::print(format_args!(
+            "{serial:>8}  {id}  attempt {attempt} of {attempts} failed: {why}"
+        ));
+    }
+    show::print_json(&LetterJson {
+        serial: task.serial,
+        id: &task.id,
+        kind: &task.kind,
+        attempt: *attempt,
+        attempts: task.attempts,
+        error,
+        at_ms: *at,
+        item: ValueJson::of(&task.payload),
+    })
+}
+
+async fn results(session: &Session, books: &Books) -> Result<(), Failure> {
+    let mut from = 0;
+    loop {
+        let results = books.results(from).await?;
+        group::mention(&results.garbled);
+        for report in &results.reports {
+            print_report(session, report)?;
+        }
+        if !results.more {
+            return Ok(());
+        }
+        from = results.next;
+    }
+}
+
+fn print_report(session: &Session, report: &Report) -> std::io::Result<()> {
+    let Report { serial, id, state, attempt, note } = report;
+    let (word, colour) = match state {
+        OutcomeState::Done => ("done", Colour::Green),
+        OutcomeState::Dead => ("dead", Colour::Red),
+        OutcomeState::Cancelled => ("cancelled", Colour::Yellow),
+    };
+    if !session.json {
+        let (id, note) = (show::value(id.as_bytes()), note.as_deref().map(first_line));
+        let (gap, note) = (if note.is_some() { "  " } else { "" }, note.unwrap_or_default());
+        return show::print(format_args!("{serial:>8}  {}  {id}{gap}{note}", paint(colour, word)));
+    }
+    let (result, error) = match state {
+        OutcomeState::Done => (note.as_deref(), None),
+        OutcomeState::Dead | OutcomeState::Cancelled => (None, note.as_deref()),
+    };
+    let (serial, attempt) = (*serial, *attempt);
+    show::print_json(&ReportJson { serial, id, state: word, attempt, result, error })
+}

@@ -1,0 +1,90 @@
+//! How long a tree may live: the lease, as far as its guardian knows of it.
+
+use std::io;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use tenure::{Loss, Mandate};
+
+use super::boot::BootTime;
+use super::supervisor::Guardian;
+
+/// How much later than ordered a guardian may have killed, before it counts as hung.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// A renewal that gains less is none.
+const LEAST_GAIN: Duration = Duration::from_millis(1);
+
+/// What a guardian was told of a lease.
+#[derive(Debug)]
+pub(crate) struct Leash {
+    mandate: Mandate,
+    grace: Duration,
+    /// Until when the guardian knows the lease to be proven.
+    until: BootTime,
+    /// When the guardian must have killed the tree, once it was ordered to.
+    dead_by: Option<BootTime>,
+}
+
+impl Leash {
+    /// As long as this mandate, with so much time to stop before its end.
+    pub(crate) fn new(mandate: Mandate, grace: Duration) -> Leash {
+        let until = proven(&mandate);
+        Leash { mandate, grace, until, dead_by: None }
+    }
+
+    /// Until when the guardian knows the lease to be proven.
+    pub(crate) fn until(&self) -> BootTime {
+        self.until
+    }
+
+    /// When the supervisor must see to the tree itself.
+    pub(crate) fn latest(&self) -> BootTime {
+        let lease = self.until.before(self.grace / 8);
+        self.dead_by.map_or(lease, |dead_by| dead_by.min(lease))
+    }
+
+    /// Tells the guardian of a renewal, if there was one.
+    ///
+    /// # Errors
+    /// When the guardian is dead or hangs.
+    pub(crate) fn pass_on(&mut self, guardian: &Guardian) -> io::Result<bool> {
+        let until = proven(&self.mandate);
+        if until <= self.until.after(LEAST_GAIN) {
+            return Ok(false);
+        }
+        self.until = until;
+        guardian.renewed(until).map(|()| true)
+    }
+
+    /// When the tree must be dead after this loss.
+    pub(crate) fn killed_after(&self, loss: &Loss) -> BootTime {
+        // The lease still lasts for the stop budget, or is left to run out by whoever ended it.
+        if matches!(loss, Loss::Expired | Loss::Ended) {
+            self.until.before(self.grace / 4).min(BootTime::now().after(self.grace))
+        } else {
+            // Somebody else may work already.
+            BootTime::PAST
+        }
+    }
+
+    /// Has the tree told to stop, and killed then.
+    ///
+    /// # Errors
+    /// When the guardian is dead or hangs.
+    pub(crate) fn stop(
+        &mut self,
+        guardian: &Guardian,
+        signal: Signal,
+        kill_at: BootTime,
+    ) -> io::Result<()> {
+        let dead_by = kill_at.max(BootTime::now()).after(PATIENCE);
+        self.dead_by = Some(self.dead_by.map_or(dead_by, |earlier| earlier.min(dead_by)));
+        guardian.stop(signal, kill_at)
+    }
+}
+
+/// Until when the lease is proven. The clock is read first: a pause in between must not add to it.
+fn proven(mandate: &Mandate) -> BootTime {
+    let now = BootTime::now();
+    now.after(mandate.remaining())
+}

@@ -1,0 +1,462 @@
+//! Simulation of clusters: whole nodes, from `Cluster::join` down to the store's trait, under the same kinds of trouble.
+//!
+//! Nodes join, take tasks, run them for a while, fail some, are paused, cut off and killed; leaders plan and are deposed. In the end,
+//! with every fault gone, each task must be at its end, counted once and begun at least once; and never have two
+//! worked on one task with valid mandates.
+//!
+//! A seed gives the same trouble each time, but not the same run to the letter: nodes and their tasks tell each other things
+//! through channels that wake their readers in no fixed order.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use tenure::cluster::claims::{Ending, Verdict};
+use tenure::cluster::{Books, Cluster, Context, Event, Handler, Member, Order, TaskError, Tasks};
+use tenure::{Backend, Mandate, Timing};
+use tokio::sync::broadcast;
+
+use super::Rates;
+use super::clock::SimulatedClock;
+use super::network::{Network, Reached, Weather};
+use crate::checkers::{Breach, Promise};
+use crate::rng::Rng;
+
+/// The cluster of a world.
+const NAME: &str = "work";
+
+/// What came of one seed.
+#[derive(Debug)]
+pub struct ClusterRun {
+    /// Everything that happened, a line each.
+    pub trace: Vec<String>,
+    /// The first promise that was broken.
+    pub breach: Option<Breach>,
+    /// How many attempts were begun.
+    pub begun: u64,
+    /// How many of them were not the first of their task.
+    pub again: u64,
+    /// How many ends came too late to count.
+    pub refused: u64,
+}
+
+/// Runs one seed.
+///
+/// # Panics
+/// When no runtime can be built.
+#[must_use]
+pub fn simulate(seed: u64, rates: Rates) -> ClusterRun {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime without I/O needs nothing from the system");
+    runtime.block_on(world(seed, rates))
+}
+
+async fn world(seed: u64, rates: Rates) -> ClusterRun {
+    let mut world = World::new(seed, rates);
+    let end = tokio::time::Instant::now() + world.ttl * 12;
+    while tokio::time::Instant::now() < end && !world.ledger.is_broken() {
+        let calm = Duration::from_millis(world.rng.between(20, 500));
+        tokio::time::sleep(calm).await;
+        world.mischief().await;
+        world.ledger.look();
+    }
+    world.heal();
+    world.expect_the_end().await;
+    world.ledger.finish()
+}
+
+struct World {
+    rng: Rng,
+    rates: Rates,
+    ttl: Duration,
+    network: Arc<Network>,
+    ledger: Arc<Ledger>,
+    nodes: Vec<SimulatedClock>,
+    /// The books, as somebody reads them whose store never fails.
+    books: Books,
+    submitted: u64,
+}
+
+impl World {
+    fn new(seed: u64, rates: Rates) -> World {
+        let mut rng = Rng::new(seed);
+        let ttl = Duration::from_millis(rng.between(800, 3000));
+        let weather = Weather::draw(&mut rng, ttl);
+        let network = Network::new(weather, rng.next());
+        let ledger = Arc::new(Ledger::default());
+        ledger.note(format!("seed {seed}: ttl {ttl:?}, {weather:?}"));
+        let calm =
+            Backend::new(network.calm_store()).with_clock(Arc::new(SimulatedClock::new(1_000_000)));
+        let books = Books::open(&calm, NAME).expect("a good name");
+        let (nodes, submitted) = (Vec::new(), 0);
+        let mut world = World { rng, rates, ttl, network, ledger, nodes, books, submitted };
+        (0..world.rng.between(2, 4)).for_each(|_| world.start_node());
+        world
+    }
+
+    fn start_node(&mut self) {
+        let number = self.nodes.len() as u64;
+        let rate = match self.rates {
+            Rates::Tolerated => self.rng.between(1_000_000, 1_250_000),
+            Rates::Beyond if number.is_multiple_of(2) => 1_000_000,
+            Rates::Beyond => 2_400_000,
+        };
+        let clock = SimulatedClock::new(rate);
+        let timing = Timing::new(self.ttl).expect("a usable ttl");
+        let program = Program {
+            number,
+            clock: clock.clone(),
+            network: self.network.clone(),
+            ledger: self.ledger.clone(),
+            timing,
+            workers: usize::try_from(self.rng.between(1, 4)).unwrap_or(1),
+            rng: Rng::new(self.rng.next()),
+        };
+        tokio::spawn(program.run());
+        self.nodes.push(clock);
+    }
+
+    async fn submit(&mut self) {
+        let count = self.rng.between(1, 12);
+        let orders = (0..count).map(|_| {
+            self.submitted += 1;
+            // What a task does is drawn from its number.
+            Order::new(format!("task-{}", self.submitted), "work", self.submitted.to_string())
+        });
+        let orders = orders.collect();
+        if let Err(error) = self.books.submit(orders).await {
+            self.ledger
+                .breach(Breach::new(Promise::TruthfulOutcome, format!("submitting: {error}")));
+        }
+    }
+
+    /// Something happens to a node, or to all of them.
+    async fn mischief(&mut self) {
+        let number = self.rng.below(self.nodes.len() as u64);
+        let Some(clock) = self.nodes.get(usize::try_from(number).unwrap_or(0)).cloned() else {
+            return;
+        };
+        match self.rng.below(26) {
+            0..=3 => {
+                let tenths = u32::try_from(self.rng.between(1, 30)).unwrap_or(1);
+                let (span, network) = (self.ttl * tenths / 10, self.network.clone());
+                self.ledger.note(format!("node {number} is paused for {span:?}"));
+                clock.set_running(false);
+                tokio::spawn(async move {
+                    tokio::time::sleep(span).await;
+                    clock.set_running(!network.is_dead(number));
+                });
+            }
+            4..=6 => self.network.cut(number),
+            7..=11 => self.network.heal_cuts(),
+            12 => self.network.outage(true),
+            13..=16 => self.network.outage(false),
+            17..=18 if !self.network.is_dead(number) => {
+                self.ledger.note(format!("node {number} is killed"));
+                clock.set_running(false);
+                self.network.cut(number);
+                self.network.bury(number);
+                self.start_node();
+            }
+            19 => self.network.gossip(self.rng.permille(700)),
+            20..=25 => self.submit().await,
+            _ => {}
+        }
+    }
+
+    fn heal(&mut self) {
+        self.ledger.note("every fault is gone".into());
+        self.network.heal();
+        for number in 0..self.nodes.len() as u64 {
+            let dead = self.network.is_dead(number);
+            if dead {
+                self.network.cut(number);
+            }
+            self.nodes[usize::try_from(number).unwrap_or(0)].set_running(!dead);
+        }
+        // Whoever is left may have been declared gone; somebody always is there to go on.
+        self.start_node();
+    }
+
+    /// With every fault gone all tasks come to their end, each counted once.
+    async fn expect_the_end(&mut self) {
+        if self.ledger.is_broken() {
+            return;
+        }
+        let bound = self.ttl * 60 + Duration::from_secs(60);
+        let ended = tokio::time::timeout(bound, async {
+            loop {
+                self.ledger.look();
+                match self.books.totals().await {
+                    Ok(totals) if totals.accepted == self.submitted && totals.open == 0 => {
+                        return totals;
+                    }
+                    Ok(_) => {}
+                    Err(error) => self.ledger.note(format!("the books: {error}")),
+                }
+                tokio::time::sleep(self.ttl / 4).await;
+            }
+        });
+        let Ok(totals) = ended.await else {
+            let totals = self.books.totals().await;
+            let tasks = self.books.tasks(5).await.map(|work| work.live);
+            let how = format!(
+                "not all {} tasks ended within {bound:?}: {totals:?}, {tasks:?}",
+                self.submitted
+            );
+            return self.ledger.breach(Breach::new(Promise::Recovery, how));
+        };
+        let counted = totals.done + totals.dead;
+        if counted != self.submitted {
+            let how = format!("{} tasks, but {totals:?}", self.submitted);
+            self.ledger.breach(Breach::new(Promise::TruthfulOutcome, how));
+        }
+        self.audit().await;
+    }
+
+    /// What the results say of each task.
+    async fn audit(&self) {
+        let mut reported: BTreeMap<String, u64> = BTreeMap::new();
+        let mut from = 0;
+        loop {
+            let results = match self.books.results(from).await {
+                Ok(results) => results,
+                Err(error) => {
+                    let how = format!("the results: {error}");
+                    return self.ledger.breach(Breach::new(Promise::TruthfulOutcome, how));
+                }
+            };
+            for report in results.reports {
+                *reported.entry(report.id).or_default() += 1;
+            }
+            from = results.next;
+            if !results.more {
+                break;
+            }
+        }
+        for number in 1..=self.submitted {
+            let id = format!("task-{number}");
+            let (reports, runs) =
+                (reported.get(&id).copied().unwrap_or(0), self.ledger.runs_of(&id));
+            if reports != 1 || runs == 0 {
+                let how = format!("{id} was begun {runs} times and counted {reports} times");
+                return self.ledger.breach(Breach::new(Promise::TruthfulOutcome, how));
+            }
+        }
+    }
+}
+
+/// A process that is a node.
+struct Program {
+    number: u64,
+    clock: SimulatedClock,
+    network: Arc<Network>,
+    ledger: Arc<Ledger>,
+    timing: Timing,
+    workers: usize,
+    rng: Rng,
+}
+
+impl Program {
+    async fn run(mut self) {
+        let timeout = self.clock.real(self.timing.request() * 2);
+        let (number, clock, network) = (self.number, self.clock.clone(), self.network.clone());
+        let store = Arc::new(Reached { node: number, network, clock, timeout });
+        let draws = AtomicU64::new(self.rng.next());
+        let random = move || Rng::new(draws.fetch_add(1, Ordering::Relaxed)).next();
+        let backend = Backend::new(store)
+            .with_clock(Arc::new(self.clock.clone()))
+            .with_randomness(Arc::new(random));
+        loop {
+            let hands = Hands {
+                number,
+                clock: self.clock.clone(),
+                ledger: self.ledger.clone(),
+                ttl: self.timing.ttl(),
+                draws: AtomicU64::new(self.rng.next()),
+            };
+            let joined = Cluster::builder(&backend, NAME)
+                .member(Member::new(self.workers).named(format!("node-{number}")))
+                .timing(self.timing)
+                .tasks(Tasks::new().handling("work", Arc::new(hands)))
+                .join()
+                .await;
+            let Ok(cluster) = joined else {
+                tokio::time::sleep(self.timing.ttl() / 3).await;
+                self.clock.while_running().await;
+                continue;
+            };
+            let mut events = cluster.events();
+            loop {
+                match events.recv().await {
+                    Ok(Event::Ended { serial, ending, verdict, .. }) => {
+                        self.ledger.ended(number, serial, &ending, verdict);
+                    }
+                    Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {}
+                    Err(broadcast::error::RecvError::Closed) => break,
+                }
+            }
+        }
+    }
+}
+
+/// What tasks do on a node.
+struct Hands {
+    number: u64,
+    clock: SimulatedClock,
+    ledger: Arc<Ledger>,
+    ttl: Duration,
+    draws: AtomicU64,
+}
+
+#[async_trait]
+impl Handler for Hands {
+    async fn handle(&self, payload: Bytes, context: &Context) -> Result<Option<String>, TaskError> {
+        let _run = self.ledger.begin(self.number, context);
+        let mut rng = Rng::new(self.draws.fetch_add(1, Ordering::Relaxed));
+        let long = rng.permille(200);
+        let most = if long { self.ttl * 2 } else { self.ttl / 8 };
+        let nanos = u64::try_from(most.as_nanos()).unwrap_or(u64::MAX);
+        let work = async {
+            tokio::time::sleep(Duration::from_nanos(rng.below(nanos))).await;
+            self.clock.while_running().await;
+        };
+        if payload.ends_with(b"7") {
+            // Work that does not listen.
+            work.await;
+        } else {
+            tokio::select! {
+                biased;
+                why = context.stopped() => return Err(TaskError::new(format!("{why:?}"))),
+                () = work => {}
+            }
+        }
+        let poison = payload.ends_with(b"13");
+        if poison || rng.permille(50) { Err(TaskError::new("it failed")) } else { Ok(None) }
+    }
+}
+
+/// Sees all runs of a world, and says when two work on one task at once.
+#[derive(Debug, Default)]
+struct Ledger {
+    book: Mutex<Book>,
+}
+
+#[derive(Debug, Default)]
+struct Book {
+    trace: Vec<String>,
+    breach: Option<Breach>,
+    runs: Vec<Run>,
+    /// Who was told that a task's end counts, by serial.
+    done: BTreeMap<u64, u64>,
+    refused: u64,
+}
+
+#[derive(Debug)]
+struct Run {
+    node: u64,
+    id: String,
+    mandate: Mandate,
+    over: bool,
+}
+
+/// A run that lasts until this is dropped.
+struct Lasting(Arc<Ledger>, usize);
+
+impl Drop for Lasting {
+    fn drop(&mut self) {
+        self.0.lock().runs[self.1].over = true;
+    }
+}
+
+impl Ledger {
+    fn lock(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note(&self, line: String) {
+        self.lock().trace.push(line);
+    }
+
+    fn breach(&self, breach: Breach) {
+        let mut book = self.lock();
+        book.trace.push(breach.to_string());
+        book.breach.get_or_insert(breach);
+    }
+
+    fn is_broken(&self) -> bool {
+        self.lock().breach.is_some()
+    }
+
+    fn runs_of(&self, id: &str) -> usize {
+        self.lock().runs.iter().filter(|run| run.id == id).count()
+    }
+
+    fn begin(self: &Arc<Ledger>, node: u64, context: &Context) -> Lasting {
+        let (id, token) = (context.id().to_owned(), context.mandate().token());
+        self.note(format!("node {node} begins {id} with token {token}"));
+        let mandate = context.mandate().clone();
+        let index = {
+            let mut book = self.lock();
+            book.runs.push(Run { node, id, mandate, over: false });
+            book.runs.len() - 1
+        };
+        self.look();
+        Lasting(self.clone(), index)
+    }
+
+    /// No two may work on one task with valid mandates.
+    fn look(&self) {
+        let rivals = {
+            let book = self.lock();
+            let valid: Vec<&Run> =
+                book.runs.iter().filter(|run| !run.over && run.mandate.is_leader()).collect();
+            let mut seen: BTreeMap<&str, &Run> = BTreeMap::new();
+            valid.into_iter().find_map(|run| {
+                let other = seen.insert(&run.id, run)?;
+                Some(format!("{} on node {} and on node {}", run.id, other.node, run.node))
+            })
+        };
+        if let Some(rivals) = rivals {
+            self.breach(Breach::new(Promise::OneLeader, rivals));
+        }
+    }
+
+    fn ended(&self, node: u64, serial: u64, ending: &Ending, verdict: Verdict) {
+        self.note(format!("node {node}: serial {serial} ended as {ending:?}: {verdict:?}"));
+        match (ending, verdict) {
+            (Ending::Done(_), Verdict::Accepted) => {
+                let before = self.lock().done.insert(serial, node);
+                if let Some(other) = before {
+                    let how = format!(
+                        "the end of serial {serial} counted on node {other} and on node {node}"
+                    );
+                    self.breach(Breach::new(Promise::TruthfulOutcome, how));
+                }
+            }
+            (_, Verdict::Refused | Verdict::Unknown) => self.lock().refused += 1,
+            (_, Verdict::Accepted) => {}
+        }
+    }
+
+    fn finish(&self) -> ClusterRun {
+        let mut book = self.lock();
+        let begun = book.runs.len() as u64;
+        let mut ids: Vec<String> = book.runs.iter().map(|run| run.id.clone()).collect();
+        ids.sort();
+        ids.dedup();
+        ClusterRun {
+            trace: std::mem::take(&mut book.trace),
+            breach: book.breach.take(),
+            begun,
+            again: begun - ids.len() as u64,
+            refused: book.refused,
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! Tasks over HTTP: sent to us, or asked for.
+
+#[cfg(feature = "http-listener")]
+mod listener;
+#[cfg(feature = "http-poller")]
+mod poller;
+
+#[cfg(feature = "http-listener")]
+pub use listener::HttpListener;
+#[cfg(feature = "http-poller")]
+pub use poller::HttpPoller;

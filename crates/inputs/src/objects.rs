@@ -1,0 +1,94 @@
+//! Objects in buckets and directories.
+
+mod fetch;
+mod listing;
+mod opening;
+mod source;
+
+use std::fmt;
+use std::sync::Arc;
+
+use object_store::ObjectStore;
+use object_store::path::Path;
+use tenure::cluster::input::{InputError, Template};
+
+pub use source::ObjectsSource;
+
+/// The objects under a prefix of a store: what the leader lists, and members fetch from.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), tenure::cluster::input::InputError> {
+/// use tenure::cluster::input::{Inputs, Template};
+/// use tenure_inputs::Objects;
+///
+/// let photos = Objects::open("s3://bucket/photos")?;
+/// let inputs = Inputs::new().windowed(photos.source(Template::new("resize")));
+/// // And in the task:
+/// let copy = photos.fetch("2026/cat.jpg").await?;
+/// println!("{}", copy.display());
+/// # let _ = inputs; Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Objects {
+    store: Arc<dyn ObjectStore>,
+    prefix: Path,
+    in_order: bool,
+}
+
+impl Objects {
+    /// The objects under this prefix of a store.
+    ///
+    /// # Errors
+    /// When the prefix cannot be one.
+    pub fn new(store: Arc<dyn ObjectStore>, prefix: &str) -> Result<Objects, InputError> {
+        let prefix = Path::parse(prefix)
+            .map_err(|error| InputError::new(format!("the prefix {prefix:?}"), &error))?;
+        Ok(Objects { store, prefix, in_order: false })
+    }
+
+    /// The same, of a store that lists objects in the order of their keys, byte by byte, as S3 and Google's do.
+    ///
+    /// Others are listed whole for every 65,536 objects.
+    #[must_use]
+    pub fn in_order(mut self) -> Objects {
+        self.in_order = true;
+        self
+    }
+
+    /// These objects as an input, each a task like this.
+    #[must_use]
+    pub fn source(&self, template: Template) -> ObjectsSource {
+        ObjectsSource::new(self.clone(), template)
+    }
+
+    /// Where an object is whose key is this below the prefix; nowhere, if it is not a key.
+    fn location(&self, key: &str) -> Option<Path> {
+        // Nothing is repaired: a key that would mean another one is none.
+        let location = match self.prefix.as_ref() {
+            "" => key.to_owned(),
+            prefix => format!("{prefix}/{key}"),
+        };
+        let path = Path::parse(&location).ok()?;
+        (!key.is_empty() && path.as_ref() == location).then_some(path)
+    }
+
+    /// The key of an object below the prefix, if it is below it.
+    fn key<'a>(&self, location: &'a Path) -> Option<&'a str> {
+        let key = match self.prefix.as_ref() {
+            "" => location.as_ref(),
+            prefix => location.as_ref().strip_prefix(prefix)?.strip_prefix('/')?,
+        };
+        (!key.is_empty()).then_some(key)
+    }
+}
+
+impl fmt::Debug for Objects {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The store's own words, which leave out its credentials.
+        f.debug_struct("Objects")
+            .field("store", &format_args!("{}", self.store))
+            .field("prefix", &self.prefix)
+            .field("in_order", &self.in_order)
+            .finish()
+    }
+}

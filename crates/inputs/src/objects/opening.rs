@@ -1,0 +1,190 @@
+//! Finds a store by its URL.
+
+use std::sync::Arc;
+
+use object_store::local::LocalFileSystem;
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreScheme};
+use tenure::cluster::input::InputError;
+use url::Url;
+
+use super::Objects;
+
+impl Objects {
+    /// Opens `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix` or `file:///directory`.
+    ///
+    /// Credentials, regions and endpoints come from the variables of the environment that the clouds' own tools use:
+    /// `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, `AWS_REGION`, `AWS_ENDPOINT_URL` and others;
+    /// `GOOGLE_APPLICATION_CREDENTIALS`; `AZURE_STORAGE_ACCOUNT_NAME`, `AZURE_STORAGE_ACCOUNT_KEY`. On a machine of the cloud
+    /// it may be that none are needed.
+    ///
+    /// # Errors
+    /// When the URL names no store that this was built with, or a variable makes no sense. Nothing is asked yet.
+    pub fn open(url: &str) -> Result<Objects, InputError> {
+        // Variables that are not UTF-8 are nobody's setting.
+        let variables = std::env::vars_os();
+        let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
+            Some((name.into_string().ok()?, value.into_string().ok()?))
+        };
+        Objects::open_with(url, variables.filter_map(text))
+    }
+
+    /// The same, with these variables instead of the environment's.
+    ///
+    /// # Errors
+    /// As for [`Objects::open`].
+    pub fn open_with(
+        url: &str,
+        variables: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<Objects, InputError> {
+        let parsed = Url::parse(url).map_err(|error| InputError::new(doing(url), &error))?;
+        if parsed.password().is_some() {
+            // Whatever came of it would show it.
+            let doing = doing(url);
+            return Err(InputError(format!("{doing}: a password belongs into the environment")));
+        }
+        let Ok((scheme, prefix)) = ObjectStoreScheme::parse(&parsed) else {
+            return Err(InputError(format!("{}: this names no store of objects", doing(url))));
+        };
+        let opened = match scheme {
+            ObjectStoreScheme::Local => open_directory(&parsed),
+            #[cfg(feature = "aws")]
+            ObjectStoreScheme::AmazonS3 => cloud::open_s3(url, prefix, variables),
+            #[cfg(feature = "gcp")]
+            ObjectStoreScheme::GoogleCloudStorage => cloud::open_google(url, prefix, variables),
+            #[cfg(feature = "azure")]
+            ObjectStoreScheme::MicrosoftAzure => cloud::open_azure(url, prefix, variables),
+            other => {
+                let _ = (variables.into_iter(), prefix);
+                let source = format!("this program was built without {other:?}").into();
+                Err(object_store::Error::Generic { store: "objects", source })
+            }
+        };
+        opened.map_err(|error| InputError::new(doing(url), &error))
+    }
+}
+
+fn doing(url: &str) -> String {
+    // A URL may have a password in it, which is not for the log.
+    let shown = url.split_once('@').map_or(url, |(_, rest)| rest);
+    format!("opening {shown:?}")
+}
+
+fn open_directory(url: &Url) -> object_store::Result<Objects> {
+    let directory = url.to_file_path().map_err(|()| object_store::Error::Generic {
+        store: "objects",
+        source: "this names no directory".into(),
+    })?;
+    let store = LocalFileSystem::new_with_prefix(directory)?;
+    Ok(build(store, Path::default(), false))
+}
+
+fn build(store: impl ObjectStore, prefix: Path, in_order: bool) -> Objects {
+    Objects { store: Arc::new(store), prefix, in_order }
+}
+
+#[cfg(feature = "cloud")]
+mod cloud {
+    use std::time::Duration;
+
+    use object_store::path::Path;
+    use object_store::{ClientOptions, RetryConfig};
+
+    use super::super::Objects;
+    use super::build;
+    use crate::tls;
+
+    /// How long a store may be silent. There is no limit on the whole, since objects may be large.
+    const SILENCE: Duration = Duration::from_secs(30);
+
+    fn client(allow_http: bool) -> ClientOptions {
+        tls::install();
+        ClientOptions::new()
+            .with_allow_http(allow_http)
+            .with_timeout_disabled()
+            .with_read_timeout(SILENCE)
+    }
+
+    /// Reading and deleting may be tried again; the runner of the input tries on when this gives up.
+    fn retries() -> RetryConfig {
+        let retry_timeout = Duration::from_secs(60);
+        RetryConfig { max_retries: 3, retry_timeout, ..RetryConfig::default() }
+    }
+
+    #[cfg(feature = "aws")]
+    pub(super) fn open_s3(
+        url: &str,
+        prefix: Path,
+        variables: impl IntoIterator<Item = (String, String)>,
+    ) -> object_store::Result<Objects> {
+        use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+        let mut builder = AmazonS3Builder::new();
+        for (name, value) in variables {
+            if name.starts_with("AWS_")
+                && let Ok(key) = name.to_ascii_lowercase().parse()
+            {
+                builder = builder.with_config(key, value);
+            }
+        }
+        let value = |key: AmazonS3ConfigKey| builder.get_config_value(&key).unwrap_or_default();
+        // Whoever names an endpoint without TLS means it.
+        let plain = [AmazonS3ConfigKey::Endpoint, AmazonS3ConfigKey::S3Endpoint]
+            .into_iter()
+            .any(|key| value(key).starts_with("http://"));
+        let store = builder
+            .with_url(url)
+            .with_client_options(client(plain))
+            .with_retry(retries())
+            .build()?;
+        // Directory buckets are the ones that do not list in order, and are named so.
+        let bucket = url.split('/').nth(2).unwrap_or_default();
+        Ok(build(store, prefix, !bucket.ends_with("--x-s3")))
+    }
+
+    #[cfg(feature = "gcp")]
+    pub(super) fn open_google(
+        url: &str,
+        prefix: Path,
+        variables: impl IntoIterator<Item = (String, String)>,
+    ) -> object_store::Result<Objects> {
+        use object_store::gcp::GoogleCloudStorageBuilder;
+        let mut builder = GoogleCloudStorageBuilder::new();
+        for (name, value) in variables {
+            if name.starts_with("GOOGLE_")
+                && let Ok(key) = name.to_ascii_lowercase().parse()
+            {
+                builder = builder.with_config(key, value);
+            }
+        }
+        let store = builder
+            .with_url(url)
+            .with_client_options(client(false))
+            .with_retry(retries())
+            .build()?;
+        Ok(build(store, prefix, true))
+    }
+
+    #[cfg(feature = "azure")]
+    pub(super) fn open_azure(
+        url: &str,
+        prefix: Path,
+        variables: impl IntoIterator<Item = (String, String)>,
+    ) -> object_store::Result<Objects> {
+        use object_store::azure::MicrosoftAzureBuilder;
+        let mut builder = MicrosoftAzureBuilder::new();
+        for (name, value) in variables {
+            if name.starts_with("AZURE_")
+                && let Ok(key) = name.to_ascii_lowercase().parse()
+            {
+                builder = builder.with_config(key, value);
+            }
+        }
+        let store = builder
+            .with_url(url)
+            .with_client_options(client(false))
+            .with_retry(retries())
+            .build()?;
+        // Its order is that of names and not of bytes, where accounts have directories.
+        Ok(build(store, prefix, false))
+    }
+}

@@ -1,0 +1,105 @@
+//! Lines over TCP.
+
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+
+use async_trait::async_trait;
+use bytes::BytesMut;
+use tenure::cluster::documents::{MAX_TASK_BYTES, Order};
+use tenure::cluster::input::{Emitter, InputError, Local, Template};
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+
+use crate::accept::{accept, bind};
+use crate::delivery::deliver;
+use crate::splitter::Splitter;
+
+/// How much is read at once, and so about how much is handed in at once.
+const PIECE_BYTES: usize = 32 * 1024;
+
+/// Listens on a TCP port; each line that arrives is a task.
+///
+/// Nothing is acknowledged: a sender that must know uses HTTP. While the store does not take tasks nothing is read, so that
+/// senders have to wait. Lines of more than 16 KiB are reported and left out. What was read and is not yet in the store
+/// when the node ends is lost.
+#[derive(Debug)]
+pub struct TcpLines {
+    listener: std::net::TcpListener,
+    template: Template,
+}
+
+impl TcpLines {
+    /// Listens here, from now on; each line is a task like this.
+    ///
+    /// # Errors
+    /// When the port cannot be had.
+    pub fn bind(address: impl ToSocketAddrs, template: Template) -> io::Result<TcpLines> {
+        Ok(TcpLines { listener: bind(address)?, template })
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// When the system does not say.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+}
+
+#[async_trait]
+impl Local for TcpLines {
+    async fn run(&self, emitter: &Emitter) -> Result<(), InputError> {
+        accept(&self.listener, |stream, peer| {
+            let (emitter, template) = (emitter.clone(), self.template.clone());
+            async move {
+                let mut connection = Connection::new(peer, template);
+                if let Err(error) = connection.serve(stream, &emitter).await {
+                    tracing::info!(%peer, %error, "a connection ended");
+                }
+            }
+        })
+        .await
+    }
+}
+
+struct Connection {
+    peer: SocketAddr,
+    template: Template,
+    splitter: Splitter,
+    count: u64,
+}
+
+impl Connection {
+    fn new(peer: SocketAddr, template: Template) -> Connection {
+        Connection { peer, template, splitter: Splitter::new(MAX_TASK_BYTES), count: 0 }
+    }
+
+    async fn serve(&mut self, mut stream: TcpStream, emitter: &Emitter) -> io::Result<()> {
+        let mut piece = BytesMut::with_capacity(PIECE_BYTES);
+        loop {
+            piece.clear();
+            let read = stream.read_buf(&mut piece).await;
+            let (mut lines, too_long) = (Vec::new(), self.splitter.too_long());
+            match &read {
+                Ok(0) => self.splitter.finish(&mut lines),
+                Ok(_) => self.splitter.push(&piece, &mut lines),
+                // What has no end, and was cut off, is not known to be whole.
+                Err(_) => {}
+            }
+            if self.splitter.too_long() > too_long {
+                let (peer, most) = (self.peer, MAX_TASK_BYTES);
+                tracing::warn!(%peer, "a line of more than {most} bytes is left out");
+            }
+            let orders: Vec<Order> = lines.into_iter().map(|line| self.order(line)).collect();
+            deliver(emitter, orders).await;
+            if read? == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    fn order(&mut self, line: bytes::Bytes) -> Order {
+        self.count += 1;
+        self.template.order(format!("{}:{}", self.peer, self.count), line)
+    }
+}

@@ -1,0 +1,101 @@
+//! Tasks by POST.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{PATIENCE, start};
+use tenure::cluster::documents::MAX_TASK_BYTES;
+use tenure::cluster::input::Template;
+use tenure_inputs::HttpListener;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+fn listener() -> Arc<HttpListener> {
+    Arc::new(HttpListener::bind("127.0.0.1:0", Template::new("post")).expect("a free port"))
+}
+
+/// Sends what may be more than one request, and reads until the connection is closed.
+async fn exchange(listener: &HttpListener, request: &str) -> String {
+    let address = listener.local_addr().expect("bound");
+    let mut stream = TcpStream::connect(address).await.expect("it listens");
+    stream.write_all(request.as_bytes()).await.expect("sent");
+    let mut answer = String::new();
+    let read = tokio::time::timeout(PATIENCE, stream.read_to_string(&mut answer)).await;
+    read.expect("in time").expect("an answer");
+    answer.to_lowercase()
+}
+
+fn post(body: &str) -> String {
+    let length = body.len();
+    format!(
+        "POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+    )
+}
+
+#[tokio::test]
+async fn what_is_accepted_is_in_the_store_and_the_answer_names_it() {
+    let listener = listener();
+    let mut running = start(&listener, 16);
+    let answer = exchange(&listener, &post("{\"a\":1}")).await;
+    assert!(answer.starts_with("http/1.1 202 "), "{answer}");
+    let orders = running.arrived();
+    assert_eq!(orders.len(), 1, "there before the answer was");
+    assert_eq!(orders[0].payload, "{\"a\":1}");
+    assert!(answer.ends_with(&format!("\r\n\r\n{}\n", orders[0].id)), "{answer}");
+}
+
+#[tokio::test]
+async fn one_connection_serves_many_tasks() {
+    let listener = listener();
+    let mut running = start(&listener, 16);
+    let kept = post("one").replace("Connection: close\r\n", "");
+    let answer = exchange(&listener, &format!("{kept}{}", post("two"))).await;
+    assert_eq!(answer.matches("http/1.1 202 ").count(), 2, "{answer}");
+    assert_eq!(running.next_items(2).await, ["one", "two"]);
+}
+
+#[tokio::test]
+async fn what_the_store_does_not_take_is_to_be_sent_again() {
+    let listener = listener();
+    let mut running = start(&listener, 16);
+    running.refuse();
+    let answer = exchange(&listener, &post("one")).await;
+    assert!(answer.starts_with("http/1.1 503 "), "{answer}");
+    assert!(answer.contains("retry-after: 1\r\n"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_body_that_is_too_large_is_refused_however_it_comes() {
+    let listener = listener();
+    let mut running = start(&listener, 16);
+    let (just, long) = ("x".repeat(MAX_TASK_BYTES), "x".repeat(MAX_TASK_BYTES + 1));
+    let answer = exchange(&listener, &post(&just)).await;
+    assert!(answer.starts_with("http/1.1 202 "), "{answer}");
+    assert_eq!(running.arrived().len(), 1);
+    // Refused by its head alone: the body is never sent.
+    let head = post(&long).replace(&long, "");
+    let answer = exchange(&listener, &head).await;
+    assert!(answer.starts_with("http/1.1 413 "), "{answer}");
+    let chunked = format!(
+        "POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n{long}\r\n0\r\n\r\n",
+        long.len()
+    );
+    let answer = exchange(&listener, &chunked).await;
+    assert!(answer.starts_with("http/1.1 413 "), "{answer}");
+    assert!(running.arrived().is_empty());
+}
+
+#[tokio::test]
+async fn only_posts_to_the_root_are_tasks() {
+    let listener = listener();
+    let mut running = start(&listener, 16);
+    let answer = exchange(&listener, &post("one").replace("POST / ", "POST /other ")).await;
+    assert!(answer.starts_with("http/1.1 404 "), "{answer}");
+    let answer = exchange(&listener, &post("").replace("POST", "GET")).await;
+    assert!(answer.starts_with("http/1.1 405 "), "{answer}");
+    assert!(answer.contains("allow: post\r\n"), "{answer}");
+    let answer = exchange(&listener, "this is no HTTP\r\n\r\n").await;
+    assert!(answer.starts_with("http/1.1 400 "), "{answer}");
+    assert!(running.arrived().is_empty());
+}

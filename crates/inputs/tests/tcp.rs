@@ -1,0 +1,84 @@
+//! Lines over TCP.
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{PATIENCE, start};
+use tenure::cluster::documents::MAX_TASK_BYTES;
+use tenure::cluster::input::Template;
+use tenure_inputs::TcpLines;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+fn lines() -> Arc<TcpLines> {
+    Arc::new(TcpLines::bind("127.0.0.1:0", Template::new("line")).expect("a free port"))
+}
+
+async fn connect(lines: &TcpLines) -> TcpStream {
+    let address = lines.local_addr().expect("a bound port");
+    TcpStream::connect(address).await.expect("it listens")
+}
+
+#[tokio::test]
+async fn each_line_is_a_task_the_last_one_too_when_it_has_no_end() {
+    let lines = lines();
+    let mut running = start(&lines, 16);
+    let mut stream = connect(&lines).await;
+    stream.write_all(b"one\r\ntw").await.expect("sent");
+    let first = running.next().await;
+    assert_eq!((first.kind.as_str(), first.payload.as_ref()), ("line", &b"one"[..]));
+    assert_eq!(first.id, format!("{}:1", stream.local_addr().expect("connected")));
+    stream.write_all(b"o\n\nthree").await.expect("sent");
+    assert_eq!(running.next_items(1).await, ["two"]);
+    stream.shutdown().await.expect("shut down");
+    assert_eq!(running.next_items(1).await, ["three"]);
+    // It closes its side when it has read everything.
+    let closed = tokio::time::timeout(PATIENCE, stream.read(&mut [0])).await;
+    assert_eq!(closed.expect("in time").expect("closed"), 0);
+}
+
+#[tokio::test]
+async fn a_line_that_is_too_long_is_left_out_and_the_connection_goes_on() {
+    let lines = lines();
+    let mut running = start(&lines, 16);
+    let mut stream = connect(&lines).await;
+    let (just, long) = ("x".repeat(MAX_TASK_BYTES), "x".repeat(MAX_TASK_BYTES + 1));
+    stream.write_all(format!("{long}\n{just}\nend\n").as_bytes()).await.expect("sent");
+    assert_eq!(running.next_items(2).await, [just, "end".to_owned()]);
+}
+
+#[tokio::test]
+async fn senders_wait_while_the_store_takes_nothing_and_nothing_is_lost() {
+    const LINES: usize = 8 * 1024;
+    let lines = lines();
+    let mut running = start(&lines, 1);
+    let mut stream = connect(&lines).await;
+    let mut sending = tokio::spawn(async move {
+        for number in 0..LINES {
+            stream.write_all(format!("{number:08191}\n").as_bytes()).await.expect("sent");
+        }
+    });
+    // 64 MiB are more than all the buffers in between hold.
+    let early = tokio::time::timeout(Duration::from_millis(300), &mut sending).await;
+    assert!(early.is_err(), "the sender did not have to wait");
+    for number in 0..LINES {
+        assert_eq!(running.next_items(1).await, [format!("{number:08191}")]);
+    }
+    sending.await.expect("everything was sent");
+}
+
+#[tokio::test]
+async fn it_can_be_started_again_on_the_same_port() {
+    let lines = lines();
+    let mut stream = connect(&lines).await;
+    drop(start(&lines, 16));
+    let mut running = start(&lines, 16);
+    stream.write_all(b"one\n").await.expect("sent");
+    let mut other = connect(&lines).await;
+    other.write_all(b"two\n").await.expect("sent");
+    let mut items = running.next_items(2).await;
+    items.sort();
+    assert_eq!(items, ["one", "two"]);
+}

@@ -1,0 +1,114 @@
+//! A lock that tasks can carry with them: stored with a task, it locks wherever the task runs.
+
+use serde::{Deserialize, Serialize};
+
+use super::context::Context;
+use crate::candidate::Candidate;
+use crate::leadership::{Leadership, Resignation};
+use crate::name::check_segment;
+use crate::{Election, Error, Mandate, NameError};
+
+/// A lock of the whole cluster, known by its name. As data it is just that name, so tasks can have it among their fields.
+///
+/// It is a lease of its own, as elections have them: whoever holds it and vanishes loses it after the ttl, and each holder has a
+/// fencing token greater than all before.
+///
+/// ```
+/// # use tenure::cluster::{Context, Lock, TaskError};
+/// # async fn run(context: &Context) -> Result<(), TaskError> {
+/// let lock = Lock::new("ledger")?;
+/// let guard = lock.acquire(context).await?;
+/// // Hand the token to whatever is written to, and let it refuse smaller ones.
+/// let _token = guard.mandate().token();
+/// guard.release().await;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Lock {
+    name: String,
+}
+
+impl Lock {
+    /// The lock of this name, in whichever cluster it is used.
+    ///
+    /// # Errors
+    /// [`NameError`] when the name is not one printable segment.
+    pub fn new(name: &str) -> Result<Lock, NameError> {
+        check_segment(name)?;
+        Ok(Lock { name: name.into() })
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Waits until nobody else holds it, and holds it.
+    ///
+    /// # Errors
+    /// [`Error::Ended`] when an operator has ended it, and what else ends a candidacy. A store that does not answer is waited for.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: dropping the future frees what it may just have got.
+    pub async fn acquire(&self, context: &Context) -> Result<Guard, Error> {
+        let election = election(context, "locks", &self.name)?;
+        Ok(Guard { leadership: election.campaign(candidate(context)?).await? })
+    }
+}
+
+impl TryFrom<String> for Lock {
+    type Error = NameError;
+
+    fn try_from(name: String) -> Result<Lock, NameError> {
+        Lock::new(&name)
+    }
+}
+
+impl From<Lock> for String {
+    fn from(lock: Lock) -> String {
+        lock.name
+    }
+}
+
+/// Holds a [`Lock`], or a permit of a [`Semaphore`](super::Semaphore). Dropping it gives it back, in the background.
+///
+/// Like every lease it can be lost while it is held: [`Guard::mandate`] tells in time.
+#[derive(Debug)]
+#[must_use = "dropping a guard gives the lock back"]
+pub struct Guard {
+    leadership: Leadership,
+}
+
+impl Guard {
+    pub(super) fn new(leadership: Leadership) -> Guard {
+        Guard { leadership }
+    }
+
+    /// The right that it stands for, with its fencing token.
+    #[must_use]
+    pub fn mandate(&self) -> Mandate {
+        self.leadership.mandate()
+    }
+
+    /// Gives it back, and says what became of that.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: it is given back in the background.
+    pub async fn release(self) -> Resignation {
+        self.leadership.resign().await
+    }
+}
+
+/// The election behind a lock. Its record is made by whoever first wins it.
+pub(super) fn election(context: &Context, kind: &str, name: &str) -> Result<Election, Error> {
+    let books = &context.books;
+    let name = format!("clusters/{}/{kind}/{name}", books.name);
+    Election::builder(&books.backend, &name).timing(books.timing).build()
+}
+
+/// Who stands for it: the member, and for which task.
+pub(super) fn candidate(context: &Context) -> Result<Candidate, Error> {
+    Ok(Candidate::new(&format!("{}-{}", context.member(), context.serial()))?)
+}

@@ -1,0 +1,155 @@
+//! A leader that does nothing but read the inbox, as the planner does.
+
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use tenure::cluster::Books;
+use tenure::cluster::documents::{Cursor, Entry, Format, INBOX_PAGES, Page};
+use tenure::lease::record::Op;
+use tenure::{CandidateId, Expect, Put, Reads, Store, StoreExt, Version};
+
+use crate::stage::{read, write};
+
+/// Takes pages in, one after another.
+pub(crate) struct Leader<'a> {
+    books: &'a Books,
+    /// Its own line is a good one; what it reads of the inbox may be untrue.
+    store: &'a dyn Store,
+    inbox: &'a dyn Store,
+    rng: StdRng,
+    written: u64,
+    cursor: (Option<Version>, Cursor),
+    /// What was taken in, in order.
+    pub(crate) taken: Vec<Entry>,
+}
+
+impl<'a> Leader<'a> {
+    pub(crate) fn new(
+        books: &'a Books,
+        store: &'a dyn Store,
+        inbox: &'a dyn Store,
+        seed: u64,
+    ) -> Leader<'a> {
+        let first = Cursor::new(Op::new(&CandidateId::from_bits(1), 0));
+        let rng = StdRng::seed_from_u64(seed);
+        Leader { books, store, inbox, rng, written: 0, cursor: (None, first), taken: Vec::new() }
+    }
+
+    fn op(&mut self) -> Op {
+        self.written += 1;
+        Op::new(&CandidateId::from_bits(1), self.written)
+    }
+
+    /// Reads on until told otherwise, and then until there is nothing more.
+    pub(crate) async fn run(&mut self, mut over: tokio::sync::watch::Receiver<bool>) {
+        self.take_office().await;
+        loop {
+            let ends = *over.borrow();
+            if self.rng.random_range(0..100) < 20 {
+                tokio::time::sleep(Duration::from_millis(self.rng.random_range(0..500))).await;
+            }
+            if self.step().await {
+                continue;
+            }
+            // Reads may show what never lasted, so there can be gaps.
+            if self.books.mend_inbox(self.cursor.1.page).await.unwrap_or(true) {
+                continue;
+            }
+            if ends && self.is_empty().await {
+                return;
+            }
+            let pause = Duration::from_millis(self.rng.random_range(1..200));
+            let _ = tokio::time::timeout(pause, over.changed()).await;
+        }
+    }
+
+    /// Every leader writes the cursor before it reads anything.
+    pub(crate) async fn take_office(&mut self) {
+        let version = write(self.store, &self.books.keys().cursor(), &self.cursor.1).await;
+        self.cursor.0 = Some(version);
+    }
+
+    /// Whether really nothing is left.
+    async fn is_empty(&self) -> bool {
+        for number in self.cursor.1.page..self.cursor.1.page + INBOX_PAGES {
+            let page = read::<Page>(self.store, &self.books.keys().page(number)).await;
+            if page.is_some_and(|(_, page)| page.number == number && !page.entries.is_empty()) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Takes a part of the page that is next. False when there is nothing on it, as far as one can see.
+    pub(crate) async fn step(&mut self) -> bool {
+        let number = self.cursor.1.page;
+        let key = self.books.keys().page(number);
+        let Ok(found) = self.inbox.get(&key).await else { return true };
+        let Some(found) = found else { return false };
+        let page = Page::decode(&found.body).expect("pages make sense");
+        if page.number != number || page.entries.is_empty() {
+            return false;
+        }
+        let (mut page, mut version) = (page, found.version);
+        if self.inbox.reads() == Reads::Weak {
+            page = page.rewritten(self.op());
+            let put = self.store.put(&key, Expect::At(version), page.encode()).await;
+            match put.expect("a good line") {
+                Put::Stored(stored) => version = stored,
+                Put::Conflict => return true,
+            }
+        }
+        let from = self.cursor.1.taken;
+        let to = self.rng.random_range(from + 1..=page.entries.len());
+        if !self.record(&page, to).await {
+            return true;
+        }
+        self.taken.extend(page.entries[from..to].iter().cloned());
+        if to == page.entries.len() {
+            self.free(&page, version).await;
+        }
+        true
+    }
+
+    /// The compare-and-set that takes entries of this page up to there.
+    pub(crate) async fn record(&mut self, page: &Page, to: usize) -> bool {
+        let op = self.op();
+        let (version, before) = &self.cursor;
+        let is_wholly = to == page.entries.len();
+        let (next, taken) = if is_wholly { (page.number + 1, 0) } else { (page.number, to) };
+        let after =
+            Cursor { page: next, taken, revision: before.revision + 1, op, ..before.clone() };
+        let key = self.books.keys().cursor();
+        let expect = version.clone().map_or(Expect::Absent, Expect::At);
+        match self.store.put(&key, expect, after.encode()).await.expect("a good line") {
+            Put::Stored(version) => {
+                self.cursor = (Some(version), after);
+                true
+            }
+            Put::Conflict => {
+                let (version, cursor) = read(self.store, &key).await.expect("somebody wrote it");
+                self.cursor = (Some(version), cursor);
+                false
+            }
+        }
+    }
+
+    async fn free(&mut self, page: &Page, version: Version) {
+        let key = self.books.keys().page(page.number);
+        let (mut page, mut version) = (page.clone(), version);
+        loop {
+            // A leader that is killed here frees it later, or its successor does.
+            if self.rng.random_range(0..100) < 20 {
+                tokio::time::sleep(Duration::from_millis(self.rng.random_range(0..100))).await;
+            }
+            let freed = page.freed(self.op());
+            match self.store.put(&key, Expect::At(version), freed.encode()).await {
+                Ok(Put::Stored(_)) => return,
+                Ok(Put::Conflict) => {}
+                Err(error) => panic!("a good line: {error}"),
+            }
+            (version, page) = read(self.store, &key).await.expect("it is never deleted");
+        }
+    }
+}
