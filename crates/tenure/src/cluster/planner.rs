@@ -142,6 +142,8 @@ struct Shift<'a> {
     /// What the call was when it was last looked at, before everything else was.
     call: Option<Version>,
     call_due: bool,
+    /// When the last round began.
+    began: Moment,
     last_look: Option<Moment>,
     /// The last look left something for nodes to take.
     stocked: bool,
@@ -168,6 +170,7 @@ impl<'a> Shift<'a> {
             bell_due: true,
             call: None,
             call_due: true,
+            began: now,
             last_look: None,
             stocked: false,
             told: Vec::new(),
@@ -211,6 +214,7 @@ impl<'a> Shift<'a> {
     /// One round: finish what is recorded, count what is at its end, take in what is next.
     async fn round(&mut self) -> Result<Round, Stop> {
         let books = self.books();
+        self.began = self.now();
         if self.call_due {
             let call = books.store().get(&books.keys.call()).await?;
             (self.call, self.call_due) = (call.map(|document| document.version), false);
@@ -219,7 +223,6 @@ impl<'a> Shift<'a> {
             Some(office) => office,
             None => Office::take(books, self.token).await?,
         };
-        self.keep_pace().await;
         let mut look = std::mem::take(&mut self.look);
         self.refresh(&mut look).await?;
         let round = self.act(&mut office, &mut look).await?;
@@ -240,31 +243,36 @@ impl<'a> Shift<'a> {
         self.move_on(office, look).await
     }
 
-    /// Leaves time for several tasks to end, unless nodes are waiting.
-    async fn keep_pace(&mut self) {
-        let now = self.now();
-        let since = self.last_look.map(|last| now.at_most_since(last));
-        if let Some(left) = since.and_then(|since| PACE.checked_sub(since)).filter(|_| self.stocked)
-        {
-            self.books().sleep(left).await;
-        }
-        self.last_look = Some(self.now());
+    /// How long to leave several tasks time to end, unless nodes are waiting.
+    fn pace(&self) -> Duration {
+        let since = self.last_look.map(|last| self.now().at_most_since(last));
+        let left = since.and_then(|since| PACE.checked_sub(since)).filter(|_| self.stocked);
+        left.unwrap_or_default()
     }
 
-    /// Looks at everything, and rings the bell at the same time if that is due.
+    /// Looks at everything after a short pause, and rings the bell meanwhile if that is due.
     async fn refresh(&mut self, look: &mut Look) -> Result<(), Stop> {
-        let books = self.books();
-        if self.bell_due {
+        let (books, pace) = (self.books(), self.pace());
+        let looking = async {
+            if !pace.is_zero() {
+                books.sleep(pace).await;
+            }
+            let at = books.backend.clock().now();
+            (at, look.refresh(books).await)
+        };
+        let (at, looked) = if self.bell_due {
             let bell = books.keys.bell();
-            let (looked, rung) = tokio::join!(look.refresh(books), books.ring(&bell));
+            let (looked, rung) = tokio::join!(looking, books.ring(&bell));
             match rung {
                 Ok(()) => self.bell_due = false,
                 Err(error) => tracing::warn!(%error, "the bell was not rung; it is tried again"),
             }
-            looked?;
+            looked
         } else {
-            look.refresh(books).await?;
-        }
+            looking.await
+        };
+        self.last_look = Some(at);
+        looked?;
         self.members.observe(look);
         if let Some(count) = self.members.changed_count(look) {
             self.tell(Event::Members(count));
@@ -424,6 +432,8 @@ impl<'a> Shift<'a> {
         let ttl = self.planner.timing.ttl();
         for intent in &draft.cursor.intents {
             let sight = &look.slots[intent.slot];
+            let dead = sight.content().map(|slot| &**slot).into_iter();
+            let _ = papers::file_letters(self.books(), dead).await;
             let op = || self.books().fresh_op();
             if let apply::Ruling::Write(expect, slot) = apply::ruling(intent, sight, false, ttl, op)
             {
@@ -463,7 +473,8 @@ impl<'a> Shift<'a> {
         // A bell that was not rung is tried again soon.
         let due = due.chain(self.bell_due.then(|| self.now() + request));
         for moment in due {
-            if moment.boot < wake.boot {
+            // What was due before the last round began has been thought of there, and was not possible or not wanted.
+            if moment.boot > self.began.boot && moment.boot < wake.boot {
                 wake = moment;
             }
         }

@@ -137,7 +137,11 @@ fn ask(source: Arc<dyn Windowed>, position: Option<String>, max: usize) -> Answe
 }
 
 /// Refuses an answer that would be asked for again at once and for ever, or that the cursor cannot keep.
-fn check(asked: &Option<String>, max: usize, window: Window) -> Result<Window, InputError> {
+pub(super) fn check(
+    asked: &Option<String>,
+    max: usize,
+    window: Window,
+) -> Result<Window, InputError> {
     if window.orders.len() > max {
         return Err(InputError(format!("it was asked for {max} items and gave more")));
     }
