@@ -90,9 +90,10 @@ impl Held {
         Held { seat: Seat::new(lease), term, next: None, behind: Vec::new() }
     }
 
-    /// The leases under which something of it is.
+    /// The leases under which something of it is, or may be.
     fn leases(&self) -> impl Iterator<Item = i64> {
-        std::iter::once(self.seat.lease).chain(self.seat.former)
+        let next = self.next.map(|(next, _)| next);
+        std::iter::once(self.seat.lease).chain(self.seat.former).chain(next)
     }
 
     /// Whether what stands for it may be under this lease.
