@@ -127,10 +127,14 @@ pub async fn a_leader_that_is_deposed_stops_planning_and_its_workers_go_on(case:
     // Somebody with an editor takes the leader's lock away.
     let key = tenure::Key::parse(&format!("clusters/{}/leader", hall.cluster())).expect("a key");
     crate::suite::overwrite(&**backend.store(), &key, "no lock at all").await;
-    heard("the end of its leadership", &mut events, |event| matches!(event, Event::Leading(false)).then_some(()))
+    heard("the end of its leadership", &mut events, |event| {
+        matches!(event, Event::Leading(false)).then_some(())
+    })
     .await;
     assert!(hall.runs()[0].mandate.is_leader(), "the work was stopped");
     hall.open();
-    heard("the end of the work", &mut events, |event| matches!(event, Event::Ended { verdict: Verdict::Accepted, .. }).then_some(()))
+    heard("the end of the work", &mut events, |event| {
+        matches!(event, Event::Ended { verdict: Verdict::Accepted, .. }).then_some(())
+    })
     .await;
 }

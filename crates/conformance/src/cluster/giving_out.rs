@@ -65,7 +65,9 @@ pub async fn garbage_and_huge_documents_are_reported_and_skipped(case: &Case) {
     let books = hall.books(&backend);
     let submitted = books.submit(orders(20, "quick")).await;
     submitted.expect("accepted beside the garbage");
-    heard("what makes no sense", &mut events, |event| matches!(event, Event::Garbled { .. }).then_some(()))
+    heard("what makes no sense", &mut events, |event| {
+        matches!(event, Event::Garbled { .. }).then_some(())
+    })
     .await;
     assert_eq!(all_ended(&books, 20).await.done, 20);
     let letters = books.letters(None, 100).await.expect("the store answers");

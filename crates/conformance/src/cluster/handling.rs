@@ -102,7 +102,7 @@ pub async fn a_drained_node_finishes_takes_nothing_more_and_leaves(case: &Case) 
     let mut events = node.events();
     books.drain_member(node.id().as_str()).await.expect("written");
     heard("that it is drained", &mut events, |event| matches!(event, Event::Retired).then_some(()))
-    .await;
+        .await;
     hall.open();
     soon("its leaving", node.left()).await;
     assert_eq!(hall.runs().len(), 1);

@@ -109,7 +109,14 @@ impl World {
                         node.take(self.now, Input::Wrote(ask, answers));
                         asked = true;
                     }
-                    other => said.push(other),
+                    other @ (Output::Begin { .. }
+                    | Output::Extended(..)
+                    | Output::MustStop(_)
+                    | Output::Cancel(_)
+                    | Output::Lost(_)
+                    | Output::Settled(..)
+                    | Output::Garbled(..)
+                    | Output::RanDry) => said.push(other),
                 }
             }
             if !asked {
@@ -121,10 +128,11 @@ impl World {
 
 fn begun(said: &[Output]) -> Vec<Claim> {
     said.iter()
-        .filter_map(|output| match output {
-            Output::Begin { claim, .. } => Some(*claim),
-            _ => None,
-        })
+        .filter_map(
+            |output| {
+                if let Output::Begin { claim, .. } = output { Some(*claim) } else { None }
+            },
+        )
         .collect()
 }
 
