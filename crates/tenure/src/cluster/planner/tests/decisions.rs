@@ -300,6 +300,7 @@ fn a_member_is_over_when_its_lock_stood_still_for_its_own_ttl_or_says_so() {
         ttl: Duration::from_secs(seconds),
         idle: 0,
         finished: 0,
+        lists: false,
         presence: None,
         revision: 1,
         op: op(1),
