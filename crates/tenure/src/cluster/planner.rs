@@ -34,6 +34,7 @@ mod sweep;
 mod tests;
 mod vacancy;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,20 +43,20 @@ use tokio::sync::Notify;
 use self::collect::Ended;
 use self::commits::Commits;
 use self::draft::{Draft, Fit};
-use self::look::{Look, Sight};
+use self::look::Look;
 use self::members::Members;
 use self::office::{Office, Stop};
 use self::pages::{Item, Pages};
 use self::source::Source;
 use self::sweep::Sweep;
 use super::books::Books;
-use super::documents::{Cursor, Format as _, MemberId, Piece, Report};
+use super::documents::{Cursor, DocumentError, Format as _, MemberId, Piece, Report};
 use super::event::{Event, Events};
 use super::input::Windowed;
 use super::mutant::ClusterMutant;
 use crate::clock::Moment;
 use crate::store::{Expect, Fault, Put, StoreExt as _, Version};
-use crate::{Error, Mandate, Timing};
+use crate::{Error, Key, Mandate, Timing};
 
 /// The shortest time between two looks while there is still something for nodes to take: a round costs about the same
 /// whether it counts one task or hundreds.
@@ -147,8 +148,8 @@ struct Shift<'a> {
     last_look: Option<Moment>,
     /// The last look left something for nodes to take.
     stocked: bool,
-    /// Garbled slots that were told of.
-    told: Vec<Option<Version>>,
+    /// Which documents make no sense, as was told.
+    told: BTreeMap<Key, Version>,
 }
 
 impl<'a> Shift<'a> {
@@ -173,7 +174,7 @@ impl<'a> Shift<'a> {
             began: now,
             last_look: None,
             stocked: false,
-            told: Vec::new(),
+            told: BTreeMap::new(),
         }
     }
 
@@ -201,7 +202,7 @@ impl<'a> Shift<'a> {
         self.books().sleep(self.planner.timing.request()).await;
     }
 
-    fn garbled(&self, key: crate::Key, error: super::documents::DocumentError) {
+    fn garbled(&self, key: Key, error: DocumentError) {
         tracing::warn!(%key, %error, "a document makes no sense");
         self.tell(Event::Garbled { key, error });
     }
@@ -232,15 +233,28 @@ impl<'a> Shift<'a> {
 
     async fn act(&mut self, office: &mut Office, look: &mut Look) -> Result<Round, Stop> {
         let books = self.books();
-        if charter::uphold(books, office.cursor(), look, &mut self.slots).await?
-            || !self.apply(office, look).await?
-        {
+        if charter::uphold(books, office.cursor(), look, &mut self.slots).await? {
+            // Somebody may have been faster, or the look was an old one: no hurry.
+            books.sleep(PACE).await;
             return Ok(Round::Busy);
         }
-        self.pages.tidy(books, office.cursor()).await?;
-        self.mind_members(look).await?;
-        self.sweep.turn(books).await?;
+        if !self.apply(office, look).await? {
+            return Ok(Round::Busy);
+        }
+        self.keep_house(office, look).await;
         self.move_on(office, look).await
+    }
+
+    /// Does what keeps the store tidy. None of it may hold up the work.
+    async fn keep_house(&mut self, office: &Office, look: &Look) {
+        let books = self.books();
+        let pages = self.pages.tidy(books, office.cursor()).await;
+        let members = self.mind_members(look).await;
+        let outcomes = self.sweep.turn(books).await;
+        for error in [pages, members, outcomes].into_iter().filter_map(Result::err) {
+            let cause = std::error::Error::source(&error).map(ToString::to_string);
+            tracing::warn!(%error, cause, "keeping house failed; it is tried again");
+        }
     }
 
     /// How long to leave several tasks time to end, unless nodes are waiting.
@@ -281,16 +295,22 @@ impl<'a> Shift<'a> {
         Ok(())
     }
 
+    /// Says once of each document that makes no sense that it does not.
     fn tell_of_garbled(&mut self, look: &Look) {
-        self.told.resize(look.slots.len(), None);
-        for (number, sight) in look.slots.iter().enumerate() {
-            if let Sight::Garbled(version, error) = sight
-                && self.told[number].as_ref() != Some(version)
-            {
-                self.told[number] = Some(version.clone());
-                self.garbled(self.books().keys.slot(number), error.clone());
+        let mut garbled = Vec::new();
+        let keys = &self.books().keys;
+        garbled.extend(look.charter.error().map(|found| (keys.charter(), found)));
+        garbled.extend(look.nodes.error().map(|found| (keys.nodes(), found)));
+        let slots = look.slots.iter().enumerate();
+        garbled.extend(slots.filter_map(|(number, slot)| Some((keys.slot(number), slot.error()?))));
+        let mut told = BTreeMap::new();
+        for (key, (version, error)) in garbled {
+            if self.told.get(&key) != Some(version) {
+                self.garbled(key.clone(), error.clone());
             }
+            told.insert(key, version.clone());
         }
+        self.told = told;
     }
 
     /// Writes the slots of recorded intents. False while one of them is not seen there.
@@ -447,7 +467,7 @@ impl<'a> Shift<'a> {
     }
 
     /// Looks after the members, every heartbeat.
-    async fn mind_members(&mut self, look: &Look) -> Result<(), Stop> {
+    async fn mind_members(&mut self, look: &Look) -> Result<(), Error> {
         let now = self.now();
         if now.boot < self.members_due.boot {
             return Ok(());

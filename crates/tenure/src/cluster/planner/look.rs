@@ -61,6 +61,14 @@ impl<T: Format> Sight<T> {
         }
     }
 
+    /// What is wrong with it, and with which version.
+    pub(super) fn error(&self) -> Option<(&Version, &DocumentError)> {
+        match self {
+            Sight::Garbled(version, error) => Some((version, error)),
+            Sight::Absent | Sight::Found(..) | Sight::Unreadable => None,
+        }
+    }
+
     pub(super) fn content(&self) -> Option<&Arc<T>> {
         match self {
             Sight::Found(_, content) => Some(content),

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use tokio::sync::Notify;
 
 use super::super::Deposed;
 use super::parts::{Hand, Working, books, member, now, order, timing};
@@ -18,7 +19,9 @@ use crate::cluster::documents::{
     Report, Slot, first_token,
 };
 use crate::cluster::input::{End, InputError, Window, Windowed};
-use crate::store::{Expect, MAX_DOCUMENT_BYTES, Put, StoreExt as _, Version};
+use crate::store::{
+    Expect, MAX_DOCUMENT_BYTES, Mark, Presence, Put, StoreError, StoreExt as _, Version,
+};
 use crate::{Key, MemoryStore};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -40,6 +43,14 @@ impl Stage {
         let books = books(Arc::new(MemoryStore::new()), &clock);
         let planner = Working::new(&books, &clock, 1, source);
         Stage { clock, books, planner }
+    }
+
+    fn with_presence(presence: Arc<dyn Presence>) -> Stage {
+        let mut stage = Stage::new();
+        let backend = stage.books.backend.clone().with_presence(presence);
+        stage.books = Books::open(&backend, "test").expect("a name");
+        stage.elect(2);
+        stage
     }
 
     /// Lets the next leader take over.
@@ -132,6 +143,7 @@ impl Stage {
     }
 
     fn renew(&self, id: &MemberId, expire: u64) {
+        let mark = self.books.backend.presence().map(|presence| presence.mark());
         let lock = MemberLock {
             holder: id.clone(),
             expire,
@@ -139,7 +151,7 @@ impl Stage {
             idle: 0,
             finished: 0,
             lists: false,
-            presence: None,
+            presence: mark.transpose().expect("a mark"),
             revision: 1,
             op: self.books.fresh_op(),
         };
@@ -467,13 +479,50 @@ fn a_member_that_holds_a_slot_stays_until_that_has_lapsed_too() {
     let (key, slot) = stage.live().remove(0);
     stage.hold(&key, &slot, &dead);
     stage.pass(5 * SECOND);
-    assert_eq!(
-        stage.members(),
-        std::slice::from_ref(&dead),
-        "its lock is over, and its slot's is not"
-    );
+    assert_eq!(stage.members(), [dead.clone()], "its lock is over, and its slot's is not");
     stage.pass(3 * SECOND);
     assert!(stage.members().is_empty());
+}
+
+/// Proves everybody's death when it is told to.
+#[derive(Debug, Default)]
+struct Oracle(Notify);
+
+#[async_trait]
+impl Presence for Oracle {
+    fn mark(&self) -> Result<Mark, StoreError> {
+        Ok(Mark(serde_json::Map::new()))
+    }
+
+    async fn gone(&self, _mark: &Mark) {
+        self.0.notified().await;
+    }
+}
+
+#[test]
+fn a_member_that_is_proven_dead_leaves_the_list_at_once() {
+    let oracle = Arc::new(Oracle::default());
+    let mut stage = Stage::with_presence(oracle.clone());
+    let dead = stage.join(7, 1);
+    stage.pass(3 * SECOND);
+    assert_eq!(stage.members(), [dead]);
+    oracle.0.notify_one();
+    assert!(stage.planner.settle().is_none());
+    assert!(stage.members().is_empty(), "no time had to pass");
+}
+
+#[test]
+fn a_node_list_or_a_charter_that_makes_no_sense_is_told_of_and_work_goes_on() {
+    let mut stage = Stage::new();
+    stage.write(&stage.books.keys.nodes(), "nonsense".into());
+    stage.write(&stage.books.keys.charter(), "nonsense".into());
+    stage.submit(orders(3));
+    stage.pass(5 * SECOND);
+    assert_eq!((stage.live().len(), stage.charter().slots), (3, 256));
+    let garbled = stage.events().into_iter().filter(|event| matches!(event, Event::Garbled { .. }));
+    assert_eq!(garbled.count(), 2);
+    let nodes = now(stage.books.store().get(&stage.books.keys.nodes()));
+    assert_eq!(nodes.expect("memory serves").expect("still there").body, "nonsense");
 }
 
 /// A source of numbered items, which does what its test wants.
