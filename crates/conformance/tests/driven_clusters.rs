@@ -31,7 +31,6 @@ fn clocks_beyond_the_tolerance_are_caught() {
     assert!(caught, "the ledger sees nothing");
 }
 
-#[cfg(feature = "mutants")]
 #[test]
 fn every_broken_rule_of_the_claims_is_noticed() {
     use tenure::cluster::mutant::{ClusterMutant, break_rule};

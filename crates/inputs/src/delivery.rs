@@ -24,10 +24,13 @@ pub(crate) async fn deliver(emitter: &Emitter, mut orders: Vec<Order>) {
     while !orders.is_empty() {
         match emitter.emit(orders.clone()).await {
             Ok(()) => return,
-            Err(error @ Error::Document { .. }) => {
-                let count = orders.len();
-                tracing::error!(%error, count, "tasks are dropped, since they cannot be stored");
-                return;
+            Err(Error::PartlyAccepted { accepted, .. }) => {
+                // Of the others it may not be known; then they are done twice rather than never.
+                orders.drain(..accepted.min(orders.len()));
+                tracing::warn!(
+                    left = orders.len(),
+                    "not all tasks could be stored; the others wait"
+                );
             }
             Err(error) => tracing::warn!(%error, "tasks wait, since they cannot be stored"),
         }

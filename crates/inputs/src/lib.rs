@@ -2,10 +2,10 @@
 //!
 //! | Input | Kind | Feature |
 //! |---|---|---|
-//! | [`TcpLines`], [`UdpDatagrams`] | local: runs where it is configured | `net` (default) |
-//! | [`HttpListener`] | local | `http-listener` |
-//! | [`HttpPoller`] | supervised: its URLs are shared out among the members | `http-poller` |
-//! | [`ObjectsSource`] | windowed: the leader lists it | `objects`, and `aws`, `azure`, `gcp` |
+//! | `TcpLines`, `UdpDatagrams` | local: runs where it is configured | `net` (default) |
+//! | `HttpListener` | local | `http-listener` |
+//! | `HttpPoller` | supervised: its URLs are shared out among the members | `http-poller` |
+//! | `ObjectsSource` | windowed: the leader lists it | `objects`, and `aws`, `azure`, `gcp` |
 //!
 //! The files of a directory and the lines of a file need no network: `tenure::cluster::inputs` has them. All of these
 //! accept a task by writing it into the store of the cluster, so that it is done at least once from then on; where

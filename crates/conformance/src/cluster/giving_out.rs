@@ -21,8 +21,9 @@ pub async fn a_poison_task_ends_in_the_dead_letters(case: &Case) {
     assert_eq!((totals.done, totals.dead), (5, 1));
     let attempts: Vec<u32> = hall.runs_of("bad").iter().map(|run| run.attempt).collect();
     assert_eq!(attempts, [1, 2, 3]);
-    let letters = books.letters(None, 100).await.expect("the store answers").items;
-    assert_eq!(letters.len(), 1, "{letters:?}");
+    let letters = async || books.letters(None, 100).await.expect("the store answers").items;
+    until("it is a dead letter", async || letters().await.len() == 1).await;
+    let letters = letters().await;
     assert_eq!((letters[0].task.id.as_str(), letters[0].error.as_str()), ("bad", "poison"));
 }
 

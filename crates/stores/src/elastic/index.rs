@@ -20,6 +20,25 @@ const OPENED_WITHIN: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_NAME: usize = 255;
 
+/// How what was written comes to be seen by searches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refreshed {
+    /// Within a second.
+    BySelf,
+    /// When somebody asks for it: a template, or somebody's hand, has set another interval than the usual one.
+    WhenAsked,
+}
+
+impl Refreshed {
+    fn of(settings: &Value) -> Refreshed {
+        match settings["refresh_interval"].as_str() {
+            None | Some("1s") => Refreshed::BySelf,
+            // Also one that is shorter: nobody who lists is kept waiting by a refresh of what is fresh.
+            Some(_) => Refreshed::WhenAsked,
+        }
+    }
+}
+
 /// The name of an index, checked by the servers' rules: another one could name several, or an action.
 pub(super) fn name(text: &str) -> Result<String, String> {
     let odd = |c: char| c.is_uppercase() || c.is_control() || "\\/*?\"<>| ,#:%".contains(c);
@@ -36,15 +55,16 @@ pub(super) fn name(text: &str) -> Result<String, String> {
 }
 
 /// Creates the index if it is missing; checks it in any case, and that it serves.
-pub(super) async fn prepare(client: &Client) -> Result<(), Failure> {
-    match look(client).await {
+pub(super) async fn prepare(client: &Client) -> Result<Refreshed, Failure> {
+    let refreshed = match look(client).await {
         Err(failure) if failure.cause == Cause::IndexMissing => make(client).await?,
         looked => looked?,
-    }
-    serves(client).await
+    };
+    serves(client).await?;
+    Ok(refreshed)
 }
 
-async fn make(client: &Client) -> Result<(), Failure> {
+async fn make(client: &Client) -> Result<Refreshed, Failure> {
     match create(client).await {
         // Somebody else was faster, or nobody knows: a look tells.
         Err(failure)
@@ -55,13 +75,14 @@ async fn make(client: &Client) -> Result<(), Failure> {
     look(client).await
 }
 
-async fn look(client: &Client) -> Result<(), Failure> {
+async fn look(client: &Client) -> Result<Refreshed, Failure> {
     let end = Instant::now() + client.request.max(OPENED_WITHIN);
     let answer = client.call(about(Kind::Read, Method::GET, Bytes::new()), end).await?;
     let refused = |says| Failure::new(Fault::Permanent, says);
     let answer: Value = serde_json::from_slice(&answer)
         .map_err(|_| refused("there is no Elasticsearch and no OpenSearch here".to_owned()))?;
-    check(&client.index, &answer).map_err(refused)
+    check(&client.index, &answer).map_err(refused)?;
+    Ok(Refreshed::of(&answer[&client.index]["settings"]["index"]))
 }
 
 async fn create(client: &Client) -> Result<(), Failure> {
@@ -184,6 +205,16 @@ mod tests {
         pipeline["tenure"]["settings"]["index"]["default_pipeline"] = json!("x");
         assert!(check("tenure", &pipeline).is_err());
         assert!(check("alias", &answer()).expect_err("an alias").contains("alias"));
+    }
+
+    #[test]
+    fn an_index_that_does_not_refresh_every_second_is_asked_to() {
+        let settings = |interval: Value| json!({"refresh_interval": interval});
+        assert_eq!(Refreshed::of(&answer()["tenure"]["settings"]["index"]), Refreshed::BySelf);
+        assert_eq!(Refreshed::of(&settings(json!("1s"))), Refreshed::BySelf);
+        for other in ["-1", "30s", "1m", "100ms"] {
+            assert_eq!(Refreshed::of(&settings(json!(other))), Refreshed::WhenAsked);
+        }
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //!
 //! A read proves nothing ([`Reads::Weak`]): an isolated primary shows writes that never commit. Documents are read by
 //! `_mget`, in real time and never by a search; they are written by `_bulk`, each at its own sequence number and
-//! primary term. Only a listing searches, after a refresh that all who list at the same moment share. Changes are found by one `_mget` for all who wait.
+//! primary term. Only a listing searches: it sees what its own handle wrote, and what others wrote a second ago. Changes
+//! are found by one `_mget` for all who wait.
 
 mod bulk;
 mod client;
@@ -129,13 +130,13 @@ impl ElasticStore {
     async fn with(product: Product, client: Client) -> Result<ElasticStore, StoreError> {
         let doing = format!("opening the index {}", client.index);
         let prepared = index::prepare(&client).await;
-        prepared.map_err(|failure| failed(product, &failure, doing))?;
+        let refreshed = prepared.map_err(|failure| failed(product, &failure, doing))?;
         let (client, waits) = (Arc::new(client), Arc::default());
         Ok(ElasticStore {
             product,
             client,
             turns: Turns::default(),
-            refreshes: Refreshes::default(),
+            refreshes: Refreshes::new(refreshed),
             waits,
             poller: Mutex::default(),
         })
@@ -194,6 +195,7 @@ impl Store for ElasticStore {
         }
         let batches = bulk::batches(sending);
         let sent = join_all(batches.into_iter().map(|batch| batch.send(&self.client))).await;
+        self.refreshes.written();
         let mut outcomes: Vec<(usize, Result<Put, Failure>)> = sent.into_iter().flatten().collect();
         for (place, outcome) in &outcomes {
             let first = firsts.remove(place);

@@ -1,10 +1,11 @@
-//! One refresh for all who list at the same moment.
+//! What a listing must see: the writes of its own handle at once, those of others after a second.
 //!
-//! A search sees what the last refresh saw. A refresh writes all that is new into files of its own, and a small server
-//! carries them out one after another on a single thread, also those that nobody waits for any more. Two hundred at
-//! once, as when a process opens its elections, stood in a line for longer than any request may take, and kept
-//! everybody else's standing behind them.
+//! A search sees what the last refresh saw, and the servers refresh by themselves every second while somebody searches.
+//! Asking for one costs them ten times what a write does: it puts all that is new into files of its own, one after
+//! another on a single thread, also for those who have given up. Every election that is opened is looked for by a
+//! listing; with a refresh for each, a busy server's stood in a line for longer than any request may take.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use futures_util::FutureExt as _;
@@ -12,10 +13,14 @@ use futures_util::future::{BoxFuture, Shared};
 use tokio::time::{Instant, timeout_at};
 
 use super::fault::{Failure, Kind};
+use super::index::Refreshed;
 
-/// The refreshes of a store: at most one at a time.
-#[derive(Debug, Default)]
+/// The refreshes of a store: at most one at a time, and shared by all who list at the same moment.
+#[derive(Debug)]
 pub(super) struct Refreshes {
+    index: Refreshed,
+    /// How often something was written.
+    written: AtomicU64,
     /// The one that began last.
     last: Mutex<Option<Refresh>>,
 }
@@ -23,53 +28,69 @@ pub(super) struct Refreshes {
 /// One that has begun. It is polled by whoever waits for it, and it goes on when nobody does.
 #[derive(Clone, Debug)]
 struct Refresh {
-    /// In the order in which they begin.
-    number: u64,
+    /// How many writes had been answered when it began.
+    covers: u64,
     outcome: Shared<BoxFuture<'static, Result<(), Failure>>>,
 }
 
 impl Refreshes {
-    /// Waits for a refresh that begins after this call: somebody else's, or this one.
+    pub(super) fn new(index: Refreshed) -> Refreshes {
+        Refreshes { index, written: AtomicU64::new(0), last: Mutex::new(None) }
+    }
+
+    /// Something was written, or may have been.
+    pub(super) fn written(&self) {
+        self.written.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Returns once a search sees all that this handle has written, with a refresh only if that takes one.
     ///
     /// One that has begun is waited for, whatever becomes of those who wait; so it has to end by itself.
-    pub(super) async fn next(
+    pub(super) async fn catch_up(
         &self,
         begin: impl Fn() -> BoxFuture<'static, Result<(), Failure>>,
         end: Instant,
     ) -> Result<(), Failure> {
         let began = Instant::now();
-        // The one under way may have begun before what we want to see was written.
-        let wanted = self.begun() + 1;
+        match self.index {
+            Refreshed::BySelf => {}
+            // Others may have written at any time, and nothing else would show it.
+            Refreshed::WhenAsked => self.written(),
+        }
+        let wanted = self.written.load(Ordering::SeqCst);
+        if wanted == 0 {
+            return Ok(());
+        }
         loop {
             let refresh = self.join(wanted, &begin);
             let outcome = timeout_at(end, refresh.outcome).await;
             let outcome = outcome.map_err(|_| Failure::late(Kind::Read, began.elapsed()))?;
-            if refresh.number >= wanted {
+            if refresh.covers >= wanted {
                 return outcome;
             }
         }
     }
 
-    fn begun(&self) -> u64 {
-        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        last.as_ref().map_or(0, |refresh| refresh.number)
-    }
-
-    /// The one that is wanted, or one that has to end before it can begin.
+    /// One that covers what is wanted, or one that has to end before such a one can begin.
     fn join(
         &self,
         wanted: u64,
         begin: impl Fn() -> BoxFuture<'static, Result<(), Failure>>,
     ) -> Refresh {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let number = match &*last {
-            Some(refresh) if refresh.number >= wanted || refresh.outcome.peek().is_none() => {
+        if let Some(refresh) = &*last {
+            let joins = match refresh.outcome.peek() {
+                None => true,
+                Some(Ok(())) => refresh.covers >= wanted,
+                Some(Err(_)) => false,
+            };
+            if joins {
                 return refresh.clone();
             }
-            Some(refresh) => refresh.number + 1,
-            None => 1,
-        };
-        last.insert(Refresh { number, outcome: begin().shared() }).clone()
+        }
+        // Counted before it begins: it sees at least so many.
+        let covers = self.written.load(Ordering::SeqCst);
+        last.insert(Refresh { covers, outcome: begin().shared() }).clone()
     }
 }
 
@@ -80,6 +101,7 @@ mod tests {
     use std::time::Duration;
     use tenure::Fault;
     use tokio::sync::oneshot;
+    use tokio::task::yield_now;
 
     type Outcome = Result<(), Failure>;
 
@@ -93,7 +115,7 @@ mod tests {
     }
 
     impl Server {
-        fn expects(count: usize) -> (Server, Vec<oneshot::Sender<Outcome>>) {
+        fn expects(count: usize) -> (Server, VecDeque<oneshot::Sender<Outcome>>) {
             let (tell, told) = (0..count).map(|_| oneshot::channel()).unzip();
             (Server { expected: Mutex::new(told) }, tell)
         }
@@ -103,6 +125,14 @@ mod tests {
             let told = expected.pop_front().expect("no more than expected");
             async { told.await.expect("it is told") }.boxed()
         }
+
+        fn left(&self) -> usize {
+            self.expected.lock().expect("nobody panics with it").len()
+        }
+    }
+
+    fn tell(telling: &mut VecDeque<oneshot::Sender<Outcome>>, outcome: Outcome) {
+        telling.pop_front().expect("one more").send(outcome).expect("it is awaited");
     }
 
     fn soon() -> Instant {
@@ -110,59 +140,82 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_comes_during_a_refresh_shares_the_next_one() {
-        let (server, tell) = Server::expects(2);
-        let (refreshes, end) = (Refreshes::default(), soon());
-        let one = || refreshes.next(|| server.refresh(), end);
-        let telling = async {
-            for tell in tell {
-                tokio::task::yield_now().await;
-                tell.send(Ok(())).expect("it is awaited");
-            }
-        };
-        let (first, second, third, fourth, ()) = tokio::join!(one(), one(), one(), one(), telling);
-        assert_eq!([first, second, third, fourth], [const { Ok(()) }; 4]);
-        assert_eq!(refreshes.begun(), 2);
+    async fn whoever_has_written_nothing_new_needs_no_refresh() {
+        let (server, mut telling) = Server::expects(2);
+        let refreshes = Refreshes::new(Refreshed::BySelf);
+        let list = || refreshes.catch_up(|| server.refresh(), soon());
+        assert_eq!((list().await, server.left()), (Ok(()), 2));
+        for left in [1, 0] {
+            refreshes.written();
+            let (listed, ()) = tokio::join!(list(), async { tell(&mut telling, Ok(())) });
+            assert_eq!((listed, server.left()), (Ok(()), left));
+            assert_eq!((list().await, server.left()), (Ok(()), left));
+        }
     }
 
     #[tokio::test]
-    async fn a_refresh_that_is_over_serves_nobody_who_comes_later() {
-        let refreshes = Refreshes::default();
-        for number in 1..=3 {
-            let outcome = refreshes.next(|| async { Ok(()) }.boxed(), soon()).await;
-            assert_eq!((outcome, refreshes.begun()), (Ok(()), number));
+    async fn an_index_that_does_not_refresh_by_itself_is_asked_to_each_time() {
+        let refreshes = Refreshes::new(Refreshed::WhenAsked);
+        for _ in 0..3 {
+            let (server, mut telling) = Server::expects(1);
+            tell(&mut telling, Ok(()));
+            assert_eq!(refreshes.catch_up(|| server.refresh(), soon()).await, Ok(()));
+            assert_eq!(server.left(), 0);
         }
+    }
+
+    #[tokio::test]
+    async fn a_refresh_is_shared_by_all_whose_writes_it_covers_and_the_next_by_the_others() {
+        let (server, mut telling) = Server::expects(2);
+        let refreshes = Refreshes::new(Refreshed::BySelf);
+        refreshes.written();
+        let list = || refreshes.catch_up(|| server.refresh(), soon());
+        let first = async { tokio::join!(list(), list()) };
+        let second = async {
+            yield_now().await;
+            refreshes.written();
+            tokio::join!(list(), list(), list())
+        };
+        let telling = async {
+            for _ in 0..2 {
+                for _ in 0..5 {
+                    yield_now().await;
+                }
+                tell(&mut telling, Ok(()));
+            }
+        };
+        let (first, second, ()) = tokio::join!(first, second, telling);
+        assert_eq!(first, (Ok(()), Ok(())));
+        assert_eq!(second, (Ok(()), Ok(()), Ok(())));
     }
 
     /// Each of them trying for itself would be the very line that sharing is to avoid.
     #[tokio::test]
     async fn a_failure_is_shared_too_and_the_next_may_succeed() {
-        let (server, mut tell) = Server::expects(2);
-        let (refreshes, end) = (Refreshes::default(), soon());
-        let one = || refreshes.next(|| server.refresh(), end);
-        let failing = async {
-            tokio::task::yield_now().await;
-            tell.remove(0).send(Err(away())).expect("it is awaited");
-            tokio::task::yield_now().await;
-            tell.remove(0).send(Ok(())).expect("it is awaited");
-        };
-        let (first, second, third, ()) = tokio::join!(one(), one(), one(), failing);
-        assert_eq!([first, second, third], [Err(away()), Ok(()), Ok(())]);
+        let (server, mut telling) = Server::expects(2);
+        let refreshes = Refreshes::new(Refreshed::BySelf);
+        refreshes.written();
+        let list = || refreshes.catch_up(|| server.refresh(), soon());
+        let failing = async { tell(&mut telling, Err(away())) };
+        let (first, second, ()) = tokio::join!(list(), list(), failing);
+        assert_eq!([first, second], [Err(away()), Err(away())]);
+        let (third, ()) = tokio::join!(list(), async { tell(&mut telling, Ok(())) });
+        assert_eq!(third, Ok(()));
     }
 
     #[tokio::test]
     async fn one_that_takes_too_long_is_not_asked_for_again_while_it_is_under_way() {
-        let (server, mut tell) = Server::expects(2);
-        let refreshes = Refreshes::default();
+        let (server, mut telling) = Server::expects(1);
+        let refreshes = Refreshes::new(Refreshed::BySelf);
         for _ in 0..5 {
+            refreshes.written();
             let end = Instant::now() + Duration::from_millis(5);
-            let late = refreshes.next(|| server.refresh(), end).await;
+            let late = refreshes.catch_up(|| server.refresh(), end).await;
             assert_eq!(late.expect_err("it is late").fault, Fault::Unavailable);
         }
-        assert_eq!(refreshes.begun(), 1);
-        tell.remove(0).send(Ok(())).expect("it is under way");
-        tell.remove(0).send(Ok(())).expect("it will be");
-        assert_eq!(refreshes.next(|| server.refresh(), soon()).await, Ok(()));
-        assert_eq!(refreshes.begun(), 2);
+        // It covers only the first of the writes, so that another one follows.
+        tell(&mut telling, Ok(()));
+        let follows = || async { Err(away()) }.boxed();
+        assert_eq!(refreshes.catch_up(follows, soon()).await, Err(away()));
     }
 }

@@ -61,8 +61,8 @@ pub(super) async fn page(
 ) -> Result<Page, Failure> {
     let end = client.end();
     if after.is_none() {
-        // A search sees what the last refresh saw; after this one, all that was acknowledged before.
-        refreshes.next(|| refresh(client.clone()).boxed(), end).await?;
+        // One page is enough: the next ones see no less.
+        refreshes.catch_up(|| refresh(client.clone()).boxed(), end).await?;
     }
     let first = format!("{prefix}/");
     let last_key = after.map(|after| after.as_str().to_owned());

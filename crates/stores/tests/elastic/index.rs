@@ -1,10 +1,10 @@
 //! The index: what it looks like from outside, and which ones are refused.
 
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use reqwest::{Client, Method, Url};
-use tenure::{Expect, Fault, Key, MAX_DOCUMENT_BYTES, Put, StoreExt};
+use tenure::{Backend, Expect, Fault, Key, MAX_DOCUMENT_BYTES, Put, StoreExt};
 use tenure_harness::Skipped;
 use tenure_stores::elastic::{ElasticStore, Product};
 use tenure_stores::{OpenError, OpenOptions};
@@ -141,6 +141,35 @@ async fn what_others_put_into_the_index_does_no_harm() {
             page.documents.iter().map(|(key, found)| (key.as_str(), found.body.len())).collect();
         let expected = [("elections/huge", MAX_DOCUMENT_BYTES + 1), ("elections/real", 4)];
         assert_eq!(listed, expected);
+    }
+}
+
+/// What a handle wrote itself is listed at once, what others wrote soon; at once, too, where nothing but we would refresh.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_others_wrote_is_listed_whether_or_not_the_index_refreshes_by_itself() {
+    for server in BOTH {
+        let Some(shared) = shared(server()) else { return };
+        let (scheme, address) = place(shared);
+        let url = format!("{scheme}://{address}/index-listed");
+        let (one, other) = (open(&url, REQUEST).await, open(&url, REQUEST).await);
+        let listed = async |by: &Backend| {
+            let page = by.store().list(&Key::elections(), None, 10).await.expect("a page");
+            page.documents.len()
+        };
+        let put = one.store().put(&key("elections/a"), Expect::Absent, "1".into()).await;
+        assert!(matches!(put, Ok(Put::Stored(_))), "{put:?}");
+        let soon = Instant::now() + Duration::from_secs(20);
+        while listed(&other).await < 1 {
+            assert!(Instant::now() < soon, "what others wrote is not listed");
+        }
+        assert_eq!(listed(&one).await, 1);
+        let never = r#"{"index.refresh_interval":"-1"}"#;
+        let changed = Curl::new(address).send(Method::PUT, "index-listed/_settings", never).await;
+        assert_eq!(changed["acknowledged"], true, "{changed}");
+        let other = open(&url, REQUEST).await;
+        let put = one.store().put(&key("elections/b"), Expect::Absent, "1".into()).await;
+        assert!(matches!(put, Ok(Put::Stored(_))), "{put:?}");
+        assert_eq!((listed(&other).await, listed(&one).await), (2, 2));
     }
 }
 

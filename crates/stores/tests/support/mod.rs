@@ -71,7 +71,7 @@ impl Subject for &'static Shared {
 
     async fn open(&self) -> Backend {
         // Many cases run at once on few cores: none of them is about slow answers.
-        open(&self.url, Duration::from_secs(10)).await
+        open(&self.url, Duration::from_secs(20)).await
     }
 
     fn timing(&self) -> Timing {

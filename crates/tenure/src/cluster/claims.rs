@@ -221,6 +221,8 @@ pub struct Claims {
     /// Something was finished since it last ran dry.
     finished: bool,
     batch: Option<Batch>,
+    /// How many writes leave in one batch: as many as the store answers well within a request's time.
+    pace: usize,
     slots: Vec<Known>,
     mine: BTreeMap<usize, Mine>,
     outputs: Vec<Output>,
@@ -300,6 +302,7 @@ impl Claims {
             shared_out: false,
             finished: false,
             batch: None,
+            pace: MOST_WRITES / 4,
             slots: Vec::new(),
             mine: BTreeMap::new(),
             outputs: Vec::new(),
@@ -310,6 +313,12 @@ impl Claims {
     #[must_use]
     pub fn holding(&self) -> usize {
         self.mine.len()
+    }
+
+    /// How many writes the store takes in one batch without keeping them waiting.
+    #[must_use]
+    pub fn pace(&self) -> usize {
+        self.pace
     }
 
     /// The marks of others that hold something: those whose death is worth noticing.

@@ -221,7 +221,7 @@ impl Node {
             let fit = AHEAD.as_nanos() / usual.as_nanos().max(1);
             usize::try_from(fit).unwrap_or(MOST_AHEAD).saturating_mul(workers)
         });
-        workers + ahead.min(MOST_AHEAD)
+        workers + ahead.min(MOST_AHEAD).min(self.claims.pace())
     }
 
     fn place(&mut self) {

@@ -64,12 +64,12 @@ impl Claims {
             return;
         }
         // Something leaves anyway: what is due soon may as well go along.
-        if errands.len() < MOST_WRITES {
+        if errands.len() < self.pace {
             let chosen: BTreeSet<usize> = errands.iter().map(|(slot, _)| *slot).collect();
             let soon = self.due(now, true);
             errands.extend(soon.into_iter().filter(|(slot, _)| !chosen.contains(slot)));
         }
-        errands.truncate(MOST_WRITES);
+        errands.truncate(self.pace);
         let ask = self.ask();
         let mut batch = Batch { ask, sent: now, writes: Vec::new() };
         let mut writes = Vec::new();
@@ -158,7 +158,7 @@ impl Claims {
         } else {
             (open.len() * place.workers).div_ceil(place.all_workers.max(1))
         };
-        let room = MOST_WRITES.saturating_sub(errands.len());
+        let room = self.pace.saturating_sub(errands.len());
         let most = free.min(share).min(room);
         let left = open.len().saturating_sub(most);
         let taken = open.len() - left;

@@ -7,6 +7,7 @@ impl Claims {
     pub(super) fn give_up(&mut self, now: Moment) {
         let most = self.settings.timing.request();
         if let Some(batch) = self.batch.take_if(|batch| now.at_most_since(batch.sent) >= most) {
+            self.pace = (self.pace / 4).max(1);
             for (slot, _) in batch.writes {
                 self.doubts(slot);
             }
@@ -14,6 +15,16 @@ impl Claims {
         if self.look.take_if(|look| now.at_most_since(look.sent) >= most).is_some() {
             self.last_look = Some(now);
             self.pause = Some((now, Duration::ZERO));
+        }
+    }
+
+    /// What takes long in one batch takes part of the windows it grants, and may be given up: smaller ones then.
+    fn keep_pace(&mut self, took: Duration, writes: usize) {
+        let most = self.settings.timing.request();
+        if took > most / 2 {
+            self.pace = (writes.min(self.pace) / 2).max(1);
+        } else if took < most / 8 && writes >= self.pace / 2 {
+            self.pace = (self.pace * 2).min(MOST_WRITES);
         }
     }
 
@@ -30,6 +41,7 @@ impl Claims {
 
     pub(super) fn wrote(&mut self, now: Moment, ask: Ask, answers: Vec<Result<Put, Fault>>) {
         let Some(batch) = self.batch.take_if(|batch| batch.ask == ask) else { return };
+        self.keep_pace(now.at_most_since(batch.sent), batch.writes.len());
         let mut answers = answers.into_iter();
         for (slot, content) in batch.writes {
             match answers.next().unwrap_or(Err(Fault::Indeterminate)) {

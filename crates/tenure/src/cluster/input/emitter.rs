@@ -15,7 +15,8 @@ pub struct Emitter {
 
 #[derive(Clone, Debug)]
 enum Destination {
-    Inbox(Books),
+    // Boxed, since it is much larger than a channel.
+    Inbox(Box<Books>),
     #[cfg(feature = "test-util")]
     Channel(mpsc::Sender<Order>),
 }
@@ -24,7 +25,7 @@ impl Emitter {
     /// Into the inbox of this cluster.
     #[must_use]
     pub fn new(books: Books) -> Emitter {
-        Emitter { to: Destination::Inbox(books) }
+        Emitter { to: Destination::Inbox(Box::new(books)) }
     }
 
     /// Into a channel that holds this many, for inputs under test; once the receiver is gone, nothing is accepted.
@@ -38,7 +39,8 @@ impl Emitter {
     /// Accepts tasks: when this returns they are in the store, and will be done. Waits while the inbox is full.
     ///
     /// # Errors
-    /// [`Error::Store`] when the store does not serve, [`Error::Document`] when a task is too large.
+    /// As for [`Books::submit`]: [`Error::Order`] when no cluster would take one of them, [`Error::Store`] when the store does
+    /// not serve, [`Error::PartlyAccepted`].
     ///
     /// # Cancel safety
     /// Not cancel safe: dropping the future leaves it open whether they were accepted.
