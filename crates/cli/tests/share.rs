@@ -3,6 +3,9 @@
 
 mod support;
 
+#[cfg(feature = "etcd")]
+#[path = "share/chaos.rs"]
+mod chaos;
 #[path = "share/dying.rs"]
 mod dying;
 #[path = "share/ending.rs"]

@@ -1,4 +1,4 @@
-//! Leader election with fencing tokens on the store you already run.
+//! Leader election with fencing tokens, and work sharing, on the store you already run.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tenure::Error> {
@@ -25,7 +25,7 @@
 //! A [`Store`] holds versioned documents with compare-and-set; a [`Backend`] is a store with a clock and
 //! perhaps a [`Presence`] or a [`queue::SessionQueue`]. Each protocol is a pure machine ([`lease::machine`],
 //! [`queue::machine`]), and one task per backend runs all its machines, with their requests in batches. Bring your
-//! own store by implementing [`Store`].
+//! own store by implementing [`Store`]. Work is shared among nodes on any store: [`cluster`].
 //!
 //! # Features
 //! - `file` (default): the directory store, on Linux.
