@@ -158,8 +158,8 @@ impl Drafting {
 
     fn take_window(&mut self, window: &Window) -> Fit {
         let mut trial = self.clone();
-        let longer = window.position.as_ref().map_or(0, |position| json_bytes(position));
-        let shorter = self.cursor.position.as_ref().map_or(0, |position| json_bytes(position));
+        let longer = window.position.as_ref().map_or(0, json_bytes);
+        let shorter = self.cursor.position.as_ref().map_or(0, json_bytes);
         trial.bytes = trial.bytes.saturating_sub(longer.saturating_sub(shorter));
         for (index, order) in window.orders.iter().enumerate() {
             let fits = match order.check() {
