@@ -479,11 +479,7 @@ fn a_member_that_holds_a_slot_stays_until_that_has_lapsed_too() {
     let (key, slot) = stage.live().remove(0);
     stage.hold(&key, &slot, &dead);
     stage.pass(5 * SECOND);
-    assert_eq!(
-        stage.members(),
-        std::slice::from_ref(&dead),
-        "its lock is over, and its slot's is not"
-    );
+    assert_eq!(stage.members(), [dead], "its lock is over, and its slot's is not");
     stage.pass(3 * SECOND);
     assert!(stage.members().is_empty());
 }
