@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures_util::future::{BoxFuture, FutureExt};
 use tokio::sync::{Notify, broadcast, mpsc, watch};
 use tokio::task::JoinHandle;
 
@@ -118,19 +119,16 @@ impl Builder {
             events: events.clone(),
             me: me.clone(),
         };
-        let mut helpers = vec![tokio::spawn(leading::lead(election, candidate, planner, leading))];
+        let helper = |work: BoxFuture<'static, ()>| tokio::spawn(until_over(is_over.clone(), work));
+        let mut helpers =
+            vec![helper(leading::lead(election, candidate, planner, leading).boxed())];
         for (input_name, local) in inputs.local {
-            helpers.push(tokio::spawn(input::run_local(input_name, local, books.clone())));
+            helpers.push(helper(input::run_local(input_name, local, books.clone()).boxed()));
         }
         for (input_name, supervised) in inputs.supervised {
-            helpers.push(tokio::spawn(input::run_supervised(
-                input_name,
-                supervised,
-                books.clone(),
-                me.clone(),
-                timing,
-                is_leading.clone(),
-            )));
+            let (books, me, leads) = (books.clone(), me.clone(), is_leading.clone());
+            let input = input::run_supervised(input_name, supervised, books, me, timing, leads);
+            helpers.push(helper(input.boxed()));
         }
         let node = Node::new(
             node::Settings {
@@ -159,6 +157,16 @@ impl Builder {
             _helpers: Helpers(helpers),
         };
         Ok(Cluster { shared: Arc::new(shared) })
+    }
+}
+
+/// Works until the node has left: who left plans no more, and takes nothing in.
+async fn until_over(mut over: watch::Receiver<bool>, work: BoxFuture<'static, ()>) {
+    tokio::select! {
+        biased;
+        // An error means that the node's task is gone, which is as good.
+        _ = over.wait_for(|over| *over) => {}
+        () = work => {}
     }
 }
 
@@ -316,7 +324,7 @@ impl Cluster {
     pub async fn drain(&self) {
         // A node that has stopped has left already.
         let _ = self.shared.orders.send(node::Order::Drain);
-        self.left().await;
+        self.gone().await;
     }
 
     /// Stops what runs here, gives it back and leaves; returns when that is done.
@@ -326,7 +334,13 @@ impl Cluster {
     pub async fn leave(&self) {
         // A node that has stopped has left already.
         let _ = self.shared.orders.send(node::Order::Leave);
+        self.gone().await;
+    }
+
+    /// Resolves when nothing of this node is left in the store, its leadership included.
+    async fn gone(&self) {
         self.left().await;
+        self.books().backend.close().await;
     }
 
     /// Resolves when this node has left: because it was told to here, or because somebody drained it.
