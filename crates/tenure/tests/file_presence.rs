@@ -154,6 +154,25 @@ async fn a_process_that_died_before_anybody_asked_is_gone_too() {
     soon(&presence, &helper.mark).await;
 }
 
+/// Cause: a process that was killed while another began to look was waited for until its ttl was over, on a busy machine.
+#[tokio::test]
+async fn a_lock_that_is_freed_without_a_ring_is_found_free_soon() {
+    use rustix::fs::{FlockOperation, flock};
+    let at = directory();
+    let presence = open(&at).presence();
+    let mut helper = Helper::start(&at, "alone");
+    helper.kill();
+    helper.child.wait().expect("reaped");
+    // As if its last moments took long: locked, and not by a writer, so that its close rings no bell.
+    let lock = fs::File::open(helper.file(&at)).expect("opened");
+    flock(&lock, FlockOperation::LockExclusive).expect("locked");
+    let gone = presence.gone(&helper.mark);
+    tokio::pin!(gone);
+    assert!(tokio::time::timeout(NEVER, &mut gone).await.is_err(), "it is still locked");
+    drop(lock);
+    tokio::time::timeout(SOON, gone).await.expect("proven gone");
+}
+
 #[tokio::test]
 async fn a_living_a_stopped_and_this_very_process_are_not_gone() {
     let at = directory();

@@ -15,10 +15,11 @@ const AFTER_A_BELL: Duration = Duration::from_millis(50);
 const BETWEEN_PROBES: Duration = Duration::from_millis(1);
 /// Mostly it is free within half a millisecond, and the shortest sleep takes two.
 const WITHOUT_SLEEP: Duration = Duration::from_millis(1);
-/// A dying process frees its lock a little before it is a zombie. On a busy machine it may not run
-/// for a while in between, and no bell rings again.
+/// A dying process frees its lock a little before it is a zombie.
 const WHILE_DYING: Duration = Duration::from_secs(5);
 const BETWEEN_LATER_PROBES: Duration = Duration::from_millis(20);
+/// How often a lock that is not free is looked at after that, each time after twice as long: five seconds in all.
+const LATER_PROBES: u32 = 7;
 
 /// Waits for one process to be proven dead.
 #[derive(Debug)]
@@ -44,33 +45,51 @@ impl Prover {
                 let heard = self.bells.listen_for_close(&presence_directory(), &locked.file);
                 bells.extend(heard);
             }
-            if self.probe() == Evidence::Gone {
+            if self.watch(&mut bells).await == Evidence::Gone {
                 return;
-            }
-            while any(&mut bells).await == Ring::Rang {
-                if self.probe_after_a_bell().await == Evidence::Gone {
-                    return;
-                }
             }
         }
     }
 
-    async fn probe_after_a_bell(&self) -> Evidence {
-        // Not the runtime's clock: the kernel does not die faster when a test pauses that one.
-        let rang = Instant::now();
+    /// Probes at once, after each ring, and for a while after both. Nothing is proven when the bells hang in the wrong place.
+    ///
+    /// Of a process that is just dying a bell may ring a little before its lock is free, and it may have rung before anybody
+    /// listened. On a busy machine it may not run for a while in between, and no bell rings again.
+    async fn watch(&self, bells: &mut [Bell]) -> Evidence {
+        let (mut began, mut rang, mut later) = (Instant::now(), false, 0);
         loop {
             let evidence = self.probe();
+            // Not the runtime's clock: the kernel does not die faster when a test pauses that one.
+            let passed = began.elapsed();
             let pause = match evidence {
                 Evidence::Gone => return evidence,
-                Evidence::Dying | Evidence::None if rang.elapsed() < WITHOUT_SLEEP => {
+                Evidence::Dying | Evidence::None if rang && passed < WITHOUT_SLEEP => {
                     tokio::task::yield_now().await;
                     continue;
                 }
-                Evidence::Dying | Evidence::None if rang.elapsed() < AFTER_A_BELL => BETWEEN_PROBES,
-                Evidence::Dying if rang.elapsed() < WHILE_DYING => BETWEEN_LATER_PROBES,
-                Evidence::Dying | Evidence::None => return evidence,
+                Evidence::Dying | Evidence::None if rang && passed < AFTER_A_BELL => {
+                    Some(BETWEEN_PROBES)
+                }
+                Evidence::Dying if passed < WHILE_DYING => Some(BETWEEN_LATER_PROBES),
+                Evidence::None if later < LATER_PROBES => {
+                    later += 1;
+                    Some(BETWEEN_LATER_PROBES * 2_u32.pow(later))
+                }
+                Evidence::Dying | Evidence::None => None,
             };
-            tokio::time::sleep(pause).await;
+            let pause = async {
+                match pause {
+                    Some(pause) => tokio::time::sleep(pause).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                ring = any(bells) => match ring {
+                    Ring::Rang => (began, rang, later) = (Instant::now(), true, 0),
+                    Ring::Moved => return evidence,
+                },
+                () = pause => {}
+            }
         }
     }
 
