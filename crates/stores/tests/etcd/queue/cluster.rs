@@ -100,7 +100,8 @@ async fn depose_and_revoke(servers: &Etcd) -> [Vec<(String, String)>; 2] {
     all.dedup();
     for lease in all {
         // On a busy machine one may have lapsed by itself, which is the same.
-        let revoked = etcdctl_at(&majority, &["lease", "revoke", lease]).output();
+        let revoked =
+            etcdctl_at(&majority, &["--command-timeout=60s", "lease", "revoke", lease]).output();
         let revoked = revoked.expect("etcdctl runs");
         let told = String::from_utf8_lossy(&revoked.stderr);
         assert!(revoked.status.success() || told.contains("not found"), "{told}");
