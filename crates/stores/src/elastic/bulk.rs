@@ -1,7 +1,7 @@
 //! Writes by `_bulk`, each with a condition and an outcome of its own.
 
 use reqwest::Method;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::Value;
 use tenure::{Expect, Fault, MAX_DOCUMENT_BYTES, Put, Write};
 
@@ -12,6 +12,10 @@ use super::{ids, source};
 
 /// Larger requests are cut in pieces; the servers refuse 100 MB.
 const MOST_BYTES: usize = 8 * 1024 * 1024;
+
+/// Of each outcome, what we read; a third of all that the servers would say. An error of the request is told whole.
+const ANSWER: &str =
+    "filter_path=items.*.status,items.*._seq_no,items.*._primary_term,items.*.error";
 
 /// Writes that go in one request, each known by its place among all.
 #[derive(Debug, Default)]
@@ -26,17 +30,13 @@ pub(super) struct Batch {
 pub(super) fn batches(writes: Vec<(usize, Write)>) -> Vec<Batch> {
     let mut batches = vec![Batch::default()];
     for (place, write) in writes {
-        let lines = lines(&write);
         let full = |batch: &Batch| batch.lines.len() >= MOST_BYTES;
         if batches.last().is_none_or(full) {
             batches.push(Batch::default());
         }
         let batch = batches.last_mut().expect("there is always one");
-        match lines {
-            Ok(lines) => {
-                batch.places.push(place);
-                batch.lines.push_str(&lines);
-            }
+        match append(&write, &mut batch.lines) {
+            Ok(()) => batch.places.push(place),
             Err(decided) => batch.decided.push((place, decided)),
         }
     }
@@ -54,8 +54,8 @@ impl Batch {
             kind: Kind::Write,
             method: Method::POST,
             action: "_bulk",
-            // The server does not go on trying when we have given up.
-            query: format!("timeout={}ms", client.request.as_millis().max(1)),
+            // The server does not go on trying when we have given up; and it need not repeat what we know.
+            query: format!("timeout={}ms&{ANSWER}", client.request.as_millis().max(1)),
             body: lines.into(),
         };
         let answer = client.call(request, client.end()).await;
@@ -69,60 +69,38 @@ impl Batch {
     }
 }
 
-/// What is to be done with a document.
-#[derive(Serialize)]
-#[serde(rename_all = "lowercase")]
-enum Action {
-    Create(Target),
-    Index(Target),
-    Delete(Target),
-}
-
-#[derive(Serialize)]
-struct Target {
-    #[serde(rename = "_id")]
-    id: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    if_seq_no: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    if_primary_term: Option<i64>,
-}
-
-/// The lines of one write, or its outcome where there is nothing to ask.
-fn lines(write: &Write) -> Result<String, Result<Put, Failure>> {
+/// Appends the lines of one write, or gives its outcome where there is nothing to ask.
+fn append(write: &Write, lines: &mut String) -> Result<(), Result<Put, Failure>> {
     let size = write.body.as_ref().map_or(0, bytes::Bytes::len);
     if size > MAX_DOCUMENT_BYTES {
         let says = format!("{size} bytes are more than {MAX_DOCUMENT_BYTES}");
         return Err(Err(Failure::new(Fault::Permanent, says)));
     }
-    let id = ids::id(&write.key);
     let expected = match &write.expect {
         Expect::Absent => None,
         // No document was ever at a version that is not one of ours.
         Expect::At(version) => Some(Pair::parse(version).ok_or(Ok(Put::Conflict))?),
     };
-    let target = Target {
-        id,
-        if_seq_no: expected.map(|pair| pair.number),
-        if_primary_term: expected.map(|pair| pair.term),
-    };
     let action = match (&write.body, expected) {
-        (Some(_), None) => Action::Create(target),
-        (Some(_), Some(_)) => Action::Index(target),
-        (None, Some(_)) => Action::Delete(target),
+        (Some(_), None) => "create",
+        (Some(_), Some(_)) => "index",
+        (None, Some(_)) => "delete",
         // Nothing is to be removed from nowhere; the servers would not check that there is nothing.
         (None, None) => {
             let says = "a deletion of what is expected to be absent";
             return Err(Err(Failure::new(Fault::Permanent, says)));
         }
     };
-    let mut lines = serde_json::to_string(&action).expect("text and numbers can be written");
-    lines.push('\n');
+    let id = serde_json::to_string(&ids::id(&write.key)).expect("text always can be written");
+    let condition = expected.map_or_else(String::new, |Pair { number, term }| {
+        format!(r#","if_seq_no":{number},"if_primary_term":{term}"#)
+    });
+    lines.extend(["{\"", action, "\":{\"_id\":", &id, &condition, "}}\n"]);
     if let Some(body) = &write.body {
-        lines.push_str(&source::encode(&write.key, body));
+        source::encode(&write.key, body, lines);
         lines.push('\n');
     }
-    Ok(lines)
+    Ok(())
 }
 
 #[derive(Deserialize)]
@@ -192,6 +170,10 @@ mod tests {
     #[test]
     fn each_write_is_an_action_with_its_condition() {
         let at = Expect::At(Version::new("7:2"));
+        let lines = |write: &Write| {
+            let mut lines = String::new();
+            append(write, &mut lines).map(|()| lines)
+        };
         for (write, expected) in [
             (
                 write(Expect::Absent, Some("{\"a\":1}")),

@@ -1,5 +1,6 @@
 //! Where documents are in the index; docs/keys.md shows it to people.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use sha2::{Digest as _, Sha256};
@@ -11,9 +12,9 @@ const LONGEST_ID: usize = 512;
 /// The id of the document with this key: the key itself, or its hash where it is too long.
 ///
 /// No key has an empty segment, so no hash can be taken for a key.
-pub(super) fn id(key: &Key) -> String {
+pub(super) fn id(key: &Key) -> Cow<'_, str> {
     if key.as_str().len() <= LONGEST_ID {
-        return key.as_str().to_owned();
+        return key.as_str().into();
     }
     let mut id = key.segments().next().unwrap_or_default().to_owned();
     id.push_str("//");
@@ -21,7 +22,7 @@ pub(super) fn id(key: &Key) -> String {
         // Writing to a string does not fail.
         let _ = write!(id, "{byte:02x}");
     }
-    id
+    id.into()
 }
 
 #[cfg(test)]

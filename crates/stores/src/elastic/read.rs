@@ -1,5 +1,7 @@
 //! Documents and their versions by `_mget`, which sees every write at once.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use reqwest::Method;
 use serde::{Deserialize, Serialize};
@@ -14,8 +16,8 @@ use super::version::Pair;
 use super::{ids, source};
 
 #[derive(Serialize)]
-struct Question {
-    ids: Vec<String>,
+struct Question<'a> {
+    ids: Vec<Cow<'a, str>>,
 }
 
 #[derive(Deserialize)]

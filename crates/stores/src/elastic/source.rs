@@ -1,9 +1,11 @@
 //! How a document of ours stands in a document of the index; docs/keys.md shows it to people.
 
+use std::borrow::Cow;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::value::RawValue;
 use tenure::{Document, Key, MAX_DOCUMENT_BYTES};
 
@@ -11,35 +13,47 @@ use super::plain::is_plain;
 use super::version::Pair;
 
 /// The fields of a document of the index: its key, and its body in one of three forms.
-#[derive(Default, Deserialize, Serialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Source<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    key: Option<String>,
+    /// Text; which one is known from the question.
+    #[serde(borrow, rename = "key")]
+    _key: Option<Cow<'a, str>>,
     /// A body that is a JSON object.
-    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    #[serde(borrow)]
     document: Option<&'a RawValue>,
     /// Another body that is text.
-    #[serde(skip_serializing_if = "Option::is_none")]
     text: Option<String>,
     /// Any other body.
-    #[serde(skip_serializing_if = "Option::is_none")]
     base64: Option<String>,
 }
 
-/// The source of a document, on one line.
-pub(super) fn encode(key: &Key, body: &[u8]) -> String {
-    let mut source = Source { key: Some(key.as_str().to_owned()), ..Source::default() };
+/// Appends the source of a document, on one line.
+pub(super) fn encode(key: &Key, body: &[u8], line: &mut String) {
+    line.push_str("{\"key\":");
+    push(line, key.as_str());
     match std::str::from_utf8(body) {
-        Ok(text) if is_plain(body) => match serde_json::from_str(text) {
-            Ok(raw) => source.document = Some(raw),
-            // What is plain is JSON; and if it were not, it would still be text.
-            Err(_) => source.text = Some(text.to_owned()),
-        },
-        Ok(text) => source.text = Some(text.to_owned()),
-        Err(_) => source.base64 = Some(STANDARD.encode(body)),
+        // As it is: what is plain needs no second look.
+        Ok(text) if is_plain(text) => {
+            line.push_str(",\"document\":");
+            line.push_str(text);
+        }
+        Ok(text) => {
+            line.push_str(",\"text\":");
+            push(line, text);
+        }
+        Err(_) => {
+            line.push_str(",\"base64\":\"");
+            STANDARD.encode_string(body, line);
+            line.push('"');
+        }
     }
-    serde_json::to_string(&source).expect("text and raw JSON always can be written")
+    line.push('}');
+}
+
+/// Appends a text as JSON.
+fn push(line: &mut String, text: &str) {
+    line.push_str(&serde_json::to_string(text).expect("text always can be written"));
 }
 
 /// The document whose source this is. Of a source that is not ours the source itself is the body: whoever expects a
@@ -86,6 +100,12 @@ mod tests {
 
     const PAIR: Pair = Pair { number: 0, term: 1 };
 
+    fn encoded(key: &Key, body: &[u8]) -> String {
+        let mut line = String::new();
+        encode(key, body, &mut line);
+        line
+    }
+
     fn decoded(source: &str) -> Bytes {
         decode(PAIR, serde_json::from_str(source).expect("JSON")).body
     }
@@ -103,7 +123,7 @@ mod tests {
             (b"\xff\0", r#"{"key":"elections/nightly","base64":"/wA="}"#),
             (b"", r#"{"key":"elections/nightly","text":""}"#),
         ] {
-            assert_eq!(encode(&key, body), source);
+            assert_eq!(encoded(&key, body), source);
             assert_eq!(decoded(source), body);
             assert!(!source.contains("JSON") || documentation.contains(r#""text""#));
         }
@@ -114,7 +134,7 @@ mod tests {
     fn json_keeps_its_spaces_its_order_and_its_numbers() {
         let body = br#"{ "b" : 1.10, "a":"\u00e9","n":1e5 }"#;
         let key = Key::parse("a").expect("a good key");
-        assert_eq!(decoded(&encode(&key, body)), &body[..]);
+        assert_eq!(decoded(&encoded(&key, body)), &body[..]);
     }
 
     #[test]

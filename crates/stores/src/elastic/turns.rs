@@ -4,6 +4,7 @@
 //! would only keep each other, and everybody else's, waiting.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tenure::{Expect, Fault, Key, Put, Version, Write};
@@ -11,11 +12,13 @@ use tokio::sync::watch;
 
 use super::fault::Failure;
 
-/// The writes of a store that are under way, by what they expect.
+/// The writes of a store that are under way, by what they expect; each with those who wait behind it, once there are any.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
-    under_way: Mutex<HashMap<(Key, Version), watch::Receiver<bool>>>,
+    under_way: Mutex<UnderWay>,
 }
+
+type UnderWay = HashMap<(Key, Version), Option<watch::Sender<bool>>>;
 
 /// Whose turn it is.
 pub(super) enum Turn<'a> {
@@ -29,7 +32,8 @@ pub(super) enum Turn<'a> {
 pub(super) struct First<'a> {
     turns: &'a Turns,
     /// None for one that nobody waits behind.
-    place: Option<((Key, Version), watch::Sender<bool>)>,
+    place: Option<(Key, Version)>,
+    decided: bool,
 }
 
 /// A write that is not sent.
@@ -39,21 +43,25 @@ pub(super) struct Behind {
 
 impl Turns {
     pub(super) fn take(&self, write: &Write) -> Turn<'_> {
+        let first = |place| Turn::First(First { turns: self, place, decided: false });
         let Expect::At(version) = &write.expect else {
             // What is absent may be so again: each of these has to ask.
-            return Turn::First(First { turns: self, place: None });
+            return first(None);
         };
-        let what = (write.key.clone(), version.clone());
-        let mut under_way = self.lock();
-        if let Some(decided) = under_way.get(&what) {
-            return Turn::Behind(Behind { decided: decided.clone() });
+        let place = (write.key.clone(), version.clone());
+        match self.lock().entry(place.clone()) {
+            Entry::Occupied(mut under_way) => {
+                let tell = under_way.get_mut().get_or_insert_with(|| watch::channel(false).0);
+                Turn::Behind(Behind { decided: tell.subscribe() })
+            }
+            Entry::Vacant(nobody) => {
+                nobody.insert(None);
+                first(Some(place))
+            }
         }
-        let (tell, decided) = watch::channel(false);
-        under_way.insert(what.clone(), decided);
-        Turn::First(First { turns: self, place: Some((what, tell)) })
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<(Key, Version), watch::Receiver<bool>>> {
+    fn lock(&self) -> MutexGuard<'_, UnderWay> {
         // Every change is complete before the next can panic.
         self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -61,17 +69,17 @@ impl Turns {
 
 impl First<'_> {
     /// It is known what became of it. Stored or not, the document is not at that version, and never will be again.
-    pub(super) fn decided(self) {
-        if let Some((_, tell)) = &self.place {
-            tell.send_replace(true);
-        }
+    pub(super) fn decided(mut self) {
+        self.decided = true;
     }
 }
 
 impl Drop for First<'_> {
     fn drop(&mut self) {
-        if let Some((what, _)) = &self.place {
-            self.turns.lock().remove(what);
+        let behind = self.place.take().and_then(|place| self.turns.lock().remove(&place));
+        if let Some(tell) = behind.flatten() {
+            // Those behind one in doubt learn only that it is gone.
+            tell.send_replace(self.decided);
         }
     }
 }

@@ -20,14 +20,19 @@ impl Pair {
     /// The pair that a version of ours stands for.
     pub(super) fn parse(version: &Version) -> Option<Pair> {
         let (number, term) = version.as_str().split_once(':')?;
-        let pair = Pair::of(number.parse().ok(), term.parse().ok())?;
-        // Only what we have written ourselves: not `+1:1`.
-        (pair.version() == *version).then_some(pair)
+        Pair::of(own(number), own(term))
     }
 
     pub(super) fn version(self) -> Version {
         Version::new(format!("{}:{}", self.number, self.term))
     }
+}
+
+/// A number, only as we write it ourselves: not `+1`, and not `01`.
+fn own(text: &str) -> Option<i64> {
+    let as_written =
+        text.bytes().all(|c| c.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
+    text.parse().ok().filter(|_| as_written)
 }
 
 #[cfg(test)]
@@ -39,7 +44,8 @@ mod tests {
         let pair = Pair { number: 7, term: 2 };
         assert_eq!(pair.version(), Version::new("7:2"));
         assert_eq!(Pair::parse(&Version::new("7:2")), Some(pair));
-        for other in ["never", "7", "7:", ":2", "+7:2", "7:02", "-1:2", "7:0", "7:2:1"] {
+        assert_eq!(Pair::parse(&Version::new("0:1")), Some(Pair { number: 0, term: 1 }));
+        for other in ["never", "7", "7:", ":2", "+7:2", "7:02", "00:1", "-1:2", "7:0", "7:2:1"] {
             assert_eq!(Pair::parse(&Version::new(other)), None, "{other}");
         }
     }

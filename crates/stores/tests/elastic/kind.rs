@@ -34,7 +34,7 @@ macro_rules! kind {
         impl Servers for $name {
             const FRAMING: Framing = Framing::Raw;
             // A busy machine lets these servers stand still for seconds.
-            const TTL: Duration = Duration::from_secs(6);
+            const TTL: Duration = Duration::from_secs(10);
 
             async fn start(count: usize, _: Version) -> Result<$name, Failure> {
                 Ok($name(Elastic::cluster(count, Options::new(Product::$name)).await?))
