@@ -21,8 +21,6 @@ pub enum ClusterMutant {
     ForgetsRecordedIntents,
     /// A page of the inbox is freed before the cursor says that it is taken.
     PageFreedEarly,
-    /// A dead letter is brought back before its task is counted as dead.
-    RetriesUncounted,
     /// A dead letter that is brought back stays a dead letter, too.
     RetryKeepsLetter,
     /// A slot is claimed whatever its version.
@@ -39,7 +37,7 @@ pub enum ClusterMutant {
 
 impl ClusterMutant {
     /// All of them.
-    pub const ALL: [ClusterMutant; 14] = [
+    pub const ALL: [ClusterMutant; 13] = [
         ClusterMutant::CursorFirst,
         ClusterMutant::SlotsFirst,
         ClusterMutant::CountsTwice,
@@ -47,7 +45,6 @@ impl ClusterMutant {
         ClusterMutant::WeakFills,
         ClusterMutant::ForgetsRecordedIntents,
         ClusterMutant::PageFreedEarly,
-        ClusterMutant::RetriesUncounted,
         ClusterMutant::RetryKeepsLetter,
         ClusterMutant::ClaimWithoutVersion,
         ClusterMutant::ClaimEarly,

@@ -416,9 +416,7 @@ impl<'a> Shift<'a> {
             }
             What::Task(_) | What::Again { .. } | What::Cancelled(_) | What::Nothing => false,
         });
-        let Some(first) = first.filter(|_| !ClusterMutant::RetriesUncounted.is_on()) else {
-            return;
-        };
+        let Some(first) = first else { return };
         if let What::Retry(serial) = items[first].what {
             // Letters are written after the source was told, and whatever comes of the retry tells it again.
             self.commits.assume_told(serial);

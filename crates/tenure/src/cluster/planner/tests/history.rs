@@ -544,7 +544,6 @@ fn every_broken_rule_of_the_planner_is_noticed() {
         ClusterMutant::WeakFills,
         ClusterMutant::ForgetsRecordedIntents,
         ClusterMutant::PageFreedEarly,
-        ClusterMutant::RetriesUncounted,
         ClusterMutant::RetryKeepsLetter,
     ] {
         break_rule(Some(mutant));
