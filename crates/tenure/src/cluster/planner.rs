@@ -10,9 +10,9 @@
 //! has been applied is recognised whatever became of its slot since, and a leader that does not know yet that it was
 //! deposed can only write what its successor would write, too.
 //!
-//! Every step may be cut off anywhere and done again: outcomes and pieces of results are written before the cursor counts what
-//! they are about; dead letters after that and before their slot is used again; pages of the inbox are freed after the
-//! cursor says that they are taken.
+//! Every step may be cut off anywhere and done again: dead letters, outcomes and pieces of results are written before the
+//! cursor counts what they are about, pages of the inbox are freed after it says that they are taken. A dead letter that stands
+//! before its task is counted is not brought back before it is: counting the task would make the letter once more.
 //!
 //! # What a read may do
 //! On a weak store a read proves nothing, so that whatever is counted, taken in or relied on is first written once more, at
@@ -46,7 +46,7 @@ use self::draft::{Draft, Fit};
 use self::look::Look;
 use self::members::Members;
 use self::office::{Office, Stop};
-use self::pages::{Item, Pages};
+use self::pages::{Item, Pages, What};
 use self::source::Source;
 use self::sweep::Sweep;
 use super::books::Books;
@@ -374,9 +374,9 @@ impl<'a> Shift<'a> {
         self.commits.keep_only(&all.iter().map(|(_, slot)| slot.task.serial).collect());
         let ended = collect::choose(all, |serial| self.commits.waits(serial, now));
         let ended = collect::confirm(books, look, ended).await;
-        let ended = papers::file_outcomes(books, ended).await?;
         let (limit, source) = (self.planner.timing.ttl(), self.source.windowed().cloned());
-        Ok(self.commits.settle(books, source.as_ref(), limit, ended).await)
+        let ended = self.commits.settle(books, source.as_ref(), limit, ended).await;
+        Ok(papers::file(books, ended).await?)
     }
 
     async fn draft(
@@ -395,6 +395,7 @@ impl<'a> Shift<'a> {
         garbled.into_iter().for_each(|(key, error)| self.garbled(key, error));
         self.mend_inbox(cursor).await?;
         let mut items: Vec<Item> = self.pages.items(cursor, room);
+        self.postpone_retries(look, ended, &mut items);
         pages::find_letters(books, &mut items).await?;
         pages::tell_cancelled(books, &mut items).await?;
         let left = room.saturating_sub(items.len());
@@ -405,6 +406,22 @@ impl<'a> Shift<'a> {
             self.source.fits_only(fit);
         }
         Ok(draft)
+    }
+
+    /// Leaves dead letters in the inbox whose task is not counted and will not be now, and whatever comes after them.
+    fn postpone_retries(&mut self, look: &Look, ended: &[Ended], items: &mut Vec<Item>) {
+        let first = items.iter().position(|item| match item.what {
+            What::Retry(serial) => {
+                look.shows(serial) && ended.iter().all(|ended| ended.report.serial != serial)
+            }
+            What::Task(_) | What::Again { .. } | What::Cancelled(_) | What::Nothing => false,
+        });
+        let Some(first) = first else { return };
+        if let What::Retry(serial) = items[first].what {
+            // Letters are written after the source was told, and whatever comes of the retry tells it again.
+            self.commits.assume_told(serial);
+        }
+        items.truncate(first);
     }
 
     /// Now and then, looks whether there is something in the inbox beyond a page that nobody has written.
@@ -452,8 +469,6 @@ impl<'a> Shift<'a> {
         let ttl = self.planner.timing.ttl();
         for intent in &draft.cursor.intents {
             let sight = &look.slots[intent.slot];
-            let dead = sight.content().map(|slot| &**slot).into_iter();
-            let _ = papers::file_letters(self.books(), dead).await;
             let op = || self.books().fresh_op();
             if let apply::Ruling::Write(expect, slot) = apply::ruling(intent, sight, false, ttl, op)
             {

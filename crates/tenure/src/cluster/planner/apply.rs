@@ -1,12 +1,10 @@
 //! Writing slots, from recorded intents and nothing else.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::look::{Look, Sight};
 use super::office::Office;
-use super::papers;
 use crate::Error;
 use crate::cluster::books::Books;
 use crate::cluster::documents::{
@@ -50,10 +48,6 @@ pub(super) async fn apply(
             Ruling::Write(expect, slot) => writes.push((place, expect, slot)),
         }
     }
-    let unfiled = file_letters(books, office, look, &writes).await?;
-    let (writes, unready): (Vec<_>, Vec<_>) =
-        writes.into_iter().partition(|(place, ..)| !unfiled.contains(place));
-    waiting.extend(unready.into_iter().map(|(place, ..)| place));
     let (mut filled, mut failed) = (false, false);
     let requests = writes.iter().map(|(place, expect, slot)| Write {
         key: books.keys.slot(office.cursor().intents[*place].slot),
@@ -90,24 +84,6 @@ pub(super) async fn apply(
     }
     let wholly = office.unseen.is_empty() && !office.letters_due;
     Ok(Applied { wholly, filled, failed })
-}
-
-/// Sees to it that a dead task is a dead letter before its slot is used again. Gives back the places of intents that must wait.
-async fn file_letters(
-    books: &Books,
-    office: &Office,
-    look: &Look,
-    writes: &[(usize, Expect, Slot)],
-) -> Result<BTreeSet<usize>, Error> {
-    let overwritten = writes.iter().filter_map(|(place, _, after)| {
-        let before = look.slots[office.cursor().intents[*place].slot].content()?;
-        (before.token < after.token).then_some((*place, before))
-    });
-    let overwritten: Vec<_> = overwritten.collect();
-    let slots = overwritten.iter().map(|(_, slot)| &***slot);
-    let missing = papers::file_letters(books, slots).await?;
-    let waits = overwritten.iter().filter(|(_, slot)| missing.contains(&slot.task.serial));
-    Ok(waits.map(|(place, _)| *place).collect())
 }
 
 /// What to do about one intent.

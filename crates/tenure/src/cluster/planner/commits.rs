@@ -40,6 +40,12 @@ impl Commits {
             || self.failed.get(&serial).is_some_and(|until| until.boot > now.boot)
     }
 
+    /// The source was told of this one, by somebody.
+    pub(super) fn assume_told(&mut self, serial: u64) {
+        self.failed.remove(&serial);
+        self.told.insert(serial);
+    }
+
     /// Forgets whatever is about none of these.
     pub(super) fn keep_only(&mut self, serials: &BTreeSet<u64>) {
         self.told.retain(|serial| serials.contains(serial));

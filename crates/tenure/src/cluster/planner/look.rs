@@ -148,6 +148,13 @@ impl Look {
         self.charter.content().is_some_and(|charter| charter.paused)
     }
 
+    /// Whether this task stands in a slot, at its end or not.
+    pub(super) fn shows(&self, serial: u64) -> bool {
+        let is_here =
+            |slot: &Arc<Slot>| slot.task.serial == serial && slot.progress != Progress::Vacant;
+        self.slots.iter().filter_map(Sight::content).any(is_here)
+    }
+
     /// How many tasks stand there for whoever has hands.
     pub(super) fn outstanding(&self) -> usize {
         let is_outstanding =

@@ -1,12 +1,9 @@
-//! Documents that must stand before the next step is taken: outcomes before their task is counted, dead letters before the
-//! slot that holds the dead task is used again.
-//!
-//! A dead letter is *not* written before its task is counted. Somebody could bring it back at once, and whoever counted the task
-//! then would make the letter once more.
+//! Documents that must stand before a task is counted: its dead letter, and then its outcome, so that whoever waited for a task
+//! that died finds its letter.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::collect::{Ended, report};
+use super::collect::Ended;
 use crate::Key;
 use crate::cluster::books::Books;
 use crate::cluster::documents::{
@@ -14,27 +11,18 @@ use crate::cluster::documents::{
 };
 use crate::store::{Document, Durability, Expect, Fault, Put, StoreError, Write};
 
-/// Writes the outcomes that somebody waits for, and keeps those of which that stands in the store.
-pub(super) async fn file_outcomes(
-    books: &Books,
-    ended: Vec<Ended>,
-) -> Result<Vec<Ended>, StoreError> {
-    let wanted = ended.iter().filter_map(|ended| {
+/// Writes the dead letters and the outcomes of these, and keeps those of which all of that stands in the store.
+pub(super) async fn file(books: &Books, mut ended: Vec<Ended>) -> Result<Vec<Ended>, StoreError> {
+    let letters = ended.iter().filter_map(|ended| letter(books, &ended.slot, &ended.report));
+    let missing = ensure(books, letters.collect()).await?;
+    ended.retain(|ended| !missing.contains(&ended.report.serial));
+    let outcomes = ended.iter().filter_map(|ended| {
         let receipt = ended.slot.task.receipt.as_ref()?;
         Some(outcome(books, receipt, &ended.report))
     });
-    let missing = ensure(books, wanted.collect()).await?;
-    Ok(ended.into_iter().filter(|ended| !missing.contains(&ended.report.serial)).collect())
-}
-
-/// Writes the dead letters of those of these slots that hold a dead task. Gives back the serials of those of which it is not
-/// known that they stand.
-pub(super) async fn file_letters<'a>(
-    books: &Books,
-    slots: impl Iterator<Item = &'a Slot>,
-) -> Result<BTreeSet<u64>, StoreError> {
-    let wanted = slots.filter_map(|slot| letter(books, slot));
-    ensure(books, wanted.collect()).await
+    let missing = ensure(books, outcomes.collect()).await?;
+    ended.retain(|ended| !missing.contains(&ended.report.serial));
+    Ok(ended)
 }
 
 /// Writes the outcomes of tasks that were cancelled before they were taken. False while one of them may not stand.
@@ -63,13 +51,15 @@ struct Paper {
     is_same: fn(&Document, u64) -> bool,
 }
 
-fn letter(books: &Books, slot: &Slot) -> Option<(Key, Paper)> {
-    let Report { serial, note, attempt, .. } =
-        report(slot).filter(|report| report.state == OutcomeState::Dead)?;
+fn letter(books: &Books, slot: &Slot, report: &Report) -> Option<(Key, Paper)> {
+    if report.state != OutcomeState::Dead {
+        return None;
+    }
+    let serial = report.serial;
     let letter = Letter {
         task: (*slot.task).clone(),
-        attempt,
-        error: note.unwrap_or_default(),
+        attempt: report.attempt,
+        error: report.note.clone().unwrap_or_default(),
         at: books.wall(),
         op: books.fresh_op(),
     };

