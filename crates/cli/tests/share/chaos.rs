@@ -48,19 +48,24 @@ async fn share(tasks: usize) {
         let name = format!("node-{number}");
         let mut command = scene.share("g", &[&flags[..], &["--id", &name]].concat(), script);
         command.env("TENURE_STORE", &store);
-        Running::start(command)
+        Running::start_quietly(command)
+    };
+    let listed = |flags: &[&str]| {
+        let mut command = scene.tenure(&[&["tasks", "g", "--json"], flags].concat());
+        command.env("TENURE_STORE", &store);
+        values(&ran(command).out)
     };
     let mut nodes: Vec<Running> = (0..NODES).map(start).collect();
     let (mut started, mut killed, mut restarts, mut gave_up) = (NODES, 0, 0, 0);
     let began = Instant::now();
-    let finished = loop {
+    loop {
         assert!(began.elapsed() < PATIENCE, "not finished in time");
         tokio::time::sleep(Duration::from_millis(200)).await;
         let ended = nodes.iter_mut().position(|node| node.child().try_wait().unwrap().is_some());
         if let Some(ended) = ended {
             let end = nodes.swap_remove(ended).end();
             if end.code == Some(0) {
-                break end;
+                break;
             }
             gave_up += 1;
             eprintln!("a node gave up: {end:?}");
@@ -81,22 +86,20 @@ async fn share(tasks: usize) {
             nodes.push(start(started));
             started += 1;
         }
-    };
+    }
     for node in nodes {
         assert_eq!(node.end_within(Duration::from_secs(120)).code, Some(0));
     }
     let took = began.elapsed();
-    let summary = values(&finished.out).pop().unwrap();
+    let summary = listed(&[]).remove(0);
     let all = tasks as u64;
     assert_eq!(counts(&summary), [all, all, 0, 0, 0], "{summary}");
     assert_eq!(scene.read("overlaps"), "", "two worked on one task at once");
     let mut begun: BTreeMap<String, u64> = BTreeMap::new();
     scene.read("begun").lines().for_each(|item| *begun.entry(item.into()).or_default() += 1);
     assert_eq!(begun.len(), tasks, "some were never begun");
-    let mut listing = scene.tenure(&["tasks", "g", "--results", "--json"]);
-    listing.env("TENURE_STORE", &store);
     let mut results: BTreeMap<String, u64> = BTreeMap::new();
-    for result in values(&ran(listing).out) {
+    for result in listed(&["--results"]) {
         *results.entry(result["id"].as_str().unwrap().into()).or_default() += 1;
     }
     assert_eq!(results.len(), tasks);
