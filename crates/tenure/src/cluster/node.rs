@@ -22,7 +22,7 @@ use super::shared::Shared;
 use super::task::Tasks;
 use crate::clock::{Clock, Moment, Timer};
 use crate::lease::machine::{Ask, Loss};
-use crate::store::{Durability, Mark, Put, StoreError, Version, Write};
+use crate::store::{Durability, Mark, Put, StoreError, StoreExt as _, Version, Write};
 use crate::{Key, Timing};
 pub(super) use member::Membership;
 use work::{Running, Stop};
@@ -71,6 +71,7 @@ enum Answer {
     Beat(Result<Put, StoreError>),
     Refreshed(Result<(member::Standing, Option<(Version, u64)>), crate::Error>),
     Rang(Result<(), crate::Error>),
+    Bell(Result<Option<Version>, StoreError>),
     Gone(Mark),
 }
 
@@ -89,6 +90,8 @@ pub(super) struct Node {
     membership: Membership,
     keys: Vec<Key>,
     bell: Option<Version>,
+    /// What the bell is now is being asked for.
+    bell_asked: bool,
     /// Begun, and waiting for a worker.
     waiting: VecDeque<Claim>,
     running: BTreeMap<Claim, Running>,
@@ -131,6 +134,7 @@ impl Node {
             membership,
             keys: Vec::new(),
             bell: None,
+            bell_asked: false,
             waiting: VecDeque::new(),
             running: BTreeMap::new(),
             works: FuturesUnordered::new(),
@@ -185,7 +189,7 @@ impl Node {
             Some((claim, ending)) = self.works.next() => self.ended(claim, ending),
             Some((claim, status)) = self.reports.recv() => self.reported(claim, status),
             order = self.set.orders.recv(), if !self.deaf => self.ordered(order),
-            () = books.store().changed(&key, bell.as_ref()), if !self.leaving => self.rung().await,
+            () = books.store().changed(&key, bell.as_ref()), if !self.bell_asked => self.rung(),
             () = self.timer.until(wake) => {}
         }
         while let Some(Some(answer)) = self.requests.next().now_or_never() {
@@ -199,20 +203,19 @@ impl Node {
         }
     }
 
-    /// The bell's document changed: what it is now will be waited on.
-    async fn rung(&mut self) {
+    /// The bell's document changed. What it is now is asked for, and waited on from then: a store that wakes early must not
+    /// keep us turning, and this loop waits for no answer, since it is what tells work to stop.
+    fn rung(&mut self) {
         self.claims.take(self.clock.now(), Input::Bell);
-        // The look that follows reads the bell, too; until then nothing is waited for. A store that wakes early must
-        // not keep us turning, so the version is read here once.
-        use crate::store::StoreExt;
-        let key = self.set.books.keys.bell();
-        match self.set.books.store().get(&key).await {
-            Ok(document) => self.bell = document.map(|document| document.version),
-            Err(error) => {
-                tracing::debug!(%error, "the bell could not be read");
-                self.set.books.sleep(self.set.timing.request() / 4).await;
+        self.bell_asked = true;
+        let (books, pause) = (self.set.books.clone(), self.set.timing.request() / 4);
+        self.requests.push(Box::pin(async move {
+            let bell = books.store().get(&books.keys.bell()).await;
+            if bell.is_err() {
+                books.sleep(pause).await;
             }
-        }
+            Answer::Bell(bell.map(|document| document.map(|document| document.version)))
+        }));
     }
 
     fn hands(&self) -> usize {
@@ -382,6 +385,13 @@ impl Node {
             Answer::Refreshed(Err(error)) => {
                 tracing::warn!(%error, "this member could not be registered");
                 self.membership.failed(now);
+            }
+            Answer::Bell(bell) => {
+                self.bell_asked = false;
+                match bell {
+                    Ok(version) => self.bell = version,
+                    Err(error) => tracing::debug!(%error, "the bell could not be read"),
+                }
             }
             Answer::Rang(Ok(())) => {}
             Answer::Rang(Err(error)) => tracing::debug!(%error, "the leader was not called"),

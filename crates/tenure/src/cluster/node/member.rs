@@ -123,9 +123,12 @@ impl Membership {
             return;
         }
         let key = books.keys.member(&self.me);
-        let found = books.store().get(&key).await;
-        let Ok(Some(document)) = found else { return };
-        if let Err(error) = books.store().delete(&key, document.version).await {
+        let deleted = match books.store().get(&key).await {
+            Ok(Some(document)) => books.store().delete(&key, document.version).await.map(drop),
+            Ok(None) => Ok(()),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = deleted {
             tracing::debug!(%error, "this member's lock was left behind; the leader will see to it");
         }
     }
