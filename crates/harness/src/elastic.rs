@@ -82,6 +82,8 @@ pub struct Options {
     pub java_home: Option<PathBuf>,
     /// Whether servers can be [isolated](Cluster::isolate) from each other; needs root, and `ip` of iproute2.
     pub partitions: bool,
+    /// Whether they have memory and are compiled for speed, as in production, instead of started quickly: for benchmarks.
+    pub tuned: bool,
     /// How long the servers may take to be ready.
     pub ready_within: Duration,
 }
@@ -98,9 +100,15 @@ impl Options {
             roles: String::new(),
             java_home: None,
             partitions: false,
+            tuned: false,
             // Ten times what was seen, because a test machine can be busy with other things.
             ready_within: Duration::from_secs(120),
         }
+    }
+
+    /// A server as it is in production, whose speed is worth measuring.
+    pub fn for_benchmarks(product: Product) -> Options {
+        Options { tuned: true, ..Options::new(product) }
     }
 }
 
@@ -222,10 +230,14 @@ impl ElasticRecipe {
         let product = self.options.product;
         let variable = |name: &str, value: String| format!("{}={value}", product.variable(name));
         let path = |path: &Path| path.display().to_string();
+        let machine = match self.options.tuned {
+            true => "-Xms1g -Xmx1g",
+            // Small and quick to start.
+            false => "-Xms256m -Xmx256m -XX:TieredStopAtLevel=1",
+        };
         let mut words = vec![
             variable("PATH_CONF", path(&config(own))),
-            // Small and quick to start.
-            variable("JAVA_OPTS", "-Xms256m -Xmx256m -XX:TieredStopAtLevel=1".to_owned()),
+            variable("JAVA_OPTS", machine.to_owned()),
             // The same for Elasticsearch's launcher and its tool for users: half of the time they take.
             "CLI_JAVA_OPTS=-XX:TieredStopAtLevel=1".to_owned(),
             variable("TMPDIR", path(&own.directory.join("tmp"))),

@@ -84,6 +84,25 @@ pub struct Seen {
     pub slot: Result<Slot, DocumentError>,
 }
 
+/// What certainly stood in a slot: an acknowledged write of this process, or what its planner found there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fact {
+    /// Which slot.
+    pub slot: usize,
+    /// At which version.
+    pub version: Version,
+    /// What stood there.
+    pub content: Arc<Slot>,
+}
+
+impl Fact {
+    /// Whether it is about something later than this, in the same slot.
+    #[must_use]
+    pub fn is_newer_than(&self, known: &Slot) -> bool {
+        (self.content.token, self.content.revision) > (known.token, known.revision)
+    }
+}
+
 /// How a task ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ending {
@@ -104,6 +123,10 @@ pub enum Input {
     Bell,
     /// Whether the store tells of changes.
     Notified(bool),
+    /// Whether the leader is in this process, and tells of what it fills.
+    Fed(bool),
+    /// The leader in this process tells of slots with work in them.
+    Told(Vec<Fact>),
     /// How many tasks it may hold at once. Fewer than it holds: it takes none.
     Hands(usize),
     /// Where it stands among the others; without, it takes nothing.
@@ -145,7 +168,7 @@ pub struct SlotWrite {
     /// The version it replaces.
     pub expect: Expect,
     /// What it says.
-    pub body: Slot,
+    pub body: Arc<Slot>,
     /// Whether it must survive a power cut: everything but a renewal.
     pub lasting: bool,
 }
@@ -204,6 +227,7 @@ pub struct Claims {
     place: Option<Place>,
     hands: usize,
     notified: bool,
+    fed: bool,
     asks: u64,
     ops: u64,
     /// Counts what was learnt: a look that was sent before a slot's view was taken says nothing new of it.
@@ -291,6 +315,7 @@ impl Claims {
             place: None,
             hands: 0,
             notified: false,
+            fed: false,
             asks: 0,
             ops: 0,
             learnt: 0,
@@ -335,6 +360,8 @@ impl Claims {
         match input {
             Input::Bell => (self.stale, self.shared_out) = (true, false),
             Input::Notified(notified) => self.notified = notified,
+            Input::Fed(fed) => self.fed = fed,
+            Input::Told(facts) => self.told(now, facts),
             Input::Hands(hands) => self.hands = hands,
             Input::Place(place) => self.place = place,
             Input::Looked(ask, answer) => self.looked(now, ask, answer),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, FutureExt};
-use tokio::sync::{Notify, broadcast, mpsc, watch};
+use tokio::sync::{broadcast, mpsc, watch};
 use tokio::task::JoinHandle;
 
 use super::books::Books;
@@ -12,6 +12,7 @@ use super::event::Event;
 use super::execution::Execution;
 use super::input::{self, Inputs};
 use super::leading;
+use super::news::News;
 use super::node::{self, Membership, Node};
 use super::planner::Planner;
 use super::task::Tasks;
@@ -110,12 +111,12 @@ impl Builder {
         let (orders, heard) = mpsc::unbounded_channel();
         let (leading, is_leading) = watch::channel(false);
         let (over, is_over) = watch::channel(false);
-        let nudge = Arc::new(Notify::new());
+        let news = Arc::new(News::default());
         let planner = Planner {
             books: books.clone(),
             timing,
             source: inputs.windowed.clone(),
-            nudge: nudge.clone(),
+            news: news.clone(),
             events: events.clone(),
             me: me.clone(),
         };
@@ -138,7 +139,7 @@ impl Builder {
                 workers: member.workers,
                 timing,
                 tasks,
-                nudge,
+                news,
                 events: events.clone(),
                 orders: heard,
                 over,

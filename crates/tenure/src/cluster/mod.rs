@@ -64,6 +64,7 @@ mod listers;
 mod lock;
 mod member;
 pub mod mutant;
+mod news;
 mod node;
 mod patience;
 mod planner;

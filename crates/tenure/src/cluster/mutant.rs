@@ -21,6 +21,10 @@ pub enum ClusterMutant {
     ForgetsRecordedIntents,
     /// A page of the inbox is freed before the cursor says that it is taken.
     PageFreedEarly,
+    /// The planner counts what was written beside it before it held the cursor.
+    OldNewsCount,
+    /// The planner counts what was written beside it although it knows something newer of the slot.
+    NewsGoBack,
     /// A dead letter that is brought back stays a dead letter, too.
     RetryKeepsLetter,
     /// A slot is claimed whatever its version.
@@ -37,7 +41,7 @@ pub enum ClusterMutant {
 
 impl ClusterMutant {
     /// All of them.
-    pub const ALL: [ClusterMutant; 13] = [
+    pub const ALL: [ClusterMutant; 15] = [
         ClusterMutant::CursorFirst,
         ClusterMutant::SlotsFirst,
         ClusterMutant::CountsTwice,
@@ -45,6 +49,8 @@ impl ClusterMutant {
         ClusterMutant::WeakFills,
         ClusterMutant::ForgetsRecordedIntents,
         ClusterMutant::PageFreedEarly,
+        ClusterMutant::OldNewsCount,
+        ClusterMutant::NewsGoBack,
         ClusterMutant::RetryKeepsLetter,
         ClusterMutant::ClaimWithoutVersion,
         ClusterMutant::ClaimEarly,

@@ -12,12 +12,15 @@ use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use tokio::sync::{Notify, broadcast, mpsc, watch};
+use tokio::sync::{broadcast, mpsc, watch};
 
 use super::books::Books;
-use super::claims::{self, Claim, Claims, Ending, Input, Output, Place, Seen, SlotWrite, Verdict};
+use super::claims::{
+    self, Claim, Claims, Ending, Fact, Input, Output, Place, Seen, SlotWrite, Verdict,
+};
 use super::documents::{Charter, Format, LEAST_SLOTS, MemberId, Nodes, Slot};
 use super::event::Event;
+use super::news::News;
 use super::shared::Shared;
 use super::task::Tasks;
 use crate::clock::{Clock, Moment, Timer};
@@ -50,8 +53,8 @@ pub(super) struct Settings {
     pub(super) workers: usize,
     pub(super) timing: Timing,
     pub(super) tasks: Tasks,
-    /// Told when work was finished here: the leader, if it is in this process, may refill.
-    pub(super) nudge: Arc<Notify>,
+    /// What the planner fills, if it is in this process, and what it is told of.
+    pub(super) news: Arc<News>,
     pub(super) events: broadcast::Sender<Event>,
     pub(super) orders: mpsc::UnboundedReceiver<Order>,
     /// Whether the node is still in the cluster.
@@ -161,6 +164,8 @@ impl Node {
             let now = self.clock.now();
             self.claims.take(now, Input::Notified(self.set.books.store().notifies()));
             self.claims.take(now, Input::Hands(self.hands()));
+            self.claims.take(now, Input::Fed(self.set.news.has_planner()));
+            self.take_news(now);
             for output in self.claims.act(now, self.clock.wall()) {
                 self.carry_out(output);
             }
@@ -189,6 +194,7 @@ impl Node {
             Some((claim, ending)) = self.works.next() => self.ended(claim, ending),
             Some((claim, status)) = self.reports.recv() => self.reported(claim, status),
             order = self.set.orders.recv(), if !self.deaf => self.ordered(order),
+            () = self.set.news.node_called() => {}
             () = books.store().changed(&key, bell.as_ref()), if !self.bell_asked => self.rung(),
             () = self.timer.until(wake) => {}
         }
@@ -216,6 +222,15 @@ impl Node {
             }
             Answer::Bell(bell.map(|document| document.map(|document| document.version)))
         }));
+    }
+
+    /// The planner beside us has filled slots, or seen something in them to be taken.
+    fn take_news(&mut self, now: Moment) {
+        let facts = self.set.news.take_filled();
+        if let Some(last) = facts.iter().map(|fact| fact.slot).max() {
+            self.set_keys(last + 1);
+            self.claims.take(now, Input::Told(facts));
+        }
     }
 
     fn hands(&self) -> usize {
@@ -286,7 +301,10 @@ impl Node {
                 self.tell(Event::Garbled { key, error });
             }
             Output::RanDry => {
-                self.set.nudge.notify_one();
+                self.set.news.call_planner();
+                if self.set.news.has_planner() {
+                    return;
+                }
                 self.request(|node| {
                     let books = node.set.books.clone();
                     Box::pin(async move { Answer::Rang(books.ring(&books.keys.call()).await) })
@@ -322,12 +340,12 @@ impl Node {
     }
 
     fn write(&mut self, ask: Ask, writes: Vec<SlotWrite>) -> Request {
-        let books = self.set.books.clone();
+        let (books, news) = (self.set.books.clone(), self.set.news.clone());
         let mut batch: Vec<Write> = writes
-            .into_iter()
+            .iter()
             .map(|write| Write {
                 key: self.keys[write.slot + 3].clone(),
-                expect: write.expect,
+                expect: write.expect.clone(),
                 body: Some(write.body.encode()),
                 durability: if write.lasting {
                     Durability::Lasting
@@ -340,9 +358,11 @@ impl Node {
         let member = self.membership.beat_along(&self.set.books, self.clock.now(), idle);
         let along = member.is_some();
         batch.extend(member);
+        let sent = news.sending();
         Box::pin(async move {
             let mut answers = books.store().put_many(batch).await;
             let member = if along { answers.pop() } else { None };
+            news.worked(sent, writes.into_iter().zip(&answers).filter_map(acknowledged));
             Answer::Wrote { ask, answers, member }
         })
     }
@@ -463,5 +483,15 @@ impl Node {
                 self.return_waiting(claim);
             }
         }
+    }
+}
+
+/// What the planner beside us may go by.
+fn acknowledged((write, answer): (SlotWrite, &Result<Put, StoreError>)) -> Option<Fact> {
+    match answer {
+        Ok(Put::Stored(version)) => {
+            Some(Fact { slot: write.slot, version: version.clone(), content: write.body })
+        }
+        Ok(Put::Conflict) | Err(_) => None,
     }
 }

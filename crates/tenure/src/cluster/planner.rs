@@ -38,8 +38,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Notify;
-
 use self::collect::Ended;
 use self::commits::Commits;
 use self::draft::{Draft, Fit};
@@ -50,17 +48,21 @@ use self::pages::{Item, Pages, What};
 use self::source::Source;
 use self::sweep::Sweep;
 use super::books::Books;
-use super::documents::{Cursor, DocumentError, Format as _, MemberId, Piece, Report};
+use super::documents::{Cursor, DocumentError, Format as _, MemberId, NodeEntry, Piece, Report};
 use super::event::{Event, Events};
 use super::input::Windowed;
 use super::mutant::ClusterMutant;
+use super::news::{Hearing, News};
 use crate::clock::Moment;
 use crate::store::{Expect, Fault, Put, StoreExt as _, Version};
 use crate::{Error, Key, Mandate, Timing};
 
-/// The shortest time between two looks while there is still something for nodes to take: a round costs about the same
+/// The shortest time between two rounds while there is still something for nodes to take: a round costs about the same
 /// whether it counts one task or hundreds.
 const PACE: Duration = Duration::from_millis(5);
+
+/// How long a planner goes by what the node beside it tells, while there is no other node, before it looks by itself.
+const ALONE: Duration = Duration::from_millis(200);
 
 /// How often the inbox is searched for a gap, where there should never be one.
 const MENDING: Duration = Duration::from_secs(60);
@@ -70,8 +72,8 @@ pub(super) struct Planner {
     pub(super) books: Books,
     pub(super) timing: Timing,
     pub(super) source: Option<Arc<dyn Windowed>>,
-    /// Rung by the node beside it, when it has finished something.
-    pub(super) nudge: Arc<Notify>,
+    /// What the node beside it has written, and what it is told of.
+    pub(super) news: Arc<News>,
     pub(super) events: Events,
     pub(super) me: MemberId,
 }
@@ -125,7 +127,9 @@ struct Shift<'a> {
     planner: &'a Planner,
     token: u64,
     office: Option<Office>,
-    /// The last look, of which much is usually still true at the next.
+    /// What the node beside it writes, since the cursor was taken over.
+    hearing: Option<Hearing<'a>>,
+    /// The last look, and what was heard and written since. Much of it is usually still true at the next.
     look: Look,
     /// How many slots the charter has, by an acknowledged write.
     slots: Option<usize>,
@@ -145,8 +149,12 @@ struct Shift<'a> {
     call_due: bool,
     /// When the last round began.
     began: Moment,
+    /// When it was last known what there is, by a look or by what was heard.
+    caught_up: Option<Moment>,
     last_look: Option<Moment>,
-    /// The last look left something for nodes to take.
+    /// Somebody rang since the last look, or something was done without one.
+    look_due: bool,
+    /// The last round left something for nodes to take.
     stocked: bool,
     /// Which documents make no sense, as was told.
     told: BTreeMap<Key, Version>,
@@ -159,6 +167,7 @@ impl<'a> Shift<'a> {
             planner,
             token,
             office: None,
+            hearing: None,
             look: Look::default(),
             slots: None,
             pages: Pages::new(),
@@ -172,7 +181,9 @@ impl<'a> Shift<'a> {
             call: None,
             call_due: true,
             began: now,
+            caught_up: None,
             last_look: None,
+            look_due: true,
             stocked: false,
             told: BTreeMap::new(),
         }
@@ -189,6 +200,7 @@ impl<'a> Shift<'a> {
     /// Nothing that was learnt about the cursor counts any more.
     fn leave_office(&mut self) {
         self.office = None;
+        self.hearing = None;
         self.pages.forget();
     }
 
@@ -219,13 +231,18 @@ impl<'a> Shift<'a> {
         if self.call_due {
             let call = books.store().get(&books.keys.call()).await?;
             (self.call, self.call_due) = (call.map(|document| document.version), false);
+            self.look_due = true;
         }
         let mut office = match self.office.take() {
             Some(office) => office,
-            None => Office::take(books, self.token).await?,
+            None => {
+                let office = Office::take(books, self.token).await?;
+                (self.hearing, self.look_due) = (Some(self.planner.news.hear()), true);
+                office
+            }
         };
         let mut look = std::mem::take(&mut self.look);
-        self.refresh(&mut look).await?;
+        self.catch_up(&office, &mut look).await?;
         let round = self.act(&mut office, &mut look).await?;
         (self.office, self.look) = (Some(office), look);
         Ok(round)
@@ -236,6 +253,7 @@ impl<'a> Shift<'a> {
         if charter::uphold(books, office.cursor(), look, &mut self.slots).await? {
             // Somebody may have been faster, or the look was an old one: no hurry.
             books.sleep(PACE).await;
+            look.is_outdated = true;
             return Ok(Round::Busy);
         }
         if !self.apply(office, look).await? {
@@ -257,36 +275,70 @@ impl<'a> Shift<'a> {
         }
     }
 
-    /// How long to leave several tasks time to end, unless nodes are waiting.
-    fn pace(&self) -> Duration {
-        let since = self.last_look.map(|last| self.now().at_most_since(last));
-        let left = since.and_then(|since| PACE.checked_sub(since)).filter(|_| self.stocked);
-        left.unwrap_or_default()
+    /// Learns what there is, by a look or from the node beside it.
+    async fn catch_up(&mut self, office: &Office, look: &mut Look) -> Result<(), Stop> {
+        let alone = self.is_alone(look);
+        let silent = self.hearing.as_ref().is_none_or(Hearing::is_silent);
+        let outdated = look.is_outdated || !office.is_seen_through();
+        if outdated || self.is_look_due(alone) || silent && !alone {
+            self.refresh(look, alone).await?;
+        } else if !silent {
+            self.keep_pace().await;
+            self.caught_up = Some(self.now());
+        }
+        for fact in self.hearing.iter().flat_map(Hearing::take) {
+            look.heard(fact);
+        }
+        Ok(())
     }
 
-    /// Looks at everything after a short pause, and rings the bell meanwhile if that is due.
-    async fn refresh(&mut self, look: &mut Look) -> Result<(), Stop> {
-        let (books, pace) = (self.books(), self.pace());
-        let looking = async {
-            if !pace.is_zero() {
-                books.sleep(pace).await;
+    /// Whether there is no node but the one beside it, as far as the last look showed.
+    fn is_alone(&self, look: &Look) -> bool {
+        let is_me = |node: &NodeEntry| node.token == self.planner.me;
+        look.nodes.content().is_some_and(|nodes| nodes.nodes.iter().all(is_me))
+    }
+
+    /// Whether it is time to look, whatever was heard.
+    fn is_look_due(&self, alone: bool) -> bool {
+        let rung = self.look_due || self.bell_due && !alone;
+        rung || self.next_look(alone).is_none_or(|next| next.boot <= self.now().boot)
+    }
+
+    /// When it looks, however much it hears.
+    fn next_look(&self, alone: bool) -> Option<Moment> {
+        Some(self.last_look? + if alone { ALONE } else { PACE })
+    }
+
+    /// Leaves several tasks time to end, unless nodes are waiting.
+    fn keep_pace(&self) -> impl Future<Output = ()> + use<'a> {
+        let since = self.caught_up.map(|last| self.now().at_most_since(last));
+        let left = since.and_then(|since| PACE.checked_sub(since)).filter(|_| self.stocked);
+        let books = self.books();
+        async move {
+            if let Some(left) = left {
+                books.sleep(left).await;
             }
+        }
+    }
+
+    /// Looks at everything after a short pause, and rings the bell meanwhile if that is due and somebody may hear it.
+    async fn refresh(&mut self, look: &mut Look, alone: bool) -> Result<(), Stop> {
+        let (books, pace) = (self.books(), self.keep_pace());
+        let looking = async {
+            pace.await;
             let at = books.backend.clock().now();
             (at, look.refresh(books).await)
         };
-        let (at, looked) = if self.bell_due {
-            let bell = books.keys.bell();
-            let (looked, rung) = tokio::join!(looking, books.ring(&bell));
-            match rung {
-                Ok(()) => self.bell_due = false,
-                Err(error) => tracing::warn!(%error, "the bell was not rung; it is tried again"),
-            }
-            looked
-        } else {
-            looking.await
-        };
-        self.last_look = Some(at);
+        let rings = self.bell_due && !alone;
+        let ((at, looked), rung) = tokio::join!(looking, ring(books, rings));
+        self.bell_due &= !rung;
+        (self.caught_up, self.last_look) = (Some(at), Some(at));
         looked?;
+        self.look_due = false;
+        // Somebody came who has not seen what was filled meanwhile.
+        let rings = self.bell_due && alone && !self.is_alone(look);
+        self.bell_due &= !ring(books, rings).await;
+        self.planner.news.filled(look.to_be_taken());
         self.members.observe(look);
         if let Some(count) = self.members.changed_count(look) {
             self.tell(Event::Members(count));
@@ -321,6 +373,7 @@ impl<'a> Shift<'a> {
         let before = office.unseen.len();
         let applied = apply::apply(self.books(), self.planner.timing.ttl(), office, look).await?;
         self.bell_due |= applied.filled;
+        self.planner.news.filled(applied.facts);
         if !applied.wholly && (applied.failed || office.unseen.len() == before) {
             // The store is in the way, or somebody: no hurry.
             let pause = if applied.failed { self.planner.timing.request() } else { PACE };
@@ -505,8 +558,12 @@ impl<'a> Shift<'a> {
         let mut wake = self.now() + self.planner.timing.poll(books.store().notifies());
         let due = [self.commits.due(), self.source.due()].into_iter().flatten();
         let due = due.chain([self.members_due, self.sweep.due()]);
+        let alone = self.is_alone(&self.look);
         // A bell that was not rung is tried again soon.
-        let due = due.chain(self.bell_due.then(|| self.now() + request));
+        let due = due.chain((self.bell_due && !alone).then(|| self.now() + request));
+        // What others did shows in a look only.
+        let unlooked = self.caught_up > self.last_look;
+        let due = due.chain(self.next_look(alone).filter(|_| unlooked));
         for moment in due {
             // What was due before the last round began has been thought of there, and was not possible or not wanted.
             if moment.boot > self.began.boot && moment.boot < wake.boot {
@@ -517,12 +574,26 @@ impl<'a> Shift<'a> {
         let mut timer = books.backend.clock().timer();
         tokio::select! {
             biased;
-            () = self.planner.nudge.notified() => {}
+            () = self.planner.news.planner_called() => {}
             () = books.store().changed(&call, self.call.as_ref()) => self.call_due = true,
             () = self.source.answered(books, request) => {}
             () = self.commits.any(books, limit) => {}
             () = self.members.proven_gone() => self.members_due = self.now(),
             () = timer.until(wake) => {}
+        }
+    }
+}
+
+/// Rings for the nodes, if that is due. False while they were not told.
+async fn ring(books: &Books, due: bool) -> bool {
+    if !due {
+        return false;
+    }
+    match books.ring(&books.keys.bell()).await {
+        Ok(()) => true,
+        Err(error) => {
+            tracing::warn!(%error, "the bell was not rung; it is tried again");
+            false
         }
     }
 }

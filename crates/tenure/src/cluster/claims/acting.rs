@@ -5,6 +5,9 @@ use super::*;
 /// How long others are given to take their share, at least; up to twice as long.
 const SHARE_PAUSE: Duration = Duration::from_millis(10);
 
+/// How long a node goes by what a leader in its own process tells it, before it looks by itself.
+const FED: Duration = Duration::from_millis(500);
+
 /// Why a slot is written.
 enum Errand {
     Claim,
@@ -35,6 +38,7 @@ impl Claims {
         wakes.extend(self.pause.map(|(since, span)| since + span));
         if self.free_hands() > 0 {
             wakes.extend(self.last_look.map(|last| last + timing.poll(self.notified)));
+            wakes.extend(self.last_look.filter(|_| self.fed && self.stale).map(|last| last + FED));
             wakes.extend(self.slots.iter().filter_map(|known| {
                 let view = known.view.as_ref()?;
                 view.slot.is_live().then(|| view.since + view.slot.ttl)
@@ -42,6 +46,11 @@ impl Claims {
         }
         // What lies behind was looked at just now, and waits for something else.
         wakes.into_iter().filter(|wake| wake.boot > now.boot).min()
+    }
+
+    /// Whether what the leader in this process has told since the last look is enough for now.
+    fn is_fed_since(&self, now: Moment, last: Moment) -> bool {
+        self.fed && now.at_least_since(last) < FED
     }
 
     fn free_hands(&self) -> usize {
@@ -81,7 +90,8 @@ impl Claims {
                 known.sent.remove(0);
             }
             known.sent.push((body.op.clone(), now));
-            batch.writes.push((slot, Arc::new(body.clone())));
+            let body = Arc::new(body);
+            batch.writes.push((slot, body.clone()));
             writes.push(SlotWrite { slot, expect, body, lasting });
         }
         if !writes.is_empty() {
@@ -290,8 +300,9 @@ impl Claims {
             let mut slots = 0..self.slots.len();
             slots.all(|slot| self.errand_at(now, slot).is_none())
         };
-        let wanted =
-            self.doubt || idle && (polled || self.stale && self.batch.is_none() && nothing_known());
+        let told_enough = self.last_look.is_some_and(|last| self.is_fed_since(now, last));
+        let curious = self.stale && self.batch.is_none() && !told_enough;
+        let wanted = self.doubt || idle && (polled || curious && nothing_known());
         if idle && !self.stale && self.finished && self.mine.is_empty() && nothing_known() {
             self.finished = false;
             self.outputs.push(Output::RanDry);

@@ -31,6 +31,28 @@ impl Claims {
         self.doubt = self.slots.iter().any(|known| known.doubt);
     }
 
+    /// What the leader in this process knows. It may be old by now; then a claim of it conflicts, and a look follows.
+    pub(super) fn told(&mut self, now: Moment, facts: Vec<Fact>) {
+        for Fact { slot, version, content } in facts {
+            if self.slots.len() <= slot {
+                self.slots.resize_with(slot + 1, Known::default);
+            }
+            let known = &mut self.slots[slot];
+            // What we know by a write of our own, or want to know by a look, is for those.
+            if known.flying || known.doubt || self.mine.contains_key(&slot) {
+                continue;
+            }
+            let fact = Fact { slot, version, content };
+            if known.view.as_ref().is_none_or(|view| fact.is_newer_than(&view.slot)) {
+                self.learnt += 1;
+                let Fact { version, content, .. } = fact;
+                let (slot, since, learnt) = (content, now, self.learnt);
+                known.view = Some(View { version, slot, since, learnt, gone: false });
+                self.shared_out = false;
+            }
+        }
+    }
+
     fn saw(&mut self, now: Moment, slot: usize, seen: Option<Seen>) {
         self.learnt += 1;
         let learnt = self.learnt;

@@ -88,7 +88,7 @@ impl World {
             return Put::Conflict;
         }
         self.writes += 1;
-        (*version, *slot) = (self.writes, write.body.clone());
+        (*version, *slot) = (self.writes, (*write.body).clone());
         Put::Stored(Version::new(version.to_string()))
     }
 
@@ -397,4 +397,56 @@ fn a_late_answer_that_revives_is_noticed() {
     let noticed = std::panic::catch_unwind(test).is_err();
     break_rule(None);
     assert!(noticed);
+}
+
+fn told(world: &World, slot: usize) -> Fact {
+    let (version, content) = &world.slots[slot];
+    let version = Version::new(version.to_string());
+    Fact { slot, version, content: Arc::new(content.clone()) }
+}
+
+fn looks(outputs: &[Output]) -> usize {
+    outputs.iter().filter(|output| matches!(output, Output::Look(_))).count()
+}
+
+#[test]
+fn what_a_leader_beside_it_tells_is_claimed_without_a_look() {
+    let mut world = World::with(1);
+    let mut node = node(1, Reads::Linearizable);
+    world.slots[0].1.progress = Progress::Vacant;
+    world.serve(&mut node);
+    node.take(world.now, Input::Fed(true));
+    node.take(world.now, Input::Bell);
+    world.slots[0] = (2, Slot { revision: 2, ..outstanding(2) });
+    node.take(world.now, Input::Told(vec![told(&world, 0)]));
+    let outputs = node.act(world.now, 0);
+    assert!(matches!(&outputs[..], [Output::Write(_, writes)] if writes.len() == 1), "{outputs:?}");
+}
+
+#[test]
+fn a_node_that_is_told_by_a_leader_beside_it_looks_now_and_then_all_the_same() {
+    let mut world = World::with(1);
+    let mut node = node(1, Reads::Linearizable);
+    node.take(world.now, Input::Fed(true));
+    world.serve(&mut node);
+    node.take(world.now, Input::Bell);
+    assert_eq!(looks(&node.act(world.now, 0)), 0);
+    let wake = node.wake(world.now).expect("it looks again");
+    world.now = wake;
+    assert_eq!(looks(&node.act(world.now, 0)), 1);
+}
+
+#[test]
+fn what_is_told_late_changes_nothing_that_is_known_better() {
+    let mut world = World::with(1);
+    let mut node = node(1, Reads::Linearizable);
+    let before = told(&world, 0);
+    let claim = begun(&world.serve(&mut node))[0];
+    node.take(world.now, Input::Told(vec![before.clone()]));
+    assert!(begun(&world.serve(&mut node)).is_empty(), "it holds that already");
+    node.take(world.now, Input::Ended(claim, Ending::Done(None)));
+    let said = world.serve(&mut node);
+    assert!(said.contains(&Output::Settled(claim, Verdict::Accepted)), "{said:?}");
+    node.take(world.now, Input::Told(vec![before]));
+    assert!(begun(&world.serve(&mut node)).is_empty(), "it is done");
 }

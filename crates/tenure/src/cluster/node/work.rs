@@ -186,7 +186,6 @@ impl Node {
     }
 
     pub(super) fn settled(&mut self, claim: Claim, verdict: Verdict) {
-        self.set.nudge.notify_one();
         let Some(running) = self.running.remove(&claim) else { return };
         let Some(ending) = running.ending.clone() else { return };
         if running.started.is_some() && verdict == Verdict::Accepted {

@@ -7,6 +7,7 @@ use super::look::{Look, Sight};
 use super::office::Office;
 use crate::Error;
 use crate::cluster::books::Books;
+use crate::cluster::claims::Fact;
 use crate::cluster::documents::{
     Assignment, Cursor, Format as _, Intent, Letter, Progress, Slot, first_token,
 };
@@ -15,12 +16,14 @@ use crate::lease::record::Op;
 use crate::store::{Durability, Expect, Put, Write};
 
 /// What came of applying.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) struct Applied {
     /// Every intent is seen in its slot, and no dead letter that was brought back is left.
     pub(super) wholly: bool,
-    /// Something that can be worked on was written.
+    /// Something that can be worked on was written, or may have been.
     pub(super) filled: bool,
+    /// What can be worked on, for certain.
+    pub(super) facts: Vec<Fact>,
     /// The store did not take some write.
     pub(super) failed: bool,
 }
@@ -48,7 +51,7 @@ pub(super) async fn apply(
             Ruling::Write(expect, slot) => writes.push((place, expect, slot)),
         }
     }
-    let (mut filled, mut failed) = (false, false);
+    let (mut filled, mut failed, mut facts) = (false, false, Vec::new());
     let requests = writes.iter().map(|(place, expect, slot)| Write {
         key: books.keys.slot(office.cursor().intents[*place].slot),
         expect: expect.clone(),
@@ -64,7 +67,12 @@ pub(super) async fn apply(
         match outcomes.next() {
             Some(Ok(Put::Stored(version))) => {
                 let number = office.cursor().intents[place].slot;
-                look.stored(number, version, Arc::new(slot));
+                let content = Arc::new(slot);
+                if content.is_live() {
+                    let (version, content) = (version.clone(), content.clone());
+                    facts.push(Fact { slot: number, version, content });
+                }
+                look.stored(number, version, content);
             }
             Some(Ok(Put::Conflict)) | None => waiting.push(place),
             Some(Err(error)) => {
@@ -82,8 +90,7 @@ pub(super) async fn apply(
     if office.letters_due {
         office.letters_due = !remove_letters(books, office.cursor()).await?;
     }
-    let wholly = office.unseen.is_empty() && !office.letters_due;
-    Ok(Applied { wholly, filled, failed })
+    Ok(Applied { wholly: office.is_seen_through(), filled, facts, failed })
 }
 
 /// What to do about one intent.

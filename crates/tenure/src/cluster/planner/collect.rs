@@ -59,8 +59,13 @@ pub(super) async fn confirm(books: &Books, look: &mut Look, ended: Vec<Ended>) -
     if !books.is_weak() || ended.is_empty() || ClusterMutant::WeakCounts.is_on() {
         return ended;
     }
+    let (mut confirmed, doubtful): (Vec<Ended>, Vec<Ended>) =
+        ended.into_iter().partition(|ended| look.is_acknowledged(ended.number));
+    if doubtful.is_empty() {
+        return confirmed;
+    }
     let (mut writes, mut rewritten) = (Vec::new(), Vec::new());
-    for ended in ended {
+    for ended in doubtful {
         let Some(version) = look.slots[ended.number].version() else { continue };
         let again = ended.slot.following(books.fresh_op(), ended.slot.progress.clone());
         writes.push(Write {
@@ -72,10 +77,13 @@ pub(super) async fn confirm(books: &Books, look: &mut Look, ended: Vec<Ended>) -
         rewritten.push(Ended { slot: Arc::new(again), ..ended });
     }
     let outcomes = books.store().put_many(writes).await;
-    let confirmed = rewritten.into_iter().zip(outcomes).filter_map(|(ended, outcome)| {
-        let Ok(Put::Stored(version)) = outcome else { return None };
-        look.stored(ended.number, version, ended.slot.clone());
-        Some(ended)
-    });
-    confirmed.collect()
+    for (ended, outcome) in rewritten.into_iter().zip(outcomes) {
+        if let Ok(Put::Stored(version)) = outcome {
+            look.stored(ended.number, version, ended.slot.clone());
+            confirmed.push(ended);
+        } else {
+            look.is_outdated = true;
+        }
+    }
+    confirmed
 }

@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use crate::clock::Moment;
 use crate::cluster::books::Books;
+use crate::cluster::claims::Fact;
 use crate::cluster::documents::{
     Charter, Cursor, DocumentError, Format, LEAST_SLOTS, MOST_SLOTS, Nodes, Progress, Slot,
 };
+use crate::cluster::mutant::ClusterMutant;
 use crate::store::{Document, Fault, StoreError, StoreExt as _, Version};
 use crate::{Error, Key};
 
@@ -84,10 +86,12 @@ pub(super) struct Look {
     pub(super) charter: Sight<Charter>,
     pub(super) nodes: Sight<Nodes>,
     pub(super) slots: Vec<Sight<Slot>>,
-    /// The versions of slots that an acknowledged write of ours made.
-    acknowledged: BTreeMap<usize, Version>,
+    /// What the newest acknowledged write of this process made of slots.
+    acknowledged: BTreeMap<usize, (Version, Arc<Slot>)>,
     /// After the answer arrived.
     pub(super) at: Moment,
+    /// Something turned out not to be as it was seen.
+    pub(super) is_outdated: bool,
 }
 
 impl Default for Look {
@@ -99,6 +103,7 @@ impl Default for Look {
             slots: Vec::new(),
             acknowledged: BTreeMap::new(),
             at: Moment::default(),
+            is_outdated: false,
         }
     }
 }
@@ -127,20 +132,52 @@ impl Look {
             self.slots = slots.collect();
             (self.charter, self.nodes) = (charter, nodes);
             self.at = books.backend.clock().now();
+            self.is_outdated = false;
             return Ok(());
         }
     }
 
     /// A write of ours was acknowledged: this stands there now.
     pub(super) fn stored(&mut self, number: usize, version: Version, slot: Arc<Slot>) {
-        self.acknowledged.insert(number, version.clone());
+        self.acknowledged.insert(number, (version.clone(), slot.clone()));
         self.slots[number] = Sight::Found(version, slot);
     }
 
-    /// Whether what was seen in a slot is what an acknowledged write of ours put there.
+    /// The node beside us has written this, and it was acknowledged. A slot that is gone, or makes no sense, is for a look.
+    pub(super) fn heard(&mut self, fact: Fact) {
+        let acknowledged = self.acknowledged.get(&fact.slot);
+        let counts = match self.slots.get(fact.slot) {
+            // A weak read may show something older than what was acknowledged long ago, and counted.
+            Some(Sight::Found(..))
+                if acknowledged.is_some_and(|(_, it)| !fact.is_newer_than(it)) =>
+            {
+                false
+            }
+            // A look may have shown it first; that it was acknowledged is more than a weak read says.
+            Some(Sight::Found(version, known)) => {
+                *version == fact.version || fact.is_newer_than(known)
+            }
+            Some(Sight::Absent | Sight::Garbled(..) | Sight::Unreadable) | None => false,
+        };
+        if counts || ClusterMutant::NewsGoBack.is_on() && fact.slot < self.slots.len() {
+            self.stored(fact.slot, fact.version, fact.content);
+        }
+    }
+
+    /// What stands there for whoever has hands.
+    pub(super) fn to_be_taken(&self) -> impl Iterator<Item = Fact> {
+        self.slots.iter().enumerate().filter_map(|(slot, sight)| match sight {
+            Sight::Found(version, content) if is_outstanding(content) => {
+                Some(Fact { slot, version: version.clone(), content: content.clone() })
+            }
+            Sight::Found(..) | Sight::Absent | Sight::Garbled(..) | Sight::Unreadable => None,
+        })
+    }
+
+    /// Whether what was seen in a slot is what an acknowledged write of this process put there.
     pub(super) fn is_acknowledged(&self, number: usize) -> bool {
         let version = self.slots[number].version();
-        version.is_some() && self.acknowledged.get(&number) == version
+        version.is_some() && self.acknowledged.get(&number).map(|(version, _)| version) == version
     }
 
     /// Whether nothing is to be taken in.
@@ -157,9 +194,7 @@ impl Look {
 
     /// How many tasks stand there for whoever has hands.
     pub(super) fn outstanding(&self) -> usize {
-        let is_outstanding =
-            |slot: &&Arc<Slot>| matches!(slot.progress, Progress::Outstanding { .. });
-        self.slots.iter().filter_map(Sight::content).filter(is_outstanding).count()
+        self.slots.iter().filter_map(Sight::content).filter(|slot| is_outstanding(slot)).count()
     }
 
     /// The slots that nothing stands in, far apart from each other one after the other: nodes begin to look at
@@ -187,6 +222,10 @@ impl Look {
         ended.sort_by_key(|(_, slot)| slot.task.serial);
         ended
     }
+}
+
+fn is_outstanding(slot: &Slot) -> bool {
+    matches!(slot.progress, Progress::Outstanding { .. })
 }
 
 fn is_ended(slot: &Slot) -> bool {

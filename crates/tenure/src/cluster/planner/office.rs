@@ -87,6 +87,11 @@ impl Office {
         Office { version, cursor, unseen, letters_due }
     }
 
+    /// Whether all that the cursor intends is done.
+    pub(super) fn is_seen_through(&self) -> bool {
+        self.unseen.is_empty() && !self.letters_due
+    }
+
     pub(super) fn cursor(&self) -> &Cursor {
         &self.cursor
     }

@@ -47,6 +47,8 @@ pub(super) async fn free(books: &Books, look: &mut Look, ttl: Duration) -> Vec<u
     for ((number, slot), outcome) in vacant.into_iter().zip(outcomes) {
         if let Ok(Put::Stored(version)) = outcome {
             look.stored(number, version, Arc::new(slot));
+        } else {
+            look.is_outdated = true;
         }
     }
     free.into_iter().filter(|number| look.is_acknowledged(*number)).collect()

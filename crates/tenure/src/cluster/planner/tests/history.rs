@@ -14,11 +14,13 @@ use super::parts::{Chance, Hand, Working, books, member, now, order};
 use super::rough::{Manner, Rough};
 use crate::cluster::Cancellation;
 use crate::cluster::books::Books;
+use crate::cluster::claims::Fact;
 use crate::cluster::documents::{
-    Charter, Cursor, Entry, Format as _, Holding, Letter, MemberId, OutcomeState, Page, Piece,
-    Progress, Report, Slot,
+    Charter, Cursor, Entry, Format as _, Holding, Letter, MemberId, NodeEntry, Nodes, OutcomeState,
+    Page, Piece, Progress, Report, Slot,
 };
 use crate::cluster::input::{End, InputError, Window, Windowed};
+use crate::cluster::news::{News, Sent};
 use crate::store::{Expect, Put, StoreExt as _, Version};
 use crate::{Key, MemoryStore};
 use futures_util::FutureExt as _;
@@ -26,6 +28,8 @@ use futures_util::FutureExt as _;
 /// How many tasks are submitted, and how many the source has.
 const SUBMITTED: usize = 40;
 const LISTED: usize = 30;
+/// How many processes there are that may plan, each with a node of its own.
+const PROCESSES: usize = 4;
 /// How long a history is before everything heals, and how long it may take from then on.
 const STEPS: usize = 600;
 const MOST_STEPS_AFTER: usize = 2000;
@@ -138,6 +142,10 @@ struct World {
     books: Books,
     /// As it is.
     truth: Books,
+    /// What each process that plans hears of the work that is done in it, and whether it plans.
+    processes: Vec<Arc<News>>,
+    /// Writes of theirs that were acknowledged, and not told of yet.
+    untold: Vec<(Arc<News>, Sent, Fact)>,
     items: Arc<Items>,
     planners: Vec<Working>,
     token: u64,
@@ -165,6 +173,8 @@ impl World {
             clock: clock.clone(),
             books: books(rough.clone(), &clock),
             truth: books(Arc::new(memory), &clock),
+            processes: (0..PROCESSES).map(|_| Arc::default()).collect(),
+            untold: Vec::new(),
             rough,
             chance,
             items,
@@ -182,8 +192,38 @@ impl World {
     fn elect(&mut self) {
         self.token += 1;
         let source: Arc<dyn Windowed> = self.items.clone();
-        let planner = Working::new(&self.books, &self.clock, self.token, Some(source));
+        let plans = |news: &Arc<News>| self.planners.iter().any(|it| Arc::ptr_eq(&it.news, news));
+        let free: Vec<_> = self.processes.iter().filter(|news| !plans(news)).cloned().collect();
+        let news = free[self.chance.below(free.len())].clone();
+        self.list_node(member(self.token));
+        let planner = Working::beside(news, &self.books, &self.clock, self.token, Some(source));
         self.planners.push(planner);
+    }
+
+    /// Sometimes the one that plans is the only node, and may go by what it hears.
+    fn list_node(&self, node: MemberId) {
+        let key = self.truth.keys.nodes();
+        let version = now(self.truth.store().get(&key)).expect("memory").map(|found| found.version);
+        let expect = version.map_or(Expect::Absent, Expect::At);
+        let entry = |token| NodeEntry { token, workers: 1, name: String::new(), draining: false };
+        let mut nodes = vec![entry(node)];
+        if self.chance.one_in(2) {
+            nodes.push(entry(member(7)));
+        }
+        let nodes = Nodes { nodes, dead: Vec::new(), revision: 1, op: self.truth.fresh_op() };
+        let _ = now(self.truth.store().put(&key, expect, nodes.encode()));
+    }
+
+    /// What was acknowledged is told of, sooner or later and in any order; mostly when its process has begun to plan.
+    fn tell(&mut self) {
+        for _ in 0..self.untold.len().min(8) {
+            let index = self.chance.below(self.untold.len());
+            let plans = self.untold[index].0.has_planner();
+            if self.chance.one_in(if plans { 3 } else { 60 }) {
+                let (news, sent, fact) = self.untold.swap_remove(index);
+                news.worked(sent, [fact]);
+            }
+        }
     }
 
     fn step(&mut self) -> Result<(), String> {
@@ -219,6 +259,7 @@ impl World {
             4 if self.chance.one_in(10) => self.flip_pause(false),
             _ => self.work(),
         }
+        self.tell();
         Ok(())
     }
 
@@ -261,10 +302,15 @@ impl World {
                 return;
             }
             let (key, version, slot) = live.swap_remove(self.chance.below(live.len()));
+            let news = self.processes[self.chance.below(PROCESSES)].clone();
+            let sent = news.sending();
             let after = self.worked(slot);
             let put = now(self.truth.store().put(&key, Expect::At(version), after.encode()));
-            assert!(matches!(put, Ok(Put::Stored(_))), "nothing came between");
+            let Ok(Put::Stored(version)) = put else { panic!("something came between: {put:?}") };
             self.note_end(&after);
+            let number = key.below(&self.truth.keys.slots()).and_then(|name| name.parse().ok());
+            let slot = number.expect("a slot has a number");
+            self.untold.push((news, sent, Fact { slot, version, content: Arc::new(after) }));
         }
     }
 
@@ -544,6 +590,8 @@ fn every_broken_rule_of_the_planner_is_noticed() {
         ClusterMutant::WeakFills,
         ClusterMutant::ForgetsRecordedIntents,
         ClusterMutant::PageFreedEarly,
+        ClusterMutant::OldNewsCount,
+        ClusterMutant::NewsGoBack,
         ClusterMutant::RetryKeepsLetter,
     ] {
         break_rule(Some(mutant));

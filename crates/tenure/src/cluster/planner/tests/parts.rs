@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::FutureExt as _;
-use tokio::sync::{Notify, broadcast, watch};
+use tokio::sync::{broadcast, watch};
 
 use super::super::{Deposed, Planner};
 use crate::cluster::Event;
 use crate::cluster::books::Books;
 use crate::cluster::documents::{MemberId, Order};
 use crate::cluster::input::Windowed;
+use crate::cluster::news::News;
 use crate::lease::machine::Lease;
 use crate::mandate::Tenure;
 use crate::{Backend, Clock, Error, Moment, Store, Timer, Timing};
@@ -112,7 +113,7 @@ pub(super) fn books(store: Arc<dyn Store>, clock: &Hand) -> Books {
 /// A planner at work, which moves when it is polled.
 pub(super) struct Working {
     future: Pin<Box<dyn Future<Output = Result<Deposed, Error>> + Send>>,
-    pub(super) nudge: Arc<Notify>,
+    pub(super) news: Arc<News>,
     pub(super) events: broadcast::Receiver<Event>,
 }
 
@@ -123,13 +124,23 @@ impl Working {
         token: u64,
         source: Option<Arc<dyn Windowed>>,
     ) -> Working {
+        Working::beside(Arc::default(), books, clock, token, source)
+    }
+
+    /// The same, in a process that has been there before.
+    pub(super) fn beside(
+        news: Arc<News>,
+        books: &Books,
+        clock: &Hand,
+        token: u64,
+        source: Option<Arc<dyn Windowed>>,
+    ) -> Working {
         let (events, heard) = broadcast::channel(1024);
-        let nudge = Arc::new(Notify::new());
         let mut planner = Planner {
             books: books.clone(),
             timing: timing(),
             source,
-            nudge: nudge.clone(),
+            news: news.clone(),
             events,
             me: member(token),
         };
@@ -137,7 +148,7 @@ impl Working {
         let lease = Lease { token, from: clock.now(), window, grace };
         let tenure = Tenure::new(lease, Arc::new(clock.clone()));
         let future = async move { planner.run(&tenure.mandate()).await };
-        Working { future: Box::pin(future), nudge, events: heard }
+        Working { future: Box::pin(future), news, events: heard }
     }
 
     pub(super) fn poll(&mut self) -> Poll<Result<Deposed, Error>> {

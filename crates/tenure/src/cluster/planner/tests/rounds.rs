@@ -227,7 +227,7 @@ fn a_nudge_wakes_the_leader() {
     stage.finish_all();
     assert!(stage.planner.settle().is_none());
     assert_eq!(stage.cursor().done, 0, "nobody told it");
-    stage.planner.nudge.notify_one();
+    stage.planner.news.call_planner();
     stage.pass(Duration::from_millis(50));
     assert_eq!(stage.cursor().done, 3);
 }
