@@ -1,8 +1,9 @@
-//! What anybody can do with the books of a cluster, without being one of its nodes.
+//! What anybody can do with the books of a cluster, without being one of its nodes; and nodes whose store hangs.
 
 mod administration;
 mod cancelling;
 mod faulty;
+mod hung;
 mod leader;
 mod lost_answers;
 mod races;
