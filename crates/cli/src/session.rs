@@ -139,7 +139,11 @@ fn store(settings: &Settings, origins: &Origins) -> Result<Option<String>, Failu
         return Err(Failure::new(USAGE, twice));
     }
     let Some(file) = file else {
-        let secret = settings.store.as_deref().is_some_and(tenure_stores::holds_credentials);
+        // Of a URL that makes no sense nobody knows; without an @ or a query there is nowhere to hide one.
+        let secret = settings
+            .store
+            .as_deref()
+            .is_some_and(|url| url.contains(['@', '?']) && tenure_stores::holds_credentials(url));
         if secret && direct == Origin::Flag {
             show::say(
                 "the password in --store can be seen by everybody on this machine; \

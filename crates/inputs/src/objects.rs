@@ -8,6 +8,7 @@ mod source;
 use std::fmt;
 use std::sync::Arc;
 
+use futures_util::StreamExt as _;
 use object_store::ObjectStore;
 use object_store::path::Path;
 use tenure::cluster::input::{InputError, Template};
@@ -53,6 +54,21 @@ impl Objects {
     pub fn in_order(mut self) -> Objects {
         self.in_order = true;
         self
+    }
+
+    /// Looks whether they can be listed: the bucket is there, and we are let in.
+    ///
+    /// # Errors
+    /// In the store's words, when it refuses or does not answer.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn check(&self) -> Result<(), InputError> {
+        let prefix = Some(&self.prefix).filter(|prefix| !prefix.as_ref().is_empty());
+        match self.store.list(prefix).next().await {
+            Some(Err(error)) => Err(InputError::new("listing objects", &error)),
+            Some(Ok(_)) | None => Ok(()),
+        }
     }
 
     /// These objects as an input, each a task like this.

@@ -1,9 +1,9 @@
 //! What the commands about groups have in common.
 
-use tenure::Backend;
 use tenure::cluster::{Books, Garbled, Totals};
+use tenure::{Backend, Error};
 
-use crate::exit::{Failure, NOT_LED};
+use crate::exit::{Failure, NOT_LED, USAGE};
 use crate::session::Session;
 use crate::show;
 
@@ -12,7 +12,13 @@ use crate::show;
 /// # Errors
 /// When the name is refused.
 pub(super) fn books(session: &Session, backend: &Backend, group: &str) -> Result<Books, Failure> {
-    Ok(Books::open(backend, group)?.with_timing(session.timing))
+    match Books::open(backend, group) {
+        Ok(books) => Ok(books.with_timing(session.timing)),
+        Err(Error::Name(why)) => {
+            Err(Failure::new(USAGE, anyhow::anyhow!("the group's name is refused: {why}")))
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// The books of a group that somebody has worked in, or submitted something to.

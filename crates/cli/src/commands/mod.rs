@@ -1,6 +1,7 @@
 //! One file a command.
 
 mod administer;
+mod cancel;
 mod candidates;
 mod completions;
 mod config;
@@ -50,6 +51,7 @@ pub(crate) async fn execute(understood: Understood) -> Ending {
         Command::Members(wanted) => members::members(&session()?, &wanted).await,
         Command::Submit(wanted) => submit::submit(&session()?, &wanted).await,
         Command::Retry(wanted) => retry::retry(&session()?, &wanted).await,
+        Command::Cancel(wanted) => cancel::cancel(&session()?, &wanted).await,
         Command::Drain(wanted) => drain::drain(&session()?, &wanted).await,
         Command::Candidates(wanted) => candidates::candidates(&session()?, &wanted).await,
         Command::List(_) => list::list(&session()?).await,

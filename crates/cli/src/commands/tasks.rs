@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use serde::Serialize;
+use tenure::Error;
 use tenure::cluster::documents::{Letter, OutcomeState, Report};
 use tenure::cluster::{Books, MemberId, Stage, TaskView, Totals};
 
@@ -23,6 +24,8 @@ struct Listed {
     group: String,
     #[serde(flatten)]
     totals: TotalsJson,
+    /// Open, and nowhere: somebody overwrote or deleted their documents. `None` when the books do not stand still.
+    lost: Option<u64>,
     tasks: Vec<TaskJson>,
     inbox: InboxJson,
 }
@@ -87,6 +90,14 @@ struct LetterJson<'a> {
 }
 
 #[derive(Serialize)]
+struct RefusedJson<'a> {
+    serial: u64,
+    id: &'a str,
+    attempt: u32,
+    error: &'a str,
+}
+
+#[derive(Serialize)]
 struct ReportJson<'a> {
     serial: u64,
     id: &'a str,
@@ -100,7 +111,7 @@ pub(crate) async fn tasks(session: &Session, wanted: &Tasks) -> Ending {
     let opened = session.open().await?;
     let (books, totals) = group::existing(session, &opened.backend, &wanted.group.group).await?;
     if wanted.dead {
-        dead(session, &books).await?;
+        dead(session, &books, &totals).await?;
     } else if wanted.results {
         results(session, &books).await?;
     } else {
@@ -113,13 +124,16 @@ pub(crate) async fn tasks(session: &Session, wanted: &Tasks) -> Ending {
 async fn live(session: &Session, books: &Books, totals: &Totals) -> Result<(), Failure> {
     let work = books.tasks(MOST_WAITING).await?;
     group::mention(&work.garbled);
+    // What stands in slots is not lost, and usually that is all.
+    let seen = totals.running + totals.outstanding;
+    let lost = if totals.open > seen { books.lost().await? } else { Some(0) };
     if session.json {
         let tasks = work.live.into_iter().map(TaskJson::of).collect();
         let next = work.next.into_iter();
         let next = next.map(|order| WaitingJson { id: order.id, kind: order.kind }).collect();
         let inbox = InboxJson { tasks: work.waiting, retries: work.retries, next };
         let (group, totals) = (books.name().to_string(), TotalsJson::of(totals));
-        show::print_json(&Listed { group, totals, tasks, inbox })?;
+        show::print_json(&Listed { group, totals, lost, tasks, inbox })?;
         return Ok(());
     }
     let Totals { accepted, done, dead, cancelled, open, paused, .. } = *totals;
@@ -138,6 +152,14 @@ async fn live(session: &Session, books: &Books, totals: &Totals) -> Result<(), F
     if waiting > 0 {
         show::print(format_args!("  and {waiting} more that wait to be taken in"))?;
     }
+    if let Some(lost) = lost.filter(|lost| *lost > 0) {
+        let (tasks, group) =
+            (group::count(lost, "task", "tasks"), show::escape(books.name().as_str()));
+        let lost = paint(Colour::Red, "lost");
+        show::print(format_args!(
+            "  {tasks} {lost}: somebody overwrote or deleted the documents; to give up on them: tenure cancel {group} --lost"
+        ))?;
+    }
     if work.retries > 0 {
         let retries = group::count(work.retries, "dead letter", "dead letters");
         show::print(format_args!("  and {retries} about to come back"))?;
@@ -145,9 +167,16 @@ async fn live(session: &Session, books: &Books, totals: &Totals) -> Result<(), F
     Ok(())
 }
 
-/// What people call the members.
+/// What people call the members; nothing, where the node list makes no sense.
 async fn names(books: &Books) -> Result<BTreeMap<MemberId, String>, Failure> {
-    let members = books.members().await?.items.into_iter();
+    let members = match books.members().await {
+        Ok(members) => members.items.into_iter(),
+        Err(Error::Document { key, source }) => {
+            group::mention(&[(key, source)]);
+            return Ok(BTreeMap::new());
+        }
+        Err(error) => return Err(error.into()),
+    };
     Ok(members
         .filter(|member| !member.name.is_empty())
         .map(|member| (member.id, member.name))
@@ -191,19 +220,49 @@ impl TaskJson {
     }
 }
 
-async fn dead(session: &Session, books: &Books) -> Result<(), Failure> {
-    let mut after = None;
+async fn dead(session: &Session, books: &Books, totals: &Totals) -> Result<(), Failure> {
+    let (mut after, mut count) = (None, 0);
     loop {
         let letters = books.letters(after.as_ref(), LETTERS).await?;
         group::mention(&letters.garbled);
+        count += letters.items.len() as u64;
         for letter in &letters.items {
             print_letter(session, letter)?;
         }
         match letters.next {
             Some(next) => after = Some(next),
+            None if totals.dead > count => return refused(session, books).await,
             None => return Ok(()),
         }
     }
+}
+
+/// What a source gave that can be no task: it was never begun, has no letter, and cannot come back.
+async fn refused(session: &Session, books: &Books) -> Result<(), Failure> {
+    let mut from = 0;
+    loop {
+        let results = books.results(from).await?;
+        group::mention(&results.garbled);
+        let never_begun =
+            |report: &&Report| report.state == OutcomeState::Dead && report.attempt == 0;
+        for report in results.reports.iter().filter(never_begun) {
+            print_refused(session, report)?;
+        }
+        if !results.more {
+            return Ok(());
+        }
+        from = results.next;
+    }
+}
+
+fn print_refused(session: &Session, report: &Report) -> std::io::Result<()> {
+    let Report { serial, id, note, .. } = report;
+    let error = note.as_deref().unwrap_or_default();
+    if !session.json {
+        let (id, why) = (show::value(id.as_bytes()), first_line(error));
+        return show::print(format_args!("{serial:>8}  {id}  refused: {why}"));
+    }
+    show::print_json(&RefusedJson { serial: *serial, id, attempt: 0, error })
 }
 
 fn print_letter(session: &Session, letter: &Letter) -> std::io::Result<()> {

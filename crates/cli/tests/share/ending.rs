@@ -29,6 +29,11 @@ fn all_processes_end_when_everything_is_done_whoever_leads() {
     // Who comes late finds everything done.
     let late = start().end();
     assert_eq!((late.code, told(&late).0.len()), (Some(0), 0), "{late:?}");
+    assert!(late.err.contains("nothing was left to do; for another walk"), "{late:?}");
+    // And who would follow what is read to its end would wait for ever.
+    let follower = Running::start(scene.share_files("g", &["--follow"], "true")).end();
+    assert_eq!(follower.code, Some(78), "{follower:?}");
+    assert!(follower.err.contains("without --follow, and is not read on"), "{follower:?}");
 }
 
 #[test]

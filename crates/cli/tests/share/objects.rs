@@ -62,6 +62,25 @@ async fn objects_are_copied_for_cmd_and_the_copies_do_not_stay() {
     assert_eq!(std::fs::read_dir(scene.path("tmp")).unwrap().count(), 0);
 }
 
+#[tokio::test]
+async fn a_bucket_that_is_not_there_is_refused_at_the_start_and_not_asked_for_ever() {
+    let server = require!(S3::single().await);
+    let scene = Scene::new();
+    let mut command =
+        scene.tenure(&["share", "g", "--from", "s3://missing-bucket/in", "--", "true"]);
+    command
+        .env("AWS_ENDPOINT_URL", server.url())
+        .env("AWS_REGION", "us-east-1")
+        .env("AWS_ACCESS_KEY_ID", "anybody")
+        .env("AWS_SECRET_ACCESS_KEY", "anything");
+    let ran = Running::start(command).end();
+    assert_eq!(ran.code, Some(78), "{ran:?}");
+    assert!(
+        ran.err.contains("--from: listing objects: ") && ran.err.contains("NoSuchBucket"),
+        "{ran:?}"
+    );
+}
+
 #[test]
 fn a_bucket_that_cannot_be_is_refused() {
     let scene = Scene::new();

@@ -40,6 +40,17 @@ fn directories_below_are_listed_too_and_the_item_is_a_path_that_can_be_opened() 
 }
 
 #[test]
+fn a_file_whose_name_is_no_text_is_worked_on_as_any_other() {
+    use std::os::unix::ffi::OsStrExt;
+    let scene = Scene::with_files(1);
+    let name = std::ffi::OsStr::from_bytes(b"caf\xe9");
+    fs::write(scene.path("in").join(name), "latin").unwrap();
+    let ran = Running::start(scene.share_files("g", &[], "cat \"$0\"")).end();
+    assert_eq!((ran.code, counts(&told(&ran).1)), (Some(0), [2, 2, 0, 0, 0]), "{ran:?}");
+    assert_eq!(done(&told(&ran).0)["caf\u{fffd}"], "latin");
+}
+
+#[test]
 fn without_a_place_for_it_the_item_is_read() {
     let scene = Scene::with_files(3);
     let arguments = ["share", "files", "--from", "in", "--", "cat"];

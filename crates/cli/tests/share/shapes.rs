@@ -42,7 +42,7 @@ fn every_answer_has_a_fixed_shape() {
     assert_eq!(
         json(&scene, &["tasks", "g"]),
         [
-            r#"{"accepted":0,"cancelled":0,"dead":0,"done":0,"drained":false,"group":"g","inbox":{"next":[{"id":"one","kind":"command"}],"retries":0,"tasks":1},"open":0,"paused":false,"tasks":[]}"#
+            r#"{"accepted":0,"cancelled":0,"dead":0,"done":0,"drained":false,"group":"g","inbox":{"next":[{"id":"one","kind":"command"}],"retries":0,"tasks":1},"lost":0,"open":0,"paused":false,"tasks":[]}"#
         ]
     );
     let flags = ["--from", "-", "--id", "host-a", "--attempts", "1", "--workers", "1"];
@@ -109,7 +109,7 @@ fn members_and_their_tasks_have_a_fixed_shape() {
     assert_eq!(
         json(&scene, &["tasks", "g"]),
         [
-            r#"{"accepted":1,"cancelled":0,"dead":0,"done":0,"drained":true,"group":"g","inbox":{"next":[],"retries":0,"tasks":0},"open":1,"paused":false,"tasks":[{"attempt":1,"attempts":3,"cancelled":false,"error":null,"id":"0000","kind":"file","member":"ID","serial":1,"state":"running","status":null}]}"#
+            r#"{"accepted":1,"cancelled":0,"dead":0,"done":0,"drained":true,"group":"g","inbox":{"next":[],"retries":0,"tasks":0},"lost":0,"open":1,"paused":false,"tasks":[{"attempt":1,"attempts":3,"cancelled":false,"error":null,"id":"0000","kind":"file","member":"ID","serial":1,"state":"running","status":null}]}"#
         ]
     );
     std::fs::write(scene.path("go"), "").unwrap();

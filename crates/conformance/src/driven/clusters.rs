@@ -22,6 +22,7 @@ use tokio::sync::broadcast;
 use super::Rates;
 use super::clock::SimulatedClock;
 use super::network::{Network, Reached, Weather};
+use super::setting::{self, Troubled};
 use crate::checkers::{Breach, Promise};
 use crate::rng::Rng;
 
@@ -49,23 +50,13 @@ pub struct ClusterRun {
 /// When no runtime can be built.
 #[must_use]
 pub fn simulate(seed: u64, rates: Rates) -> ClusterRun {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .expect("a runtime without I/O needs nothing from the system");
-    runtime.block_on(world(seed, rates))
+    setting::in_simulated_time(world(seed, rates))
 }
 
 async fn world(seed: u64, rates: Rates) -> ClusterRun {
     let mut world = World::new(seed, rates);
-    let end = tokio::time::Instant::now() + world.ttl * 12;
-    while tokio::time::Instant::now() < end && !world.ledger.is_broken() {
-        let calm = Duration::from_millis(world.rng.between(20, 500));
-        tokio::time::sleep(calm).await;
-        world.mischief().await;
-        world.ledger.look();
-    }
+    let span = world.ttl * 12;
+    setting::trouble(&mut world, span, 500).await;
     world.heal();
     world.expect_the_end().await;
     world.ledger.finish()
@@ -102,12 +93,7 @@ impl World {
 
     fn start_node(&mut self) {
         let number = self.nodes.len() as u64;
-        let rate = match self.rates {
-            Rates::Tolerated => self.rng.between(1_000_000, 1_250_000),
-            Rates::Beyond if number.is_multiple_of(2) => 1_000_000,
-            Rates::Beyond => 2_400_000,
-        };
-        let clock = SimulatedClock::new(rate);
+        let clock = self.rates.clock_of(number, &mut self.rng);
         let timing = Timing::new(self.ttl).expect("a usable ttl");
         let program = Program {
             number,
@@ -133,40 +119,6 @@ impl World {
         if let Err(error) = self.books.submit(orders).await {
             self.ledger
                 .breach(Breach::new(Promise::TruthfulOutcome, format!("submitting: {error}")));
-        }
-    }
-
-    /// Something happens to a node, or to all of them.
-    async fn mischief(&mut self) {
-        let number = self.rng.below(self.nodes.len() as u64);
-        let Some(clock) = self.nodes.get(usize::try_from(number).unwrap_or(0)).cloned() else {
-            return;
-        };
-        match self.rng.below(26) {
-            0..=3 => {
-                let tenths = u32::try_from(self.rng.between(1, 30)).unwrap_or(1);
-                let (span, network) = (self.ttl * tenths / 10, self.network.clone());
-                self.ledger.note(format!("node {number} is paused for {span:?}"));
-                clock.set_running(false);
-                tokio::spawn(async move {
-                    tokio::time::sleep(span).await;
-                    clock.set_running(!network.is_dead(number));
-                });
-            }
-            4..=6 => self.network.cut(number),
-            7..=11 => self.network.heal_cuts(),
-            12 => self.network.outage(true),
-            13..=16 => self.network.outage(false),
-            17..=18 if !self.network.is_dead(number) => {
-                self.ledger.note(format!("node {number} is killed"));
-                clock.set_running(false);
-                self.network.cut(number);
-                self.network.bury(number);
-                self.start_node();
-            }
-            19 => self.network.gossip(self.rng.permille(700)),
-            20..=25 => self.submit().await,
-            _ => {}
         }
     }
 
@@ -250,6 +202,51 @@ impl World {
             }
         }
     }
+
+    /// Something happens to a node, or to all of them.
+    async fn befall(&mut self) {
+        let number = self.rng.below(self.nodes.len() as u64);
+        let Some(clock) = self.nodes.get(usize::try_from(number).unwrap_or(0)).cloned() else {
+            return;
+        };
+        match self.rng.below(26) {
+            0..=3 => {
+                let span = setting::pause_within(&mut self.rng, self.ttl);
+                self.ledger.note(format!("node {number} is paused for {span:?}"));
+                let network = self.network.clone();
+                setting::pause(clock, span, move || network.is_dead(number));
+            }
+            4..=6 => self.network.cut(number),
+            7..=11 => self.network.heal_cuts(),
+            12 => self.network.outage(true),
+            13..=16 => self.network.outage(false),
+            17..=18 if !self.network.is_dead(number) => {
+                self.ledger.note(format!("node {number} is killed"));
+                clock.set_running(false);
+                self.network.cut(number);
+                self.network.bury(number);
+                self.start_node();
+            }
+            19 => self.network.gossip(self.rng.permille(700)),
+            20..=25 => self.submit().await,
+            _ => {}
+        }
+    }
+}
+
+impl Troubled for World {
+    fn rng(&mut self) -> &mut Rng {
+        &mut self.rng
+    }
+
+    fn is_broken(&self) -> bool {
+        self.ledger.is_broken()
+    }
+
+    async fn mischief(&mut self) {
+        self.befall().await;
+        self.ledger.look();
+    }
 }
 
 /// A process that is a node.
@@ -268,11 +265,9 @@ impl Program {
         let timeout = self.clock.real(self.timing.request() * 2);
         let (number, clock, network) = (self.number, self.clock.clone(), self.network.clone());
         let store = Arc::new(Reached { node: number, network, clock, timeout });
-        let draws = AtomicU64::new(self.rng.next());
-        let random = move || Rng::new(draws.fetch_add(1, Ordering::Relaxed)).next();
-        let backend = Backend::new(store)
-            .with_clock(Arc::new(self.clock.clone()))
-            .with_randomness(Arc::new(random));
+        let random = setting::randomness(self.rng.next());
+        let backend =
+            Backend::new(store).with_clock(Arc::new(self.clock.clone())).with_randomness(random);
         loop {
             let hands = Hands {
                 number,
@@ -322,9 +317,8 @@ impl Handler for Hands {
         let mut rng = Rng::new(self.draws.fetch_add(1, Ordering::Relaxed));
         let long = rng.permille(200);
         let most = if long { self.ttl * 2 } else { self.ttl / 8 };
-        let nanos = u64::try_from(most.as_nanos()).unwrap_or(u64::MAX);
         let work = async {
-            tokio::time::sleep(Duration::from_nanos(rng.below(nanos))).await;
+            tokio::time::sleep(setting::part_of(&mut rng, most)).await;
             self.clock.while_running().await;
         };
         if payload.ends_with(b"7") {

@@ -11,7 +11,6 @@ use std::any::Any;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::future::Future;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
@@ -27,6 +26,7 @@ use tokio::sync::{Notify, broadcast};
 
 use super::clock::SimulatedClock;
 use super::referee::Referee;
+use super::setting::{self, Troubled, part_of};
 use super::{Rates, Run};
 use crate::checkers::{Breach, Promise};
 use crate::rng::Rng;
@@ -37,22 +37,13 @@ use crate::rng::Rng;
 /// When no runtime can be built.
 #[must_use]
 pub fn simulate(seed: u64, rates: Rates) -> Run {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .expect("a runtime without I/O needs nothing from the system");
-    runtime.block_on(world(seed, rates))
+    setting::in_simulated_time(world(seed, rates))
 }
 
 async fn world(seed: u64, rates: Rates) -> Run {
     let mut world = World::new(seed, rates);
-    let end = tokio::time::Instant::now() + world.ttl * 25;
-    while tokio::time::Instant::now() < end && !world.referee.is_broken() {
-        let calm = Duration::from_millis(world.rng.between(20, 700));
-        tokio::time::sleep(calm).await;
-        world.mischief();
-    }
+    let span = world.ttl * 25;
+    setting::trouble(&mut world, span, 700).await;
     world.heal();
     // Spread up to the ttl, a re-subscription after up to 5 s, work that winds down, a late answer.
     let bound = world.ttl * 12 + Duration::from_secs(10);
@@ -86,12 +77,7 @@ impl World {
 
     fn start_node(&mut self) {
         let number = self.nodes.len() as u64;
-        let rate = match self.rates {
-            Rates::Tolerated => self.rng.between(1_000_000, 1_250_000),
-            Rates::Beyond if number.is_multiple_of(2) => 1_000_000,
-            Rates::Beyond => 2_400_000,
-        };
-        let clock = SimulatedClock::new(rate);
+        let clock = self.rates.clock_of(number, &mut self.rng);
         // Feeds of a table may differ in their settings.
         let ttl = self.ttl * u32::try_from(self.rng.between(100, 150)).unwrap_or(100) / 100;
         let program = Program {
@@ -110,22 +96,40 @@ impl World {
         self.nodes.push(clock);
     }
 
-    /// Something happens to a node, or to all of them.
-    fn mischief(&mut self) {
+    fn heal(&self) {
+        let dead = {
+            let mut state = self.sky.lock();
+            state.weather = Weather::default();
+            state.cut.clear();
+            state.silent.clear();
+            state.dead.clone()
+        };
+        for (number, clock) in self.nodes.iter().enumerate() {
+            clock.set_running(!dead.contains(&(number as u64)));
+        }
+    }
+}
+
+impl Troubled for World {
+    fn rng(&mut self) -> &mut Rng {
+        &mut self.rng
+    }
+
+    fn is_broken(&self) -> bool {
+        self.referee.is_broken()
+    }
+
+    async fn mischief(&mut self) {
         let number = self.rng.below(self.nodes.len() as u64);
         let Some(clock) = self.nodes.get(usize::try_from(number).unwrap_or(0)).cloned() else {
             return;
         };
         match self.rng.below(24) {
             0..=3 => {
-                let tenths = u32::try_from(self.rng.between(1, 30)).unwrap_or(1);
-                let (span, sky) = (self.ttl * tenths / 10, self.sky.clone());
+                let span = setting::pause_within(&mut self.rng, self.ttl);
                 self.referee.note(format!("node {number} is paused for {span:?}"));
-                clock.set_running(false);
-                tokio::spawn(async move {
-                    tokio::time::sleep(span).await;
-                    clock.set_running(!sky.lock().dead.contains(&number));
-                });
+                let sky = self.sky.clone();
+                setting::pause(clock, span, move || sky.lock().dead.contains(&number));
             }
             4..=6 => drop(self.sky.lock().cut.insert(number)),
             7..=11 => self.sky.lock().cut.clear(),
@@ -145,19 +149,6 @@ impl World {
                 self.start_node();
             }
             _ => {}
-        }
-    }
-
-    fn heal(&self) {
-        let dead = {
-            let mut state = self.sky.lock();
-            state.weather = Weather::default();
-            state.cut.clear();
-            state.silent.clear();
-            state.dead.clone()
-        };
-        for (number, clock) in self.nodes.iter().enumerate() {
-            clock.set_running(!dead.contains(&(number as u64)));
         }
     }
 }
@@ -181,12 +172,11 @@ impl Program {
         let timeout = self.clock.real(timing.request() * 2);
         let (number, clock, sky) = (self.number, self.clock.clone(), self.sky.clone());
         let reached = Reached { number, sky, clock, timeout };
-        let draws = AtomicU64::new(self.rng.next());
-        let random = move || Rng::new(draws.fetch_add(1, Ordering::Relaxed)).next();
+        let random = setting::randomness(self.rng.next());
         let backend = Backend::memory()
             .with_feed(Arc::new(reached))
             .with_clock(Arc::new(self.clock.clone()))
-            .with_randomness(Arc::new(random));
+            .with_randomness(random);
         let own: Arc<OnceLock<Weak<Feed>>> = Arc::default();
         let (referee, me) = (self.referee.clone(), own.clone());
         let builder = Feed::builder(&backend)
@@ -254,7 +244,7 @@ impl Program {
     }
 
     fn part_of(&mut self, most: Duration) -> Duration {
-        Duration::from_nanos(self.rng.below(u64::try_from(most.as_nanos()).unwrap_or(u64::MAX)))
+        part_of(&mut self.rng, most)
     }
 }
 
@@ -275,10 +265,7 @@ struct Weather {
 
 impl Weather {
     fn draw(rng: &mut Rng, ttl: Duration) -> Weather {
-        let mut sometimes = |most: u64| {
-            let chance = if rng.permille(500) { rng.below(most) } else { 0 };
-            u32::try_from(chance).unwrap_or(0)
-        };
+        let mut sometimes = |most| setting::chance(rng, most);
         Weather {
             stragglers: sometimes(120),
             lost_requests: sometimes(150),
@@ -372,10 +359,6 @@ impl Sky {
         let lag = part_of(&mut state.rng, most);
         Some((lag, state.rng.permille(weather.forgeries)))
     }
-}
-
-fn part_of(rng: &mut Rng, most: Duration) -> Duration {
-    Duration::from_nanos(rng.below(u64::try_from(most.as_nanos()).unwrap_or(u64::MAX)))
 }
 
 /// The table as one node reaches it.

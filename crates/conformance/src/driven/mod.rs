@@ -15,14 +15,15 @@ pub mod feeds;
 mod network;
 mod node;
 mod referee;
+mod setting;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use clock::SimulatedClock;
 use network::{Network, Weather};
 use node::Node;
 use referee::Referee;
+use setting::Troubled;
 
 use crate::checkers::{Breach, Promise};
 use crate::rng::Rng;
@@ -55,22 +56,13 @@ pub enum Rates {
 /// When no runtime can be built.
 #[must_use]
 pub fn simulate(seed: u64, rates: Rates) -> Run {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .expect("a runtime without I/O needs nothing from the system");
-    runtime.block_on(world(seed, rates))
+    setting::in_simulated_time(world(seed, rates))
 }
 
 async fn world(seed: u64, rates: Rates) -> Run {
     let mut world = World::new(seed, rates);
-    let end = tokio::time::Instant::now() + world.ttl * 25;
-    while tokio::time::Instant::now() < end && !world.referee.is_broken() {
-        let calm = Duration::from_millis(world.rng.between(20, 700));
-        tokio::time::sleep(calm).await;
-        world.mischief();
-    }
+    let span = world.ttl * 25;
+    setting::trouble(&mut world, span, 700).await;
     world.network.heal();
     world.nodes.iter().for_each(Node::resume);
     world.expect_recovery().await;
@@ -101,25 +93,40 @@ impl World {
 
     fn start_node(&mut self) {
         let number = self.nodes.len() as u64;
-        let rate = match self.rates {
-            Rates::Tolerated => self.rng.between(1_000_000, 1_250_000),
-            Rates::Beyond if number.is_multiple_of(2) => 1_000_000,
-            Rates::Beyond => 2_400_000,
-        };
-        let (clock, seed) = (SimulatedClock::new(rate), self.rng.next());
+        let (clock, seed) = (self.rates.clock_of(number, &mut self.rng), self.rng.next());
         let node = Node::start(number, clock, &self.network, &self.referee, self.ttl, seed);
         self.nodes.push(node);
     }
 
-    /// Something happens to a node, or to all of them.
-    fn mischief(&mut self) {
+    /// With every fault gone somebody must lead within the bound of the protocol.
+    async fn expect_recovery(&self) {
+        // R(T + J) for the wait, a poll, a lapse's jitter of up to T, an answer that is still under way
+        // for up to 3T, and work that winds down. Ended elections are created again within a ttl.
+        let bound = self.ttl * 12;
+        let led = tokio::time::timeout(bound, self.referee.somebody_leads()).await;
+        if led.is_err() {
+            let how = format!("nobody led within {bound:?}");
+            self.referee.breach(Breach::new(Promise::Recovery, how));
+        }
+    }
+}
+
+impl Troubled for World {
+    fn rng(&mut self) -> &mut Rng {
+        &mut self.rng
+    }
+
+    fn is_broken(&self) -> bool {
+        self.referee.is_broken()
+    }
+
+    async fn mischief(&mut self) {
         let number = self.rng.below(self.nodes.len() as u64);
         let choice = self.rng.below(24);
         let Some(node) = self.nodes.get(usize::try_from(number).unwrap_or(0)) else { return };
         match choice {
             0..=3 => {
-                let tenths = u32::try_from(self.rng.between(1, 30)).unwrap_or(1);
-                let span = self.ttl * tenths / 10;
+                let span = setting::pause_within(&mut self.rng, self.ttl);
                 self.referee.note(format!("node {number} is paused for {span:?}"));
                 node.pause(span);
             }
@@ -138,18 +145,6 @@ impl World {
             19 => node.end_election(self.rng.permille(300)),
             20 => self.network.gossip(self.rng.permille(700)),
             _ => {}
-        }
-    }
-
-    /// With every fault gone somebody must lead within the bound of the protocol.
-    async fn expect_recovery(&self) {
-        // R(T + J) for the wait, a poll, a lapse's jitter of up to T, an answer that is still under way
-        // for up to 3T, and work that winds down. Ended elections are created again within a ttl.
-        let bound = self.ttl * 12;
-        let led = tokio::time::timeout(bound, self.referee.somebody_leads()).await;
-        if led.is_err() {
-            let how = format!("nobody led within {bound:?}");
-            self.referee.breach(Breach::new(Promise::Recovery, how));
         }
     }
 }

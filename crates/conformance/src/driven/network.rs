@@ -14,6 +14,7 @@ use tenure::{
 use tokio::sync::Notify;
 
 use super::clock::SimulatedClock;
+use super::setting;
 use crate::rng::Rng;
 
 /// How bad the network is, in one seed.
@@ -33,10 +34,7 @@ pub(super) struct Weather {
 
 impl Weather {
     pub(super) fn draw(rng: &mut Rng, ttl: Duration) -> Weather {
-        let mut sometimes = |most: u64| {
-            let chance = if rng.permille(500) { rng.below(most) } else { 0 };
-            u32::try_from(chance).unwrap_or(0)
-        };
+        let mut sometimes = |most| setting::chance(rng, most);
         Weather {
             stragglers: sometimes(120),
             lost_requests: sometimes(200),

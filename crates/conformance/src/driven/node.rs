@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use super::clock::SimulatedClock;
 use super::network::{Network, Reached};
 use super::referee::Referee;
+use super::setting;
 use crate::checkers::{Breach, Promise};
 use crate::rng::Rng;
 
@@ -56,12 +57,10 @@ impl Node {
             timeout: clock.real(timing.request() * 2),
         };
         let presence = Obituaries { number, clock: clock.clone(), network: network.clone() };
-        let draws = AtomicU64::new(seed);
-        let random = move || Rng::new(draws.fetch_add(1, Ordering::Relaxed)).next();
         let backend = Backend::new(Arc::new(store))
             .with_clock(Arc::new(clock.clone()))
             .with_presence(Arc::new(presence))
-            .with_randomness(Arc::new(random));
+            .with_randomness(setting::randomness(seed));
         let pauses = Arc::new(AtomicU64::new(0));
         let (ending, told) = watch::channel(None);
         let program = Program {
@@ -80,12 +79,8 @@ impl Node {
 
     pub(super) fn pause(&self, span: Duration) {
         self.pauses.fetch_add(1, Ordering::Relaxed);
-        self.clock.set_running(false);
-        let (clock, network, number) = (self.clock.clone(), self.network.clone(), self.number);
-        tokio::spawn(async move {
-            tokio::time::sleep(span).await;
-            clock.set_running(!network.is_dead(number));
-        });
+        let (network, number) = (self.network.clone(), self.number);
+        setting::pause(self.clock.clone(), span, move || network.is_dead(number));
     }
 
     /// A process that never takes another step, and whose death is known.
@@ -189,7 +184,7 @@ impl Program {
     }
 
     fn part_of(&mut self, most: Duration) -> Duration {
-        Duration::from_nanos(self.rng.below(u64::try_from(most.as_nanos()).unwrap_or(u64::MAX)))
+        setting::part_of(&mut self.rng, most)
     }
 }
 

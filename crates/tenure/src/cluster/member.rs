@@ -98,6 +98,10 @@ impl Builder {
         if !member.name.is_empty() {
             check_segment(&member.name)?;
         }
+        if let Err(error) = books.uphold_succession().await {
+            // A store that does not serve says so again below; a cursor that makes no sense whoever leads tells of.
+            tracing::debug!(cluster = %name, %error, "the leaders' token could not be looked at");
+        }
         let me = backend.parts().fresh_id();
         let election = Election::of_cluster(&backend, &name, books.keys.leader(), timing)?;
         election.ensure_lease().await?;

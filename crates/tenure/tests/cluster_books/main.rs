@@ -1,9 +1,13 @@
-//! What anybody can do with the books of a cluster, without being one of its nodes.
+//! What anybody can do with the books of a cluster, without being one of its nodes; and nodes whose store hangs.
 
 mod administration;
+mod begun;
 mod cancelling;
 mod faulty;
+mod holders;
+mod hung;
 mod leader;
+mod lost;
 mod lost_answers;
 mod races;
 mod stage;

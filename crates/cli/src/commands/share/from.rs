@@ -3,9 +3,7 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
-
-use crate::exit::{Failure, REFUSED, USAGE};
+use crate::exit::{DENIED, Failure, REFUSED, USAGE};
 
 /// Where items come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,10 +21,10 @@ pub(super) enum From {
 }
 
 impl From {
-    /// Understands what `--from` says, and looks whether it is there.
+    /// Understands what `--from` says, and looks whether it is there and can be read.
     ///
     /// # Errors
-    /// When it makes no sense, or is neither a file nor a directory.
+    /// When it makes no sense, is neither a file nor a directory, or may not be read.
     pub(super) fn parse(text: &OsStr) -> Result<From, Failure> {
         if text == "-" {
             return Ok(From::Input);
@@ -45,13 +43,13 @@ impl From {
         }
         let path = text.to_str().and_then(|text| text.strip_prefix("file://"));
         let path = path.map_or(Path::new(text), Path::new);
-        let found = std::fs::metadata(path)
-            .with_context(|| format!("--from {}", path.display()))
-            .map_err(|error| Failure::new(REFUSED, error))?;
+        let found = std::fs::metadata(path).map_err(|error| unreadable(path, error))?;
         if found.is_dir() {
+            std::fs::read_dir(path).map_err(|error| unreadable(path, error))?;
             return Ok(From::Directory(path.to_owned()));
         }
         if found.is_file() {
+            std::fs::File::open(path).map_err(|error| unreadable(path, error))?;
             return Ok(From::Lines(path.to_owned()));
         }
         let says = "neither a file nor a directory; `--from -` reads what others write";
@@ -65,6 +63,12 @@ impl From {
             From::Directory(_) | From::Lines(_) | From::Objects(_) => false,
         }
     }
+}
+
+fn unreadable(path: &Path, error: std::io::Error) -> Failure {
+    let denied = error.kind() == std::io::ErrorKind::PermissionDenied;
+    let code = if denied { DENIED } else { REFUSED };
+    Failure::new(code, anyhow::Error::from(error).context(format!("--from {}", path.display())))
 }
 
 #[cfg(test)]

@@ -96,6 +96,10 @@ fn text(payload: &[u8]) -> Result<OsString, String> {
 
 /// The path of a file that is below the directory, whatever the store says.
 fn below(root: &Path, payload: &[u8]) -> Result<PathBuf, String> {
+    if payload.ends_with(b"/") {
+        // It stands for what is in it, which nobody knows: no run of CMD could be the work on that.
+        return Err("a directory that the leader may not list".into());
+    }
     let path = PathBuf::from(text(payload)?);
     let plain = path.components().all(|part| matches!(part, Component::Normal(_)));
     if !plain || path.as_os_str().is_empty() {
@@ -166,7 +170,7 @@ mod tests {
         let files = Sort::File("/srv/in".into());
         let path = |payload: &[u8]| prepare(&files, payload, true).map(|prepared| prepared.item);
         assert_eq!(path(b"a/b c"), Ok(Some("/srv/in/a/b c".into())));
-        for bad in ["", "/etc/passwd", "../x", "a/../../x", "./a", "a\0b"] {
+        for bad in ["", "/etc/passwd", "../x", "a/../../x", "./a", "a\0b", "closed/"] {
             assert!(path(bad.as_bytes()).is_err(), "{bad:?}");
         }
         let dashed = prepare(&Sort::File("-in".into()), b"a", true).expect("a path");

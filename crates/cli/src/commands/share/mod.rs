@@ -23,14 +23,15 @@ use rustix::fs::{Access, access};
 use tenure::Error;
 use tenure::cluster::input::Inputs;
 use tenure::cluster::inputs::{DirectorySource, LinesSource};
-use tenure::cluster::{Cluster, Member, Tasks};
+use tenure::cluster::{Books, Cluster, Member, Tasks};
 
 use self::crew::Crew;
 use self::from::From;
 use self::handler::RunsCommand;
 use self::item::Sort;
 use self::reader::Reader;
-use self::run::Run;
+use self::run::{Before, Run};
+use super::group;
 use super::secrets::secrets;
 use super::submit::template;
 use crate::args::{EachTask, Share};
@@ -46,7 +47,7 @@ pub(crate) async fn share(session: &Session, wanted: Share) -> Ending {
     if let Some(program) = command.first() {
         check(program)?;
     }
-    let Listed { inputs, sort } = listed(from.as_ref(), each, options.follow)?;
+    let Listed { inputs, sort } = listed(from.as_ref(), each, options.follow).await?;
     let opened = session.open().await?;
     if session.embedded {
         show::say(&format!(
@@ -54,6 +55,8 @@ pub(crate) async fn share(session: &Session, wanted: Share) -> Ending {
             session.location
         ));
     }
+    let books = group::books(session, &opened.backend, &group.group)?;
+    let before = before(&books, from.as_ref(), options.follow).await?;
     let as_argument = item::has_place(&command);
     let failed = |error| Failure::new(FAILURE, error);
     // Before anybody hears of this process: its death is proven only when everything that CMD started is dead, too.
@@ -97,6 +100,7 @@ pub(crate) async fn share(session: &Session, wanted: Share) -> Ending {
         name,
         weak: opened.backend.store().reads() == tenure::Reads::Weak,
         ends: from.is_some() && !options.follow,
+        before,
         timing: session.timing,
         json,
     };
@@ -104,6 +108,24 @@ pub(crate) async fn share(session: &Session, wanted: Share) -> Ending {
     // If this process led, others lead before it goes.
     opened.backend.close().await;
     ending
+}
+
+/// What the group had done before this process came.
+///
+/// # Errors
+/// When it is to follow a source that others have read to its end: it would wait for ever.
+async fn before(books: &Books, from: Option<&From>, follow: bool) -> Result<Before, Failure> {
+    // What makes no sense there is told, and mended, by whoever leads.
+    let Ok(totals) = books.totals().await else { return Ok(Before::default()) };
+    let is_listed = from.is_some_and(|from| !from.is_own());
+    if is_listed && follow && totals.drained {
+        let says = format!(
+            "{} had been read to the end of its source without --follow, and is not read on; take another name",
+            books.name()
+        );
+        return Err(Failure::new(REFUSED, anyhow::anyhow!(says)));
+    }
+    Ok(Before { accepted: totals.accepted, finished: is_listed && totals.is_finished() })
 }
 
 /// Joins, unless somebody does not want that any more.
@@ -129,7 +151,7 @@ struct Listed {
     sort: Option<(&'static str, Sort)>,
 }
 
-fn listed(from: Option<&From>, each: EachTask, follow: bool) -> Result<Listed, Failure> {
+async fn listed(from: Option<&From>, each: EachTask, follow: bool) -> Result<Listed, Failure> {
     match from {
         Some(From::Directory(root)) => {
             let source = DirectorySource::new(root, template(item::FILE, each));
@@ -142,7 +164,7 @@ fn listed(from: Option<&From>, each: EachTask, follow: bool) -> Result<Listed, F
             let source = if follow { source.following() } else { source };
             Ok(Listed { inputs: Inputs::new().windowed(source), sort: None })
         }
-        Some(From::Objects(url)) => objects(url, each, follow),
+        Some(From::Objects(url)) => objects(url, each, follow).await,
         Some(From::Input | From::Command(_)) | None => {
             Ok(Listed { inputs: Inputs::new(), sort: None })
         }
@@ -150,9 +172,11 @@ fn listed(from: Option<&From>, each: EachTask, follow: bool) -> Result<Listed, F
 }
 
 #[cfg(feature = "objects")]
-fn objects(url: &str, each: EachTask, follow: bool) -> Result<Listed, Failure> {
-    let objects = tenure_inputs::Objects::open(url)
-        .map_err(|error| Failure::new(REFUSED, anyhow::anyhow!("--from: {error}")))?;
+async fn objects(url: &str, each: EachTask, follow: bool) -> Result<Listed, Failure> {
+    let refused = |error| Failure::new(REFUSED, anyhow::anyhow!("--from: {error}"));
+    let objects = tenure_inputs::Objects::open(url).map_err(refused)?;
+    // A bucket that fails later is asked again; one that is not there, or does not let us in, has been mistyped.
+    objects.check().await.map_err(refused)?;
     let source = objects.source(template(item::OBJECT, each));
     let source = if follow { source.following() } else { source };
     let sort = Some((item::OBJECT, Sort::Object(objects)));
@@ -160,7 +184,7 @@ fn objects(url: &str, each: EachTask, follow: bool) -> Result<Listed, Failure> {
 }
 
 #[cfg(not(feature = "objects"))]
-fn objects(_: &str, _: EachTask, _: bool) -> Result<Listed, Failure> {
+async fn objects(_: &str, _: EachTask, _: bool) -> Result<Listed, Failure> {
     let says = "--from: this program was built without objects";
     Err(Failure::new(REFUSED, anyhow::anyhow!(says)))
 }
@@ -185,6 +209,8 @@ fn check(program: &OsStr) -> Result<(), Failure> {
         Ok(())
     } else if candidates.iter().any(|path| found(path)) {
         Err(Failure::new(NOT_EXECUTABLE, anyhow::anyhow!("running {name}: Permission denied")))
+    } else if program.as_encoded_bytes().contains(&b'/') && Path::new(program).is_dir() {
+        Err(Failure::new(NOT_EXECUTABLE, anyhow::anyhow!("running {name}: Is a directory")))
     } else {
         let says = "No such file or directory";
         Err(Failure::new(NOT_FOUND, anyhow::anyhow!("running {name}: {says}")))

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tenure::cluster::Books;
 use tenure::cluster::input::Template;
@@ -28,6 +29,7 @@ pub(super) struct Reader {
     finder: Option<Finder>,
     stop: watch::Receiver<bool>,
     stopper: watch::Sender<bool>,
+    submitted: Arc<AtomicU64>,
     faults: u64,
 }
 
@@ -60,12 +62,18 @@ impl Reader {
         };
         let (stopper, stop) = watch::channel(false);
         let (crew, books) = (Arc::clone(crew), books.clone());
-        Ok(Reader { crew, books, template, heard, finder, stop, stopper, faults: 0 })
+        let submitted = Arc::default();
+        Ok(Reader { crew, books, template, heard, finder, stop, stopper, submitted, faults: 0 })
     }
 
     /// What makes it stop reading, after what it has just read is accepted.
     pub(super) fn stopper(&self) -> watch::Sender<bool> {
         self.stopper.clone()
+    }
+
+    /// How many items were accepted so far.
+    pub(super) fn submitted(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.submitted)
     }
 
     /// Reads to the end, or until it is stopped.
@@ -120,7 +128,9 @@ impl Reader {
                     }
                 }
             }
+            let count = orders.len() as u64;
             enter(&self.books, orders).await?;
+            self.submitted.fetch_add(count, Ordering::Relaxed);
         }
     }
 }

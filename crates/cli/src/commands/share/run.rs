@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
@@ -41,8 +42,19 @@ pub(super) struct Run {
     pub(super) weak: bool,
     /// Whether it ends when everything is done.
     pub(super) ends: bool,
+    /// What the group had done before this process came.
+    pub(super) before: Before,
     pub(super) timing: Timing,
     pub(super) json: bool,
+}
+
+/// What a process finds when it comes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Before {
+    /// How many items there were.
+    pub(super) accepted: u64,
+    /// The source that this process would list had been read to its end, and everything was done.
+    pub(super) finished: bool,
 }
 
 /// What is known of the whole group.
@@ -65,6 +77,9 @@ struct Course {
     /// Since when this process's own source is read; `None` while it is not.
     read: Option<Instant>,
     faults: u64,
+    before: Before,
+    /// How many items of its own source this process had accepted so far.
+    submitted: Option<Arc<AtomicU64>>,
     /// How often it was interrupted, and by which signal last.
     interrupts: u32,
     signal: u8,
@@ -82,6 +97,8 @@ impl Run {
     /// Not cancel safe: work may be left running.
     pub(super) async fn run(mut self, reader: Option<Reader>) -> Ending {
         let mut course = Course::new(self.json, reader.is_none());
+        course.submitted = reader.as_ref().map(Reader::submitted);
+        course.before = self.before;
         let mut events = self.cluster.events();
         let stop_reading = reader.as_ref().map(Reader::stopper);
         let reading = reader.map(|reader| reader.run().boxed());
@@ -94,9 +111,11 @@ impl Run {
         let left = tokio::time::timeout(patience, self.cluster.leave()).await;
         self.crew.disband().await;
         if left.is_err() {
-            show::say(
-                "the store does not answer; this member is removed when its lock has run out",
-            );
+            let why = match course.interrupts {
+                0..=2 => "the store does not answer",
+                _ => "the store was not waited for",
+            };
+            show::say(&format!("{why}; this member is removed when its lock has run out"));
         }
         course.drain(&mut events);
         self.conclude(course, &members, outcome).await
@@ -195,7 +214,7 @@ impl Run {
         let (group, took) = (books.name().to_string(), course.began.elapsed());
         let (totals, tally) = (course.totals, course.tally);
         if course.progress.is_shown() {
-            show::say(&told(&group, &totals, letters, tally, took));
+            show::say(&told(&group, &totals, letters || totals.dead > 0, tally, took));
         }
         if let Some(printer) = course.printer.take() {
             let here = (self.cluster.id().as_str(), self.name.as_str(), tally);
@@ -205,13 +224,23 @@ impl Run {
                 show::say(&format!("{missed} lines are missing: nobody read them in time"));
             }
         }
+        if why == Why::Finished && course.before.finished {
+            let says = format!(
+                "{group} had been read to the end of its source before, and nothing was left to do; for another \
+                 walk through it take another name, such as {group}/2"
+            );
+            show::say(&says);
+        }
         let ended = match outcome? {
             Why::Finished => 0,
             Why::Interrupted if !self.ends => 0,
             Why::Interrupted => 128 + course.signal,
             Why::Drained | Why::Failed => 0,
         };
-        let failed = letters || course.faults > 0;
+        // What a source gave that can be no task is dead without a letter.
+        let dead = letters || totals.dead > 0;
+        let cut_short = why == Why::Drained && self.ends && !course.is_over(&totals);
+        let failed = dead || course.faults > 0 || cut_short;
         Ok(ExitCode::from(if ended == 0 && failed { NOT_LED } else { ended }))
     }
 }
@@ -228,6 +257,8 @@ impl Course {
             idle_looks: 0,
             read: nothing_to_read.then_some(began),
             faults: 0,
+            before: Before::default(),
+            submitted: None,
             interrupts: 0,
             signal: 0,
             printer: json.then(Printer::new),
@@ -288,24 +319,37 @@ impl Course {
     fn is_finished(&mut self, look: &Look, weak: bool) -> bool {
         self.totals = look.totals;
         let totals = &look.totals;
-        let finished = match self.read {
-            // Whoever leads reads the source, and says when it has.
-            Some(read) if read == self.began => totals.is_finished(),
-            Some(read) => look.began > read && totals.open == 0 && !totals.waiting,
-            None => false,
-        };
+        let read = self.read.is_some_and(|read| read == self.began || look.began > read);
+        let finished = read && self.is_over(totals);
         self.idle_looks = if finished { self.idle_looks + 1 } else { 0 };
         // Where a read proves nothing one look may show what was before.
         self.idle_looks > u32::from(weak)
     }
 
+    /// Whether the source is read to its end by now, and everything is done.
+    fn is_over(&self, totals: &Totals) -> bool {
+        match self.read {
+            // Whoever leads reads the source, and says when it has.
+            Some(read) if read == self.began => totals.is_finished(),
+            Some(_) => totals.open == 0 && !totals.waiting,
+            None => false,
+        }
+    }
+
     fn draw(&mut self) {
-        let Totals { accepted, done, dead, cancelled, drained, .. } = self.totals;
+        let Totals { done, dead, cancelled, drained, .. } = self.totals;
         let own = self.read.is_some_and(|read| read != self.began);
+        let accepted = self.accepted();
         let complete = drained || own;
         let (running, members) = (self.running, self.members);
         let standing = Standing { accepted, done, dead, cancelled, complete, running, members };
         self.progress.draw(&standing);
+    }
+
+    /// How many items there are: also those that are accepted, and that the leader has not taken in.
+    fn accepted(&self) -> u64 {
+        let submitted = self.submitted.as_ref().map_or(0, |count| count.load(Ordering::Relaxed));
+        self.totals.accepted.max(self.before.accepted + submitted)
     }
 
     fn say_what_is_waited_for(&self) {
@@ -399,6 +443,18 @@ mod tests {
         let waiting = Totals { waiting: true, ..over };
         assert!(!course.is_finished(&look(3 * second, began, waiting), false));
         assert!(course.is_finished(&look(3 * second, began, over), false));
+    }
+
+    #[test]
+    fn what_was_accepted_counts_before_the_leader_has_taken_it_in() {
+        let mut course = Course::new(false, false);
+        course.before.accepted = 10;
+        course.submitted = Some(Arc::new(AtomicU64::new(1000)));
+        course.totals = Totals { accepted: 266, done: 100, ..Totals::default() };
+        assert_eq!(course.accepted(), 1010);
+        // Others submit, too.
+        course.totals.accepted = 2000;
+        assert_eq!(course.accepted(), 2000);
     }
 
     #[test]

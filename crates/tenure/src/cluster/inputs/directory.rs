@@ -10,19 +10,26 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use self::walk::{Found, Walk};
+use self::walk::{Found, Walk, native};
 use super::{MOST_ITEMS, Recent, USUAL_POLL, blocking};
-use crate::cluster::documents::MAX_ID_BYTES;
+use crate::cluster::documents::{MAX_ID_BYTES, MAX_POSITION_BYTES, Order};
 use crate::cluster::input::{End, InputError, Template, Window, Windowed};
 
+/// What stands for the beginning of a path that is too long for a name.
+const CUT: &str = "…";
 /// What was reported is kept so that it is not reported again, up to so many.
 const MOST_REPORTED: usize = 1024;
 
-/// The regular files under a directory, each a task whose id and item are its path below that directory, with `/`.
+/// The regular files under a directory, each a task whose item is its path below that directory, with `/`.
 ///
 /// They come in the order of their paths, byte by byte, and the position is the last path that was given out. Links are
-/// neither followed nor given out. Names that are not UTF-8 and paths of more than 1,024 bytes are reported and left out.
-/// Whether a file that is created while the directory is listed is given out is left open, as with `find`.
+/// neither followed nor given out. A directory below it that may not be listed is given out itself, with a `/` at the end of its
+/// path, so that it is accounted for: whoever tries to open it fails. Whether a file that is created while the directory is
+/// listed is given out is left open, as with `find`.
+///
+/// The item has the path byte for byte, whether it is UTF-8 or not. The id is for people: what is not UTF-8 is replaced, and of
+/// more than 1,024 bytes the end is shown. Paths of more than 4,096 bytes (2,047 where they are not UTF-8), which few systems
+/// open, are reported and left out.
 ///
 /// At any time the names of a part of each directory on the way are kept in memory, 131,072 in all, so that a directory may
 /// have millions of files.
@@ -75,18 +82,18 @@ impl DirectorySource {
             Ok(reading)
         })
         .await?;
-        let paths: Vec<String> = reading.recent.first(max).cloned().collect();
-        let position = reading.recent.position_after(paths.len());
-        let at_the_end = reading.ended && paths.len() == reading.recent.len();
+        let orders: Vec<Order> =
+            reading.recent.first(max).map(|item| self.order(path_of(item))).collect();
+        let position = reading.recent.position_after(orders.len());
+        let at_the_end = reading.ended && orders.len() == reading.recent.len();
         if !at_the_end {
             *self.reading.lock().unwrap_or_else(PoisonError::into_inner) = Some(reading);
         }
-        let orders = paths.into_iter().map(|path| self.order(&path)).collect();
         Ok(Window { orders, position, drained: at_the_end && self.follow.is_none() })
     }
 
-    fn order(&self, path: &str) -> crate::cluster::documents::Order {
-        self.template.order(path, path.as_bytes().to_vec())
+    fn order(&self, path: Vec<u8>) -> Order {
+        self.template.order(name_of(&path), path)
     }
 }
 
@@ -105,11 +112,18 @@ impl Windowed for DirectorySource {
 
     async fn commit(&self, id: &str, payload: &[u8], end: End) -> Result<(), InputError> {
         // Anybody may submit a task with any id: only what this source would have given out is removed.
-        let is_own = is_plain(id) && self.order(id).payload == payload;
-        if !self.removes || end != End::Done || !is_own {
+        let gave = |path: &&[u8]| {
+            let order = self.order(path.to_vec());
+            order.id == id && order.payload == payload
+        };
+        // A name that was shortened, or is no text, is not the path; a payload may be made of it, and need not be it.
+        let own = [id.as_bytes(), payload].into_iter().find(gave);
+        let own = own.map(|path| PathBuf::from(native(path.to_vec())));
+        let Some(below) = own.filter(|path| self.removes && end == End::Done && is_plain(path))
+        else {
             return Ok(());
-        }
-        let (root, path) = (self.root.clone(), self.root.join(id));
+        };
+        let (root, path) = (self.root.clone(), self.root.join(below));
         blocking("removing a file", move || match remove_below(&root, &path) {
             Ok(()) => Ok(()),
             // Told twice, or somebody else was faster.
@@ -132,9 +146,40 @@ impl fmt::Debug for DirectorySource {
 }
 
 /// Whether this leads to a place below the root, as far as names go.
-fn is_plain(path: &str) -> bool {
-    let mut parts = Path::new(path).components();
-    !path.is_empty() && parts.all(|part| matches!(part, std::path::Component::Normal(_)))
+fn is_plain(path: &Path) -> bool {
+    let mut parts = path.components();
+    !path.as_os_str().is_empty()
+        && parts.all(|part| matches!(part, std::path::Component::Normal(_)))
+}
+
+/// What people call the file at this path.
+fn name_of(path: &[u8]) -> String {
+    let name = String::from_utf8_lossy(path);
+    match name.len() {
+        ..=MAX_ID_BYTES => name.into_owned(),
+        // The end of a long path says more than its beginning.
+        length => {
+            let start = name.ceil_char_boundary(length + CUT.len() - MAX_ID_BYTES);
+            format!("{CUT}{}", &name[start..])
+        }
+    }
+}
+
+/// A path as a position: itself if it is text, else its bytes in hexadecimal digits after a NUL, which is in no path.
+fn position_of(path: &[u8]) -> String {
+    match std::str::from_utf8(path) {
+        Ok(text) => text.to_owned(),
+        Err(_) => path.iter().fold(String::from('\0'), |text, byte| format!("{text}{byte:02x}")),
+    }
+}
+
+/// The path of a position, wherever that comes from.
+fn path_of(position: &str) -> Vec<u8> {
+    let Some(digits) = position.strip_prefix('\0') else { return position.as_bytes().to_vec() };
+    let byte = |pair: &[u8]| {
+        std::str::from_utf8(pair).ok().and_then(|pair| u8::from_str_radix(pair, 16).ok())
+    };
+    digits.as_bytes().chunks(2).filter_map(byte).collect()
 }
 
 /// Removes a file, unless a link on the way leads out of the root: nothing behind a link was given out.
@@ -169,25 +214,38 @@ impl Reading {
             }
             None => BTreeSet::new(),
         };
-        let walk = Walk::after(root, hidden, position.unwrap_or_default());
+        let walk = Walk::after(root, hidden, &path_of(position.unwrap_or_default()));
         Reading { walk, recent: Recent::after(position), ended: false, reported }
     }
 
     fn fill(&mut self, max: usize) -> Result<(), InputError> {
         while self.recent.len() < max && !self.ended {
-            match self.walk.next()? {
-                Some(Found::File(path)) if path.len() <= MAX_ID_BYTES => self.recent.push(path),
-                Some(Found::File(path)) => self.report(&path, "its path is too long"),
-                Some(Found::NoText(path)) => self.report(&path, "its name is not UTF-8"),
-                None => self.ended = true,
+            let path = match self.walk.next()? {
+                Some(Found::File(path)) => path,
+                Some(Found::Closed(path)) => {
+                    self.report(&path, "this directory may not be listed, and counts as a file");
+                    path
+                }
+                None => {
+                    self.ended = true;
+                    break;
+                }
+            };
+            let position = position_of(&path);
+            if position.len() <= MAX_POSITION_BYTES {
+                self.recent.push(position);
+            } else {
+                self.report(&path, "a file is left out: its path is too long");
             }
         }
         Ok(())
     }
 
-    fn report(&mut self, path: &str, why: &str) {
-        if self.reported.len() < MOST_REPORTED && self.reported.insert(path.to_owned()) {
-            tracing::warn!(path, "a file is left out: {why}");
+    fn report(&mut self, path: &[u8], what: &'static str) {
+        let path = String::from_utf8_lossy(path).into_owned();
+        if self.reported.len() < MOST_REPORTED && !self.reported.contains(&path) {
+            tracing::warn!(path, "{what}");
+            self.reported.insert(path);
         }
     }
 }

@@ -67,13 +67,67 @@ async fn whoever_follows_waits_for_a_name_after_the_last() {
 }
 
 #[tokio::test]
-async fn paths_that_are_too_long_are_left_out() {
+async fn of_a_path_that_is_too_long_for_a_name_the_end_is_shown_and_the_item_is_whole() {
     let (root, source) = source(&["a", "z"]);
-    let deep = (0..5).fold(root.path().to_owned(), |path, _| path.join("m".repeat(250)));
-    std::fs::create_dir_all(&deep).expect("directories");
-    std::fs::write(deep.join("file"), "x").expect("a file");
+    let deep = (0..5).fold(PathBuf::new(), |path, _| path.join("m".repeat(250))).join("file");
+    let there = root.path().join(&deep);
+    std::fs::create_dir_all(there.parent().expect("below the root")).expect("directories");
+    std::fs::write(&there, "x").expect("a file");
     let window = source.outstanding(None, 9).await.expect("a window");
-    assert_eq!(ids(&window), ["a", "z"]);
+    let orders = &window.orders;
+    assert_eq!(
+        (orders.len(), orders[1].payload.as_ref()),
+        (3, deep.as_os_str().as_encoded_bytes())
+    );
+    assert!(orders[1].id.starts_with("…m") && orders[1].id.ends_with("mm/file"), "{orders:?}");
+    assert_eq!(orders[1].check(), Ok(()));
+    let rest = source.outstanding(deep.to_str(), 9).await.expect("a window");
+    assert_eq!(ids(&rest), ["z"]);
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_name_that_is_no_text_is_given_out_byte_for_byte_and_gone_on_from() {
+    let (root, source) = source(&["a", "z"]);
+    std::fs::write(root.path().join(native(b"m\xff".to_vec())), "x").expect("a file");
+    let window = source.outstanding(None, 2).await.expect("a window");
+    assert_eq!(ids(&window), ["a", "m\u{fffd}"]);
+    assert_eq!(window.orders[1].payload, b"m\xff".as_slice());
+    // By somebody who has not seen the beginning, too.
+    let other = DirectorySource::new(root.path(), Template::new("file")).removing();
+    let rest = other.outstanding(window.position.as_deref(), 9).await.expect("a window");
+    assert_eq!(ids(&rest), ["z"]);
+    other.commit("m\u{fffd}", b"m\xff", End::Done).await.expect("taken note of");
+    assert_eq!(std::fs::read_dir(root.path()).expect("a directory").count(), 2);
+}
+
+#[test]
+fn every_position_leads_back_to_its_path() {
+    for path in [b"".as_slice(), b"a/b", "é".as_bytes(), b"\xff", b"a/\x80\x00/b", b"%ff"] {
+        assert_eq!(path_of(&position_of(path)), path);
+    }
+    // What somebody else wrote is some path, or another.
+    for position in ["\0", "\0f", "\0zz", "\0ffé"] {
+        let _path: Vec<u8> = path_of(position);
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_directory_that_may_not_be_listed_is_accounted_for_and_holds_nothing_up() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let (root, source) = source(&["a", "z"]);
+    let closed = root.path().join("closed");
+    std::fs::create_dir(&closed).expect("a directory");
+    std::fs::set_permissions(&closed, std::fs::Permissions::from_mode(0o000)).expect("closed");
+    if std::fs::read_dir(&closed).is_ok() {
+        println!("skipped: root may list everything");
+        return;
+    }
+    let window = source.outstanding(None, 2).await.expect("a window");
+    assert_eq!((ids(&window), window.drained), (vec!["a", "closed/"], false));
+    let rest = source.outstanding(Some("closed/"), 9).await.expect("a window");
+    assert_eq!((ids(&rest), rest.drained), (vec!["z"], true));
 }
 
 #[tokio::test]

@@ -4,25 +4,26 @@ use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
 use std::ffi::OsString;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
+use crate::cluster::documents::MAX_POSITION_BYTES;
 use crate::cluster::input::InputError;
 
 /// How many names are kept in memory, over all directories on the way.
 const MOST_NAMES: usize = 128 * 1024;
 /// However deep the tree is, so many of each directory.
 const LEAST_NAMES: usize = 256;
-/// Paths of more bytes are refused anyway: there is no need to look below them.
-const DEEPEST: usize = 512;
+/// Paths of more levels are refused anyway: there is no need to look below them.
+const DEEPEST: usize = MAX_POSITION_BYTES / 2;
 
-/// What lies next on the way.
+/// What lies next on the way, by the bytes of its path below the root.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// A regular file, with its path below the root.
-    File(String),
-    /// Something whose name is not UTF-8, as well as it can be written.
-    NoText(String),
+    /// A regular file.
+    File(Vec<u8>),
+    /// A directory that we may not list, with a `/` at its end.
+    Closed(Vec<u8>),
 }
 
 /// A walk through a tree. Each directory on the way is read anew whenever the names kept of it are used up.
@@ -37,7 +38,7 @@ pub(super) struct Walk {
 /// A directory on the way.
 struct Level {
     /// Where it is below the root; ends with `/` unless it is the root.
-    prefix: String,
+    prefix: Vec<u8>,
     /// The next names of it, in order.
     names: VecDeque<Entry>,
     /// Names up to this one are behind us.
@@ -55,21 +56,18 @@ struct Entry {
 
 impl Walk {
     /// The walk after this path, which need not exist (any more); after nothing, the whole.
-    pub(super) fn after(root: Arc<Path>, hidden: bool, position: &str) -> Walk {
-        let mut levels = vec![Level::after(String::new(), Vec::new())];
-        let mut prefix = String::new();
-        let mut rest = position;
-        while let Some((directory, below)) = rest.split_once('/') {
-            let passed = format!("{directory}/");
-            prefix.push_str(&passed);
-            if let Some(level) = levels.last_mut() {
-                level.passed = passed.into_bytes();
+    pub(super) fn after(root: Arc<Path>, hidden: bool, position: &[u8]) -> Walk {
+        let mut levels = vec![Level::of(Vec::new())];
+        let mut prefix = Vec::new();
+        // What ends with a slash is a directory that is behind us as a whole.
+        for part in position.split_inclusive(|byte| *byte == b'/') {
+            if !prefix.is_empty() {
+                levels.push(Level::of(prefix.clone()));
             }
-            levels.push(Level::after(prefix.clone(), Vec::new()));
-            rest = below;
-        }
-        if let Some(level) = levels.last_mut() {
-            level.passed = rest.as_bytes().to_vec();
+            prefix.extend_from_slice(part);
+            if let Some(level) = levels.last_mut() {
+                level.passed = part.to_vec();
+            }
         }
         Walk { root, hidden, levels }
     }
@@ -80,55 +78,63 @@ impl Walk {
             let Some(level) = self.levels.last_mut() else { return Ok(None) };
             let Some(entry) = level.names.pop_front() else {
                 if level.more {
-                    self.read()?;
+                    if let Some(closed) = self.read()? {
+                        return Ok(Some(Found::Closed(closed)));
+                    }
                 } else {
                     self.levels.pop();
                 }
                 continue;
             };
             level.passed = entry.key();
-            let Some(name) = entry.name.to_str() else {
-                return Ok(Some(Found::NoText(format!(
-                    "{}{}",
-                    level.prefix,
-                    entry.name.to_string_lossy()
-                ))));
-            };
-            let path = format!("{}{name}", level.prefix);
+            let path = [level.prefix.as_slice(), &level.passed].concat();
             if !entry.is_directory {
                 return Ok(Some(Found::File(path)));
             }
             if self.levels.len() >= DEEPEST {
-                return Ok(Some(Found::File(format!("{path}/…"))));
+                return Ok(Some(Found::Closed(path)));
             }
-            self.levels.push(Level::after(format!("{path}/"), Vec::new()));
+            self.levels.push(Level::of(path));
         }
     }
 
-    /// Reads the next names of the innermost directory.
-    fn read(&mut self) -> Result<(), InputError> {
+    /// Reads the next names of the innermost directory, and says which it is if we may not.
+    fn read(&mut self) -> Result<Option<Vec<u8>>, InputError> {
         let kept: usize = self.levels.iter().map(|level| level.names.len()).sum();
         let room = (MOST_NAMES.saturating_sub(kept) / 2).max(LEAST_NAMES);
         let is_root = self.levels.len() == 1;
-        let Some(level) = self.levels.last_mut() else { return Ok(()) };
-        let directory = self.root.join(PathBuf::from(&level.prefix));
+        let Some(level) = self.levels.last_mut() else { return Ok(None) };
+        let directory = self.root.join(native(level.prefix.clone()));
         let listed = match list(&directory, &level.passed, room, self.hidden) {
             // Removed since we heard of it, or replaced by a file: there is nothing in it.
             Err(error) if !is_root && is_gone(&error) => (VecDeque::new(), false),
+            // Asking again would not help, and what comes after it shall not wait for that.
+            Err(error) if !is_root && error.kind() == io::ErrorKind::PermissionDenied => {
+                let closed = self.levels.pop();
+                return Ok(closed.map(|level| level.prefix));
+            }
             Err(error) => {
                 return Err(InputError::new(format!("listing {}", directory.display()), &error));
             }
             Ok(listed) => listed,
         };
         (level.names, level.more) = listed;
-        Ok(())
+        Ok(None)
     }
 }
 
 impl Level {
-    fn after(prefix: String, passed: Vec<u8>) -> Level {
-        Level { prefix, names: VecDeque::new(), passed, more: true }
+    fn of(prefix: Vec<u8>) -> Level {
+        Level { prefix, names: VecDeque::new(), passed: Vec::new(), more: true }
     }
+}
+
+/// These bytes as the system knows them.
+pub(super) fn native(path: Vec<u8>) -> OsString {
+    #[cfg(unix)]
+    return std::os::unix::ffi::OsStringExt::from_vec(path);
+    #[cfg(not(unix))]
+    return String::from_utf8_lossy(&path).into_owned().into();
 }
 
 /// The first names of a directory after `passed`, in order, and whether there are more.
@@ -226,11 +232,12 @@ mod tests {
     }
 
     fn rest(root: &Path, position: &str) -> Vec<String> {
-        let mut walk = Walk::after(root.into(), true, position);
+        let mut walk = Walk::after(root.into(), true, position.as_bytes());
         std::iter::from_fn(|| walk.next().expect("a readable tree"))
             .map(|found| match found {
-                Found::File(path) => path,
-                Found::NoText(path) => format!("no text: {path}"),
+                Found::File(path) | Found::Closed(path) => {
+                    String::from_utf8(path).expect("a name that is text")
+                }
             })
             .collect()
     }
@@ -278,18 +285,31 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn a_name_that_is_no_text_is_named_as_well_as_it_can_be() {
-        use std::os::unix::ffi::OsStringExt as _;
+    fn names_that_are_no_text_have_their_place_in_the_order_too() {
         let root = tree(&["a".to_owned(), "z".to_owned()]);
-        let name = OsString::from_vec(b"m\xff".to_vec());
-        std::fs::write(root.path().join(name), "x").expect("a file");
-        assert_eq!(rest(root.path(), ""), ["a", "no text: m\u{fffd}", "z"]);
+        let below = root.path().join(native(b"m\xff".to_vec()));
+        std::fs::create_dir(&below).expect("a directory");
+        std::fs::write(below.join("x"), "x").expect("a file");
+        let all: Vec<&[u8]> = vec![b"a", b"m\xff/x", b"z"];
+        for (index, position) in [b"".as_slice()].iter().chain(&all).enumerate() {
+            let mut walk = Walk::after(root.path().into(), true, position);
+            for path in &all[index..] {
+                assert_eq!(walk.next().expect("a tree"), Some(Found::File(path.to_vec())));
+            }
+            assert_eq!(walk.next().expect("a tree"), None);
+        }
+    }
+
+    #[test]
+    fn a_directory_that_is_behind_us_as_a_whole_is_not_looked_into() {
+        let root = tree(&["a/1".to_owned(), "a/2".to_owned(), "a0".to_owned()]);
+        assert_eq!(rest(root.path(), "a/"), ["a0"]);
     }
 
     #[test]
     fn a_root_that_is_missing_is_an_error_and_not_an_empty_directory() {
         let root = tempfile::tempdir().expect("a directory");
-        let mut walk = Walk::after(root.path().join("missing").into(), true, "");
+        let mut walk = Walk::after(root.path().join("missing").into(), true, b"");
         let error = walk.next().expect_err("there is none");
         assert!(error.0.starts_with("listing "), "{error}");
     }

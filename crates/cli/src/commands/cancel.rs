@@ -1,0 +1,92 @@
+//! `tenure cancel`
+
+use std::collections::BTreeSet;
+use std::process::ExitCode;
+
+use serde::Serialize;
+use tenure::cluster::{Books, Cancellation, GivenUp};
+
+use super::group;
+use crate::args::Cancel;
+use crate::exit::{Ending, Failure, NOT_LED};
+use crate::session::Session;
+use crate::show;
+
+#[derive(Default, Serialize)]
+struct Cancelled {
+    group: String,
+    /// Nobody worked on them, and they are at their end.
+    cancelled: u64,
+    /// Somebody works on them, and was told to stop.
+    asked: u64,
+    /// They were lost, and are back.
+    restored: u64,
+    /// They were lost, and are given up.
+    lost: u64,
+    missing: Vec<String>,
+}
+
+pub(crate) async fn cancel(session: &Session, wanted: &Cancel) -> Ending {
+    let opened = session.open().await?;
+    let (books, _) = group::existing(session, &opened.backend, &wanted.group.group).await?;
+    let cancelled = if wanted.lost {
+        let GivenUp { restored, lost } = books.give_up_lost().await?;
+        Cancelled { restored, lost, ..Cancelled::default() }
+    } else {
+        some(&books, &wanted.ids).await?
+    };
+    let cancelled = Cancelled { group: books.name().to_string(), ..cancelled };
+    if session.json {
+        show::print_json(&cancelled)?;
+    } else {
+        show::print(told(&cancelled, wanted.lost))?;
+    }
+    for id in &cancelled.missing {
+        show::say(&format!("{id:?} is no task that waits or runs"));
+    }
+    Ok(if cancelled.missing.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(NOT_LED) })
+}
+
+fn told(cancelled: &Cancelled, lost: bool) -> String {
+    if lost {
+        let lost = group::count(cancelled.lost, "lost task", "lost tasks");
+        return match cancelled.restored {
+            0 => format!("{lost} given up"),
+            restored => format!("{lost} given up, {restored} restored"),
+        };
+    }
+    let mut text = format!("{} cancelled", group::count(cancelled.cancelled, "task", "tasks"));
+    if cancelled.asked > 0 {
+        text.push_str(&format!(", {} told to stop", cancelled.asked));
+    }
+    text
+}
+
+/// Cancels those of these numbers and names.
+async fn some(books: &Books, ids: &[String]) -> Result<Cancelled, Failure> {
+    let live = books.tasks(0).await?;
+    group::mention(&live.garbled);
+    let (mut serials, mut cancelled) = (BTreeSet::new(), Cancelled::default());
+    for id in ids {
+        // A number means the task of that number; only if there is none, one that is called so.
+        let numbered = live.live.iter().filter(|task| task.serial.to_string() == *id);
+        let mut meant: Vec<u64> = numbered.map(|task| task.serial).collect();
+        if meant.is_empty() {
+            let named = live.live.iter().filter(|task| task.id == *id);
+            meant.extend(named.map(|task| task.serial));
+        }
+        if meant.is_empty() {
+            cancelled.missing.push(id.clone());
+        }
+        serials.extend(meant);
+    }
+    for serial in serials {
+        match books.cancel(serial).await? {
+            Cancellation::Cancelled => cancelled.cancelled += 1,
+            Cancellation::Asked => cancelled.asked += 1,
+            // It came to its end meanwhile.
+            Cancellation::NotFound => cancelled.missing.push(serial.to_string()),
+        }
+    }
+    Ok(cancelled)
+}
