@@ -35,7 +35,7 @@ pub(super) use self::state::{Answer, Made, Outcome};
 use self::state::{Join, State};
 pub(super) use self::tls::read as read_tls;
 pub(super) use self::watches::{Event, Watching};
-use super::wire::{self, Acl, Lifetime, Request, Results, Stat};
+use super::wire::{self, Acl, Found, Lifetime, Request, Results, Stat};
 
 /// The most bytes of data in a request; ZooKeeper ends connections that send more than a mebibyte.
 const MOST_BYTES: usize = 1_000_000;
@@ -181,6 +181,16 @@ impl Client {
     /// Reads a node.
     pub fn data(&self, path: &str) -> Pending<(Vec<u8>, Stat)> {
         self.ask(Request::Data { path: path.into(), watch: false }, wire::data)
+    }
+
+    /// Reads many nodes at once; only of a server that [`reads_many`](Client::reads_many).
+    pub(super) fn many_data(&self, paths: Vec<String>) -> Pending<Vec<Found>> {
+        self.ask(Request::ManyData(paths), wire::many_data)
+    }
+
+    /// Whether the server may be asked for many nodes at once.
+    pub(super) fn reads_many(&self) -> bool {
+        self.owner.shared.lock().reads_many()
     }
 
     /// Lists a node's children by name, with what is known of the node itself.
