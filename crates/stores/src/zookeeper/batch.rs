@@ -69,14 +69,16 @@ fn sort_out(store: &ZookeeperStore, writes: Vec<Write>) -> (Vec<Part>, Vec<(usiz
     (parts, single)
 }
 
-/// Divides them into as many as one transaction takes.
+/// Divides them into transactions of about the same size: while one is applied, the next is read.
 fn transactions(parts: Vec<Part>) -> Vec<Vec<Part>> {
+    let count = parts.len().div_ceil(MOST_TOGETHER).max(1);
+    let most = parts.len().div_ceil(count);
     let mut all: Vec<Vec<Part>> = Vec::new();
     let mut bytes = 0;
     for part in parts {
         bytes += part.change.length();
         match all.last_mut() {
-            Some(last) if last.len() < MOST_TOGETHER && bytes <= MOST_BYTES => last.push(part),
+            Some(last) if last.len() < most && bytes <= MOST_BYTES => last.push(part),
             Some(_) | None => {
                 bytes = part.change.length();
                 all.push(vec![part]);
