@@ -18,6 +18,12 @@ mod kind;
 #[path = "zookeeper/secured.rs"]
 mod secured;
 
+#[path = "zookeeper/batches.rs"]
+mod batches;
+
+#[path = "zookeeper/before_3_6.rs"]
+mod before_3_6;
+
 mod single {
     use super::*;
     support::suite!(kind::single());

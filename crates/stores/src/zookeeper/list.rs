@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::client::{Client, Error};
-use super::found;
 use super::paths::{Named, Paths, name};
+use super::read;
 use futures_util::future::join_all;
 use tenure::{Key, MAX_KEY_SEGMENTS, Page};
 
@@ -24,11 +24,9 @@ pub(super) async fn page(
         if some.is_empty() {
             break;
         }
-        let reads: Vec<_> = some.iter().map(|key| client.data(&paths.document(key))).collect();
-        for (key, read) in some.into_iter().zip(join_all(reads).await) {
-            if let Some(document) = found(read)? {
-                page.documents.push((key, document));
-            }
+        let asked = read::ask(client, some.iter().map(|key| paths.document(key)).collect());
+        for (key, document) in some.into_iter().zip(asked.documents().await?) {
+            page.documents.extend(document.map(|document| (key, document)));
         }
     }
     if keys.next().is_some() {

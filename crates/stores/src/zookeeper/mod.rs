@@ -1,15 +1,19 @@
 //! Documents in ZooKeeper, version 3.5 and later.
 //!
-//! A read is preceded by a `sync` on the same connection. A write is one transaction that checks the document's
-//! version and its number (see docs/keys.md); the requests of a batch are sent at once. Each document that is waited
-//! on has one watch.
+//! A read is preceded by a `sync` on the same connection. A write is a transaction that checks the document's
+//! version and its number (see docs/keys.md). Of a batch, many documents share a request, and all its requests are
+//! sent at once: `multi` for writes, where those that a refused one took with it are sent again without it (see
+//! [`batch`]), and `multiRead` for reads, which servers before 3.6 do not know and are not asked again. Each document
+//! that is waited on has one watch.
 
+mod batch;
 mod client;
 mod fault;
 mod list;
 mod open;
 mod paths;
 mod queue;
+mod read;
 mod record;
 mod waits;
 mod wire;
@@ -20,8 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::future::join_all;
-use tenure::{Document, Fault, Key, Page, Put, Reads, Store, StoreError, Version, Write};
+use tenure::{Document, Key, Page, Put, Reads, Store, StoreError, Version, Write};
 use tokio::time::{Instant, timeout_at};
 
 pub use self::client::{Client, ClientOptions, Error, Pending};
@@ -67,29 +70,34 @@ impl ZookeeperStore {
         Instant::now() + self.shared.request
     }
 
-    /// Waits for a connection, and says which; nothing was sent when there is none in time.
-    async fn connection(
+    /// Reads something; once more if a server turned out to read nodes one by one only.
+    async fn read<T, F>(
         &self,
-        deadline: Instant,
         doing: impl Fn() -> String,
-    ) -> Result<u64, StoreError> {
-        let up = self.client.connected_by(deadline).await;
-        up.map_err(|error| failed(error, Kind::Read, doing()))?;
-        Ok(self.client.connection())
+        read: impl Fn() -> F,
+    ) -> Result<T, StoreError>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        let deadline = self.deadline();
+        loop {
+            let up = self.client.connected_by(deadline).await;
+            up.map_err(|error| failed(error, Kind::Read, doing()))?;
+            let together = self.client.reads_many();
+            match timeout_at(deadline, read()).await {
+                Ok(Err(Error::Lost | Error::Unsent)) if together && !self.client.reads_many() => {}
+                Ok(outcome) => return outcome.map_err(|error| failed(error, Kind::Read, doing())),
+                Err(_) => {
+                    self.give_up();
+                    return Err(late(Kind::Read, doing()));
+                }
+            }
+        }
     }
 
-    async fn write(&self, write: Write, deadline: Instant) -> Result<Put, StoreError> {
-        let doing = || format!("writing {}", write.key);
-        write::check(&write)
-            .map_err(|says| StoreError::new(Fault::Permanent, "zookeeper", doing(), says))?;
-        let connection = self.connection(deadline, doing).await?;
-        let writing = write::carry_out(&self.client, &self.shared, &write);
-        let Ok(outcome) = timeout_at(deadline, writing).await else {
-            // What is still on its way must not happen later.
-            self.client.give_up(connection);
-            return Err(late(Kind::Write, doing()));
-        };
-        outcome.map_err(|error| failed(error, Kind::Write, doing()))
+    /// Ends the connection, and with it whatever is still on its way.
+    fn give_up(&self) {
+        self.client.give_up(self.client.connection());
     }
 }
 
@@ -109,28 +117,19 @@ impl Store for ZookeeperStore {
             1 => format!("reading {first}"),
             more => format!("reading {first} and {} others", more - 1),
         };
-        let deadline = self.deadline();
-        let connection = self.connection(deadline, doing).await?;
-        let reading = async {
+        self.read(doing, || async {
             // All of it is sent at once, and the server answers in that order.
             let synced = self.client.sync(self.shared.paths.root());
-            let reads: Vec<_> =
-                keys.iter().map(|key| self.client.data(&self.shared.paths.document(key))).collect();
+            let paths = keys.iter().map(|key| self.shared.paths.document(key)).collect();
+            let asked = read::ask(&self.client, paths);
             synced.await?;
-            join_all(reads).await.into_iter().map(found).collect::<Result<Vec<_>, Error>>()
-        };
-        match timeout_at(deadline, reading).await {
-            Ok(read) => read.map_err(|error| failed(error, Kind::Read, doing())),
-            Err(_) => {
-                self.client.give_up(connection);
-                Err(late(Kind::Read, doing()))
-            }
-        }
+            asked.documents().await
+        })
+        .await
     }
 
     async fn put_many(&self, writes: Vec<Write>) -> Vec<Result<Put, StoreError>> {
-        let deadline = self.deadline();
-        join_all(writes.into_iter().map(|write| self.write(write, deadline))).await
+        batch::carry_out(self, writes, self.deadline()).await
     }
 
     async fn list(
@@ -140,16 +139,8 @@ impl Store for ZookeeperStore {
         limit: usize,
     ) -> Result<Page, StoreError> {
         let doing = || format!("listing {prefix}");
-        let deadline = self.deadline();
-        let connection = self.connection(deadline, doing).await?;
-        let listing = list::page(&self.client, &self.shared.paths, prefix, after, limit);
-        match timeout_at(deadline, listing).await {
-            Ok(page) => page.map_err(|error| failed(error, Kind::Read, doing())),
-            Err(_) => {
-                self.client.give_up(connection);
-                Err(late(Kind::Read, doing()))
-            }
-        }
+        let walk = || list::page(&self.client, &self.shared.paths, prefix, after, limit);
+        self.read(doing, walk).await
     }
 
     async fn changed(&self, key: &Key, seen: Option<&Version>) {
@@ -161,15 +152,6 @@ impl Store for ZookeeperStore {
 impl fmt::Debug for ZookeeperStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ZookeeperStore").field("paths", &self.shared.paths).finish_non_exhaustive()
-    }
-}
-
-/// What a read found; nothing is an answer too.
-fn found(read: Result<(Vec<u8>, Stat), Error>) -> Result<Option<Document>, Error> {
-    match read {
-        Ok((data, stat)) => Ok(Some(record::document(data, &stat))),
-        Err(Error::NoNode) => Ok(None),
-        Err(error) => Err(error),
     }
 }
 

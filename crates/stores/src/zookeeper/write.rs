@@ -21,50 +21,132 @@ pub(super) fn check(write: &Write) -> Result<(), String> {
     }
 }
 
-/// Sends it. Only what certainly had no effect is sent again.
+/// Sends it by itself. Only what certainly had no effect is sent again.
 pub(super) async fn carry_out(
     client: &Client,
     shared: &Shared,
     write: &Write,
 ) -> Result<Put, Error> {
+    if let Some(change) = Change::of(shared, write) {
+        return alone(client, shared, &change).await;
+    }
     let path = shared.paths.document(&write.key);
-    match (&write.expect, &write.body) {
-        (Expect::Absent, Some(body)) => create(client, shared, &path, body).await,
-        (Expect::Absent, None) => match client.exists(&path).await {
+    match &write.expect {
+        Expect::Absent => match client.exists(&path).await {
             Ok(_) => Ok(Put::Conflict),
             Err(Error::NoNode) => Ok(Put::Stored(Version::new("absent"))),
             Err(error) => Err(error),
         },
-        (Expect::At(version), body) => match Edition::parse(version) {
-            // No document was ever at a version that is not one of ours; but see what people write by hand.
-            None => mend(client, shared, &path, version, body.as_deref()).await,
-            Some(edition) => match body {
-                Some(body) => replace(client, &path, edition, body).await,
-                None => delete(client, &path, edition).await,
-            },
-        },
+        // No document was ever at a version that is not one of ours; but see what people write by hand.
+        Expect::At(version) => mend(client, shared, &path, version, write.body.as_deref()).await,
     }
 }
 
-async fn create(client: &Client, shared: &Shared, path: &str, body: &[u8]) -> Result<Put, Error> {
-    let number = Number::fresh();
-    for attempt in 1.. {
-        let together = vec![
-            lasting(shared, path.to_owned(), number.with(body)),
-            lasting(shared, number.below(path), Vec::new()),
-        ];
-        match commit(client, together).await {
-            Ok(_) => break,
-            Err(Error::NodeExists) => return Ok(Put::Conflict),
-            Err(Error::NoNode) if attempt < MOST_ATTEMPTS => above(client, shared, path).await?,
-            Err(error) => return Err(error),
+/// What nearly every write is: two operations that happen together or not at all.
+#[derive(Debug)]
+pub(super) struct Change {
+    pub(super) operations: [Request; 2],
+    /// What the document is at then.
+    version: Version,
+}
+
+/// What a refusal of one of its operations means for a change.
+#[derive(Debug)]
+pub(super) enum Refusal<'a> {
+    /// Levels above the document at this path are missing; it can be tried again once they are there.
+    LevelsMissing(&'a str),
+    /// This is its outcome.
+    Decided(Result<Put, Error>),
+}
+
+impl Change {
+    /// None for the writes that take more than that.
+    pub(super) fn of(shared: &Shared, write: &Write) -> Option<Change> {
+        let edition = match &write.expect {
+            Expect::Absent => None,
+            Expect::At(version) => Some(Edition::parse(version)?),
+        };
+        let path = shared.paths.document(&write.key);
+        match (edition, &write.body) {
+            (None, None) => None,
+            (None, Some(body)) => Some(Change::creating(shared, path, body)),
+            (Some(edition), Some(body)) => Some(Change::replacing(path, edition, body)),
+            (Some(edition), None) => Some(Change::deleting(path, edition)),
         }
     }
-    Ok(Put::Stored(Edition::first(number).name()))
+
+    fn creating(shared: &Shared, path: String, body: &[u8]) -> Change {
+        let number = Number::fresh();
+        let below = lasting(shared, number.below(&path), Vec::new());
+        let document = lasting(shared, path, number.with(body));
+        Change { operations: [document, below], version: Edition::first(number).name() }
+    }
+
+    fn replacing(path: String, edition: Edition, body: &[u8]) -> Change {
+        let Edition { number, version } = &edition;
+        let data = number.with(body).into();
+        let operations = [
+            // Any version of it: that it exists is what counts.
+            Request::Check { path: number.below(&path), version: -1 },
+            Request::SetData { path, data, version: *version },
+        ];
+        Change { operations, version: edition.next().name() }
+    }
+
+    fn deleting(path: String, edition: Edition) -> Change {
+        let Edition { number, version } = &edition;
+        let operations = [
+            Request::Delete { path: number.below(&path), version: -1 },
+            Request::Delete { path, version: *version },
+        ];
+        Change { operations, version: edition.next().name() }
+    }
+
+    pub(super) fn stored(&self) -> Put {
+        Put::Stored(self.version.clone())
+    }
+
+    pub(super) fn refused(&self, error: Error) -> Refusal<'_> {
+        match &self.operations {
+            [Request::Create { path, .. }, _] if error == Error::NoNode => {
+                Refusal::LevelsMissing(path)
+            }
+            [Request::Create { .. }, _] if error == Error::NodeExists => {
+                Refusal::Decided(Ok(Put::Conflict))
+            }
+            [Request::Create { .. }, _] => Refusal::Decided(Err(error)),
+            [_, _] => Refusal::Decided(unless_at_odds(error)),
+        }
+    }
+
+    /// How long it is on its way.
+    pub(super) fn length(&self) -> usize {
+        self.operations.iter().map(Request::length).sum()
+    }
+}
+
+async fn alone(client: &Client, shared: &Shared, change: &Change) -> Result<Put, Error> {
+    let mut attempt = 1;
+    loop {
+        let refused = match commit(client, change.operations.to_vec()).await {
+            Ok(_) => return Ok(change.stored()),
+            Err(error) => change.refused(error),
+        };
+        match refused {
+            Refusal::Decided(outcome) => return outcome,
+            Refusal::LevelsMissing(_) if attempt == MOST_ATTEMPTS => return Err(Error::NoNode),
+            Refusal::LevelsMissing(path) => create_levels(client, shared, path).await?,
+        }
+        attempt += 1;
+    }
 }
 
 /// Creates the levels above a document, those that are missing.
-async fn above(client: &Client, shared: &Shared, path: &str) -> Result<(), Error> {
+pub(super) async fn create_levels(
+    client: &Client,
+    shared: &Shared,
+    path: &str,
+) -> Result<(), Error> {
     let (nodes, lasting) = shared.paths.above(path);
     // A level that holds nothing any more is removed by the server.
     let lifetime = |at| if at < lasting { Lifetime::Lasting } else { Lifetime::Container };
@@ -82,29 +164,6 @@ async fn above(client: &Client, shared: &Shared, path: &str) -> Result<(), Error
         }
     }
     Ok(())
-}
-
-async fn replace(client: &Client, path: &str, edition: Edition, body: &[u8]) -> Result<Put, Error> {
-    let together = vec![
-        // Any version of it: that it exists is what counts.
-        Request::Check { path: edition.number.below(path), version: -1 },
-        Request::SetData {
-            path: path.to_owned(),
-            data: edition.number.with(body).into(),
-            version: edition.version,
-        },
-    ];
-    let committed = commit(client, together).await;
-    outcome(committed.map(drop), || edition.next().name())
-}
-
-async fn delete(client: &Client, path: &str, edition: Edition) -> Result<Put, Error> {
-    let together = vec![
-        Request::Delete { path: edition.number.below(path), version: -1 },
-        Request::Delete { path: path.to_owned(), version: edition.version },
-    ];
-    let committed = commit(client, together).await;
-    outcome(committed.map(drop), || edition.next().name())
 }
 
 /// Replaces or deletes what somebody wrote by hand, with whatever number was lost.
@@ -142,17 +201,16 @@ async fn mend(
         }
         None => together.push(Request::Delete { path, version }),
     }
-    let committed = commit(client, together).await;
-    let edition = Edition { number, version: stat.version };
-    outcome(committed.map(drop), || edition.next().name())
+    match commit(client, together).await {
+        Ok(_) => Ok(Put::Stored(Edition { number, version: stat.version }.next().name())),
+        Err(error) => unless_at_odds(error),
+    }
 }
 
-fn outcome(done: Result<(), Error>, version: impl FnOnce() -> Version) -> Result<Put, Error> {
-    match done {
-        Ok(()) => Ok(Put::Stored(version())),
-        Err(Error::NoNode | Error::BadVersion | Error::NotEmpty) => Ok(Put::Conflict),
-        Err(error) => Err(error),
-    }
+/// What it means that a document could not be replaced or deleted.
+fn unless_at_odds(error: Error) -> Result<Put, Error> {
+    let conflicts = matches!(error, Error::NoNode | Error::BadVersion | Error::NotEmpty);
+    if conflicts { Ok(Put::Conflict) } else { Err(error) }
 }
 
 fn lasting(shared: &Shared, path: String, data: Vec<u8>) -> Request {

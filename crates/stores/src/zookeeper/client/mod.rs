@@ -35,7 +35,7 @@ pub(super) use self::state::{Answer, Made, Outcome};
 use self::state::{Join, State};
 pub(super) use self::tls::read as read_tls;
 pub(super) use self::watches::{Event, Watching};
-use super::wire::{self, Acl, Lifetime, Request, Results, Stat};
+use super::wire::{self, Acl, Found, Lifetime, Request, Results, Stat};
 
 /// The most bytes of data in a request; ZooKeeper ends connections that send more than a mebibyte.
 const MOST_BYTES: usize = 1_000_000;
@@ -103,19 +103,18 @@ impl Client {
     }
 
     pub(super) async fn connected_by(&self, deadline: Instant) -> Result<(), Error> {
-        if self.is_up() {
-            return Ok(());
-        }
         let mut sessions = self.session();
-        let settled = |session: &Session| {
-            session.is_live() || matches!(session.life, tenure::queue::Life::Closed)
-        };
-        let waited = timeout_at(deadline, sessions.wait_for(settled)).await;
-        match waited {
-            Ok(Ok(session)) if session.is_live() => Ok(()),
-            Ok(_) => Err(self.trouble().unwrap_or(Error::Closed)),
-            Err(_) => Err(self.trouble().unwrap_or(Error::Unsent)),
+        // The state says whether there is one; word of a change follows the change, so what was told last may be old.
+        while !self.is_up() {
+            if sessions.borrow_and_update().life == tenure::queue::Life::Closed {
+                return Err(self.trouble().unwrap_or(Error::Closed));
+            }
+            let changed = timeout_at(deadline, sessions.changed()).await;
+            changed
+                .map_err(|_| self.trouble().unwrap_or(Error::Unsent))?
+                .map_err(|_| Error::Closed)?;
         }
+        Ok(())
     }
 
     /// Waits for as long as it takes; for ever once there will be no other connection.
@@ -181,6 +180,16 @@ impl Client {
     /// Reads a node.
     pub fn data(&self, path: &str) -> Pending<(Vec<u8>, Stat)> {
         self.ask(Request::Data { path: path.into(), watch: false }, wire::data)
+    }
+
+    /// Reads many nodes at once; only of a server that [`reads_many`](Client::reads_many).
+    pub(super) fn many_data(&self, paths: Vec<String>) -> Pending<Vec<Found>> {
+        self.ask(Request::ManyData(paths), wire::many_data)
+    }
+
+    /// Whether the server may be asked for many nodes at once.
+    pub(super) fn reads_many(&self) -> bool {
+        self.owner.shared.lock().reads_many()
     }
 
     /// Lists a node's children by name, with what is known of the node itself.
@@ -314,5 +323,27 @@ impl Drop for Owner {
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client").field("session", &*self.owner.shared.session.borrow()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tenure::queue::Life;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_ended_connection_is_none_before_its_end_was_told_too() {
+        let mut state = State::new(Duration::from_secs(10));
+        let told = state.session(|proof| Life::Live { proof });
+        let shared = Arc::new(Shared {
+            state: Mutex::new(state),
+            work: Notify::new(),
+            session: watch::Sender::new(told),
+            clock: system_clock(),
+        });
+        let client = Client { owner: Arc::new(Owner { shared }) };
+        assert!(client.session().borrow().is_live());
+        assert_eq!(client.connected_by(Instant::now()).await, Err(Error::Unsent));
     }
 }

@@ -83,6 +83,8 @@ struct Flying {
     number: i32,
     sent: Moment,
     weight: usize,
+    /// Whether it asks for many nodes at once, which not every server knows.
+    reads_many: bool,
     awaited: Awaited,
 }
 
@@ -131,6 +133,8 @@ pub(super) struct State {
     ttl: Duration,
     window: ZookeeperWindow,
     joins: VecDeque<Join>,
+    /// Whether entries that are created together are told their tokens; servers before 3.9 do not.
+    joins_together: bool,
     orders: VecDeque<Order>,
     /// How many barriers there were, and whether the newest was not sent yet.
     barriers: u64,
@@ -150,6 +154,10 @@ pub(super) struct State {
     told: Option<Proof>,
     standing: HashSet<u64>,
     given_up: bool,
+    /// The first connection that may be asked for many nodes at once, as far as is known.
+    many_from: u64,
+    /// Whether this connection has answered that.
+    many_answered: bool,
     pub(super) watches: Watches,
     /// How many of its users lead.
     leaders: usize,
@@ -173,6 +181,7 @@ impl State {
             ttl,
             window: ZookeeperWindow::new(ttl),
             joins: VecDeque::new(),
+            joins_together: true,
             orders: VecDeque::new(),
             barriers: 0,
             barrier_waits: false,
@@ -187,6 +196,8 @@ impl State {
             told: None,
             standing: HashSet::new(),
             given_up: false,
+            many_from: 0,
+            many_answered: false,
             watches: Watches::default(),
             leaders: 0,
             pace: Pace::default(),
@@ -224,6 +235,7 @@ impl State {
         self.connection += 1;
         self.up = true;
         self.given_up = false;
+        self.many_answered = false;
         (self.requests, self.lowered) = (0, 0);
         self.last_write = None;
         self.trouble = None;
@@ -236,6 +248,10 @@ impl State {
         self.watches.lose();
         self.weight = 0;
         self.barrier_waits = false;
+        if !self.many_answered && self.flying.iter().any(|flying| flying.reads_many) {
+            // Perhaps that is why it ended, and the server's word on it got lost: the next one is not asked.
+            self.many_from = self.many_from.max(self.connection.saturating_add(2));
+        }
         for flying in std::mem::take(&mut self.flying) {
             flying.awaited.fail(&Error::Lost);
         }
@@ -257,6 +273,11 @@ impl State {
 impl State {
     pub(super) fn is_up(&self) -> bool {
         self.up && !self.given_up
+    }
+
+    /// Whether the server may be asked for many nodes at once.
+    pub(super) fn reads_many(&self) -> bool {
+        self.connection >= self.many_from
     }
 
     pub(super) fn give_up(&mut self, connection: u64) {
@@ -499,7 +520,7 @@ impl State {
         let mut joins: Vec<Join> = Vec::new();
         let (mut roots, mut bytes) = (HashSet::new(), 0);
         // One transaction is far less work than as many requests.
-        let most = (self.limit * 8).min(MOST_JOINS);
+        let most = if self.joins_together { (self.limit * 8).min(MOST_JOINS) } else { 1 };
         while let Some(join) = self.joins.pop_front() {
             if join.reply.is_closed() {
                 continue;
@@ -543,7 +564,8 @@ impl State {
         self.window.sent(now, request.kind());
         request.write(out, number);
         self.weight += weight;
-        self.flying.push_back(Flying { number, sent: now, weight, awaited });
+        let reads_many = matches!(request, Request::ManyData(_));
+        self.flying.push_back(Flying { number, sent: now, weight, reads_many, awaited });
     }
 }
 
@@ -563,6 +585,11 @@ impl State {
             Some(Code::SessionExpired) => return Err(End::Expired),
             // Another connection has taken the session over: this one is of no use.
             Some(Code::SessionMoved) => return Err(End::Lost("the session moved".to_owned())),
+            // A server before 3.6 says so ahead of its other answers, and closes the connection.
+            Some(Code::Unimplemented) if self.is_about_many(head.number) => {
+                self.many_from = u64::MAX;
+                return Err(End::Lost("the server reads nodes one by one only".to_owned()));
+            }
             Some(_) | None => {}
         }
         // Answers come in the order of what was asked; anything else is no ZooKeeper.
@@ -570,10 +597,15 @@ impl State {
         let flying = flying.ok_or(End::Malformed)?;
         self.seen = self.seen.max(head.zxid);
         self.weight -= flying.weight;
+        self.many_answered |= flying.reads_many;
         self.adapt(now.at_most_since(flying.sent), flying.number, flying.weight);
         self.window.answered(now);
         self.answer(flying.awaited, head.refused, reader);
         Ok(())
+    }
+
+    fn is_about_many(&self, number: i32) -> bool {
+        self.flying.iter().any(|flying| flying.reads_many && flying.number == number)
     }
 
     /// Lets more fly while answers come quickly, and less when they do not.
@@ -623,6 +655,8 @@ impl State {
             (Awaited::Joins(joins), None) => match wire::results(&mut reader) {
                 Ok(Ok(made)) if made.len() == joins.len() => {
                     for (join, made) in joins.into_iter().zip(made) {
+                        // Whoever is not told its token must look for its entry; the next are sent alone.
+                        self.joins_together &= made.is_some();
                         let made = made.map(|(path, stat)| Made { path, stat, session });
                         let _ = join.reply.send(made.ok_or(Error::Malformed));
                     }

@@ -70,6 +70,7 @@ impl Watches {
             | Request::Check { .. }
             | Request::Sync { .. }
             | Request::Multi(_)
+            | Request::ManyData(_)
             | Request::Close => return Watching { id, told },
         };
         let watchers = place.entry(path.clone()).or_insert_with(|| Vec::with_capacity(1));

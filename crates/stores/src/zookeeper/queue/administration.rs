@@ -86,9 +86,10 @@ impl ZookeeperQueue {
             acl: self.acl.clone(),
         }));
         match self.client.transaction(parts).await? {
+            // Servers before 3.9 do not say which it is; then it is to be read.
             Ok(results) => {
                 let made = results.into_iter().flatten().next();
-                made.map(|(_, stat)| Some(root::generation(&stat))).ok_or(Error::Malformed)
+                Ok(made.map(|(_, stat)| root::generation(&stat)))
             }
             Err((_, wire::Code::NoNode | wire::Code::BadVersion)) => Ok(None),
             Err((_, code)) => Err(code.into()),

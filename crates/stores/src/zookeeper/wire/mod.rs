@@ -7,11 +7,12 @@ mod reply;
 mod request;
 
 pub(super) use jute::{Malformed, Reader};
-pub(super) use reply::Results;
 pub use reply::Stat;
 pub(super) use reply::{
-    Accepted, Code, Event, EventKind, Head, accepted, children, created, data, names, results, stat,
+    Accepted, Code, Event, EventKind, Head, accepted, children, created, data, many_data, names,
+    results, stat,
 };
+pub(super) use reply::{Found, Results};
 pub use request::{Acl, Lifetime};
 pub(super) use request::{Request, authenticate, connect};
 

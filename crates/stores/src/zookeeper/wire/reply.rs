@@ -161,6 +161,26 @@ pub(crate) fn data(reader: &mut Reader<'_>) -> Result<(Vec<u8>, Stat), Malformed
     Ok((reader.bytes()?.to_vec(), stat(reader)?))
 }
 
+/// The answer to a reading of many, in the order asked for; each node has its own.
+pub(crate) fn many_data(reader: &mut Reader<'_>) -> Result<Vec<Found>, Malformed> {
+    const GET_DATA: i32 = 4;
+    let mut found = Vec::new();
+    loop {
+        let (code, done, _error) = (reader.int()?, reader.flag()?, reader.int()?);
+        if done {
+            return Ok(found);
+        }
+        found.push(match code {
+            GET_DATA => Ok(data(reader)?),
+            -1 => Err(Code::of(reader.int()?).ok_or(Malformed)?),
+            _ => return Err(Malformed),
+        });
+    }
+}
+
+/// What was read of one of many nodes.
+pub(crate) type Found = Result<(Vec<u8>, Stat), Code>;
+
 /// The answer to a listing.
 pub(crate) fn children(reader: &mut Reader<'_>) -> Result<(Vec<String>, Stat), Malformed> {
     let (names, stat) = names(reader)?;
@@ -177,13 +197,15 @@ pub(crate) fn names<'a>(reader: &mut Reader<'a>) -> Result<(Vec<&'a str>, Stat),
     Ok((names, stat(reader)?))
 }
 
-/// What became of the parts of a transaction: of a creation its path and what is known of the node.
+/// What became of the parts of a transaction: of a creation its path and what is known of the node, if the server
+/// says so; those before 3.9 do not.
 pub(crate) type Results = Vec<Option<(String, Stat)>>;
 
 /// The answer to a transaction; or why none of it happened, and which part is to blame.
 pub(crate) fn results(
     reader: &mut Reader<'_>,
 ) -> Result<Result<Results, (usize, Code)>, Malformed> {
+    const CREATE_UNKNOWN: i32 = 1;
     const DELETE: i32 = 2;
     const SET_DATA: i32 = 5;
     const CHECK: i32 = 13;
@@ -198,6 +220,10 @@ pub(crate) fn results(
         }
         results.push(match code {
             CREATE | CREATE_CONTAINER => Some(created(reader)?),
+            CREATE_UNKNOWN => {
+                reader.text()?;
+                None
+            }
             SET_DATA => {
                 stat(reader)?;
                 None
@@ -221,4 +247,87 @@ pub(crate) fn results(
         Some(refused) => Err(refused),
         None => Ok(results),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::BufMut;
+
+    use super::*;
+
+    fn head(out: &mut Vec<u8>, code: i32, done: bool, error: i32) {
+        out.put_i32(code);
+        out.put_u8(u8::from(done));
+        out.put_i32(error);
+    }
+
+    /// A node that was created by 3, changed by 4 and is at version 5.
+    fn put_stat(out: &mut Vec<u8>) {
+        out.put_i64(3);
+        out.put_i64(4);
+        out.put_slice(&[0; 16]);
+        out.put_i32(5);
+        out.put_slice(&[0; 32]);
+    }
+
+    fn refused(codes: &[i32]) -> Vec<u8> {
+        let mut out = Vec::new();
+        for code in codes {
+            head(&mut out, -1, false, *code);
+            out.put_i32(*code);
+        }
+        head(&mut out, -1, true, -1);
+        out
+    }
+
+    #[test]
+    fn of_many_nodes_each_is_found_or_not_by_itself() {
+        let mut out = Vec::new();
+        head(&mut out, 4, false, 0);
+        out.put_slice(&[0, 0, 0, 2, b'h', b'i']);
+        put_stat(&mut out);
+        head(&mut out, -1, false, -101);
+        out.put_i32(-101);
+        head(&mut out, 4, false, 0);
+        // A node without data.
+        out.put_i32(-1);
+        put_stat(&mut out);
+        head(&mut out, -1, true, -1);
+        let found = many_data(&mut Reader::new(&out)).expect("well formed");
+        let stat = stat(&mut Reader::new(&out[15..])).expect("well formed");
+        assert_eq!((stat.created, stat.modified, stat.version), (3, 4, 5));
+        assert_eq!(found, [Ok((b"hi".to_vec(), stat)), Err(Code::NoNode), Ok((Vec::new(), stat))]);
+        for end in 0..out.len() {
+            assert_eq!(many_data(&mut Reader::new(&out[..end])), Err(Malformed), "cut at {end}");
+        }
+    }
+
+    #[test]
+    fn creations_in_a_transaction_are_read_with_and_without_what_is_known_of_the_node() {
+        let mut out = Vec::new();
+        // As servers before 3.9 answer, and as those since then do.
+        for code in [1, 15] {
+            head(&mut out, code, false, 0);
+            out.put_slice(&[0, 0, 0, 2, b'/', b'x']);
+            if code == 15 {
+                put_stat(&mut out);
+            }
+        }
+        head(&mut out, -1, true, -1);
+        let made = results(&mut Reader::new(&out)).expect("well formed").expect("done");
+        let known: Vec<_> = made.iter().map(|made| made.as_ref().map(|made| &*made.0)).collect();
+        assert_eq!(known, [None, Some("/x")]);
+    }
+
+    #[test]
+    fn the_part_to_blame_for_a_transaction_is_the_one_with_a_code_of_its_own() {
+        for (codes, blamed) in [
+            (&[0, 0, -103, -2][..], (2, Code::BadVersion)),
+            (&[-101, -2, -2], (0, Code::NoNode)),
+            (&[0, 0, -110], (2, Code::NodeExists)),
+        ] {
+            let answer = refused(codes);
+            assert_eq!(results(&mut Reader::new(&answer)), Ok(Err(blamed)), "{codes:?}");
+        }
+    }
 }

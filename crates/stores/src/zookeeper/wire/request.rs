@@ -20,6 +20,7 @@ const CHECK: i32 = 13;
 const MULTI: i32 = 14;
 const CREATE: i32 = 15;
 const CREATE_CONTAINER: i32 = 19;
+const MULTI_READ: i32 = 22;
 const AUTH: i32 = 100;
 const CLOSE: i32 = -11;
 
@@ -72,15 +73,43 @@ impl Acl {
 /// One request.
 #[derive(Clone, Debug)]
 pub(crate) enum Request {
-    Create { path: String, data: Bytes, lifetime: Lifetime, acl: Arc<[Acl]> },
-    Delete { path: String, version: i32 },
-    SetData { path: String, data: Bytes, version: i32 },
-    Check { path: String, version: i32 },
-    Exists { path: Arc<str>, watch: bool },
-    Data { path: Arc<str>, watch: bool },
-    Children { path: Arc<str>, watch: bool },
-    Sync { path: Arc<str> },
+    Create {
+        path: String,
+        data: Bytes,
+        lifetime: Lifetime,
+        acl: Arc<[Acl]>,
+    },
+    Delete {
+        path: String,
+        version: i32,
+    },
+    SetData {
+        path: String,
+        data: Bytes,
+        version: i32,
+    },
+    Check {
+        path: String,
+        version: i32,
+    },
+    Exists {
+        path: Arc<str>,
+        watch: bool,
+    },
+    Data {
+        path: Arc<str>,
+        watch: bool,
+    },
+    Children {
+        path: Arc<str>,
+        watch: bool,
+    },
+    Sync {
+        path: Arc<str>,
+    },
     Multi(Vec<Request>),
+    /// The data of many nodes in one answer; only since 3.6.
+    ManyData(Vec<String>),
     Close,
 }
 
@@ -88,7 +117,10 @@ impl Request {
     /// What an answer to it proves.
     pub(crate) fn kind(&self) -> Kind {
         match self {
-            Request::Exists { .. } | Request::Data { .. } | Request::Children { .. } => Kind::Read,
+            Request::Exists { .. }
+            | Request::Data { .. }
+            | Request::Children { .. }
+            | Request::ManyData(_) => Kind::Read,
             Request::Sync { .. } => Kind::Sync,
             Request::Create { .. }
             | Request::Delete { .. }
@@ -103,6 +135,7 @@ impl Request {
     pub(crate) fn weight(&self) -> usize {
         match self {
             Request::Multi(parts) => parts.len(),
+            Request::ManyData(paths) => paths.len(),
             Request::Create { .. }
             | Request::Delete { .. }
             | Request::SetData { .. }
@@ -126,7 +159,25 @@ impl Request {
             | Request::Data { .. }
             | Request::Children { .. }
             | Request::Sync { .. }
+            | Request::ManyData(_)
             | Request::Close => 0,
+        }
+    }
+
+    /// How long it is as a part of a transaction, or a little less.
+    pub(crate) fn length(&self) -> usize {
+        match self {
+            Request::Create { path, data, .. } | Request::SetData { path, data, .. } => {
+                path.len() + data.len()
+            }
+            Request::Delete { path, .. } | Request::Check { path, .. } => path.len(),
+            Request::Exists { path, .. }
+            | Request::Data { path, .. }
+            | Request::Children { path, .. }
+            | Request::Sync { path } => path.len(),
+            Request::Multi(parts) => parts.iter().map(Request::length).sum(),
+            Request::ManyData(paths) => paths.iter().map(String::len).sum(),
+            Request::Close => 0,
         }
     }
 
@@ -150,6 +201,7 @@ impl Request {
             Request::Children { .. } => CHILDREN,
             Request::Sync { .. } => SYNC,
             Request::Multi(_) => MULTI,
+            Request::ManyData(_) => MULTI_READ,
             Request::Close => CLOSE,
         }
     }
@@ -187,6 +239,14 @@ impl Request {
                 for part in parts {
                     multi_head(out, part.code(), false);
                     part.body(out);
+                }
+                multi_head(out, -1, true);
+            }
+            Request::ManyData(paths) => {
+                for path in paths {
+                    multi_head(out, GET_DATA, false);
+                    text(out, path);
+                    flag(out, false);
                 }
                 multi_head(out, -1, true);
             }
@@ -232,4 +292,47 @@ pub(crate) fn authenticate(out: &mut Vec<u8>, scheme: &str, proof: &[u8]) {
         text(out, scheme);
         bytes(out, proof);
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is written, without the length in front.
+    fn written(request: &Request) -> Vec<u8> {
+        let mut out = Vec::new();
+        request.write(&mut out, 7);
+        out.split_off(4)
+    }
+
+    #[test]
+    fn a_transaction_is_a_list_of_requests_with_a_head_each() {
+        let request = Request::Multi(vec![
+            Request::Check { path: "/a".into(), version: -1 },
+            Request::SetData { path: "/a".into(), data: Bytes::from_static(b"x"), version: 3 },
+        ]);
+        let expected = [
+            &[0, 0, 0, 7, 0, 0, 0, 14][..],
+            &[0, 0, 0, 13, 0, 255, 255, 255, 255],
+            &[0, 0, 0, 2, b'/', b'a', 255, 255, 255, 255],
+            &[0, 0, 0, 5, 0, 255, 255, 255, 255],
+            &[0, 0, 0, 2, b'/', b'a', 0, 0, 0, 1, b'x', 0, 0, 0, 3],
+            &[255, 255, 255, 255, 1, 255, 255, 255, 255],
+        ];
+        assert_eq!(written(&request), expected.concat());
+        assert_eq!((request.weight(), request.size(), request.length()), (2, 1, 5));
+    }
+
+    #[test]
+    fn the_data_of_many_nodes_is_asked_for_without_watches() {
+        let request = Request::ManyData(vec!["/a".into(), "/bc".into()]);
+        let expected = [
+            &[0, 0, 0, 7, 0, 0, 0, 22][..],
+            &[0, 0, 0, 4, 0, 255, 255, 255, 255, 0, 0, 0, 2, b'/', b'a', 0],
+            &[0, 0, 0, 4, 0, 255, 255, 255, 255, 0, 0, 0, 3, b'/', b'b', b'c', 0],
+            &[255, 255, 255, 255, 1, 255, 255, 255, 255],
+        ];
+        assert_eq!(written(&request), expected.concat());
+        assert_eq!((request.kind(), request.weight()), (Kind::Read, 2));
+    }
 }

@@ -96,6 +96,31 @@ fn entries_of_many_elections_are_created_together_and_before_anything_else() {
 }
 
 #[test]
+fn entries_are_created_one_by_one_where_those_of_a_transaction_are_not_told_their_tokens() {
+    let mut state = connected();
+    let mut made: Vec<_> = (0..2).map(|number| join(&mut state, &format!("/e{number}"))).collect();
+    assert_eq!(sent(&mut state, at(1)), [(1, 14)]);
+    let mut answer = head(1, 0);
+    for _ in 0..2 {
+        answer.put_i32(1);
+        answer.put_u8(0);
+        answer.put_i32(0);
+        answer.put_i32(2);
+        answer.put_slice(b"/x");
+    }
+    answer.put_i32(-1);
+    answer.put_u8(1);
+    answer.put_i32(-1);
+    state.receive(at(2), &answer).expect("an answer");
+    for made in &mut made {
+        let made = made.try_recv().expect("answered");
+        assert_eq!(made.expect_err("in doubt"), Error::Malformed);
+    }
+    let _made: Vec<_> = (0..2).map(|number| join(&mut state, &format!("/e{number}"))).collect();
+    assert_eq!(sent(&mut state, at(3)), [(2, 15), (3, 15)]);
+}
+
+#[test]
 fn when_one_of_them_is_refused_each_has_its_own_outcome() {
     let mut state = connected();
     let mut made: Vec<_> = (0..2).map(|number| join(&mut state, &format!("/e{number}"))).collect();
@@ -170,6 +195,51 @@ fn answers_out_of_order_end_the_connection() {
     let _asked = [state.ask(read("/a")), state.ask(read("/b"))];
     sent(&mut state, at(1));
     assert_eq!(state.receive(at(2), &head(2, 0)), Err(End::Malformed));
+}
+
+fn many() -> Request {
+    Request::ManyData(vec!["/a".to_owned(), "/b".to_owned()])
+}
+
+#[test]
+fn a_server_that_reads_nodes_one_by_one_only_is_asked_for_many_once() {
+    let mut state = connected();
+    let mut asked = [state.ask(read("/a")), state.ask(many())];
+    assert!(state.reads_many());
+    assert_eq!(sent(&mut state, at(1)), [(1, 3), (2, 22)]);
+    // As 3.5 does it: before the answer to what was asked earlier.
+    let ended = state.receive(at(2), &head(2, -6)).expect_err("the server closes it");
+    assert!(matches!(ended, End::Lost(_)), "{ended:?}");
+    state.ended();
+    for asked in &mut asked {
+        assert_eq!(asked.try_recv().expect("told").expect_err("lost"), Error::Lost);
+    }
+    for _ in 0..3 {
+        state.accepted(7, vec![1; 16], TTL, at(3));
+        assert!(!state.reads_many());
+        state.ended();
+    }
+}
+
+#[test]
+fn a_connection_that_ended_over_its_first_reading_of_many_is_followed_by_one_without() {
+    let mut state = connected();
+    let _asked = state.ask(many());
+    sent(&mut state, at(1));
+    state.ended();
+    assert!(!state.reads_many());
+    state.accepted(7, vec![1; 16], TTL, at(2));
+    assert!(!state.reads_many(), "not the next one");
+    state.ended();
+    state.accepted(7, vec![1; 16], TTL, at(3));
+    assert!(state.reads_many(), "but the one after that");
+    // Once answered, an end has other reasons.
+    let _asked = [state.ask(many()), state.ask(many())];
+    sent(&mut state, at(4));
+    state.receive(at(5), &head(1, 0)).expect("an answer");
+    state.ended();
+    state.accepted(7, vec![1; 16], TTL, at(6));
+    assert!(state.reads_many());
 }
 
 #[test]
@@ -250,6 +320,7 @@ proptest! {
         let _asked = [
             state.ask(read("/a")),
             state.ask(Request::Multi(vec![entry("/a")])),
+            state.ask(many()),
         ];
         let _joined = [join(&mut state, "/a"), join(&mut state, "/b")];
         let _listed = state.list("/a".into(), true);
