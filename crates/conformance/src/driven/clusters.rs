@@ -15,6 +15,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use tenure::cluster::claims::{Ending, Verdict};
+use tenure::cluster::documents::{OutcomeState, Report};
 use tenure::cluster::{Books, Cluster, Context, Event, Handler, Member, Order, TaskError, Tasks};
 use tenure::{Backend, Mandate, Timing};
 use tokio::sync::broadcast;
@@ -174,7 +175,7 @@ impl World {
 
     /// What the results say of each task.
     async fn audit(&self) {
-        let mut reported: BTreeMap<String, u64> = BTreeMap::new();
+        let mut reported: BTreeMap<String, Vec<Report>> = BTreeMap::new();
         let mut from = 0;
         loop {
             let results = match self.books.results(from).await {
@@ -185,19 +186,22 @@ impl World {
                 }
             };
             for report in results.reports {
-                *reported.entry(report.id).or_default() += 1;
+                reported.entry(report.id.clone()).or_default().push(report);
             }
             from = results.next;
             if !results.more {
                 break;
             }
         }
+        let mut unbegun = 0;
         for number in 1..=self.submitted {
             let id = format!("task-{number}");
-            let (reports, runs) =
-                (reported.get(&id).copied().unwrap_or(0), self.ledger.runs_of(&id));
-            if reports != 1 || runs == 0 {
-                let how = format!("{id} was begun {runs} times and counted {reports} times");
+            let reports = reported.remove(&id).unwrap_or_default();
+            let runs = self.ledger.runs_of(&id);
+            // Nobody can tell a node that died before it began from one that died just after.
+            unbegun += usize::from(runs == 0 && reports.iter().all(has_vanished));
+            if reports.len() != 1 || runs == 0 && unbegun != 1 {
+                let how = format!("{id} was begun {runs} times and counted as {reports:?}");
                 return self.ledger.breach(Breach::new(Promise::TruthfulOutcome, how));
             }
         }
@@ -247,6 +251,12 @@ impl Troubled for World {
         self.befall().await;
         self.ledger.look();
     }
+}
+
+/// Whether the last that is known of a task is that its node died after the last claim of it had reached the store.
+fn has_vanished(report: &Report) -> bool {
+    let says = report.note.as_deref().unwrap_or_default();
+    report.state == OutcomeState::Dead && says.contains("vanished in attempt")
 }
 
 /// A process that is a node.

@@ -18,6 +18,11 @@
 //! On a linearizable store a look that was sent after a write was given up shows what became of it. On a weak one it proves
 //! nothing: only an acknowledged write grants or settles, so what a look shows of our own is written again.
 //!
+//! # Why a task is begun before it is given up
+//! A claim counts as an attempt, because nobody else can tell whether a node that vanished had begun. But a node claims more than
+//! it has workers for, and whatever it had not begun when it died would have lost an attempt. So the last attempt of a task is
+//! claimed only by a node that can begin it at once.
+//!
 //! One look is under way at a time, one batch of writes, and of each slot at most one write.
 
 mod acting;
@@ -127,8 +132,13 @@ pub enum Input {
     Fed(bool),
     /// The leader in this process tells of slots with work in them.
     Told(Vec<Fact>),
-    /// How many tasks it may hold at once. Fewer than it holds: it takes none.
-    Hands(usize),
+    /// How many tasks it may hold at once, and how many it could begin at once. Fewer than it holds: it takes none.
+    Hands {
+        /// Held at once, at most.
+        most: usize,
+        /// Workers that have nothing to do.
+        idle: usize,
+    },
     /// Where it stands among the others; without, it takes nothing.
     Place(Option<Place>),
     /// All slots were looked at, in their order.
@@ -226,6 +236,7 @@ pub struct Claims {
     random: u64,
     place: Option<Place>,
     hands: usize,
+    idle: usize,
     notified: bool,
     fed: bool,
     asks: u64,
@@ -314,6 +325,7 @@ impl Claims {
             settings,
             place: None,
             hands: 0,
+            idle: 0,
             notified: false,
             fed: false,
             asks: 0,
@@ -362,7 +374,7 @@ impl Claims {
             Input::Notified(notified) => self.notified = notified,
             Input::Fed(fed) => self.fed = fed,
             Input::Told(facts) => self.told(now, facts),
-            Input::Hands(hands) => self.hands = hands,
+            Input::Hands { most, idle } => (self.hands, self.idle) = (most, idle),
             Input::Place(place) => self.place = place,
             Input::Looked(ask, answer) => self.looked(now, ask, answer),
             Input::Wrote(ask, answers) => self.wrote(now, ask, answers),

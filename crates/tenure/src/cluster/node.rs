@@ -163,7 +163,8 @@ impl Node {
         loop {
             let now = self.clock.now();
             self.claims.take(now, Input::Notified(self.set.books.store().notifies()));
-            self.claims.take(now, Input::Hands(self.hands()));
+            let (most, idle) = (self.hands(), self.idle());
+            self.claims.take(now, Input::Hands { most, idle });
             self.claims.take(now, Input::Fed(self.set.news.has_planner()));
             self.take_news(now);
             for output in self.claims.act(now, self.clock.wall()) {
@@ -233,6 +234,11 @@ impl Node {
         }
     }
 
+    /// How many workers wait for work, and no work for them.
+    fn idle(&self) -> usize {
+        self.set.workers.saturating_sub(self.busy + self.waiting.len())
+    }
+
     fn hands(&self) -> usize {
         if self.draining || self.leaving || self.membership.is_retired() {
             return 0;
@@ -277,9 +283,14 @@ impl Node {
             Output::Look(ask) => self.request(|node| node.look(ask)),
             Output::Write(ask, writes) => self.request(|node| node.write(ask, writes)),
             Output::Begin { claim, lease, task, attempt } => {
+                let is_last = attempt >= task.attempts;
                 let running = Running::new(lease, self.clock.clone(), task, attempt);
                 self.running.insert(claim, running);
-                self.waiting.push_back(claim);
+                // A worker was idle for it when it was claimed.
+                match is_last {
+                    true => self.waiting.push_front(claim),
+                    false => self.waiting.push_back(claim),
+                }
             }
             Output::Extended(claim, lease) => {
                 if let Some(running) = self.running.get(&claim) {

@@ -162,6 +162,8 @@ impl Claims {
         let most = open.len();
         let start = most * place.before / place.all_workers.max(1);
         open.rotate_left(start.min(most));
+        self.put_last_attempts_first(&mut open);
+        let last = open.iter().filter(|open| self.is_last_attempt(open)).count();
         let alone = place.members.len() <= 1;
         let share = if alone || self.shared_out {
             open.len()
@@ -173,6 +175,7 @@ impl Claims {
         let left = open.len().saturating_sub(most);
         let taken = open.len() - left;
         errands.extend(open.into_iter().take(most));
+        self.idle -= last.min(most);
         if !alone && taken > 0 {
             self.shared_out = true;
             let span = SHARE_PAUSE.as_micros() as u64;
@@ -181,6 +184,23 @@ impl Claims {
         }
         // There may be more than was seen, once these are done.
         self.stale |= taken > 0;
+    }
+
+    /// Last attempts are for workers that are idle, and no others.
+    fn put_last_attempts_first(&self, open: &mut Vec<(usize, Errand)>) {
+        let mut idle = self.idle;
+        open.retain(|open| {
+            let is_last = self.is_last_attempt(open);
+            let kept = !is_last || idle > 0;
+            idle -= usize::from(kept && is_last);
+            kept
+        });
+        open.sort_by_key(|open| !self.is_last_attempt(open));
+    }
+
+    fn is_last_attempt(&self, (slot, errand): &(usize, Errand)) -> bool {
+        let view = self.slots[*slot].view.as_ref();
+        matches!(errand, Errand::Claim) && view.is_some_and(|view| view.slot.is_last_attempt())
     }
 
     /// What this node could do about a slot that is not its own.

@@ -53,7 +53,7 @@ fn node(member: u128, reads: Reads) -> Claims {
         seed: u64::try_from(member).expect("small") * 77,
     };
     let mut claims = Claims::new(settings);
-    claims.take(Moment::default(), Input::Hands(8));
+    claims.take(Moment::default(), Input::Hands { most: 8, idle: 8 });
     claims.take(Moment::default(), Input::Place(Some(place(0, &[member], 8, 8))));
     claims
 }
@@ -299,7 +299,7 @@ fn a_first_take_leaves_others_their_share() {
             .enumerate()
             .map(|(position, workers)| {
                 let mut node = node(members[position], Reads::Linearizable);
-                node.take(world.now, Input::Hands(16));
+                node.take(world.now, Input::Hands { most: 16, idle: 16 });
                 let before = workers_before[..position].iter().sum();
                 let place = place(before, &members, *workers, all);
                 node.take(world.now, Input::Place(Some(place)));
@@ -449,4 +449,20 @@ fn what_is_told_late_changes_nothing_that_is_known_better() {
     assert!(said.contains(&Output::Settled(claim, Verdict::Accepted)), "{said:?}");
     node.take(world.now, Input::Told(vec![before]));
     assert!(begun(&world.serve(&mut node)).is_empty(), "it is done");
+}
+
+#[test]
+fn the_last_attempt_is_claimed_only_by_a_node_that_can_begin_it_at_once() {
+    let mut world = World::with(6);
+    for (_, slot) in &mut world.slots[..4] {
+        slot.attempt = slot.task.attempts - 1;
+    }
+    let mut node = node(1, Reads::Linearizable);
+    node.take(world.now, Input::Hands { most: 8, idle: 0 });
+    let ahead = begun(&world.serve(&mut node));
+    assert_eq!(ahead.iter().map(|claim| claim.slot).collect::<Vec<_>>(), [4, 5]);
+    node.take(world.now, Input::Hands { most: 8, idle: 1 });
+    assert_eq!(begun(&world.serve(&mut node)).len(), 1, "one worker can begin one");
+    node.take(world.now, Input::Hands { most: 8, idle: 3 });
+    assert_eq!(begun(&world.serve(&mut node)).len(), 3);
 }

@@ -140,6 +140,12 @@ impl Slot {
         self.attempt >= self.task.attempts || self.token + 1 >= first_token(self.task.serial + 1)
     }
 
+    /// Whether the next claim is the last.
+    #[must_use]
+    pub fn is_last_attempt(&self) -> bool {
+        self.attempt + 1 >= self.task.attempts
+    }
+
     /// The same slot after another write.
     #[must_use]
     pub fn following(&self, op: Op, progress: Progress) -> Slot {
