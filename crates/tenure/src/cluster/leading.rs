@@ -22,6 +22,10 @@ pub(super) async fn lead(
     let mut listers = Listers::new(&planner);
     loop {
         listers.gone().await;
+        if let Err(error) = planner.books.uphold_succession().await {
+            // A store that does not serve says so again below.
+            tracing::debug!(%error, "the leaders' token could not be looked at");
+        }
         if let Err(error) =
             tenure(&election, &candidate, &mut planner, &leading, &mut listers).await
         {

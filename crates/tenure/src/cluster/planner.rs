@@ -158,6 +158,8 @@ struct Shift<'a> {
     stocked: bool,
     /// Which documents make no sense, as was told.
     told: BTreeMap<Key, Version>,
+    /// Why planning was held up last, as was told.
+    held_up: Option<String>,
 }
 
 impl<'a> Shift<'a> {
@@ -186,6 +188,7 @@ impl<'a> Shift<'a> {
             look_due: true,
             stocked: false,
             told: BTreeMap::new(),
+            held_up: None,
         }
     }
 
@@ -205,11 +208,16 @@ impl<'a> Shift<'a> {
     }
 
     async fn pause(&mut self, error: &Error) {
-        if let Error::Document { key, source } = error {
-            self.garbled(key.clone(), source.clone());
-        } else {
-            let cause = std::error::Error::source(error).map(ToString::to_string);
-            tracing::warn!(%error, cause, "planning is held up, and goes on after a pause");
+        // It is told once, however long it lasts.
+        let says = format!("{error}: {}", cause(error).unwrap_or_default());
+        if self.held_up.as_ref() != Some(&says) {
+            if let Error::Document { key, source } = error {
+                self.garbled(key.clone(), source.clone());
+            } else {
+                let cause = cause(error);
+                tracing::warn!(%error, cause, "planning is held up, and goes on after a pause");
+            }
+            self.held_up = Some(says);
         }
         self.books().sleep(self.planner.timing.request()).await;
     }
@@ -244,7 +252,7 @@ impl<'a> Shift<'a> {
         let mut look = std::mem::take(&mut self.look);
         self.catch_up(&office, &mut look).await?;
         let round = self.act(&mut office, &mut look).await?;
-        (self.office, self.look) = (Some(office), look);
+        (self.office, self.look, self.held_up) = (Some(office), look, None);
         Ok(round)
     }
 
@@ -256,6 +264,7 @@ impl<'a> Shift<'a> {
             look.is_outdated = true;
             return Ok(Round::Busy);
         }
+        office.doubt(|slot| look.is_lost(slot));
         if !self.apply(office, look).await? {
             return Ok(Round::Busy);
         }
@@ -270,7 +279,7 @@ impl<'a> Shift<'a> {
         let members = self.mind_members(look).await;
         let outcomes = self.sweep.turn(books).await;
         for error in [pages, members, outcomes].into_iter().filter_map(Result::err) {
-            let cause = std::error::Error::source(&error).map(ToString::to_string);
+            let cause = cause(&error);
             tracing::warn!(%error, cause, "keeping house failed; it is tried again");
         }
     }
@@ -596,4 +605,9 @@ async fn ring(books: &Books, due: bool) -> bool {
             false
         }
     }
+}
+
+/// What an error came of, which its own words leave out.
+fn cause(error: &dyn std::error::Error) -> Option<String> {
+    error.source().map(ToString::to_string)
 }

@@ -134,7 +134,7 @@ impl Claims {
                 if self.mine.get(&slot).is_some_and(|mine| mine.ending.is_some()) {
                     let verdict = match content.token {
                         // Nobody but the holder of a token ends a task at it.
-                        at if at == token => Verdict::Accepted,
+                        at if at == token && content.holding().is_none() => Verdict::Accepted,
                         at if at / CLAIMS_A_TASK > token / CLAIMS_A_TASK => Verdict::Unknown,
                         _ => Verdict::Refused,
                     };

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::cause;
 use super::look::{Look, Sight};
 use super::office::Office;
 use crate::Error;
@@ -76,7 +77,10 @@ pub(super) async fn apply(
             }
             Some(Ok(Put::Conflict)) | None => waiting.push(place),
             Some(Err(error)) => {
-                tracing::warn!(%error, "a slot was not written; it is looked at again");
+                if !failed {
+                    let cause = cause(&error);
+                    tracing::warn!(%error, cause, "a slot was not written; all are looked at again");
+                }
                 failed = true;
                 waiting.push(place);
             }

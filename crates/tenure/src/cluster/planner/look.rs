@@ -180,6 +180,11 @@ impl Look {
         version.is_some() && self.acknowledged.get(&number).map(|(version, _)| version) == version
     }
 
+    /// Whether what stood in a slot is gone, or makes no sense any more.
+    pub(super) fn is_lost(&self, number: usize) -> bool {
+        matches!(self.slots.get(number), Some(Sight::Absent | Sight::Garbled(..)))
+    }
+
     /// Whether nothing is to be taken in.
     pub(super) fn is_paused(&self) -> bool {
         self.charter.content().is_some_and(|charter| charter.paused)

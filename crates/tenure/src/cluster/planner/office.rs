@@ -2,7 +2,7 @@
 
 use crate::Error;
 use crate::cluster::books::Books;
-use crate::cluster::documents::{Cursor, Format as _, Slot, first_token};
+use crate::cluster::documents::{Cursor, Format as _, Progress, Slot, first_token};
 use crate::cluster::mutant::ClusterMutant;
 use crate::lease::record::MAX_NUMBER;
 use crate::store::{Expect, Fault, Put, StoreError, StoreExt as _, Version};
@@ -87,6 +87,15 @@ impl Office {
         Office { version, cursor, unseen, letters_due }
     }
 
+    /// What slots have lost is to be written again, as long as the cursor knows what it was.
+    pub(super) fn doubt(&mut self, is_lost: impl Fn(usize) -> bool) {
+        let intents = self.cursor.intents.iter().enumerate();
+        let lost = intents.filter(|(_, intent)| is_lost(intent.slot)).map(|(place, _)| place);
+        self.unseen.extend(lost);
+        self.unseen.sort_unstable();
+        self.unseen.dedup();
+    }
+
     /// Whether all that the cursor intends is done.
     pub(super) fn is_seen_through(&self) -> bool {
         self.unseen.is_empty() && !self.letters_due
@@ -135,8 +144,11 @@ async fn first_cursor(books: &Books) -> Result<Cursor, Error> {
     loop {
         let page = books.store().list(&books.keys.slots(), after.as_ref(), LISTED).await?;
         let slots = page.documents.iter().filter_map(|(_, found)| Slot::decode(&found.body).ok());
-        let highest = slots.map(|slot| slot.task.serial).max().unwrap_or(0);
-        cursor.next = cursor.next.max(highest + 1);
+        for slot in slots {
+            cursor.next = cursor.next.max(slot.task.serial + 1);
+            // What stands in a slot was accepted by somebody, and will be counted.
+            cursor.accepted += u64::from(slot.progress != Progress::Vacant);
+        }
         match page.next {
             Some(next) => after = Some(next),
             None => return Ok(cursor),

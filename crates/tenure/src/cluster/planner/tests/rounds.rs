@@ -619,3 +619,20 @@ fn an_item_that_its_source_takes_no_note_of_waits_and_no_other_does() {
     stage.pass(20 * SECOND);
     assert_eq!((stage.cursor().done, items.told().len()), (8, 8));
 }
+
+#[test]
+fn what_a_slot_has_lost_is_put_back_while_the_cursor_knows_it() {
+    let mut stage = Stage::new();
+    stage.submit(orders(3));
+    stage.pass(SECOND);
+    let lost: Vec<Key> = stage.live().into_iter().map(|(key, _)| key).collect();
+    stage.write(&lost[0], Bytes::from_static(b"garbage"));
+    stage.delete(&lost[1]);
+    stage.planner.news.call_planner();
+    stage.pass(SECOND);
+    assert_eq!(stage.live().len(), 3);
+    stage.finish_all();
+    stage.planner.news.call_planner();
+    stage.pass(SECOND);
+    assert_eq!((stage.cursor().accepted, stage.cursor().done), (3, 3));
+}
