@@ -1,7 +1,8 @@
 //! Documents and lines of candidates in etcd, version 3.4 and later.
 //!
-//! Reads are linearizable. A read of many documents is one transaction, a write is a transaction on the
-//! document's own revision, and the writes of a batch go together in one. Changes arrive over one stream.
+//! Reads are linearizable. A read of many documents is one transaction, or one range where they are neighbours. A
+//! write is a transaction on the document's own revision, and the writes of a batch go together in one. Changes
+//! arrive over one stream.
 
 mod client;
 mod connect;
@@ -12,6 +13,7 @@ mod known;
 mod listener;
 mod message;
 mod queue;
+mod reads;
 mod room;
 #[allow(missing_docs, unreachable_pub, dead_code, clippy::all, rust_2018_idioms)]
 #[rustfmt::skip]
@@ -24,17 +26,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::future::try_join_all;
 use tenure::{Document, Key, Page, Put, Reads, Store, StoreError, Version, Write};
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
 use tonic::transport::Channel;
 
 use self::client::Client;
 use self::endpoint::Endpoints;
-use self::fault::{Excess, Failure, Kind};
+use self::fault::{Failure, Kind};
 use self::keys::Keys;
-use self::known::Glimpse;
 use self::proto::kv_client::KvClient;
 pub use self::queue::EtcdQueue;
 use self::room::Room;
@@ -115,60 +114,6 @@ impl EtcdStore {
     ) -> Result<proto::RangeResponse, Failure> {
         let send = |channel, request| async move { kv(channel).range(request).await };
         self.core.client.call(Kind::Read, range, send).await
-    }
-
-    async fn read_all(&self, keys: &[Key], end: Instant) -> Result<proto::TxnResponse, Failure> {
-        let txn = message::read_all(keys.iter().map(|key| self.keys.encode(key)));
-        let send = |channel, request| async move { kv(channel).txn(request).await };
-        let left = end.saturating_duration_since(Instant::now());
-        self.core.client.call_within(left, Kind::Read, txn, send).await
-    }
-
-    /// Reads what goes into one request.
-    async fn read_some(
-        &self,
-        keys: &[Key],
-        end: Instant,
-    ) -> Result<Vec<Option<Document>>, Failure> {
-        let (found, revision) = match keys {
-            [] => return Ok(Vec::new()),
-            [key] => {
-                let answer = self.read_range(message::read_one(self.keys.encode(key))).await?;
-                let revision = message::at(answer.header.as_ref());
-                (vec![answer.kvs.into_iter().next()], revision)
-            }
-            keys => {
-                let answer = self.read_all(keys, end).await?;
-                let revision = message::at(answer.header.as_ref());
-                if answer.responses.len() != keys.len() {
-                    return Err(Failure::garbled(Kind::Read));
-                }
-                (answer.responses.into_iter().map(message::found).collect(), revision)
-            }
-        };
-        let glimpse = |found: &Option<proto::KeyValue>| Glimpse {
-            document: found.as_ref().map_or(0, |found| found.mod_revision),
-            created: found.as_ref().map_or(0, |found| found.create_revision),
-            store: revision,
-        };
-        self.core.waits.saw(keys.iter().map(|key| self.topic(key)).zip(found.iter().map(glimpse)));
-        Ok(found.into_iter().map(|found| found.map(message::document)).collect())
-    }
-
-    /// Reads them all, in as few requests as the servers allow.
-    async fn read(&self, keys: &[Key]) -> Result<Vec<Option<Document>>, Failure> {
-        let end = Instant::now() + self.core.client.request();
-        loop {
-            let most = self.core.room.reads();
-            let parts = keys.chunks(most).map(|some| self.read_some(some, end));
-            match try_join_all(parts).await {
-                Ok(parts) => return Ok(parts.into_iter().flatten().collect()),
-                Err(failure) if failure.excess == Some(Excess::Parts) && most > 1 => {
-                    self.core.room.too_many_reads(most.min(keys.len()));
-                }
-                Err(failure) => return Err(failure),
-            }
-        }
     }
 }
 

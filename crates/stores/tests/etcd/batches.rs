@@ -46,6 +46,8 @@ on_both_versions! {
     whoever_waits_on_a_document_of_a_batch_is_woken
     of_a_batch_a_user_writes_what_it_may_and_is_denied_the_rest
     on_a_full_server_the_deletions_of_a_batch_go_through
+    neighbours_are_read_whatever_else_is_between_them
+    whoever_may_read_each_of_many_neighbours_reads_them
 }
 
 async fn server(version: tenure_harness::Version, arguments: &[&str]) -> Result<Etcd, Failure> {
@@ -330,4 +332,52 @@ async fn on_a_full_server_the_deletions_of_a_batch_go_through(version: tenure_ha
         }
     }
     assert!(bodies(&*store, 20).await.iter().all(Option::is_none));
+}
+
+async fn neighbours_are_read_whatever_else_is_between_them(version: tenure_harness::Version) {
+    let server = require!(server(version, &[]).await);
+    let store = store(&server).await;
+    let odd = (0..90).step_by(2).map(|number| create(number, &number.to_string()));
+    versions(store.put_many(odd.collect()).await);
+    let are_read = async || {
+        for (number, body) in bodies(&*store, 100).await.into_iter().enumerate() {
+            let is_there = number < 90 && number % 2 == 0;
+            assert_eq!(body, is_there.then(|| number.to_string()), "{number}");
+        }
+    };
+    are_read().await;
+    let strangers = (0..300).map(|number| Write {
+        key: Key::parse(&format!("documents/0040/{number}")).expect("a good key"),
+        ..create(0, "stranger")
+    });
+    versions(store.put_many(strangers.collect()).await);
+    are_read().await;
+    let mut twice = keys(100);
+    twice.extend(keys(100));
+    let found = store.get_many(&twice).await.expect("an answer");
+    assert_eq!(found[..100], found[100..]);
+    assert_eq!(found.iter().flatten().count(), 2 * 45);
+}
+
+async fn whoever_may_read_each_of_many_neighbours_reads_them(version: tenure_harness::Version) {
+    let names: Vec<String> = keys(40).iter().map(|key| format!("{PREFIX}//{key}")).collect();
+    let elections = format!("{PREFIX}//elections");
+    let grant = |name| ["role", "grant-permission", "some", "readwrite", name];
+    // Every other: those beside each other would be allowed as a range.
+    let granted = names.iter().step_by(2).chain([&elections]);
+    let grants: Vec<_> = granted.map(|name| grant(name.as_str())).collect();
+    let (role, guest) = (["role", "add", "some"], ["user", "grant-role", "guest", "some"]);
+    let mut words: Vec<&[&str]> = vec![&role];
+    words.extend(grants.iter().map(|grant| &grant[..]));
+    words.push(&guest);
+    let server = require!(with_users(version, &[], &words).await);
+    let url = format!("etcd://guest:guest@{}/{PREFIX}", server[0].address());
+    let store = open(&url, REQUEST).await.store().clone();
+    let mut asked: Vec<Key> = keys(40).into_iter().step_by(2).collect();
+    // As often as makes it worth a range.
+    asked.extend(asked.clone());
+    let found = store.get_many(&asked).await.expect("it may read each");
+    assert_eq!(found, vec![None; 40]);
+    let denied = store.get_many(&keys(40)).await.expect_err("it may not read all");
+    assert_eq!(denied.fault, Fault::Denied);
 }
