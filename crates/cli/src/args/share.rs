@@ -1,0 +1,214 @@
+//! `share`, and what is asked of groups that share work.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::builder::FalseyValueParser;
+use clap::{Args, ValueHint};
+
+use super::values::task_timeout;
+
+/// Share work among as many machines as you like: CMD runs once for each item
+///
+/// Start the same command on every machine, with the same --store. One of them leads: it lists a directory, a bucket or
+/// the lines of a file in order and keeps its place in the store. All of them take items and run CMD; what fails is
+/// tried again, on another machine if there is one. `--from -` and `--from cmd:…` are read by this very process; an item
+/// is accepted once it is in the store. Without --from this process only works on what others bring.
+///
+/// In CMD `{}` stands for the item: the path of the file (of an object: of a copy), or the line itself. It is never read
+/// by a shell. Without `{}` CMD reads the item on its standard input. CMD finds TENURE_GROUP, TENURE_TASK,
+/// TENURE_SERIAL, TENURE_ATTEMPT and TENURE_TOKEN in its environment. The end of what it prints is kept as the result,
+/// the end of its errors as the reason of a failure. An item may be begun twice, if a machine is lost: give the token
+/// to what CMD writes to.
+///
+/// All processes end when the source is read to its end and everything is done. On a terminal there is a progress
+/// line; otherwise one JSON object for each item that ended here, and a summary.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples: every picture of a directory, four at a time on each machine that runs this
+  tenure share thumbs --store etcd://10.0.0.5/jobs --from /mnt/pictures --workers 4 -- shrink {}
+lines, as xargs would
+  seq 1000 | tenure share numbers --from - -- sh -c 'factor \"$0\"' {}
+what another program finds, each on standard input
+  tenure share checks --from 'cmd:list-hosts' --attempts 5 --timeout 30s -- check-host
+a worker for whatever others submit (tenure submit thumbs …), until it is interrupted
+  tenure share thumbs -- shrink {}
+
+Signals: the first INT or TERM takes nothing more, finishes what runs and leaves; the second stops what runs, \
+which others then do.
+
+Exit codes: 0 all is done; 1 there are dead letters (tenure tasks GROUP --dead), or the source failed; 2 usage; 69 store \
+unreachable; 77 not allowed; 78 refused, such as a --from that is not there; 125 tenure itself failed; 126 CMD \
+cannot be run; 127 CMD not found; 130 or 143 interrupted before the end (0 with --follow and without --from)")]
+pub(crate) struct Share {
+    #[command(flatten)]
+    pub(crate) group: Group,
+
+    /// Where items come from: a directory, s3://bucket/prefix, a file of lines, 'cmd:COMMAND', or - for standard input
+    #[arg(long, value_name = "SOURCE", value_hint = ValueHint::AnyPath)]
+    pub(crate) from: Option<OsString>,
+
+    #[command(flatten)]
+    pub(crate) options: ShareOptions,
+
+    #[command(flatten)]
+    pub(crate) each: EachTask,
+
+    /// What to run for each item
+    #[arg(last = true, required = true, value_name = "CMD")]
+    #[arg(value_hint = ValueHint::CommandWithArguments)]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// How a process shares.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ShareOptions {
+    /// How many items are worked on at once here [default: one for each processor]
+    #[arg(short, long, env = "TENURE_WORKERS", value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) workers: Option<u16>,
+
+    /// Do not end: wait for new files, new lines, new objects
+    #[arg(long, env = "TENURE_FOLLOW", value_parser = FalseyValueParser::new())]
+    pub(crate) follow: bool,
+}
+
+/// How each task is tried.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct EachTask {
+    /// How often an item is tried before it becomes a dead letter
+    #[arg(long, env = "TENURE_ATTEMPTS", value_name = "N", default_value_t = 3)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) attempts: u32,
+
+    /// How long one attempt may take [default: as long as it likes]
+    #[arg(long, env = "TENURE_TIMEOUT", value_name = "DURATION", value_parser = task_timeout)]
+    pub(crate) timeout: Option<Duration>,
+}
+
+/// Which group.
+#[derive(Debug, Args)]
+pub(crate) struct Group {
+    /// The group that shares the work: 1 to 5 segments joined by `/`
+    #[arg(value_name = "GROUP")]
+    pub(crate) group: String,
+}
+
+/// Show what GROUP works on, what failed for good, or what came of it
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  $ tenure tasks thumbs
+  50 accepted: 40 done, 1 dead, 0 cancelled, 9 open
+    41  running  cat.jpg  attempt 1 of 3, host-a
+    42  waiting  dog.jpg  attempt 1 of 3 failed: exit code 1: no memory
+  $ tenure tasks thumbs --dead
+    17  fox.jpg  attempt 3 of 3 failed: exit code 2: not a picture
+
+Exit codes: 0 success; 1 there is no such group; 2 usage; 69 store unreachable; 77 not allowed; 78 refused")]
+pub(crate) struct Tasks {
+    #[command(flatten)]
+    pub(crate) group: Group,
+
+    /// Those that failed for good, until they are retried
+    #[arg(long)]
+    pub(crate) dead: bool,
+
+    /// What came of those that ended
+    #[arg(long, conflicts_with = "dead")]
+    pub(crate) results: bool,
+}
+
+/// Show who works in GROUP
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  $ tenure members thumbs
+  host-a  5e0c67d3a4f4f8f1c0ffee0000000001  alive  1 of 4 workers idle, 20 finished
+  host-b  5e0c67d3a4f4f8f1c0ffee0000000002  draining  0 of 4 workers idle, 19 finished
+
+Exit codes: 0 success; 1 there is no such group; 2 usage; 69 store unreachable; 77 not allowed; 78 refused")]
+pub(crate) struct Members {
+    #[command(flatten)]
+    pub(crate) group: Group,
+}
+
+/// Give GROUP something to do
+///
+/// When this returns the items are in the store, and will be done once somebody runs `tenure share GROUP -- CMD`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  tenure submit checks www.example.org www.example.net
+many at once, one a line
+  list-hosts | tenure submit checks -
+
+Exit codes: 0 all are accepted; 2 usage, such as an item of more than 16 KiB; 4 the store did not say about all of \
+them; 69 store unreachable; 77 not allowed; 78 refused")]
+pub(crate) struct Submit {
+    #[command(flatten)]
+    pub(crate) group: Group,
+
+    /// Which kind of tasks they are: what `tenure share` runs, or a type that a program of yours registers
+    #[arg(long, value_name = "KIND", default_value = "command")]
+    pub(crate) kind: String,
+
+    #[command(flatten)]
+    pub(crate) each: EachTask,
+
+    /// What CMD is to be run for; - reads lines from standard input
+    #[arg(value_name = "ITEM", required = true)]
+    pub(crate) items: Vec<OsString>,
+}
+
+/// Bring dead letters of GROUP back: they are tried again from their first attempt
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  tenure retry thumbs 17 fox.jpg
+  tenure retry thumbs --all
+
+Exit codes: 0 they are tried again; 1 some are no dead letters; 2 usage; 69 store unreachable; 77 not allowed; 78 refused")]
+pub(crate) struct Retry {
+    #[command(flatten)]
+    pub(crate) group: Group,
+
+    /// Their numbers or names, as `tenure tasks GROUP --dead` shows them
+    #[arg(value_name = "ID", required_unless_present = "all")]
+    pub(crate) ids: Vec<String>,
+
+    /// All that there are
+    #[arg(long, conflicts_with = "ids")]
+    pub(crate) all: bool,
+}
+
+/// Have GROUP, or one of its members, finish what it has and take nothing more
+///
+/// A member leaves when it is done. A group without MEMBER is paused: what was handed out is finished, the rest waits in
+/// the store until --resume.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples: before host-a is shut down
+  tenure drain thumbs host-a --wait
+before a maintenance of all of them, and after it
+  tenure drain thumbs --wait
+  tenure drain thumbs --resume
+
+Exit codes: 0 they were asked, or are done with --wait; 1 there is no such group or member; 2 usage; 69 store \
+unreachable; 77 not allowed; 78 refused; 130 or 143 interrupted while waiting")]
+pub(crate) struct Drain {
+    #[command(flatten)]
+    pub(crate) group: Group,
+
+    /// A member, by its name or id as `tenure members` shows it; several may have the same name
+    #[arg(value_name = "MEMBER")]
+    pub(crate) member: Option<String>,
+
+    /// Let the group go on
+    #[arg(long, conflicts_with_all = ["member", "wait"])]
+    pub(crate) resume: bool,
+
+    /// Wait until nothing of it runs any more
+    #[arg(long)]
+    pub(crate) wait: bool,
+}
