@@ -15,6 +15,9 @@ mod chaos;
 #[path = "etcd/kind.rs"]
 mod kind;
 
+#[path = "etcd/batches.rs"]
+mod batches;
+
 #[path = "etcd/secured.rs"]
 mod secured;
 

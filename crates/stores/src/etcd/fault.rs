@@ -25,6 +25,8 @@ pub(super) struct Failure {
     pub(super) silent: bool,
     /// What it says of the lease the request was about; nothing happened.
     pub(super) lease: Option<LeaseTrouble>,
+    /// What it wanted more of than the server gives; nothing happened.
+    pub(super) excess: Option<Excess>,
     pub(super) source: Box<dyn Error + Send + Sync>,
 }
 
@@ -35,6 +37,32 @@ pub(super) enum LeaseTrouble {
     Missing,
     /// There is one of that number already.
     Exists,
+}
+
+/// What a request wanted too much of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Excess {
+    /// Its transaction has more parts than the server's operator allows.
+    Parts,
+    /// It is larger than the server's operator allows.
+    Bytes,
+    /// There is no room left for what it would store. A deletion needs none.
+    Storage,
+}
+
+impl Excess {
+    fn of(message: &str) -> Option<Excess> {
+        match message {
+            "etcdserver: too many operations in txn request" => Some(Excess::Parts),
+            "etcdserver: request is too large" => Some(Excess::Bytes),
+            "etcdserver: mvcc: database space exceeded" => Some(Excess::Storage),
+            // It is even larger, and was not so much as read.
+            _ if message.starts_with("grpc: received message larger than max") => {
+                Some(Excess::Bytes)
+            }
+            _ => None,
+        }
+    }
 }
 
 /// The server answered so before it did anything, or did nothing and said so.
@@ -56,22 +84,25 @@ impl Failure {
     /// Nothing came back in time.
     pub(super) fn late(kind: Kind, after: Duration) -> Failure {
         let source = format!("no answer within {after:?}").into();
-        let (fault, lease) = (unknown(kind), None);
-        Failure { fault, elsewhere: true, token: false, silent: true, lease, source }
+        let fault = unknown(kind);
+        Failure { elsewhere: true, silent: true, ..Failure::plain(fault, source) }
     }
 
     /// It was never sent: there was too much else to send.
     pub(super) fn unsent(after: Duration) -> Failure {
         let source = format!("it was not sent within {after:?}").into();
-        let fault = Fault::Unavailable;
-        Failure { fault, elsewhere: false, token: false, silent: false, lease: None, source }
+        Failure::plain(Fault::Unavailable, source)
     }
 
     /// The answer does not fit the question.
     pub(super) fn garbled(kind: Kind) -> Failure {
         let source = "the answer has other parts than the question".into();
-        let fault = unknown(kind);
-        Failure { fault, elsewhere: false, token: false, silent: false, lease: None, source }
+        Failure::plain(unknown(kind), source)
+    }
+
+    fn plain(fault: Fault, source: Box<dyn Error + Send + Sync>) -> Failure {
+        let (lease, excess) = (None, None);
+        Failure { fault, elsewhere: false, token: false, silent: false, lease, excess, source }
     }
 
     /// The same, for another who asked in the same request.
@@ -89,11 +120,13 @@ impl Failure {
             "etcdserver: lease already exists" => Some(LeaseTrouble::Exists),
             _ => None,
         };
+        let excess = Excess::of(message);
         let fault = match status.code() {
             _ if token => Fault::Denied,
             // The server looks for the lease before it does anything.
             _ if lease.is_some() => Fault::Unavailable,
             _ if !connected || REFUSED.contains(&message) => Fault::Unavailable,
+            _ if excess.is_some() => Fault::Permanent,
             Code::PermissionDenied | Code::Unauthenticated => Fault::Denied,
             Code::InvalidArgument if message.contains("authentication failed") => Fault::Denied,
             Code::InvalidArgument | Code::Unimplemented => Fault::Permanent,
@@ -114,7 +147,7 @@ impl Failure {
         let elsewhere =
             matches!(fault, Fault::Unavailable | Fault::Indeterminate) && lease.is_none();
         let source = told(&status).into();
-        Failure { fault, elsewhere, token, silent: false, lease, source }
+        Failure { fault, elsewhere, token, silent: false, lease, excess, source }
     }
 }
 
@@ -164,6 +197,16 @@ mod tests {
             (Code::PermissionDenied, "etcdserver: permission denied", Fault::Denied),
             (Code::Unauthenticated, "etcdserver: invalid auth token", Fault::Denied),
             (Code::InvalidArgument, "etcdserver: request is too large", Fault::Permanent),
+            (
+                Code::ResourceExhausted,
+                "grpc: received message larger than max (9 vs. 8)",
+                Fault::Permanent,
+            ),
+            (
+                Code::ResourceExhausted,
+                "etcdserver: mvcc: database space exceeded",
+                Fault::Unavailable,
+            ),
             (Code::NotFound, "etcdserver: requested lease not found", Fault::Unavailable),
         ] {
             assert_eq!(fault(code, message, Kind::Write), write, "{message}");

@@ -8,7 +8,7 @@ use super::proto::request_op::Request;
 use super::proto::response_op::Response;
 use super::proto::{
     Compare, DeleteRangeRequest, KeyValue, PutRequest, RangeRequest, RequestOp, ResponseHeader,
-    ResponseOp, TxnRequest,
+    ResponseOp, TxnRequest, TxnResponse,
 };
 
 pub(super) fn read_one(key: Bytes) -> RangeRequest {
@@ -45,6 +45,49 @@ pub(super) fn write(key: Bytes, expect: &Expect, body: Option<Bytes>) -> Option<
     };
     let success = vec![RequestOp { request: Some(change) }];
     Some(TxnRequest { compare: vec![compare], success, failure: Vec::new() })
+}
+
+/// A transaction inside another, with an outcome of its own.
+pub(super) fn within(txn: TxnRequest) -> RequestOp {
+    RequestOp { request: Some(Request::RequestTxn(txn)) }
+}
+
+/// Several writes as one transaction, each with an outcome of its own.
+///
+/// The other branch is never taken, for nothing is compared outside. It is there because older servers (3.4.23 is one)
+/// look for permission and for room on disk in both branches of a transaction, but not in transactions inside.
+pub(super) fn together<'a>(writes: impl Iterator<Item = &'a TxnRequest>) -> TxnRequest {
+    let (success, failure) = writes
+        .map(|write| (within(write.clone()), write.success.iter().map(without_value)))
+        .unzip::<_, _, Vec<_>, Vec<_>>();
+    TxnRequest { compare: Vec::new(), success, failure: failure.into_iter().flatten().collect() }
+}
+
+fn without_value(change: &RequestOp) -> RequestOp {
+    match &change.request {
+        Some(Request::RequestPut(put)) => {
+            let put = PutRequest { key: put.key.clone(), ..PutRequest::default() };
+            RequestOp { request: Some(Request::RequestPut(put)) }
+        }
+        Some(
+            Request::RequestRange(_) | Request::RequestDeleteRange(_) | Request::RequestTxn(_),
+        )
+        | None => change.clone(),
+    }
+}
+
+/// Whether each of several writes in one transaction succeeded; nothing where the answer does not say.
+pub(super) fn succeeded(answer: &TxnResponse) -> impl Iterator<Item = Option<bool>> {
+    let parts = answer.responses.iter().map(|part| match &part.response {
+        Some(Response::ResponseTxn(inner)) => Some(inner.succeeded),
+        Some(
+            Response::ResponseRange(_)
+            | Response::ResponsePut(_)
+            | Response::ResponseDeleteRange(_),
+        )
+        | None => None,
+    });
+    parts.chain(std::iter::repeat(None))
 }
 
 /// What a part of a transaction of reads found.

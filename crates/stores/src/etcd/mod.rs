@@ -1,7 +1,8 @@
 //! Documents and lines of candidates in etcd, version 3.4 and later.
 //!
-//! Reads are linearizable. A read of many documents is one transaction, a write is a transaction on the
-//! document's own revision, and the writes of a batch are sent at once. Changes arrive over one stream.
+//! Reads are linearizable. A read of many documents is one transaction, or one range where they are neighbours. A
+//! write is a transaction on the document's own revision, and the writes of a batch go together in one. Changes
+//! arrive over one stream.
 
 mod client;
 mod connect;
@@ -12,21 +13,20 @@ mod known;
 mod listener;
 mod message;
 mod queue;
+mod reads;
+mod room;
 #[allow(missing_docs, unreachable_pub, dead_code, clippy::all, rust_2018_idioms)]
 #[rustfmt::skip]
 mod proto;
 mod waits;
+mod writes;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::Bytes;
-use futures_util::future::{join_all, try_join_all};
-use tenure::{
-    Document, Fault, Key, MAX_DOCUMENT_BYTES, Page, Put, Reads, Store, StoreError, Version, Write,
-};
+use tenure::{Document, Key, Page, Put, Reads, Store, StoreError, Version, Write};
 use tokio::task::JoinHandle;
 use tonic::transport::Channel;
 
@@ -34,16 +34,14 @@ use self::client::Client;
 use self::endpoint::Endpoints;
 use self::fault::{Failure, Kind};
 use self::keys::Keys;
-use self::known::Glimpse;
 use self::proto::kv_client::KvClient;
 pub use self::queue::EtcdQueue;
+use self::room::Room;
 use self::waits::{Topic, Waits};
 use crate::servers::Servers;
 
 /// What documents are under when the URL does not say.
 const PREFIX: &str = "tenure";
-/// etcd allows 128 operations a transaction unless its operator allowed more.
-const MOST_READS: usize = 120;
 /// A page of the largest documents, and a transaction's answer, are smaller.
 const LARGEST_ANSWER: usize = 64 * 1024 * 1024;
 
@@ -57,6 +55,7 @@ pub struct EtcdStore {
 struct Core {
     client: Arc<Client>,
     waits: Arc<Waits>,
+    room: Room,
     listener: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -73,9 +72,9 @@ impl EtcdStore {
         let client = Client::new(endpoints, request, connect::login(servers)?);
         let prefix = if servers.path.is_empty() { PREFIX } else { &servers.path };
         let store = EtcdStore::new(client, prefix);
-        store
-            .read_one(store.keys.encode(&Key::elections()), "asking etcd whether it serves")
-            .await?;
+        let something = message::read_one(store.keys.encode(&Key::elections()));
+        let asked = store.read_range(something).await;
+        asked.map_err(|failure| failed(failure, "asking etcd whether it serves"))?;
         Ok(store)
     }
 
@@ -88,8 +87,12 @@ impl EtcdStore {
     }
 
     fn new(client: Client, prefix: &str) -> EtcdStore {
-        let core =
-            Core { client: Arc::new(client), waits: Arc::default(), listener: Mutex::default() };
+        let core = Core {
+            client: Arc::new(client),
+            waits: Arc::default(),
+            room: Room::default(),
+            listener: Mutex::default(),
+        };
         EtcdStore { core: Arc::new(core), keys: Keys::new(prefix) }
     }
 
@@ -105,83 +108,12 @@ impl EtcdStore {
         Topic::one(self.keys.encode(key))
     }
 
-    async fn read_one(&self, key: Bytes, doing: &str) -> Result<proto::RangeResponse, StoreError> {
-        self.read_range(message::read_one(key)).await.map_err(|failure| failed(failure, doing))
-    }
-
     async fn read_range(
         &self,
         range: proto::RangeRequest,
     ) -> Result<proto::RangeResponse, Failure> {
         let send = |channel, request| async move { kv(channel).range(request).await };
         self.core.client.call(Kind::Read, range, send).await
-    }
-
-    async fn read_some(&self, keys: &[Key]) -> Result<Vec<Option<Document>>, StoreError> {
-        let (found, revision) = match keys {
-            [] => return Ok(Vec::new()),
-            [key] => {
-                let doing = format!("reading {key}");
-                let answer = self.read_one(self.keys.encode(key), &doing).await?;
-                let revision = message::at(answer.header.as_ref());
-                (vec![answer.kvs.into_iter().next()], revision)
-            }
-            keys => {
-                let txn = message::read_all(keys.iter().map(|key| self.keys.encode(key)));
-                let send = |channel, request| async move { kv(channel).txn(request).await };
-                let doing = format!("reading {} and {} others", keys[0], keys.len() - 1);
-                let answer: proto::TxnResponse = self
-                    .core
-                    .client
-                    .call(Kind::Read, txn, send)
-                    .await
-                    .map_err(|failure| failed(failure, &doing))?;
-                let revision = message::at(answer.header.as_ref());
-                if answer.responses.len() != keys.len() {
-                    let says = "the answer has another number of parts than the question";
-                    return Err(StoreError::new(Fault::Unavailable, "etcd", doing, says));
-                }
-                (answer.responses.into_iter().map(message::found).collect(), revision)
-            }
-        };
-        let glimpse = |found: &Option<proto::KeyValue>| Glimpse {
-            document: found.as_ref().map_or(0, |found| found.mod_revision),
-            created: found.as_ref().map_or(0, |found| found.create_revision),
-            store: revision,
-        };
-        self.core.waits.saw(keys.iter().map(|key| self.topic(key)).zip(found.iter().map(glimpse)));
-        Ok(found.into_iter().map(|found| found.map(message::document)).collect())
-    }
-
-    async fn write(&self, write: Write) -> Result<Put, StoreError> {
-        let doing = || format!("writing {}", write.key);
-        if let Some(body) = &write.body
-            && body.len() > MAX_DOCUMENT_BYTES
-        {
-            let says = format!("{} bytes are more than {MAX_DOCUMENT_BYTES}", body.len());
-            return Err(StoreError::new(Fault::Permanent, "etcd", doing(), says));
-        }
-        let deletion = write.body.is_none();
-        let key = self.keys.encode(&write.key);
-        let Some(txn) = message::write(key, &write.expect, write.body.clone()) else {
-            // No document was ever at a version that is not one of ours.
-            return Ok(Put::Conflict);
-        };
-        let send = |channel, request| async move { kv(channel).txn(request).await };
-        let answer: proto::TxnResponse = self
-            .core
-            .client
-            .call(Kind::Write, txn, send)
-            .await
-            .map_err(|failure| failed(failure, &doing()))?;
-        if !answer.succeeded {
-            return Ok(Put::Conflict);
-        }
-        let store = message::at(answer.header.as_ref());
-        let document = if deletion { 0 } else { store };
-        let look = Glimpse { document, created: 0, store };
-        self.core.waits.saw([(self.topic(&write.key), look)].into_iter());
-        Ok(Put::Stored(message::version(store)))
     }
 }
 
@@ -196,12 +128,16 @@ impl Store for EtcdStore {
     }
 
     async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Document>>, StoreError> {
-        let parts = try_join_all(keys.chunks(MOST_READS).map(|some| self.read_some(some))).await?;
-        Ok(parts.into_iter().flatten().collect())
+        let doing = || match keys {
+            [] => "reading nothing".to_owned(),
+            [key] => format!("reading {key}"),
+            [first, others @ ..] => format!("reading {first} and {} others", others.len()),
+        };
+        self.read(keys).await.map_err(|failure| failed(failure, &doing()))
     }
 
     async fn put_many(&self, writes: Vec<Write>) -> Vec<Result<Put, StoreError>> {
-        join_all(writes.into_iter().map(|write| self.write(write))).await
+        self.write(writes).await
     }
 
     async fn list(

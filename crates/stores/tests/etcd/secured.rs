@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use tenure::{Expect, Fault, Key, Put, StoreExt};
-use tenure_harness::{Etcd, Failure, Skipped, etcd, require};
+use tenure_harness::{Etcd, Failure, Skipped, Version, etcd, require};
 use tenure_stores::{OpenError, OpenOptions};
 
 use crate::support::open;
@@ -16,18 +16,24 @@ fn key() -> Key {
     Key::parse("elections/secured").expect("a good key")
 }
 
-/// A server with the user `root`, whose password is `canary:@/`.
-async fn with_users(arguments: &[&str]) -> Result<Etcd, Failure> {
+/// A server with the users `root`, whose password is `canary:@/`, and `guest`, who may do what `grants` say.
+pub(crate) async fn with_users(
+    version: Version,
+    arguments: &[&str],
+    grants: &[&[&str]],
+) -> Result<Etcd, Failure> {
     let arguments = arguments.iter().map(ToString::to_string).collect();
-    let server = Etcd::single(etcd::Options { arguments, ..etcd::Options::default() }).await?;
+    let options = etcd::Options { version, arguments, ..etcd::Options::default() };
+    let server = Etcd::single(options).await?;
     let endpoint = format!("--endpoints={}", server[0].address());
-    for words in [
-        &["user", "add", "root:canary:@/"][..],
+    let users: [&[&str]; 3] = [
+        &["user", "add", "root:canary:@/"],
         &["user", "grant-role", "root", "root"],
         &["user", "add", "guest:guest"],
-        &["auth", "enable"],
-    ] {
-        run(Command::new("etcdctl").env("ETCDCTL_API", "3").arg(&endpoint).args(words))?;
+    ];
+    let enable: &[&str] = &["auth", "enable"];
+    for words in users.iter().chain(grants).chain([&enable]) {
+        run(Command::new("etcdctl").env("ETCDCTL_API", "3").arg(&endpoint).args(*words))?;
     }
     Ok(server)
 }
@@ -54,7 +60,7 @@ async fn refused(url: &str) -> String {
 
 #[tokio::test]
 async fn a_user_with_the_right_password_is_let_in() {
-    let server = require!(with_users(&[]).await);
+    let server = require!(with_users(Version::Newest, &[], &[]).await);
     let address = server[0].address();
     let backend = open(&format!("etcd://root:canary%3A%40%2F@{address}/s"), REQUEST).await;
     let put = backend.store().put(&key(), Expect::Absent, "1".into()).await;
@@ -63,7 +69,7 @@ async fn a_user_with_the_right_password_is_let_in() {
 
 #[tokio::test]
 async fn a_password_may_be_in_a_file() {
-    let server = require!(with_users(&[]).await);
+    let server = require!(with_users(Version::Newest, &[], &[]).await);
     let file = server[0].directory().join("password");
     std::fs::write(&file, "canary:@/\n").expect("written");
     let address = server[0].address();
@@ -73,7 +79,7 @@ async fn a_password_may_be_in_a_file() {
 
 #[tokio::test]
 async fn strangers_are_denied_and_no_password_is_shown() {
-    let server = require!(with_users(&[]).await);
+    let server = require!(with_users(Version::Newest, &[], &[]).await);
     let address = server[0].address();
     for url in [
         format!("etcd://root:canary@{address}/s"),
@@ -88,7 +94,7 @@ async fn strangers_are_denied_and_no_password_is_shown() {
 
 #[tokio::test]
 async fn a_token_that_expired_is_renewed() {
-    let server = require!(with_users(&["--auth-token-ttl", "1"]).await);
+    let server = require!(with_users(Version::Newest, &["--auth-token-ttl", "1"], &[]).await);
     let address = server[0].address();
     let backend = open(&format!("etcd://root:canary%3A%40%2F@{address}/s"), REQUEST).await;
     let mut version = None;

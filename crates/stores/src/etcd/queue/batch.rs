@@ -95,7 +95,7 @@ impl Parcel for Change {
             let change = changes.remove(0);
             return vec![send_one(&client, change.txn).await];
         }
-        let success = changes.iter().map(|change| requests::within(change.txn.clone())).collect();
+        let success = changes.iter().map(|change| message::within(change.txn.clone())).collect();
         let all = TxnRequest { success, ..TxnRequest::default() };
         match transact(&client, Kind::Write, all).await {
             Ok(answer) => {

@@ -5,18 +5,22 @@
 //! Its token is its create revision. Beside it, in the same transaction and under the same lease, a
 //! record says which join made it, and whose. One mark an election says whether it is open.
 //!
-//! [`session`] keeps the leases alive and proves it, [`claims`] knows who of this process stands where, [`batch`]
-//! sends the requests of many elections together, [`reaper`] deletes what a join that was given up left behind.
+//! [`join`], [`view`] and [`marks`] are about one line each. [`session`] keeps the leases alive and proves it, [`claims`]
+//! knows who of this process stands where, [`batch`] sends the requests of many elections together, [`reaper`] deletes
+//! what a join that was given up left behind.
 
 mod batch;
 mod claims;
+mod join;
 mod keys;
 mod line;
+mod marks;
 mod reaper;
 mod record;
 mod requests;
 mod session;
 mod version;
+mod view;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,26 +30,21 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tenure::lease::record::Holder;
 use tenure::queue::{
-    Entry, Freshness, Gone, Joined, Left, Line, Pace, Place, Session, SessionQueue, Ticket,
+    Entry, Freshness, Gone, Joined, Left, Line, Pace, Session, SessionQueue, Ticket,
 };
 use tenure::{Fault, Key, StoreError};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
 
 use self::batch::{Batches, Change, Changed, Company, Read, Reading};
 use self::claims::{Claims, Own, Stage};
-use self::keys::{LineKeys, is_entry, of_name};
-use self::line::{Part, entry, look, only, stood, whole};
-use self::record::Mark;
+use self::keys::{LineKeys, of_name};
+use self::line::look;
 use super::fault::{Failure, LeaseTrouble};
 use super::keys::Keys;
 use super::proto::KeyValue;
 use super::waits::Topic;
 use super::{Core, failed};
-
-/// How often a mark that somebody else is changing is tried to be changed.
-const ATTEMPTS: usize = 16;
 
 /// Lines of candidates in etcd; [`EtcdStore::queue`](super::EtcdStore::queue) gives it.
 pub struct EtcdQueue {
@@ -123,34 +122,6 @@ impl fmt::Debug for EtcdQueue {
     }
 }
 
-/// A join that is under way: if it is dropped, or fails without saying whether it had an effect, its outcome is in
-/// doubt, and whatever appears without being claimed is deleted.
-struct Joining<'a> {
-    shared: &'a Shared,
-    election: &'a Key,
-    ticket: &'a Ticket,
-    session: u64,
-    seat: Option<i64>,
-    doubtful: bool,
-}
-
-impl Drop for Joining<'_> {
-    fn drop(&mut self) {
-        let claims = &self.shared.claims;
-        match self.seat.filter(|_| self.doubtful) {
-            Some(seat) => {
-                let stage = Stage::Lost { since: Instant::now() };
-                claims.note(self.election, self.ticket, self.session, stage);
-                claims.haunt(self.election, seat);
-            }
-            None if self.doubtful => {
-                claims.release(self.election, &self.ticket.candidate, self.session);
-            }
-            None => {}
-        }
-    }
-}
-
 #[async_trait]
 impl SessionQueue for EtcdQueue {
     async fn join(
@@ -160,37 +131,7 @@ impl SessionQueue for EtcdQueue {
         holder: &Arc<Holder>,
     ) -> Result<Joined, StoreError> {
         self.start();
-        let shared = &*self.shared;
-        let doing = || format!("joining the line of {election}");
-        let Some(place) = shared.claims.reserve(election, ticket, holder) else {
-            return Err(unavailable(doing(), "there is no session"));
-        };
-        let session = place.session;
-        let mut joining = Joining { shared, election, ticket, session, seat: None, doubtful: true };
-        let seat = shared.claims.seat(&place);
-        let seat = tokio::time::timeout(shared.core.client.request(), seat).await;
-        let Ok(Some(seat)) = seat else {
-            return Err(unavailable(doing(), "there is no lease for it"));
-        };
-        joining.seat = Some(seat.name);
-        let txn = requests::join(&shared.keys, election, seat, ticket, holder);
-        let change = Change { election: election.clone(), company: Company::Alone, txn };
-        let changed = match shared.changes.send(change).await {
-            Ok(changed) => changed,
-            Err(failure) => {
-                if failure.fault != Fault::Indeterminate {
-                    joining.doubtful = false;
-                    shared.claims.release(election, &ticket.candidate, session);
-                }
-                return Err(shared.failed(failure, doing()));
-            }
-        };
-        joining.doubtful = false;
-        if changed.succeeded {
-            shared.joined(election, ticket, session, seat.name, changed).await
-        } else {
-            shared.not_joined(election, ticket, session, seat.name, changed)
-        }
+        self.shared.join(election, ticket, holder).await
     }
 
     async fn line(
@@ -268,79 +209,19 @@ impl SessionQueue for EtcdQueue {
     }
 
     async fn create(&self, election: &Key) -> Result<u64, StoreError> {
-        let shared = &self.shared;
-        let doing = || format!("creating {election}");
-        let mut txn = requests::create(&shared.keys, election);
-        for _ in 0..ATTEMPTS {
-            let mut changed = shared.change(election.clone(), txn, doing).await?;
-            if changed.succeeded {
-                return Ok(u64::try_from(changed.revision).unwrap_or(0));
-            }
-            let found = changed.found.pop().and_then(only);
-            txn = match Mark::read(found.as_ref()) {
-                Mark::Open { generation } => {
-                    shared.saw(&[(shared.keys.mark(election), found.as_ref())], changed.revision);
-                    return Ok(generation);
-                }
-                Mark::Missing => requests::create(&shared.keys, election),
-                Mark::Ended { .. } => {
-                    let at = found.map_or(0, |found| found.mod_revision);
-                    let open = Bytes::from_static(record::OPEN);
-                    requests::mark(&shared.keys, election, at, open)
-                }
-            };
-        }
-        Err(unavailable(doing(), "others change it all the time"))
+        self.shared.create(election).await
     }
 
     async fn end(&self, election: &Key, generation: u64) -> Result<(), StoreError> {
-        let Some(at) = i64::try_from(generation).ok().filter(|at| *at > 0) else {
-            // No creation of ours has that number.
-            return Ok(());
-        };
-        let txn = requests::mark(&self.shared.keys, election, at, Mark::ended(generation));
-        let doing = || format!("ending {election}");
-        // Where it is no longer at that revision, that generation is over already.
-        self.shared.change(election.clone(), txn, doing).await.map(|_| ())
+        self.shared.end(election, generation).await
     }
 
     async fn remove(&self, election: &Key) -> Result<bool, StoreError> {
-        let shared = &self.shared;
-        let doing = || format!("removing {election}");
-        let mut read = shared.read(requests::anybody(&shared.keys, election), doing).await?;
-        let revision = read.revision;
-        let (mark, some) = (only(read.next()), read.next());
-        let topic = shared.keys.entries(election);
-        shared.saw(&[(shared.keys.mark(election), mark.as_ref())], revision);
-        let mut first = some.kvs.into_iter().find(|found| is_entry(&topic, &found.key));
-        if first.is_none() && some.more {
-            first = shared.all(election, None).await?.first;
-        }
-        match Mark::read(mark.as_ref()) {
-            Mark::Missing => Ok(first.is_none()),
-            Mark::Open { .. } => Ok(false),
-            Mark::Ended { .. } if first.is_some() => Ok(false),
-            Mark::Ended { .. } => {
-                let at = mark.map_or(0, |mark| mark.mod_revision);
-                let txn = requests::remove(&shared.keys, election, at);
-                Ok(shared.change(election.clone(), txn, doing).await?.succeeded)
-            }
-        }
+        self.shared.remove(election).await
     }
 
     async fn look(&self, election: &Key) -> Result<Line, StoreError> {
-        let shared = &self.shared;
-        let doing = || format!("reading the line of {election}");
-        let mut read = shared.read(requests::everything(&shared.keys, election), doing).await?;
-        let (mark, tenure) = (only(read.next()), only(read.next()));
-        let (entries, records) = (read.next().kvs, read.next().kvs);
-        let range = shared.keys.entries(election);
-        let first = entries.iter().find(|found| is_entry(&range, &found.key));
-        let mut looks = vec![(shared.keys.mark(election), mark.as_ref())];
-        looks.extend(first.map(|first| (first.key.clone(), Some(first))));
-        shared.saw(&looks, read.revision);
-        let (mark, tenure) = (Mark::read(mark.as_ref()), record::read_tenure(tenure.as_ref()));
-        Ok(whole(&shared.keys, election, mark, tenure, entries, &records))
+        self.shared.look(election).await
     }
 
     async fn moved(&self, election: &Key, first: Option<&Entry>) {
@@ -370,299 +251,6 @@ impl SessionQueue for EtcdQueue {
 }
 
 impl Shared {
-    /// An entry was made.
-    async fn joined(
-        &self,
-        election: &Key,
-        ticket: &Ticket,
-        session: u64,
-        seat: i64,
-        changed: Changed,
-    ) -> Result<Joined, StoreError> {
-        let revision = changed.revision;
-        let token = u64::try_from(revision).unwrap_or(0);
-        if !self.claims.note(election, ticket, session, Stage::Standing { token }) {
-            // It was given up meanwhile, and the entry is nobody's.
-            self.claims.haunt(election, seat);
-            let says = "it was given up before it was answered";
-            return Err(doubtful(format!("joining the line of {election}"), says));
-        }
-        let mut found = changed.found.into_iter();
-        let mut next = || found.next().unwrap_or_default();
-        let (mark, tenure) = (only(next()), only(next()));
-        let (first, newest) = (only(next()), next());
-        let key = self.keys.entry(election, seat);
-        let own = newest.kvs.iter().find(|found| found.key == key).cloned();
-        let before = newest.kvs.into_iter().find(|found| found.key != key);
-        let part = Part { first, before, own };
-        // Keys nested deeper were in the way, or came with it: the whole line tells who is before us.
-        let entries = self.keys.entries(election);
-        let odd = |found: &Option<KeyValue>| {
-            found.as_ref().is_some_and(|found| !is_entry(&entries, &found.key))
-        };
-        let lost = part.own.is_none() || odd(&part.first) || odd(&part.before);
-        let part = if lost {
-            let read = self.all(election, Some(&key)).await;
-            // The entry is made: without its line, a later look has to tell.
-            read.map_err(|error| StoreError { fault: Fault::Indeterminate, ..error })?
-        } else {
-            part
-        };
-        let entry = Entry { name: keys::to_name(&key), token };
-        self.saw(&[(self.keys.mark(election), mark.as_ref()), (key, part.own.as_ref())], revision);
-        let line = self.assemble(election, ticket, &mark, &tenure, part, revision).await;
-        Ok(Joined { session, entry: Some(entry), line })
-    }
-
-    /// None was: the election is not open, or something stands at our key.
-    fn not_joined(
-        &self,
-        election: &Key,
-        ticket: &Ticket,
-        session: u64,
-        seat: i64,
-        changed: Changed,
-    ) -> Result<Joined, StoreError> {
-        let mut found = changed.found.into_iter();
-        let mut next = || found.next().and_then(only);
-        let (mark, own, _beside) = (next(), next(), next());
-        self.saw(&[(self.keys.mark(election), mark.as_ref())], changed.revision);
-        if own.is_some() {
-            // An earlier attempt arrived late. A look tells which, and then it is deleted.
-            let stage = Stage::Lost { since: Instant::now() };
-            self.claims.note(election, ticket, session, stage);
-            self.claims.haunt(election, seat);
-            let says = "an entry of an earlier attempt stands there";
-            return Err(doubtful(format!("joining the line of {election}"), says));
-        }
-        self.claims.release(election, &ticket.candidate, session);
-        let line = match Mark::read(mark.as_ref()) {
-            Mark::Ended { generation } => Line::Ended { generation, places: Vec::new() },
-            Mark::Missing => Line::Missing,
-            Mark::Open { .. } => {
-                let says = "its lease was replaced meanwhile";
-                return Err(unavailable(format!("joining the line of {election}"), says));
-            }
-        };
-        Ok(Joined { session, entry: None, line })
-    }
-
-    async fn line(&self, election: &Key, ticket: &Ticket) -> Result<Line, StoreError> {
-        let doing = || format!("reading the line of {election}");
-        let held = self.claims.of(election, &ticket.candidate);
-        let key = held.as_ref().map(|own| self.keys.entry(election, own.seat.name));
-        let token = held.as_ref().and_then(|own| match own.stage {
-            Stage::Standing { token } => Some(token),
-            Stage::Joining | Stage::Lost { .. } => None,
-        });
-        let entries = self.keys.entries(election);
-        let seat = held.as_ref().map(|own| own.seat.name);
-        let mut ranges = requests::own(&self.keys, election, seat);
-        let heard = self.core.waits.heard(&Topic::one(self.keys.mark(election)));
-        // If the mark has changed, the election has most likely ended, and then nobody else in line matters: reading
-        // all of it for each who leaves would be much.
-        let ending = held.as_ref().is_some_and(|own| heard.is_some_and(|heard| heard > own.mark));
-        if !ending {
-            ranges.push(requests::first(entries.clone()));
-            ranges.extend(token.map(|token| requests::before(entries.clone(), token)));
-        }
-        let mut read = self.read(ranges, doing).await?;
-        let revision = read.revision;
-        let (mark, tenure) = (only(read.next()), only(read.next()));
-        let own = key.as_ref().and_then(|_| only(read.next()));
-        let record = key.as_ref().and_then(|_| only(read.next()));
-        let is_open = matches!(Mark::read(mark.as_ref()), Mark::Open { .. });
-        let found = own.as_ref().map(|own| entry(own).token);
-        let part = if !is_open {
-            Part { own, ..Part::default() }
-        } else {
-            let (first, before) = match found {
-                _ if ending => self.around(election, found).await?,
-                Some(own) if token != Some(own) => self.around(election, found).await?,
-                Some(_) => (only(read.next()), only(read.next())),
-                None => (only(read.next()), None),
-            };
-            let odd = |found: &Option<KeyValue>| {
-                found.as_ref().is_some_and(|found| !is_entry(&entries, &found.key))
-            };
-            if odd(&first) || odd(&before) {
-                self.all(election, key.as_deref()).await?
-            } else {
-                Part { first, before, own }
-            }
-        };
-        let stood =
-            part.own.as_ref().and_then(|own| stood(&self.keys, election, own, record.as_ref()));
-        let found = part.own.as_ref().map(entry);
-        // Only where somebody deleted the record does the join that we wait for stand in for it.
-        let made_by =
-            stood.map(|stood| stood.ticket).or(held.as_ref().map(|own| own.ticket.clone()));
-        if let (Some(key), Some(held)) = (key, &held) {
-            if !self.is_kept(election, held, part.own.as_ref()) {
-                return Err(unavailable(doing(), "our own entry is under a lease that lapses"));
-            }
-            self.saw(&[(key, part.own.as_ref())], revision);
-            if !self.learn(election, held, found.as_ref(), made_by.as_ref()) {
-                return Err(unavailable(doing(), "our own entry was given up meanwhile"));
-            }
-        }
-        self.saw(&[(self.keys.mark(election), mark.as_ref())], revision);
-        let mut line = self.assemble(election, ticket, &mark, &tenure, part, revision).await;
-        self.sign(&mut line, found.as_ref(), made_by);
-        Ok(line)
-    }
-
-    /// Whether our own entry, if it stands, is under a lease that is kept alive.
-    ///
-    /// When a seat moves to another lease, whatever is claimed there moves with it. What was not claimed then, and is
-    /// now, would vanish while it leads: it is left to lapse.
-    fn is_kept(&self, election: &Key, held: &Own, own: Option<&KeyValue>) -> bool {
-        let now = self.claims.of(election, &held.ticket.candidate);
-        // It may have moved while it was looked for, in either order.
-        let seats = [Some(held.seat), now.map(|now| now.seat)];
-        own.is_none_or(|own| seats.into_iter().flatten().any(|seat| seat.keeps(own.lease)))
-    }
-
-    /// What a look tells of our own entry. False when that was given up while it was looked for: it may be deleted at
-    /// any moment, and must not be taken for ours.
-    fn learn(
-        &self,
-        election: &Key,
-        held: &Own,
-        own: Option<&Entry>,
-        made_by: Option<&Ticket>,
-    ) -> bool {
-        let candidate = &held.ticket.candidate;
-        match own {
-            Some(own) if made_by.is_some_and(|ticket| ticket.candidate == *candidate) => {
-                let stage = Stage::Standing { token: own.token };
-                return self.claims.note(election, &held.ticket, held.session, stage);
-            }
-            // A join of an earlier candidacy arrived late.
-            Some(_) => self.claims.haunt(election, held.seat.name),
-            None => {
-                if !matches!(held.stage, Stage::Standing { .. }) {
-                    // It may still arrive; then nobody wants it.
-                    self.claims.haunt(election, held.seat.name);
-                }
-                let now = self.claims.of(election, candidate);
-                if now.is_some_and(|now| now.ticket == held.ticket && now.stage == held.stage) {
-                    self.claims.release(election, candidate, held.session);
-                }
-            }
-        }
-        true
-    }
-
-    /// Puts a line together, with who stands first.
-    async fn assemble(
-        &self,
-        election: &Key,
-        ticket: &Ticket,
-        mark: &Option<KeyValue>,
-        tenure: &Option<KeyValue>,
-        part: Part,
-        revision: i64,
-    ) -> Line {
-        let entries = part.in_order();
-        let looks: Vec<_> = entries.iter().map(|found| (found.key.clone(), Some(*found))).collect();
-        self.saw(&looks, revision);
-        let own = part.own.as_ref().map(entry);
-        let place = |found: &&KeyValue| Place { entry: entry(found), ticket: None, holder: None };
-        let mut places: Vec<Place> = entries.iter().map(place).collect();
-        match Mark::read(mark.as_ref()) {
-            Mark::Open { generation } => {
-                let candidate = &ticket.candidate;
-                let written = mark.as_ref().map_or(0, |mark| mark.mod_revision);
-                self.claims.saw_mark(election, candidate, written);
-                if let (Some(first), Some(found)) = (places.first_mut(), entries.first()) {
-                    let holder = self.see(election, found).await;
-                    let (token, revision) = (first.entry.token, found.mod_revision);
-                    self.claims.saw_leader(election, candidate, token, revision, &holder);
-                    first.holder = Some(holder);
-                }
-                let unclean = record::read_tenure(tenure.as_ref());
-                Line::Open { generation, places, unclean }
-            }
-            mark @ (Mark::Ended { .. } | Mark::Missing) => {
-                places.retain(|place| Some(&place.entry) == own.as_ref());
-                match mark {
-                    Mark::Ended { generation } => Line::Ended { generation, places },
-                    Mark::Missing if places.is_empty() => Line::Missing,
-                    // Somebody removed the mark under us: whatever was made until now is over, and ours must go.
-                    Mark::Missing | Mark::Open { .. } => {
-                        Line::Ended { generation: u64::try_from(revision).unwrap_or(0), places }
-                    }
-                }
-            }
-        }
-    }
-
-    /// Says which joins made the entries of ours.
-    fn sign(&self, line: &mut Line, own: Option<&Entry>, made_by: Option<Ticket>) {
-        let places = match line {
-            Line::Open { places, .. } | Line::Ended { places, .. } => places,
-            Line::Missing => return,
-        };
-        for place in places {
-            place.ticket = if Some(&place.entry) == own {
-                made_by.clone()
-            } else {
-                self.own(&place.entry, String::new()).ok().map(|(_, own)| own.ticket)
-            };
-        }
-    }
-
-    /// Who stands at this entry.
-    async fn see(&self, election: &Key, found: &KeyValue) -> Arc<Holder> {
-        let token = entry(found).token;
-        let own = self.own(&entry(found), String::new()).ok().map(|(_, own)| own.holder);
-        let seen = || self.claims.leader(election, token, found.mod_revision);
-        if let Some(holder) = own.or_else(seen) {
-            return holder;
-        }
-        let beside = match self.keys.holder_of(election, &found.key) {
-            Some(key) => {
-                let doing = || format!("reading who leads {election}");
-                let read = self.read(vec![requests::one(key)], doing).await;
-                // It is only shown: the entry itself says enough.
-                read.ok().and_then(|mut read| only(read.next()))
-            }
-            None => None,
-        };
-        record::holder(found, stood(&self.keys, election, found, beside.as_ref()).as_ref())
-    }
-
-    /// The first in line, and the one before our own entry.
-    async fn around(
-        &self,
-        election: &Key,
-        own: Option<u64>,
-    ) -> Result<(Option<KeyValue>, Option<KeyValue>), StoreError> {
-        let entries = self.keys.entries(election);
-        let mut ranges = vec![requests::first(entries.clone())];
-        ranges.extend(own.map(|token| requests::before(entries, token)));
-        let doing = || format!("reading the line of {election}");
-        let mut read = self.read(ranges, doing).await?;
-        Ok((only(read.next()), own.and_then(|_| only(read.next()))))
-    }
-
-    /// Whether an end that came before anything we have heard of would have been heard of.
-    fn is_open_for_all_we_know(&self, election: &Key) -> bool {
-        let mark = Topic::one(self.keys.mark(election));
-        let waits = &self.core.waits;
-        let heard = waits.heard(&mark).zip(self.claims.mark(election));
-        waits.in_order(&mark) && heard.is_some_and(|(heard, seen)| heard <= seen)
-    }
-
-    /// The part of a line that concerns us, from all its keys.
-    async fn all(&self, election: &Key, own: Option<&[u8]>) -> Result<Part, StoreError> {
-        let entries = self.keys.entries(election);
-        let doing = || format!("reading the line of {election}");
-        let mut read = self.read(vec![requests::all(entries.clone())], doing).await?;
-        Ok(Part::of(read.next().kvs, &entries, own))
-    }
-
     /// The election and the claim of an entry of this process.
     fn own(&self, entry: &Entry, doing: String) -> Result<(Key, Own), StoreError> {
         let own = self.keys.parse(&of_name(&entry.name)).and_then(|(election, seat)| {

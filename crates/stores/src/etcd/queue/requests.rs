@@ -5,6 +5,7 @@ use tenure::Key;
 use tenure::lease::record::Holder;
 use tenure::queue::Ticket;
 
+use super::super::message::within;
 use super::super::proto::compare::{CompareResult, CompareTarget, TargetUnion};
 use super::super::proto::range_request::{SortOrder, SortTarget};
 use super::super::proto::request_op::Request;
@@ -252,11 +253,6 @@ fn keep(key: Bytes, lease: i64) -> RequestOp {
 fn delete(key: Bytes) -> RequestOp {
     let delete = DeleteRangeRequest { key, range_end: Bytes::new() };
     RequestOp { request: Some(Request::RequestDeleteRange(delete)) }
-}
-
-/// A transaction inside another, with an outcome of its own.
-pub(super) fn within(txn: TxnRequest) -> RequestOp {
-    RequestOp { request: Some(Request::RequestTxn(txn)) }
 }
 
 /// A transaction of nothing but reads.

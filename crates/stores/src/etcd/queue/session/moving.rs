@@ -13,10 +13,20 @@
 //!
 //! The former lease is kept alive until then, and left to lapse afterwards.
 
+use futures_util::future::{join_all, try_join_all};
+use tenure::Key;
 use tokio::time::Instant;
 
+use super::super::super::fault::{Failure, Kind, LeaseTrouble};
+use super::super::super::kv;
+use super::super::super::proto::TxnResponse;
+use super::super::super::proto::response_op::Response;
 use super::super::batch::{Change, Company};
-use super::*;
+use super::super::claims::Seat;
+use super::super::{Shared, requests};
+use super::leases::fresh;
+use super::stream::ended;
+use super::{Held, Keeper};
 
 /// Entries that move at once: as many as are under way in full batches.
 const MOST_MOVES: usize = 480;

@@ -1,4 +1,4 @@
-//! The arguments of `tenure share`, and of what belongs to it.
+//! `share`, and what is asked of groups that share work.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::builder::FalseyValueParser;
 use clap::{Args, ValueHint};
 
-use super::task_timeout;
+use super::values::task_timeout;
 
 /// Share work among as many machines as you like: CMD runs once for each item
 ///

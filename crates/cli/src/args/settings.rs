@@ -1,0 +1,68 @@
+//! The settings that every command takes.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::builder::FalseyValueParser;
+use clap::{Args, ValueEnum, ValueHint};
+
+use super::values::duration;
+
+/// The same on every command.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Settings")]
+pub(crate) struct Settings {
+    /// The store: file:///absolute/directory, etcd://host/prefix, zookeeper://, mongodb://, rethinkdb://,
+    /// elasticsearch+http://, opensearch+http:// or memory: [default: a directory of this user's, for this
+    /// machine's processes]
+    #[arg(long, global = true, env = "TENURE_STORE", value_name = "URL", hide_env_values = true)]
+    pub(crate) store: Option<String>,
+
+    /// A file that holds the store's URL, for one with a password in it
+    #[arg(long, global = true, env = "TENURE_STORE_FILE", value_name = "FILE")]
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) store_file: Option<PathBuf>,
+
+    /// How long a leader that was cut off blocks the others
+    #[arg(long, global = true, env = "TENURE_TTL", value_name = "DURATION", default_value = "15s")]
+    #[arg(value_parser = duration)]
+    pub(crate) ttl: Duration,
+
+    /// The candidate's name, for people [default: the host name]
+    #[arg(long, global = true, env = "TENURE_ID", value_name = "NAME", alias = "instance-id")]
+    pub(crate) id: Option<String>,
+
+    /// How long work may take to stop, out of the ttl [default: what the ttl leaves, 2.4s of 15s]
+    #[arg(long, global = true, env = "TENURE_GRACE", value_name = "DURATION")]
+    #[arg(value_parser = duration)]
+    pub(crate) grace: Option<Duration>,
+
+    /// A TOML file with these same names [default: $XDG_CONFIG_HOME/tenure/config.toml, then
+    /// /etc/tenure/config.toml]
+    #[arg(long, global = true, env = "TENURE_CONFIG", value_name = "FILE")]
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Print JSON
+    #[arg(long, global = true, env = "TENURE_JSON", value_parser = FalseyValueParser::new())]
+    pub(crate) json: bool,
+
+    /// How the log on standard error looks
+    #[arg(long, global = true, env = "TENURE_LOG_FORMAT", value_name = "FORMAT")]
+    #[arg(value_enum, default_value_t)]
+    pub(crate) log_format: LogFormat,
+
+    /// Log what happens to standard error; twice for more
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+}
+
+/// How the log looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// For people
+    #[default]
+    Text,
+    /// One object a line
+    Json,
+}

@@ -1,0 +1,247 @@
+//! A line as one of its candidates sees it, and as anybody does.
+
+use std::sync::Arc;
+
+use tenure::lease::record::Holder;
+use tenure::queue::{Entry, Line, Place, Ticket};
+use tenure::{Key, StoreError};
+
+use super::super::proto::KeyValue;
+use super::super::waits::Topic;
+use super::claims::{Own, Stage};
+use super::keys::is_entry;
+use super::line::{Part, entry, only, stood, whole};
+use super::record::{self, Mark};
+use super::{Shared, requests, unavailable};
+
+impl Shared {
+    pub(super) async fn line(&self, election: &Key, ticket: &Ticket) -> Result<Line, StoreError> {
+        let doing = || format!("reading the line of {election}");
+        let held = self.claims.of(election, &ticket.candidate);
+        let key = held.as_ref().map(|own| self.keys.entry(election, own.seat.name));
+        let token = held.as_ref().and_then(|own| match own.stage {
+            Stage::Standing { token } => Some(token),
+            Stage::Joining | Stage::Lost { .. } => None,
+        });
+        let entries = self.keys.entries(election);
+        let seat = held.as_ref().map(|own| own.seat.name);
+        let mut ranges = requests::own(&self.keys, election, seat);
+        let heard = self.core.waits.heard(&Topic::one(self.keys.mark(election)));
+        // If the mark has changed, the election has most likely ended, and then nobody else in line matters: reading
+        // all of it for each who leaves would be much.
+        let ending = held.as_ref().is_some_and(|own| heard.is_some_and(|heard| heard > own.mark));
+        if !ending {
+            ranges.push(requests::first(entries.clone()));
+            ranges.extend(token.map(|token| requests::before(entries.clone(), token)));
+        }
+        let mut read = self.read(ranges, doing).await?;
+        let revision = read.revision;
+        let (mark, tenure) = (only(read.next()), only(read.next()));
+        let own = key.as_ref().and_then(|_| only(read.next()));
+        let record = key.as_ref().and_then(|_| only(read.next()));
+        let is_open = matches!(Mark::read(mark.as_ref()), Mark::Open { .. });
+        let found = own.as_ref().map(|own| entry(own).token);
+        let part = if !is_open {
+            Part { own, ..Part::default() }
+        } else {
+            let (first, before) = match found {
+                _ if ending => self.around(election, found).await?,
+                Some(own) if token != Some(own) => self.around(election, found).await?,
+                Some(_) => (only(read.next()), only(read.next())),
+                None => (only(read.next()), None),
+            };
+            let odd = |found: &Option<KeyValue>| {
+                found.as_ref().is_some_and(|found| !is_entry(&entries, &found.key))
+            };
+            if odd(&first) || odd(&before) {
+                self.all(election, key.as_deref()).await?
+            } else {
+                Part { first, before, own }
+            }
+        };
+        let stood =
+            part.own.as_ref().and_then(|own| stood(&self.keys, election, own, record.as_ref()));
+        let found = part.own.as_ref().map(entry);
+        // Only where somebody deleted the record does the join that we wait for stand in for it.
+        let made_by =
+            stood.map(|stood| stood.ticket).or(held.as_ref().map(|own| own.ticket.clone()));
+        if let (Some(key), Some(held)) = (key, &held) {
+            if !self.is_kept(election, held, part.own.as_ref()) {
+                return Err(unavailable(doing(), "our own entry is under a lease that lapses"));
+            }
+            self.saw(&[(key, part.own.as_ref())], revision);
+            if !self.learn(election, held, found.as_ref(), made_by.as_ref()) {
+                return Err(unavailable(doing(), "our own entry was given up meanwhile"));
+            }
+        }
+        self.saw(&[(self.keys.mark(election), mark.as_ref())], revision);
+        let mut line = self.assemble(election, ticket, &mark, &tenure, part, revision).await;
+        self.sign(&mut line, found.as_ref(), made_by);
+        Ok(line)
+    }
+
+    pub(super) async fn look(&self, election: &Key) -> Result<Line, StoreError> {
+        let doing = || format!("reading the line of {election}");
+        let mut read = self.read(requests::everything(&self.keys, election), doing).await?;
+        let (mark, tenure) = (only(read.next()), only(read.next()));
+        let (entries, records) = (read.next().kvs, read.next().kvs);
+        let range = self.keys.entries(election);
+        let first = entries.iter().find(|found| is_entry(&range, &found.key));
+        let mut looks = vec![(self.keys.mark(election), mark.as_ref())];
+        looks.extend(first.map(|first| (first.key.clone(), Some(first))));
+        self.saw(&looks, read.revision);
+        let (mark, tenure) = (Mark::read(mark.as_ref()), record::read_tenure(tenure.as_ref()));
+        Ok(whole(&self.keys, election, mark, tenure, entries, &records))
+    }
+
+    /// Whether our own entry, if it stands, is under a lease that is kept alive.
+    ///
+    /// When a seat moves to another lease, whatever is claimed there moves with it. What was not claimed then, and is
+    /// now, would vanish while it leads: it is left to lapse.
+    fn is_kept(&self, election: &Key, held: &Own, own: Option<&KeyValue>) -> bool {
+        let now = self.claims.of(election, &held.ticket.candidate);
+        // It may have moved while it was looked for, in either order.
+        let seats = [Some(held.seat), now.map(|now| now.seat)];
+        own.is_none_or(|own| seats.into_iter().flatten().any(|seat| seat.keeps(own.lease)))
+    }
+
+    /// What a look tells of our own entry. False when that was given up while it was looked for: it may be deleted at
+    /// any moment, and must not be taken for ours.
+    fn learn(
+        &self,
+        election: &Key,
+        held: &Own,
+        own: Option<&Entry>,
+        made_by: Option<&Ticket>,
+    ) -> bool {
+        let candidate = &held.ticket.candidate;
+        match own {
+            Some(own) if made_by.is_some_and(|ticket| ticket.candidate == *candidate) => {
+                let stage = Stage::Standing { token: own.token };
+                return self.claims.note(election, &held.ticket, held.session, stage);
+            }
+            // A join of an earlier candidacy arrived late.
+            Some(_) => self.claims.haunt(election, held.seat.name),
+            None => {
+                if !matches!(held.stage, Stage::Standing { .. }) {
+                    // It may still arrive; then nobody wants it.
+                    self.claims.haunt(election, held.seat.name);
+                }
+                let now = self.claims.of(election, candidate);
+                if now.is_some_and(|now| now.ticket == held.ticket && now.stage == held.stage) {
+                    self.claims.release(election, candidate, held.session);
+                }
+            }
+        }
+        true
+    }
+
+    /// Puts a line together, with who stands first.
+    pub(super) async fn assemble(
+        &self,
+        election: &Key,
+        ticket: &Ticket,
+        mark: &Option<KeyValue>,
+        tenure: &Option<KeyValue>,
+        part: Part,
+        revision: i64,
+    ) -> Line {
+        let entries = part.in_order();
+        let looks: Vec<_> = entries.iter().map(|found| (found.key.clone(), Some(*found))).collect();
+        self.saw(&looks, revision);
+        let own = part.own.as_ref().map(entry);
+        let place = |found: &&KeyValue| Place { entry: entry(found), ticket: None, holder: None };
+        let mut places: Vec<Place> = entries.iter().map(place).collect();
+        match Mark::read(mark.as_ref()) {
+            Mark::Open { generation } => {
+                let candidate = &ticket.candidate;
+                let written = mark.as_ref().map_or(0, |mark| mark.mod_revision);
+                self.claims.saw_mark(election, candidate, written);
+                if let (Some(first), Some(found)) = (places.first_mut(), entries.first()) {
+                    let holder = self.see(election, found).await;
+                    let (token, revision) = (first.entry.token, found.mod_revision);
+                    self.claims.saw_leader(election, candidate, token, revision, &holder);
+                    first.holder = Some(holder);
+                }
+                let unclean = record::read_tenure(tenure.as_ref());
+                Line::Open { generation, places, unclean }
+            }
+            mark @ (Mark::Ended { .. } | Mark::Missing) => {
+                places.retain(|place| Some(&place.entry) == own.as_ref());
+                match mark {
+                    Mark::Ended { generation } => Line::Ended { generation, places },
+                    Mark::Missing if places.is_empty() => Line::Missing,
+                    // Somebody removed the mark under us: whatever was made until now is over, and ours must go.
+                    Mark::Missing | Mark::Open { .. } => {
+                        Line::Ended { generation: u64::try_from(revision).unwrap_or(0), places }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Says which joins made the entries of ours.
+    fn sign(&self, line: &mut Line, own: Option<&Entry>, made_by: Option<Ticket>) {
+        let places = match line {
+            Line::Open { places, .. } | Line::Ended { places, .. } => places,
+            Line::Missing => return,
+        };
+        for place in places {
+            place.ticket = if Some(&place.entry) == own {
+                made_by.clone()
+            } else {
+                self.own(&place.entry, String::new()).ok().map(|(_, own)| own.ticket)
+            };
+        }
+    }
+
+    /// Who stands at this entry.
+    async fn see(&self, election: &Key, found: &KeyValue) -> Arc<Holder> {
+        let token = entry(found).token;
+        let own = self.own(&entry(found), String::new()).ok().map(|(_, own)| own.holder);
+        let seen = || self.claims.leader(election, token, found.mod_revision);
+        if let Some(holder) = own.or_else(seen) {
+            return holder;
+        }
+        let beside = match self.keys.holder_of(election, &found.key) {
+            Some(key) => {
+                let doing = || format!("reading who leads {election}");
+                let read = self.read(vec![requests::one(key)], doing).await;
+                // It is only shown: the entry itself says enough.
+                read.ok().and_then(|mut read| only(read.next()))
+            }
+            None => None,
+        };
+        record::holder(found, stood(&self.keys, election, found, beside.as_ref()).as_ref())
+    }
+
+    /// The first in line, and the one before our own entry.
+    async fn around(
+        &self,
+        election: &Key,
+        own: Option<u64>,
+    ) -> Result<(Option<KeyValue>, Option<KeyValue>), StoreError> {
+        let entries = self.keys.entries(election);
+        let mut ranges = vec![requests::first(entries.clone())];
+        ranges.extend(own.map(|token| requests::before(entries, token)));
+        let doing = || format!("reading the line of {election}");
+        let mut read = self.read(ranges, doing).await?;
+        Ok((only(read.next()), own.and_then(|_| only(read.next()))))
+    }
+
+    /// Whether an end that came before anything we have heard of would have been heard of.
+    pub(super) fn is_open_for_all_we_know(&self, election: &Key) -> bool {
+        let mark = Topic::one(self.keys.mark(election));
+        let waits = &self.core.waits;
+        let heard = waits.heard(&mark).zip(self.claims.mark(election));
+        waits.in_order(&mark) && heard.is_some_and(|(heard, seen)| heard <= seen)
+    }
+
+    /// The part of a line that concerns us, from all its keys.
+    pub(super) async fn all(&self, election: &Key, own: Option<&[u8]>) -> Result<Part, StoreError> {
+        let entries = self.keys.entries(election);
+        let doing = || format!("reading the line of {election}");
+        let mut read = self.read(vec![requests::all(entries.clone())], doing).await?;
+        Ok(Part::of(read.next().kvs, &entries, own))
+    }
+}

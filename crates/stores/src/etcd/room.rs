@@ -1,0 +1,142 @@
+//! How much goes into one transaction.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// etcd allows 128 parts a transaction unless its operator said otherwise, and counts a write's own part too.
+const MOST_WRITES: usize = 100;
+const MOST_READS: usize = 120;
+/// etcd takes requests of 1.5 MiB unless its operator said otherwise.
+const MOST_BYTES: usize = 1024 * 1024;
+
+/// What the servers allow, as far as they have let us know.
+#[derive(Debug)]
+pub(super) struct Room {
+    writes: AtomicUsize,
+    reads: AtomicUsize,
+    bytes: AtomicUsize,
+}
+
+impl Default for Room {
+    fn default() -> Room {
+        Room {
+            writes: AtomicUsize::new(MOST_WRITES),
+            reads: AtomicUsize::new(MOST_READS),
+            bytes: AtomicUsize::new(MOST_BYTES),
+        }
+    }
+}
+
+/// Something that takes room.
+pub(super) trait Load {
+    /// About how many bytes of a request it is.
+    fn bytes(&self) -> usize;
+    /// Whether it goes in no company.
+    fn alone(&self) -> bool;
+}
+
+impl Room {
+    /// How many reads go into one transaction.
+    pub(super) fn reads(&self) -> usize {
+        self.reads.load(Ordering::Relaxed)
+    }
+
+    /// So many reads were too many.
+    pub(super) fn too_many_reads(&self, count: usize) {
+        lower(&self.reads, count);
+    }
+
+    /// So many writes were too many.
+    pub(super) fn too_many_writes(&self, count: usize) {
+        lower(&self.writes, count);
+    }
+
+    /// So many bytes were too many.
+    pub(super) fn too_many_bytes(&self, count: usize) {
+        lower(&self.bytes, count);
+    }
+
+    /// Cuts writes into what goes together.
+    pub(super) fn cut<L: Load>(&self, loads: Vec<L>) -> Vec<Vec<L>> {
+        let writes = self.writes.load(Ordering::Relaxed);
+        let bytes = self.bytes.load(Ordering::Relaxed);
+        let (mut flights, mut flight, mut taken) = (Vec::new(), Vec::new(), 0);
+        for load in loads {
+            if load.alone() {
+                flights.push(vec![load]);
+                continue;
+            }
+            let with = taken + load.bytes();
+            if !flight.is_empty() && (flight.len() >= writes || with > bytes) {
+                flights.push(std::mem::take(&mut flight));
+                taken = 0;
+            }
+            taken += load.bytes();
+            flight.push(load);
+        }
+        if !flight.is_empty() {
+            flights.push(flight);
+        }
+        flights
+    }
+}
+
+/// Half of what was too much, unless something less was too much meanwhile. It is never raised again: an operator
+/// who allows more starts the servers anew, and one program after the other learns of it.
+fn lower(limit: &AtomicUsize, too_much: usize) {
+    limit.fetch_min((too_much / 2).max(1), Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Clone)]
+    struct Parcel(usize, bool);
+
+    impl Load for Parcel {
+        fn bytes(&self) -> usize {
+            self.0
+        }
+
+        fn alone(&self) -> bool {
+            self.1
+        }
+    }
+
+    fn sizes(room: &Room, parcels: &[Parcel]) -> Vec<usize> {
+        room.cut(parcels.to_vec()).iter().map(Vec::len).collect()
+    }
+
+    #[test]
+    fn writes_are_cut_by_number_and_by_bytes() {
+        let room = Room::default();
+        assert!(sizes(&room, &[]).is_empty());
+        assert_eq!(sizes(&room, &vec![Parcel(10, false); 250]), [100, 100, 50]);
+        let third = Parcel(MOST_BYTES / 3, false);
+        assert_eq!(sizes(&room, &vec![third; 7]), [3, 3, 1]);
+        let huge = Parcel(2 * MOST_BYTES, false);
+        assert_eq!(sizes(&room, &[huge.clone(), huge, Parcel(1, false)]), [1, 1, 1]);
+    }
+
+    #[test]
+    fn what_goes_alone_keeps_nobody_from_going_together() {
+        let parcels = [Parcel(1, false), Parcel(1, true), Parcel(1, false), Parcel(1, true)];
+        assert_eq!(sizes(&Room::default(), &parcels), [1, 1, 2]);
+    }
+
+    #[test]
+    fn what_was_too_much_is_never_tried_again() {
+        let room = Room::default();
+        let parcels = vec![Parcel(10, false); 20];
+        room.too_many_writes(20);
+        assert_eq!(sizes(&room, &parcels), [10, 10]);
+        room.too_many_writes(100);
+        assert_eq!(sizes(&room, &parcels), [10, 10], "less was too much already");
+        room.too_many_bytes(100);
+        assert_eq!(sizes(&room, &parcels), [5, 5, 5, 5]);
+        room.too_many_writes(1);
+        assert_eq!(sizes(&room, &parcels), [1; 20]);
+        room.too_many_reads(16);
+        assert_eq!(room.reads(), 8);
+    }
+}
