@@ -420,9 +420,10 @@ fn what_a_full_journal_holds_is_carried_over_and_it_stays_small() {
 
 /// Documents before the journal is full, and a batch that does not fit any more.
 fn fill(store: &FileStore) -> Vec<Write> {
+    // Its name and its kept copy are on the disk, before there is a journal that says that it is deleted.
+    let kept = stored(put(store, &[lasting(MANY, Expect::Absent, "kept")])).remove(0);
     let mut versions = create(store, "old");
-    let delete = write(1, Expect::At(versions[1].clone()), None, Durability::Lasting);
-    stored(put(store, &[delete]));
+    stored(put(store, &[write(MANY, Expect::At(kept), None, Durability::Lasting)]));
     let long = "x".repeat(60_000);
     for number in 0..4 {
         let expect = Expect::At(versions[2].clone());
@@ -439,17 +440,21 @@ fn fill(store: &FileStore) -> Vec<Write> {
 fn a_journal_that_is_replaced_may_die_at_any_step() {
     for script in [Script::Dies, Script::Fails] {
         let replaced = |steps: usize| {
-            let came = lucks(steps).map(|luck| replaced(script(steps), luck));
-            came.contains(&true)
+            let settled = lucks(steps).map(|luck| replaced(script(steps), luck, true));
+            // Of the names in a directory some may reach the disk before others.
+            let mixed = |number| Luck::Mixed { seed: (steps * 4 + number) as u64 };
+            let at_once = [0, 1, 2, 3].map(|number| replaced(script(steps), mixed(number), false));
+            settled.contains(&true) || at_once.contains(&true)
         };
         let steps = (0..).take_while(|steps| replaced(*steps)).count();
         assert!(steps > 12, "it was replaced");
     }
 }
 
-/// Replaces a journal with something going wrong at a step. False when there are fewer steps.
-fn replaced(script: Script, luck: Luck) -> bool {
-    let context = format!("{script:?} {luck:?}");
+/// Replaces a journal with something going wrong at a step, and cuts the power after others settled it, or at
+/// once. False when there are fewer steps.
+fn replaced(script: Script, luck: Luck, settled: bool) -> bool {
+    let context = format!("{script:?} {luck:?} {settled}");
     let at = directory();
     watch();
     let store = opened(&at, "first");
@@ -460,7 +465,7 @@ fn replaced(script: Script, luck: Luck) -> bool {
     drop(store);
     assert!(came || size() > before, "it was replaced");
     let store = opened(&at, "first");
-    let now: Vec<Option<String>> = (0..MANY).map(|n| body(&store, n)).collect();
+    let now: Vec<Option<String>> = (0..=MANY).map(|n| body(&store, n)).collect();
     for (outcome, number) in outcomes.iter().zip([0, 2]) {
         let is_new = now[number].as_ref().is_some_and(|body| body.starts_with("new"));
         match outcome {
@@ -469,14 +474,19 @@ fn replaced(script: Script, luck: Luck) -> bool {
             Err(_) => assert!(!is_new, "{context}"),
         }
     }
-    // Locks the directory, and so settles everything.
-    let renewal = write(3, Expect::Absent, Some("x"), Durability::UntilPowerCut);
-    assert!(matches!(put(&store, &[renewal])[..], [Ok(Put::Conflict)]));
+    if settled {
+        // Locks the directory, and so settles everything.
+        let renewal = write(3, Expect::Absent, Some("x"), Durability::UntilPowerCut);
+        assert!(matches!(put(&store, &[renewal])[..], [Ok(Put::Conflict)]));
+    }
     drop(store);
     cut(&at.path().join("store"), luck);
     let store = opened(&at, "second");
-    let later: Vec<Option<String>> = (0..MANY).map(|n| body(&store, n)).collect();
-    assert!(now == later, "{context}");
+    let later: Vec<Option<String>> = (0..=MANY).map(|n| body(&store, n)).collect();
+    for (number, (now, later)) in now.into_iter().zip(later).enumerate() {
+        // What was being written may come to life while nobody has settled it.
+        assert!(now == later || (!settled && [0, 2].contains(&number)), "{context}: {number}");
+    }
     came
 }
 
