@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{
     Access, AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, ResolveFlags, Stat, accessat,
-    flock, fstat, fstatfs, fsync, mkdirat, open, openat, openat2, stat,
+    flock, fstat, fstatfs, mkdirat, open, openat, openat2, stat,
 };
 use rustix::io::Errno;
 
+use super::disk::fsync;
 use super::error::{failed, refused};
 use super::step::step;
 use crate::store::{Fault, StoreError};
@@ -25,7 +26,7 @@ const OPEN_DIRECTORY: OFlags =
 
 /// A lock is asked for again this soon, then less and less often.
 const FIRST_PAUSE: Duration = Duration::from_micros(100);
-const LONGEST_PAUSE: Duration = Duration::from_millis(5);
+const LONGEST_PAUSE: Duration = Duration::from_millis(1);
 
 /// Which file it is, whatever its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -141,6 +142,10 @@ impl Root {
 
 /// Opens what is at a path below a directory. No link on the way is followed, nor at its end.
 pub(super) fn open_below(top: &OwnedFd, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
+    if !path.contains('/') && flags.contains(OFlags::NOFOLLOW) {
+        // There is no way to go astray on, and this is cheaper.
+        return openat(top, path, flags, Mode::empty());
+    }
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
     match openat2(top, path, flags, Mode::empty(), resolve) {
         // Kernels before 5.6 do not know it, and some containers' filters refuse it.
@@ -167,7 +172,6 @@ fn make_one(parent: &OwnedFd, name: &str) -> Result<(), Errno> {
         Ok(()) | Err(Errno::EXIST) => {}
         Err(errno) => return Err(errno),
     }
-    step()?;
     fsync(parent)
 }
 

@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
 
-use rustix::fs::{AtFlags, FileType, FlockOperation, OFlags, flock, fstat, statat};
+use rustix::fs::{AtFlags, FileType, FlockOperation, OFlags, Stat, flock, fstat, statat};
 use rustix::io::Errno;
 
 use super::directory::{Identity, open_below};
@@ -35,8 +35,9 @@ fn read_while(
         // Locked, so that nobody rewrites it as a spare, and then looked at again: while it was not
         // locked somebody may have.
         let locked = flock(&file, FlockOperation::NonBlockingLockShared).is_ok();
-        if locked && is_still(directory, name, &file) {
-            return read_open(&file, name);
+        let found = fstat(&file).map_err(|errno| failed(doing(name), errno))?;
+        if locked && is_still(directory, name, &found) {
+            return read_open(&file, &found, name);
         }
         std::thread::yield_now();
     }
@@ -47,7 +48,10 @@ fn read_while(
 /// The same, where the directory's lock keeps everybody from rewriting anything.
 pub(super) fn read_locked(directory: &OwnedFd, name: &str) -> Result<Option<Document>, StoreError> {
     match open(directory, name)? {
-        Some(file) => read_open(&file, name),
+        Some(file) => {
+            let found = fstat(&file).map_err(|errno| failed(doing(name), errno))?;
+            read_open(&file, &found, name)
+        }
         None => Ok(None),
     }
 }
@@ -64,14 +68,13 @@ fn open(directory: &OwnedFd, name: &str) -> Result<Option<OwnedFd>, StoreError> 
     }
 }
 
-fn is_still(directory: &OwnedFd, name: &str, file: &OwnedFd) -> bool {
+fn is_still(directory: &OwnedFd, name: &str, found: &Stat) -> bool {
     let now = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW);
-    let ours = fstat(file);
-    matches!((now, ours), (Ok(now), Ok(ours)) if Identity::of(&now) == Identity::of(&ours))
+    now.is_ok_and(|now| Identity::of(&now) == Identity::of(found))
 }
 
-fn read_open(file: &OwnedFd, name: &str) -> Result<Option<Document>, StoreError> {
-    let says = match read_body(file) {
+fn read_open(file: &OwnedFd, found: &Stat, name: &str) -> Result<Option<Document>, StoreError> {
+    let says = match read_body(file, found) {
         Ok(Content::Body(body)) => {
             return Ok(Some(Document { version: version(&body), body: body.into() }));
         }
@@ -90,8 +93,7 @@ enum Content {
     TooLarge(u64),
 }
 
-fn read_body(file: &OwnedFd) -> Result<Content, Errno> {
-    let found = fstat(file)?;
+fn read_body(file: &OwnedFd, found: &Stat) -> Result<Content, Errno> {
     if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
         return Ok(Content::NotAFile);
     }

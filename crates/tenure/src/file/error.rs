@@ -2,6 +2,7 @@
 
 use rustix::io::Errno;
 
+use super::journal::DAMAGED;
 use crate::store::{Fault, StoreError};
 
 pub(super) const BACKEND: &str = "file";
@@ -34,7 +35,8 @@ fn fault(errno: Errno) -> Fault {
         | Errno::ISDIR
         | Errno::NAMETOOLONG
         | Errno::NXIO
-        | Errno::OPNOTSUPP => Fault::Permanent,
+        | Errno::OPNOTSUPP
+        | DAMAGED => Fault::Permanent,
         _ => Fault::Unavailable,
     }
 }
@@ -50,6 +52,11 @@ fn words(errno: Errno) -> String {
         Errno::ISDIR => "a directory stands there; move it away",
         Errno::MFILE | Errno::NFILE => "too many open files; raise the limit",
         Errno::AGAIN => "another process kept the directory locked for too long",
+        DAMAGED => {
+            "the file .journal in the directory is damaged; restore it from a backup, or move it away to go on with \
+             older contents"
+        }
+        Errno::FBIG => "the documents of one directory are too many for its journal",
         Errno::STALE => "the directory was moved or replaced meanwhile",
         _ => return errno.to_string(),
     };

@@ -4,7 +4,8 @@
 //! processes share a directory; each write locks the directory its document is in, compares, and
 //! renames a new file into place, so a reader sees the old content or the new, never half.
 //!
-//! A lasting write reaches the disk before it is acknowledged. A renewal does not: a power cut ends
+//! A lasting write reaches the disk before it is acknowledged: a few as files of their own, many in one directory
+//! through its journal, `.journal`. A renewal does not: a power cut ends
 //! every leader, and the first to open the directory afterwards puts every document back to its last
 //! lasting content. (What became of the last renewals is of no interest then.)
 //!
@@ -13,8 +14,12 @@
 //! so that a crashed leader is replaced at once.
 
 mod directory;
+mod disk;
 mod document;
 mod error;
+mod held;
+mod job;
+mod journal;
 mod mark;
 mod notify;
 mod orphan;
@@ -27,27 +32,35 @@ mod step;
 mod sweep;
 mod temporary;
 mod tree;
+mod turns;
 mod unsettled;
 mod work;
 mod write;
 
 #[cfg(test)]
+mod power;
+#[cfg(test)]
 mod tests;
 
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use rustix::fs::fsync;
+use rustix::io::Errno;
 
-use self::directory::Root;
+use self::directory::{Root, unlock};
+use self::disk::fsync;
 use self::error::{BACKEND, failed, refused};
+use self::held::Held;
+use self::journal::Known;
 use self::notify::{Bells, Ring};
 pub use self::orphan::Orphan;
 use self::path::Place;
 pub use self::presence::FilePresence;
+use self::turns::Turns;
 use self::unsettled::Unsettled;
 pub use self::work::{WorkFile, WorkProbe};
 use self::write::Batch;
@@ -81,6 +94,8 @@ pub struct FileStore {
 struct Shared {
     root: Arc<Root>,
     request: Duration,
+    turns: Turns,
+    known: Known,
     unsettled: Unsettled,
     bells: Arc<Bells>,
     presence: Arc<FilePresence>,
@@ -123,6 +138,8 @@ impl FileStore {
         let shared = Shared {
             root,
             request: options.request,
+            turns: Turns::default(),
+            known: Known::default(),
             unsettled: Unsettled::default(),
             bells,
             presence: Arc::new(presence),
@@ -158,24 +175,59 @@ impl FileStore {
 
 impl Shared {
     fn put_many(&self, writes: &[Write], deadline: Instant) -> Vec<Result<Put, StoreError>> {
-        Batch { root: &self.root, unsettled: &self.unsettled, deadline }.put_many(writes)
+        let Shared { root, turns, known, unsettled, .. } = self;
+        Batch { root, turns, known, unsettled, deadline }.put_many(writes)
     }
 
-    fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Document>>, StoreError> {
+    fn get_many(
+        &self,
+        keys: &[Key],
+        deadline: Instant,
+    ) -> Result<Vec<Option<Document>>, StoreError> {
         self.root.check()?;
         let mut documents = Vec::with_capacity(keys.len());
+        // Most batches are of one directory.
+        let mut at: Option<(Vec<String>, Option<OwnedFd>)> = None;
         for key in keys {
-            let place = Place::of(key);
-            documents.push(document::read(self.root.descriptor(), &place.path())?);
-            if self.unsettled.contains(key) {
-                let synced = self.root.find(&place.directory).and_then(|found| match found {
-                    Some(directory) => fsync(directory),
-                    None => Ok(()),
-                });
-                synced.map_err(|errno| failed(format!("reading {key}"), errno))?;
-            }
+            let fails = |errno| failed(format!("reading {key}"), errno);
+            let Place { directory, name } = Place::of(key);
+            let found = match at.take() {
+                Some((last, found)) if last == directory => found,
+                Some(_) | None => self.root.find(&directory).map_err(fails)?,
+            };
+            let document = match &found {
+                Some(descriptor) => {
+                    self.settle(key, &directory, descriptor, deadline).map_err(fails)?;
+                    let document = document::read(descriptor, &name)?;
+                    if self.unsettled.contains(key) {
+                        fsync(descriptor).map_err(fails)?;
+                    }
+                    document
+                }
+                None => None,
+            };
+            documents.push(document);
+            at = Some((directory, found));
         }
         Ok(documents)
+    }
+
+    /// Before a document is read whose journal could say more than it shows.
+    fn settle(
+        &self,
+        key: &Key,
+        directory: &[String],
+        descriptor: &OwnedFd,
+        deadline: Instant,
+    ) -> Result<(), Errno> {
+        if !self.unsettled.contains(key) || !journal::exists(descriptor) {
+            return Ok(());
+        }
+        let turn = self.turns.wait(directory, deadline).ok_or(Errno::AGAIN)?;
+        self.root.lock(directory, descriptor, deadline).inspect_err(|_| unlock(descriptor))?;
+        drop(Held::settle(directory, descriptor, &self.known)?);
+        drop(turn);
+        Ok(())
     }
 
     fn version(&self, path: &str) -> Result<Option<Version>, StoreError> {
@@ -203,7 +255,8 @@ impl Store for FileStore {
 
     async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Document>>, StoreError> {
         let owned = keys.to_vec();
-        let read = self.blocking(move |shared| shared.get_many(&owned)).await;
+        let deadline = lock_deadline(self.shared.request);
+        let read = self.blocking(move |shared| shared.get_many(&owned, deadline)).await;
         read.unwrap_or_else(|| {
             let doing = format!("reading {} documents", keys.len());
             Err(refused(Fault::Unavailable, doing, LATE))

@@ -13,6 +13,8 @@ const SUFFIX: &str = ".json";
 const KEPT: &str = ".kept";
 const SPARE: &str = ".spare";
 const TEMPORARY: &str = ".temp";
+/// The file that lasting writes of a directory go through.
+pub(super) const JOURNAL: &str = ".journal";
 const RANDOM_DIGITS: usize = 32;
 
 /// Where a document lives below the store's directory.
@@ -41,11 +43,6 @@ impl Place {
         path.push_str(&self.name);
         path
     }
-
-    /// The second name of the document's last lasting content.
-    pub(super) fn kept(&self) -> String {
-        kept(&self.name)
-    }
 }
 
 /// What a key is a directory under, when it is a prefix.
@@ -53,6 +50,7 @@ pub(super) fn directory(prefix: &Key) -> Vec<String> {
     prefix.segments().map(encode).collect()
 }
 
+/// The second name of a document's last lasting content.
 pub(super) fn kept(name: &str) -> String {
     format!(".{name}{KEPT}")
 }
@@ -178,10 +176,12 @@ mod tests {
         let place = Place::of(&Key::parse("elections/a.json/b").expect("a key"));
         assert_eq!(place.directory, ["elections", "a%2Ejson"]);
         assert_eq!(place.path(), "elections/a%2Ejson/b.json");
-        assert_eq!((place.name.as_str(), place.kept().as_str()), ("b.json", ".b.json.kept"));
+        assert_eq!((place.name.as_str(), kept("b.json").as_str()), ("b.json", ".b.json.kept"));
         assert_eq!(name_of_kept(".b.json.kept"), Some("b.json"));
         assert_eq!(name_of_kept(".b.kept"), None);
         assert!(is_temporary(&temporary()) && !is_temporary(".b.json.kept"));
+        assert!(!is_temporary(JOURNAL) && name_of_kept(JOURNAL).is_none());
+        assert!(segment_of_document(JOURNAL).is_none() && segment_of_directory(JOURNAL).is_none());
     }
 
     proptest! {

@@ -2,19 +2,23 @@
 //!
 //! A renewal is renamed into place without a sync, so a power cut may leave an empty or torn file.
 //! Every lasting write therefore keeps a second name for its content, `.NAME.kept`, that renewals do
-//! not touch. The file `.boot` says under which boot of the machine the directory was last opened;
-//! the first to open it after another boot puts the kept contents back.
+//! not touch; many that are written together are in the directory's journal. The file `.boot` says under which boot of the machine the directory was last opened;
+//! the first to open it after another boot puts the lasting contents back.
 
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
-use rustix::fs::{AtFlags, FileType, fsync, statat, unlinkat};
+use rustix::fs::{AtFlags, FileType, statat, unlinkat};
 use rustix::io::Errno;
 
 use super::directory::{Identity, Root, lock, unlock};
+use super::disk::fsync;
+use super::document;
+use super::job::unlink_all;
+use super::journal::{Contents, Journal, Lasting};
 use super::path;
 use super::step::step;
-use super::temporary::{Kept, link_over, read_small, replace};
+use super::temporary::{Kept, Temporary, link_over, read_small, replace};
 use super::tree::{Entry, each_directory};
 
 const BOOT: &str = ".boot";
@@ -45,15 +49,27 @@ fn recover_locked(root: &Root, top: &OwnedFd, boot: &str, deadline: Instant) -> 
         if !at.is_empty() {
             lock(directory, deadline)?;
         }
-        restore(directory, entries)
+        restore(directory, entries).inspect_err(|errno| {
+            tracing::error!(directory = at.join("/"), %errno, "documents cannot be recovered");
+        })
     })?;
     replace(top, BOOT, format!("{boot}\n").as_bytes())
 }
 
 fn restore(directory: &OwnedFd, entries: &[Entry]) -> Result<(), Errno> {
-    let mut changed = false;
+    let journal = Journal::open(directory)?;
+    let mut changed = journal.is_some();
+    let recorded = match journal {
+        Some(journal) => replay(directory, journal)?,
+        None => Contents::default(),
+    };
     for entry in entries.iter().filter(|entry| entry.kind == FileType::RegularFile) {
-        if let Some(name) = path::name_of_kept(&entry.name) {
+        let name = path::name_of_kept(&entry.name).unwrap_or(&entry.name);
+        if recorded.lasting(name).is_some() {
+            // The journal is newer than the kept copy.
+            continue;
+        }
+        if name != entry.name {
             changed |= put_back(directory, &entry.name, name)?;
         } else if path::segment_of_document(&entry.name).is_some() {
             let kept = path::kept(&entry.name);
@@ -63,10 +79,27 @@ fn restore(directory: &OwnedFd, entries: &[Entry]) -> Result<(), Errno> {
         }
     }
     if changed {
-        step()?;
         fsync(directory)?;
     }
     Ok(())
+}
+
+/// Makes the documents in a journal what it says. They need no sync: the journal goes on to hold them.
+fn replay(directory: &OwnedFd, mut journal: Journal) -> Result<Contents, Errno> {
+    let contents = Contents::recover(&mut journal)?;
+    for (name, lasting) in contents.all() {
+        let Lasting::Body { at, length } = lasting else {
+            unlink_all(directory, name)?;
+            continue;
+        };
+        let body = journal.body(at, length)?;
+        let now = document::read_locked(directory, name);
+        if !matches!(now, Ok(Some(now)) if now.body == body) {
+            Temporary::write(directory, &body)?.rename_to(name)?;
+            tracing::info!(name, "a document went back to its last lasting content after a reboot");
+        }
+    }
+    Ok(contents)
 }
 
 fn put_back(directory: &OwnedFd, kept: &str, name: &str) -> Result<bool, Errno> {

@@ -13,8 +13,8 @@
 use std::os::fd::OwnedFd;
 
 use rustix::fs::{
-    AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags, flock, fstat, ftruncate, openat,
-    renameat_with, unlinkat,
+    AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags, Stat, flock, fstat, ftruncate,
+    openat, renameat_with, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -37,11 +37,19 @@ pub(super) enum Failure {
     Unsure(Errno),
 }
 
+impl Failure {
+    pub(super) fn errno(self) -> Errno {
+        match self {
+            Failure::Untouched(errno) | Failure::Unsure(errno) => errno,
+        }
+    }
+}
+
 /// Replaces a document that exists. Its directory is locked.
 pub(super) fn renew(directory: &OwnedFd, name: &str, body: &[u8]) -> Result<Renewal, Failure> {
     let spare = path::spare(name);
-    let file = prepare(directory, &spare).map_err(Failure::Untouched)?;
-    fill(&file, body).map_err(Failure::Untouched)?;
+    let (file, length) = prepare(directory, &spare).map_err(Failure::Untouched)?;
+    fill(&file, length, body).map_err(Failure::Untouched)?;
     // Before it becomes the document: a process that is stopped here must not keep readers out.
     let _ = flock(&file, FlockOperation::Unlock);
     step().map_err(Failure::Unsure)?;
@@ -55,12 +63,19 @@ pub(super) fn renew(directory: &OwnedFd, name: &str, body: &[u8]) -> Result<Rene
     }
 }
 
-/// Opens the spare, or a new one if it cannot be rewritten.
-fn prepare(directory: &OwnedFd, spare: &str) -> Result<OwnedFd, Errno> {
+/// Opens the spare, or a new one if it cannot be rewritten; and says how long it is.
+fn prepare(directory: &OwnedFd, spare: &str) -> Result<(OwnedFd, usize), Errno> {
     let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     match openat(directory, spare, flags, Mode::empty()) {
-        Ok(file) if is_ours_alone(&file)? => return Ok(file),
-        Ok(_) | Err(Errno::LOOP | Errno::NXIO | Errno::ACCESS) => {
+        Ok(file) => {
+            let found = fstat(&file)?;
+            if is_ours_alone(&file, &found)? {
+                return Ok((file, usize::try_from(found.st_size).unwrap_or(usize::MAX)));
+            }
+            step()?;
+            unlinkat(directory, spare, AtFlags::empty())?;
+        }
+        Err(Errno::LOOP | Errno::NXIO | Errno::ACCESS) => {
             step()?;
             unlinkat(directory, spare, AtFlags::empty())?;
         }
@@ -68,12 +83,12 @@ fn prepare(directory: &OwnedFd, spare: &str) -> Result<OwnedFd, Errno> {
         Err(errno) => return Err(errno),
     }
     step()?;
-    openat(directory, spare, flags | OFlags::CREATE | OFlags::EXCL, FILE_MODE)
+    let file = openat(directory, spare, flags | OFlags::CREATE | OFlags::EXCL, FILE_MODE)?;
+    Ok((file, 0))
 }
 
 /// Whether nobody reads it, and it is not the kept content of a lasting write as well.
-fn is_ours_alone(file: &OwnedFd) -> Result<bool, Errno> {
-    let found = fstat(file)?;
+fn is_ours_alone(file: &OwnedFd, found: &Stat) -> Result<bool, Errno> {
     if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile || found.st_nlink != 1 {
         return Ok(false);
     }
@@ -84,7 +99,7 @@ fn is_ours_alone(file: &OwnedFd) -> Result<bool, Errno> {
     }
 }
 
-fn fill(file: &OwnedFd, body: &[u8]) -> Result<(), Errno> {
+fn fill(file: &OwnedFd, length: usize, body: &[u8]) -> Result<(), Errno> {
     let mut rest = body;
     while !rest.is_empty() {
         step()?;
@@ -93,6 +108,9 @@ fn fill(file: &OwnedFd, body: &[u8]) -> Result<(), Errno> {
             Err(Errno::INTR) => {}
             Err(errno) => return Err(errno),
         }
+    }
+    if length <= body.len() {
+        return Ok(());
     }
     step()?;
     ftruncate(file, body.len() as u64)

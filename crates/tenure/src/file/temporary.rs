@@ -2,10 +2,11 @@
 
 use std::os::fd::OwnedFd;
 
-use rustix::fs::{AtFlags, Mode, OFlags, fsync, linkat, openat, renameat, unlinkat};
+use rustix::fs::{AtFlags, Mode, OFlags, linkat, openat, renameat, unlinkat};
 use rustix::io::Errno;
 
 use super::directory::FILE_MODE;
+use super::disk::fsync;
 use super::path;
 use super::step::step;
 
@@ -27,10 +28,7 @@ pub(super) struct Temporary<'d> {
 impl<'d> Temporary<'d> {
     /// Writes a content to a fresh file.
     pub(super) fn write(directory: &'d OwnedFd, body: &[u8]) -> Result<Temporary<'d>, Errno> {
-        let name = path::temporary();
-        step()?;
-        let file = openat(directory, &name, CREATE, FILE_MODE)?;
-        let temporary = Temporary { directory, file, name, renamed: false };
+        let temporary = Temporary::empty(directory)?;
         let mut rest = body;
         while !rest.is_empty() {
             step()?;
@@ -43,9 +41,21 @@ impl<'d> Temporary<'d> {
         Ok(temporary)
     }
 
+    /// Makes a fresh file.
+    pub(super) fn empty(directory: &'d OwnedFd) -> Result<Temporary<'d>, Errno> {
+        let name = path::temporary();
+        step()?;
+        let file = openat(directory, &name, CREATE, FILE_MODE)?;
+        Ok(Temporary { directory, file, name, renamed: false })
+    }
+
+    /// The file itself, for writing.
+    pub(super) fn file(&self) -> &OwnedFd {
+        &self.file
+    }
+
     /// Brings the content to the disk.
     pub(super) fn sync(&self) -> Result<(), Errno> {
-        step()?;
         fsync(&self.file)
     }
 
@@ -105,7 +115,6 @@ pub(super) fn replace(directory: &OwnedFd, name: &str, body: &[u8]) -> Result<()
     let temporary = Temporary::write(directory, body)?;
     temporary.sync()?;
     temporary.rename_to(name)?;
-    step()?;
     fsync(directory)
 }
 

@@ -48,8 +48,12 @@ fn put_here(store: &FileStore, write: Write) -> Result<Put, StoreError> {
     store.shared.put_many(&[write], deadline).pop().expect("one outcome")
 }
 
+fn soon() -> Instant {
+    Instant::now() + Duration::from_secs(1)
+}
+
 fn body_here(store: &FileStore, text: &str) -> Option<String> {
-    let read = store.shared.get_many(&[key(text)]).expect("read").pop().flatten();
+    let read = store.shared.get_many(&[key(text)], soon()).expect("read").pop().flatten();
     read.map(|document| String::from_utf8(document.body.to_vec()).expect("text"))
 }
 

@@ -1,29 +1,30 @@
 //! The batch of conditional writes.
 //!
-//! Contents are staged in temporary files first, without a lock, and brought to the disk together.
+//! A few lasting writes are staged in temporary files first, without a lock, and brought to the disk together.
 //! Then each directory is locked for as long as comparing and renaming take. The directories are
 //! brought to the disk last. Renewals skip both syncs: a power cut ends every leader anyway.
+//!
+//! Many lasting writes in one directory go through its journal, and all that come later.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
-use rustix::fs::{AtFlags, fsync, syncfs, unlinkat};
 use rustix::io::Errno;
 
 use super::directory::{Root, unlock};
-use super::document;
+use super::disk::{fsync, syncfs};
 use super::error::{failed, refused, unsure};
-use super::path::{self, Place};
-use super::spare::{self, Failure, Renewal};
-use super::step::step;
-use super::temporary::{Kept, Temporary, link_over};
+use super::held::Held;
+use super::job::{Job, Stage};
+use super::journal::{self, Known, Record};
+use super::spare::Failure;
+use super::temporary::Temporary;
+use super::turns::Turns;
 use super::unsettled::Unsettled;
-use crate::store::{
-    Document, Durability, Expect, Fault, MAX_DOCUMENT_BYTES, Put, StoreError, Version, Write,
-};
+use crate::store::{Fault, Put, StoreError, Write};
 
-/// From so many files on, the whole file system is synced once instead of each file.
+/// From so many files on, the whole file system is synced once instead of each file, and a directory gets a journal.
 const SYNC_ONE_BY_ONE: usize = 8;
 /// Directories that are open at the same time.
 const DIRECTORIES_AT_ONCE: usize = 64;
@@ -32,10 +33,28 @@ const DIRECTORIES_AT_ONCE: usize = 64;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Batch<'a> {
     pub root: &'a Root,
+    pub turns: &'a Turns,
+    pub known: &'a Known,
     pub unsettled: &'a Unsettled,
     /// When to stop waiting for locks.
     pub deadline: Instant,
 }
+
+/// The jobs in one directory.
+struct Share<'j> {
+    directory: Vec<String>,
+    jobs: Vec<Job<'j>>,
+}
+
+/// The same, with the directory opened.
+struct Opened<'j> {
+    share: &'j Share<'j>,
+    descriptor: OwnedFd,
+    /// Whether what lasts is to go through a journal.
+    journal: bool,
+}
+
+type Outcome = Option<Result<Put, StoreError>>;
 
 impl Batch<'_> {
     /// Carries out the writes; there are as many outcomes, in their order.
@@ -43,15 +62,15 @@ impl Batch<'_> {
         if let Err(error) = self.root.check() {
             return writes.iter().map(|_| Err(error.clone())).collect();
         }
-        let mut jobs: BTreeMap<Vec<String>, Vec<Job<'_>>> = BTreeMap::new();
+        let mut shares: BTreeMap<Vec<String>, Vec<Job<'_>>> = BTreeMap::new();
         for (index, write) in writes.iter().enumerate() {
-            let place = Place::of(&write.key);
-            let (kept, name) = (place.kept(), place.name);
-            jobs.entry(place.directory).or_default().push(Job { index, write, name, kept });
+            let (directory, job) = Job::new(index, write);
+            shares.entry(directory).or_default().push(job);
         }
+        let share = |(directory, jobs)| Share { directory, jobs };
+        let shares: Vec<Share<'_>> = shares.into_iter().map(share).collect();
         let mut outcomes: Vec<Outcome> = writes.iter().map(|_| None).collect();
-        let jobs: Vec<_> = jobs.into_iter().collect();
-        for chunk in jobs.chunks(DIRECTORIES_AT_ONCE) {
+        for chunk in shares.chunks(DIRECTORIES_AT_ONCE) {
             self.put_chunk(chunk, &mut outcomes);
         }
         let missing = |index: usize| {
@@ -62,17 +81,13 @@ impl Batch<'_> {
         outcomes.into_iter().enumerate().map(fill).collect()
     }
 
-    fn put_chunk(self, chunk: &[(Vec<String>, Vec<Job<'_>>)], outcomes: &mut [Outcome]) {
-        let mut opened = Vec::with_capacity(chunk.len());
-        for (directory, jobs) in chunk {
-            if let Some(descriptor) = self.open(directory, jobs, outcomes) {
-                opened.push((directory, descriptor, jobs));
-            }
-        }
+    fn put_chunk(self, chunk: &[Share<'_>], outcomes: &mut [Outcome]) {
+        let opened: Vec<Opened<'_>> =
+            chunk.iter().filter_map(|share| self.open(share, outcomes)).collect();
         let mut staged: BTreeMap<usize, Temporary<'_>> = BTreeMap::new();
-        for (_, descriptor, jobs) in &opened {
-            for job in jobs.iter().filter(|job| job.lasts()) {
-                match job.stage(descriptor) {
+        for opened in opened.iter().filter(|opened| !opened.journal) {
+            for job in opened.share.jobs.iter().filter(|job| job.lasts()) {
+                match job.stage(&opened.descriptor) {
                     Ok(Stage::Nothing) => {}
                     Ok(Stage::Written(temporary)) => drop(staged.insert(job.index, temporary)),
                     Ok(Stage::Conflict) => outcomes[job.index] = Some(Ok(Put::Conflict)),
@@ -82,37 +97,36 @@ impl Batch<'_> {
         }
         self.sync_staged(chunk, &mut staged, outcomes);
         let mut dirty = Vec::new();
-        for (directory, descriptor, jobs) in &opened {
-            let lasting = self.commit(directory, descriptor, jobs, &mut staged, outcomes);
+        for opened in &opened {
+            let lasting = self.commit(opened, &mut staged, outcomes);
             if !lasting.is_empty() {
-                dirty.push((descriptor, lasting));
+                dirty.push((&opened.descriptor, lasting));
             }
         }
         self.sync_directories(&dirty, outcomes);
     }
 
     /// Opens the directory of some jobs; it is only made for a document that may be created.
-    fn open(
-        self,
-        directory: &[String],
-        jobs: &[Job<'_>],
-        outcomes: &mut [Outcome],
-    ) -> Option<OwnedFd> {
-        let creates = jobs.iter().any(Job::creates);
-        let opened = match self.root.find(directory) {
-            Ok(None) if creates => self.root.make(directory).map(Some),
+    fn open<'j>(self, share: &'j Share<'j>, outcomes: &mut [Outcome]) -> Option<Opened<'j>> {
+        let creates = share.jobs.iter().any(Job::creates);
+        let opened = match self.root.find(&share.directory) {
+            Ok(None) if creates => self.root.make(&share.directory).map(Some),
             found => found,
         };
         match opened {
-            Ok(Some(descriptor)) => Some(descriptor),
+            Ok(Some(descriptor)) => {
+                let lasting = share.jobs.iter().filter(|job| job.lasts()).count();
+                let journal = lasting > SYNC_ONE_BY_ONE || journal::exists(&descriptor);
+                Some(Opened { share, descriptor, journal })
+            }
             Ok(None) => {
-                for job in jobs {
+                for job in &share.jobs {
                     outcomes[job.index] = Some(Ok(job.without_directory()));
                 }
                 None
             }
             Err(errno) => {
-                fail(jobs.iter(), errno, outcomes);
+                fail(&share.jobs, errno, outcomes);
                 None
             }
         }
@@ -120,14 +134,13 @@ impl Batch<'_> {
 
     fn sync_staged(
         self,
-        chunk: &[(Vec<String>, Vec<Job<'_>>)],
+        chunk: &[Share<'_>],
         staged: &mut BTreeMap<usize, Temporary<'_>>,
         outcomes: &mut [Outcome],
     ) {
         let together = staged.len() > SYNC_ONE_BY_ONE;
-        let all =
-            if together { step().and_then(|()| syncfs(self.root.descriptor())) } else { Ok(()) };
-        for job in chunk.iter().flat_map(|(_, jobs)| jobs) {
+        let all = if together { syncfs(self.root.descriptor()) } else { Ok(()) };
+        for job in chunk.iter().flat_map(|share| &share.jobs) {
             let Some(temporary) = staged.get(&job.index) else { continue };
             let synced = if together { all } else { temporary.sync() };
             if let Err(errno) = synced {
@@ -137,43 +150,126 @@ impl Batch<'_> {
         }
     }
 
-    /// Compares and renames under the directory's lock; gives the jobs that must reach the disk.
+    /// Compares and replaces under the directory's lock; gives the jobs that must reach the disk yet.
     fn commit<'j, 'd>(
         self,
-        directory: &[String],
-        descriptor: &'d OwnedFd,
-        jobs: &'j [Job<'j>],
+        opened: &'d Opened<'j>,
         staged: &mut BTreeMap<usize, Temporary<'d>>,
         outcomes: &mut [Outcome],
     ) -> Vec<&'j Job<'j>> {
         let waiting: Vec<&Job<'_>> =
-            jobs.iter().filter(|job| outcomes[job.index].is_none()).collect();
+            opened.share.jobs.iter().filter(|job| outcomes[job.index].is_none()).collect();
         if waiting.is_empty() {
             return Vec::new();
         }
-        if let Err(errno) = self.root.lock(directory, descriptor, self.deadline) {
-            unlock(descriptor);
-            fail(waiting.into_iter(), errno, outcomes);
+        let directory = &opened.share.directory;
+        let Some(_turn) = self.turns.wait(directory, self.deadline) else {
+            fail(waiting, Errno::AGAIN, outcomes);
+            return Vec::new();
+        };
+        if let Err(errno) = self.root.lock(directory, &opened.descriptor, self.deadline) {
+            unlock(&opened.descriptor);
+            fail(waiting, errno, outcomes);
             return Vec::new();
         }
-        let mut lasting = Vec::new();
-        for job in waiting {
-            let outcome = job.commit(descriptor, staged.remove(&job.index), self.unsettled);
-            if job.lasts() && matches!(outcome, Ok(Put::Stored(_))) {
-                lasting.push(job);
+        let mut held = match Held::settle(directory, &opened.descriptor, self.known) {
+            Ok(held) => held,
+            Err(errno) => {
+                fail(waiting, errno, outcomes);
+                return Vec::new();
             }
-            outcomes[job.index] = Some(outcome);
+        };
+        // Somebody may have made one since we looked.
+        let journal = opened.journal || held.has_journal();
+        let (mut unsynced, mut recorded) = (Vec::new(), Vec::new());
+        for job in waiting {
+            match job.may_happen(&mut held) {
+                Ok(true) if journal && job.is_recorded() => recorded.push(job),
+                Ok(true) => {
+                    let staged = staged.remove(&job.index);
+                    let outcome = job.commit(&opened.descriptor, staged, self.unsettled);
+                    if job.lasts() && outcome.is_ok() {
+                        unsynced.push(job);
+                    }
+                    outcomes[job.index] = Some(outcome);
+                }
+                Ok(false) => outcomes[job.index] = Some(Ok(Put::Conflict)),
+                Err(error) => outcomes[job.index] = Some(Err(error)),
+            }
         }
-        unlock(descriptor);
-        lasting
+        self.record(&mut held, &recorded, outcomes);
+        unsynced
+    }
+
+    /// Carries out writes that may happen through the directory's journal, as many in a record as it holds.
+    fn record(self, held: &mut Held<'_>, jobs: &[&Job<'_>], outcomes: &mut [Outcome]) {
+        let mut rest = jobs;
+        while !rest.is_empty() {
+            let mut record = Record::new();
+            let fits = |job: &&&Job<'_>| {
+                let (name, change) = job.change();
+                record.add(name, change)
+            };
+            let together = rest.iter().take_while(fits).count().max(1);
+            let (now, later) = rest.split_at(together.min(rest.len()));
+            self.record_together(held, &mut record, now, outcomes);
+            rest = later;
+        }
+    }
+
+    fn record_together(
+        self,
+        held: &mut Held<'_>,
+        record: &mut Record,
+        jobs: &[&Job<'_>],
+        outcomes: &mut [Outcome],
+    ) {
+        let lasts =
+            held.settle_again().map_err(Failure::Untouched).and_then(|()| held.append(record));
+        match lasts {
+            Ok(()) => {}
+            Err(Failure::Untouched(errno)) => return fail(jobs.iter().copied(), errno, outcomes),
+            Err(Failure::Unsure(errno)) => {
+                jobs.iter().for_each(|job| self.leave_unsettled(job, errno, outcomes));
+                return;
+            }
+        }
+        let mut stuck = Vec::new();
+        for job in jobs {
+            match job.show(held.descriptor()) {
+                Ok(()) => outcomes[job.index] = Some(Ok(job.stored())),
+                Err(errno) => stuck.push((job, errno)),
+            }
+        }
+        if stuck.is_empty() {
+            held.finish();
+            return;
+        }
+        let settled = held.settle_again();
+        for (job, errno) in stuck {
+            if settled.is_err() {
+                self.leave_unsettled(job, errno, outcomes);
+                continue;
+            }
+            outcomes[job.index] = Some(match job.is_shown(held.descriptor()) {
+                Ok(true) => Ok(job.stored()),
+                Ok(false) => Err(failed(job.doing(), errno)),
+                Err(_) => Err(unsure(job.doing(), errno)),
+            });
+        }
+    }
+
+    /// Nobody knows what becomes of it; who reads the document must find out first.
+    fn leave_unsettled(self, job: &Job<'_>, errno: Errno, outcomes: &mut [Outcome]) {
+        self.unsettled.begin(&job.write.key);
+        outcomes[job.index] = Some(Err(unsure(job.doing(), errno)));
     }
 
     fn sync_directories(self, dirty: &[(&OwnedFd, Vec<&Job<'_>>)], outcomes: &mut [Outcome]) {
         let together = dirty.len() > SYNC_ONE_BY_ONE;
-        let all =
-            if together { step().and_then(|()| syncfs(self.root.descriptor())) } else { Ok(()) };
+        let all = if together { syncfs(self.root.descriptor()) } else { Ok(()) };
         for (descriptor, jobs) in dirty {
-            let synced = if together { all } else { step().and_then(|()| fsync(descriptor)) };
+            let synced = if together { all } else { fsync(descriptor) };
             for job in jobs {
                 match synced {
                     Ok(()) => self.unsettled.settle(&job.write.key),
@@ -186,163 +282,8 @@ impl Batch<'_> {
     }
 }
 
-type Outcome = Option<Result<Put, StoreError>>;
-
-fn fail<'j>(jobs: impl Iterator<Item = &'j Job<'j>>, errno: Errno, outcomes: &mut [Outcome]) {
+fn fail<'j>(jobs: impl IntoIterator<Item = &'j Job<'j>>, errno: Errno, outcomes: &mut [Outcome]) {
     for job in jobs {
         outcomes[job.index] = Some(Err(failed(job.doing(), errno)));
     }
-}
-
-/// One write, and the names it concerns in its directory.
-#[derive(Debug)]
-struct Job<'a> {
-    index: usize,
-    write: &'a Write,
-    name: String,
-    kept: String,
-}
-
-enum Stage<'d> {
-    Nothing,
-    Written(Temporary<'d>),
-    Conflict,
-}
-
-impl Job<'_> {
-    fn doing(&self) -> String {
-        match self.write.body {
-            Some(_) => format!("writing {}", self.write.key),
-            None => format!("deleting {}", self.write.key),
-        }
-    }
-
-    fn lasts(&self) -> bool {
-        match self.write.durability {
-            Durability::Lasting => true,
-            Durability::UntilPowerCut => false,
-        }
-    }
-
-    fn creates(&self) -> bool {
-        self.write.body.is_some() && self.write.expect == Expect::Absent
-    }
-
-    fn without_directory(&self) -> Put {
-        match self.write.expect {
-            Expect::Absent => Put::Stored(gone()),
-            Expect::At(_) => Put::Conflict,
-        }
-    }
-
-    /// Writes the content next to the document, unless the race is lost already.
-    fn stage<'d>(&self, directory: &'d OwnedFd) -> Result<Stage<'d>, StoreError> {
-        let Some(body) = &self.write.body else { return Ok(Stage::Nothing) };
-        self.check_size()?;
-        if !self.holds(document::read(directory, &self.name)?) {
-            return Ok(Stage::Conflict);
-        }
-        let temporary = Temporary::write(directory, body);
-        temporary.map(Stage::Written).map_err(|errno| failed(self.doing(), errno))
-    }
-
-    fn check_size(&self) -> Result<(), StoreError> {
-        match &self.write.body {
-            Some(body) if body.len() > MAX_DOCUMENT_BYTES => {
-                let says = format!("{} bytes are more than {MAX_DOCUMENT_BYTES}", body.len());
-                Err(refused(Fault::Permanent, self.doing(), says))
-            }
-            Some(_) | None => Ok(()),
-        }
-    }
-
-    fn holds(&self, current: Option<Document>) -> bool {
-        match (&self.write.expect, current) {
-            (Expect::Absent, current) => current.is_none(),
-            (Expect::At(version), Some(current)) => current.version == *version,
-            (Expect::At(_), None) => false,
-        }
-    }
-
-    fn commit(
-        &self,
-        directory: &OwnedFd,
-        staged: Option<Temporary<'_>>,
-        unsettled: &Unsettled,
-    ) -> Result<Put, StoreError> {
-        self.check_size()?;
-        if !self.holds(document::read_locked(directory, &self.name)?) {
-            return Ok(Put::Conflict);
-        }
-        let Some(body) = &self.write.body else {
-            return self.remove(directory, unsettled);
-        };
-        if self.creates() && self.put_back(directory)? {
-            return Ok(Put::Conflict);
-        }
-        if !self.lasts() && !self.creates() {
-            match spare::renew(directory, &self.name, body) {
-                Ok(Renewal::Done) => return Ok(Put::Stored(document::version(body))),
-                Ok(Renewal::Unsupported) => {}
-                Err(Failure::Untouched(errno)) => return Err(failed(self.doing(), errno)),
-                Err(Failure::Unsure(errno)) => return Err(unsure(self.doing(), errno)),
-            }
-        }
-        let temporary = match staged {
-            Some(temporary) => temporary,
-            None => {
-                Temporary::write(directory, body).map_err(|errno| failed(self.doing(), errno))?
-            }
-        };
-        if self.lasts() {
-            unsettled.begin(&self.write.key);
-            // The kept copy goes first: what people read is then never ahead of what lasts.
-            if let Err(kept) = temporary.keep_as(&self.kept) {
-                return Err(match kept {
-                    Kept::Untouched(errno) => {
-                        unsettled.settle(&self.write.key);
-                        failed(self.doing(), errno)
-                    }
-                    Kept::Unsure(errno) => unsure(self.doing(), errno),
-                });
-            }
-        }
-        let renamed = temporary.rename_to(&self.name);
-        renamed.map_err(|errno| unsure(self.doing(), errno))?;
-        Ok(Put::Stored(document::version(body)))
-    }
-
-    /// Puts a document back that somebody removed without asking the store. To create it anew would be to
-    /// forget its token, and whom it was held by.
-    fn put_back(&self, directory: &OwnedFd) -> Result<bool, StoreError> {
-        match link_over(directory, &self.kept, &self.name) {
-            Ok(()) => {
-                tracing::warn!(key = %self.write.key, "a document that was deleted by hand is back");
-                Ok(true)
-            }
-            Err(Kept::Untouched(Errno::NOENT)) => Ok(false),
-            Err(Kept::Untouched(errno)) => Err(failed(self.doing(), errno)),
-            Err(Kept::Unsure(errno)) => Err(unsure(self.doing(), errno)),
-        }
-    }
-
-    fn remove(&self, directory: &OwnedFd, unsettled: &Unsettled) -> Result<Put, StoreError> {
-        if self.lasts() {
-            unsettled.begin(&self.write.key);
-        }
-        let unlink =
-            |name: &str| match step().and_then(|()| unlinkat(directory, name, AtFlags::empty())) {
-                Ok(()) | Err(Errno::NOENT) => Ok(()),
-                Err(errno) => Err(unsure(self.doing(), errno)),
-            };
-        unlink(&self.name)?;
-        unlink(&self.kept)?;
-        unlink(&path::spare(&self.name))?;
-        Ok(Put::Stored(gone()))
-    }
-}
-
-/// After a deletion the version means nothing.
-fn gone() -> Version {
-    document::version(&[])
 }

@@ -29,7 +29,7 @@ use futures_util::FutureExt as _;
 const SUBMITTED: usize = 40;
 const LISTED: usize = 30;
 /// How many processes there are that may plan, each with a node of its own.
-const PROCESSES: usize = 4;
+const PROCESSES: usize = 3;
 /// How long a history is before everything heals, and how long it may take from then on.
 const STEPS: usize = 600;
 const MOST_STEPS_AFTER: usize = 2000;
@@ -60,7 +60,7 @@ impl Plot {
             unanswered: rough(60),
             late: if retries { 0 } else { rough(80) },
             weak,
-            stale: if weak { rough(120) } else { 0 },
+            stale: if weak { rough(40) } else { 0 },
             phantom: if weak { rough(60) } else { 0 },
         };
         let cuts = if chance.one_in(4) { 0 } else { 5 + chance.below(60) };
@@ -219,7 +219,7 @@ impl World {
         for _ in 0..self.untold.len().min(8) {
             let index = self.chance.below(self.untold.len());
             let plans = self.untold[index].0.has_planner();
-            if self.chance.one_in(if plans { 3 } else { 60 }) {
+            if self.chance.one_in(if plans { 3 } else { 200 }) {
                 let (news, sent, fact) = self.untold.swap_remove(index);
                 news.worked(sent, [fact]);
             }
@@ -595,7 +595,7 @@ fn every_broken_rule_of_the_planner_is_noticed() {
         ClusterMutant::RetryKeepsLetter,
     ] {
         break_rule(Some(mutant));
-        let noticed = seeds(200).find_map(|seed| play(seed).err().map(|wrong| (seed, wrong)));
+        let noticed = seeds(400).find_map(|seed| play(seed).err().map(|wrong| (seed, wrong)));
         break_rule(None);
         let (seed, wrong) = noticed.unwrap_or_else(|| panic!("nobody noticed {mutant:?}"));
         println!("{mutant:?}: seed {seed}: {wrong}");

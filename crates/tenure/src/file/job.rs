@@ -1,0 +1,230 @@
+//! One write of a batch.
+
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{AtFlags, unlinkat};
+use rustix::io::Errno;
+
+use super::document;
+use super::error::{failed, refused, unsure};
+use super::held::Held;
+use super::journal::Change;
+use super::path::{self, Place};
+use super::spare::{self, Failure, Renewal};
+use super::step::step;
+use super::temporary::{Kept, Temporary, link_over};
+use super::unsettled::Unsettled;
+use crate::store::{
+    Document, Durability, Expect, Fault, MAX_DOCUMENT_BYTES, Put, StoreError, Version, Write,
+};
+
+/// One write, and where it goes in its directory.
+#[derive(Debug)]
+pub(super) struct Job<'a> {
+    pub index: usize,
+    pub write: &'a Write,
+    name: String,
+}
+
+pub(super) enum Stage<'d> {
+    Nothing,
+    Written(Temporary<'d>),
+    Conflict,
+}
+
+impl<'a> Job<'a> {
+    /// The write, and the directory it concerns.
+    pub(super) fn new(index: usize, write: &'a Write) -> (Vec<String>, Job<'a>) {
+        let Place { directory, name } = Place::of(&write.key);
+        (directory, Job { index, write, name })
+    }
+
+    pub(super) fn doing(&self) -> String {
+        match self.write.body {
+            Some(_) => format!("writing {}", self.write.key),
+            None => format!("deleting {}", self.write.key),
+        }
+    }
+
+    pub(super) fn lasts(&self) -> bool {
+        match self.write.durability {
+            Durability::Lasting => true,
+            Durability::UntilPowerCut => false,
+        }
+    }
+
+    /// Whether it goes through the journal where there is one. Every deletion does: what the journal holds would
+    /// be put back as if it had been deleted by hand.
+    pub(super) fn is_recorded(&self) -> bool {
+        self.lasts() || self.write.body.is_none()
+    }
+
+    pub(super) fn creates(&self) -> bool {
+        self.write.body.is_some() && self.write.expect == Expect::Absent
+    }
+
+    pub(super) fn without_directory(&self) -> Put {
+        match self.write.expect {
+            Expect::Absent => Put::Stored(gone()),
+            Expect::At(_) => Put::Conflict,
+        }
+    }
+
+    /// Writes the content next to the document, unless the race is lost already.
+    pub(super) fn stage<'d>(&self, directory: &'d OwnedFd) -> Result<Stage<'d>, StoreError> {
+        let Some(body) = &self.write.body else { return Ok(Stage::Nothing) };
+        self.check_size()?;
+        if !self.holds(document::read(directory, &self.name)?) {
+            return Ok(Stage::Conflict);
+        }
+        let temporary = Temporary::write(directory, body);
+        temporary.map(Stage::Written).map_err(|errno| failed(self.doing(), errno))
+    }
+
+    /// Whether it may happen now: what it expects is what is there.
+    pub(super) fn may_happen(&self, held: &mut Held<'_>) -> Result<bool, StoreError> {
+        self.check_size()?;
+        if !self.holds(document::read_locked(held.descriptor(), &self.name)?) {
+            return Ok(false);
+        }
+        Ok(!(self.creates() && self.put_back(held)?))
+    }
+
+    /// Carries out a write that may happen, without a journal.
+    pub(super) fn commit(
+        &self,
+        directory: &OwnedFd,
+        staged: Option<Temporary<'_>>,
+        unsettled: &Unsettled,
+    ) -> Result<Put, StoreError> {
+        let Some(body) = &self.write.body else {
+            return self.remove(directory, unsettled);
+        };
+        if !self.lasts() {
+            return match self.show_body(directory, body) {
+                Ok(()) => Ok(self.stored()),
+                Err(Failure::Untouched(errno)) => Err(failed(self.doing(), errno)),
+                Err(Failure::Unsure(errno)) => Err(unsure(self.doing(), errno)),
+            };
+        }
+        let temporary = match staged {
+            Some(temporary) => temporary,
+            None => {
+                Temporary::write(directory, body).map_err(|errno| failed(self.doing(), errno))?
+            }
+        };
+        unsettled.begin(&self.write.key);
+        // The kept copy goes first: what people read is then never ahead of what lasts.
+        if let Err(kept) = temporary.keep_as(&path::kept(&self.name)) {
+            return Err(match kept {
+                Kept::Untouched(errno) => {
+                    unsettled.settle(&self.write.key);
+                    failed(self.doing(), errno)
+                }
+                Kept::Unsure(errno) => unsure(self.doing(), errno),
+            });
+        }
+        let renamed = temporary.rename_to(&self.name);
+        renamed.map_err(|errno| unsure(self.doing(), errno))?;
+        Ok(self.stored())
+    }
+
+    /// The document's file, and what the journal is to say of it.
+    pub(super) fn change(&self) -> (&str, Change<'_>) {
+        let change = self.write.body.as_deref().map_or(Change::Deleted, Change::Written);
+        (&self.name, change)
+    }
+
+    /// Makes the document what the journal says already.
+    pub(super) fn show(&self, directory: &OwnedFd) -> Result<(), Errno> {
+        match &self.write.body {
+            Some(body) => self.show_body(directory, body).map_err(Failure::errno),
+            None => unlink_all(directory, &self.name),
+        }
+    }
+
+    /// Whether the document is what this write makes of it.
+    pub(super) fn is_shown(&self, directory: &OwnedFd) -> Result<bool, StoreError> {
+        let shown = document::read_locked(directory, &self.name)?.map(|document| document.body);
+        Ok(shown == self.write.body)
+    }
+
+    /// What it answers once it happened.
+    pub(super) fn stored(&self) -> Put {
+        Put::Stored(self.write.body.as_deref().map_or_else(gone, document::version))
+    }
+
+    /// Replaces the document, or creates it, without bringing anything to the disk.
+    fn show_body(&self, directory: &OwnedFd, body: &[u8]) -> Result<(), Failure> {
+        if !self.creates() {
+            match spare::renew(directory, &self.name, body)? {
+                Renewal::Done => return Ok(()),
+                Renewal::Unsupported => {}
+            }
+        }
+        let temporary = Temporary::write(directory, body).map_err(Failure::Untouched)?;
+        temporary.rename_to(&self.name).map_err(Failure::Unsure)
+    }
+
+    fn check_size(&self) -> Result<(), StoreError> {
+        match &self.write.body {
+            Some(body) if body.len() > MAX_DOCUMENT_BYTES => {
+                let says = format!("{} bytes are more than {MAX_DOCUMENT_BYTES}", body.len());
+                Err(refused(Fault::Permanent, self.doing(), says))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn holds(&self, current: Option<Document>) -> bool {
+        match (&self.write.expect, current) {
+            (Expect::Absent, current) => current.is_none(),
+            (Expect::At(version), Some(current)) => current.version == *version,
+            (Expect::At(_), None) => false,
+        }
+    }
+
+    /// Puts a document back that somebody removed without asking the store. To create it anew would be to
+    /// forget its token, and whom it was held by.
+    fn put_back(&self, held: &mut Held<'_>) -> Result<bool, StoreError> {
+        let from_journal =
+            held.put_back(&self.name).map_err(|errno| failed(self.doing(), errno))?;
+        let is_back = match from_journal {
+            Some(is_back) => is_back,
+            None => match link_over(held.descriptor(), &path::kept(&self.name), &self.name) {
+                Ok(()) => true,
+                Err(Kept::Untouched(Errno::NOENT)) => false,
+                Err(Kept::Untouched(errno)) => return Err(failed(self.doing(), errno)),
+                Err(Kept::Unsure(errno)) => return Err(unsure(self.doing(), errno)),
+            },
+        };
+        if is_back {
+            tracing::warn!(key = %self.write.key, "a document that was deleted by hand is back");
+        }
+        Ok(is_back)
+    }
+
+    fn remove(&self, directory: &OwnedFd, unsettled: &Unsettled) -> Result<Put, StoreError> {
+        if self.lasts() {
+            unsettled.begin(&self.write.key);
+        }
+        unlink_all(directory, &self.name).map_err(|errno| unsure(self.doing(), errno))?;
+        Ok(Put::Stored(gone()))
+    }
+}
+
+/// Removes a document and everything of its own.
+pub(super) fn unlink_all(directory: &OwnedFd, name: &str) -> Result<(), Errno> {
+    for file in [name, &path::kept(name), &path::spare(name)] {
+        match step().and_then(|()| unlinkat(directory, file, AtFlags::empty())) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
+/// After a deletion the version means nothing.
+fn gone() -> Version {
+    document::version(&[])
+}

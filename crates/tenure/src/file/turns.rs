@@ -1,0 +1,68 @@
+//! Threads of one process wait for a directory in a line, not by asking the kernel again and again.
+
+use std::collections::HashSet;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// Whose turn it is in each directory.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    taken: Mutex<HashSet<Vec<String>>>,
+    over: Condvar,
+}
+
+impl Turns {
+    /// Waits until no other thread has its turn; `None` when that takes too long.
+    pub(super) fn wait(&self, directory: &[String], deadline: Instant) -> Option<Turn<'_>> {
+        let mut taken = self.taken();
+        while taken.contains(directory) {
+            let left = deadline.checked_duration_since(Instant::now())?;
+            let woken = self.over.wait_timeout(taken, left);
+            taken = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        taken.insert(directory.to_vec());
+        Some(Turn { turns: self, directory: directory.to_vec() })
+    }
+
+    fn taken(&self) -> MutexGuard<'_, HashSet<Vec<String>>> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A thread's turn. It is over when this is dropped.
+#[derive(Debug)]
+#[must_use]
+pub(super) struct Turn<'t> {
+    turns: &'t Turns,
+    directory: Vec<String>,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.turns.taken().remove(&self.directory);
+        self.turns.over.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_directory_is_one_threads_at_a_time_and_others_are_not_in_its_way() {
+        let turns = Turns::default();
+        let (a, b) = (["a".to_owned()], ["b".to_owned()]);
+        let soon = || Instant::now() + Duration::from_millis(20);
+        let turn = turns.wait(&a, soon()).expect("nobody's");
+        assert!(turns.wait(&a, soon()).is_none());
+        assert!(turns.wait(&b, soon()).is_some());
+        let later = Instant::now() + Duration::from_secs(30);
+        std::thread::scope(|scope| {
+            let next = scope.spawn(|| turns.wait(&a, later).is_some());
+            drop(turn);
+            assert!(next.join().expect("joined"));
+        });
+    }
+}
