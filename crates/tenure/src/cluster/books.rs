@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use super::documents::{Bell, Charter, DocumentError, Format, Keys};
 use crate::lease::record::Op;
-use crate::store::{Durability, Expect, Fault, Put, Reads, Store, StoreExt, Version, Write};
+use crate::store::{
+    Document, Durability, Expect, Fault, Put, Reads, Store, StoreError, StoreExt, Version, Write,
+};
 use crate::{Backend, Error, Key, Name, Timing};
 
 /// How often somebody else may be faster before a change is given up.
@@ -28,6 +30,24 @@ pub struct Books {
     pub(super) name: Name,
     pub(super) keys: Keys,
     pub(super) timing: Timing,
+}
+
+/// What a store shows of one key.
+#[derive(Debug)]
+pub(super) enum Shown {
+    /// What stands there, or that nothing does.
+    Document(Option<Document>),
+    /// Something that it refuses to show: far too large, or no document at all.
+    Refused,
+}
+
+impl Shown {
+    pub(super) fn document(self) -> Option<Document> {
+        match self {
+            Shown::Document(document) => document,
+            Shown::Refused => None,
+        }
+    }
 }
 
 /// A document as it was found.
@@ -112,18 +132,44 @@ impl Books {
         Ok(charter.map_or(0, |(_, charter)| charter.slots))
     }
 
+    /// Reads all; one document that the store refuses to show does not hide the others.
+    pub(super) async fn look_at(&self, keys: &[Key]) -> Result<Vec<Shown>, StoreError> {
+        match self.store().get_many(keys).await {
+            Ok(documents) => return Ok(documents.into_iter().map(Shown::Document).collect()),
+            Err(error) if error.fault != Fault::Permanent => return Err(error),
+            Err(_) => {}
+        }
+        let mut shown = Vec::with_capacity(keys.len());
+        for key in keys {
+            shown.push(match self.store().get(key).await {
+                Ok(document) => Shown::Document(document),
+                Err(error) if error.fault == Fault::Permanent => {
+                    tracing::debug!(%key, %error, "a document cannot be read, and is left alone");
+                    Shown::Refused
+                }
+                Err(error) => return Err(error),
+            });
+        }
+        Ok(shown)
+    }
+
     pub(super) async fn find_many<T: Format>(
         &self,
         keys: &[Key],
     ) -> Result<Vec<Option<Found<T>>>, Error> {
-        let documents = self.store().get_many(keys).await?;
-        Ok(documents
-            .into_iter()
-            .map(|document| {
-                let document = document?;
-                Some(Found { version: document.version, content: T::decode(&document.body) })
-            })
-            .collect())
+        let shown = self.look_at(keys).await?;
+        let found = shown.into_iter().map(|shown| match shown {
+            Shown::Document(document) => {
+                let Document { version, body } = document?;
+                Some(Found { version, content: T::decode(&body) })
+            }
+            // No write at this version succeeds.
+            Shown::Refused => {
+                let content = Err(DocumentError::refused(T::WHAT));
+                Some(Found { version: Version::new("refused"), content })
+            }
+        });
+        Ok(found.collect())
     }
 
     /// Reads a document that must make sense.

@@ -14,7 +14,7 @@ use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::{broadcast, mpsc, watch};
 
-use super::books::Books;
+use super::books::{Books, Shown};
 use super::claims::{
     self, Claim, Claims, Ending, Fact, Input, Output, Place, Seen, SlotWrite, Verdict,
 };
@@ -332,8 +332,8 @@ impl Node {
     fn look(&mut self, ask: Ask) -> Request {
         let (books, keys) = (self.set.books.clone(), self.keys.clone());
         Box::pin(async move {
-            let answer = books.store().get_many(&keys).await.map(|found| {
-                let mut found = found.into_iter();
+            let answer = books.look_at(&keys).await.map(|shown| {
+                let mut found = shown.into_iter().map(Shown::document);
                 let charter = found.next().flatten().and_then(|d| Charter::decode(&d.body).ok());
                 let nodes = found.next().flatten().and_then(|d| Nodes::decode(&d.body).ok());
                 let bell = found.next().flatten().map(|document| document.version);

@@ -371,6 +371,14 @@ impl<'a> Shift<'a> {
             }
             told.insert(key, version.clone());
         }
+        let refused = Version::new("refused");
+        for number in look.unreadable() {
+            let key = self.books().keys.slot(number);
+            if self.told.get(&key) != Some(&refused) {
+                self.garbled(key.clone(), DocumentError::refused("slot"));
+            }
+            told.insert(key, refused.clone());
+        }
         self.told = told;
     }
 

@@ -9,6 +9,7 @@ mod hung;
 mod leader;
 mod lost;
 mod lost_answers;
+mod planted;
 mod races;
 mod stage;
 mod submitting;

@@ -87,6 +87,14 @@ pub enum DocumentError {
     },
 }
 
+impl DocumentError {
+    /// The store itself takes what stands there for no document.
+    pub(super) fn refused(document: &'static str) -> DocumentError {
+        let says = "the store refuses to show it; move it away".to_owned();
+        DocumentError::Shape { document, says }
+    }
+}
+
 /// A document with a format of its own.
 pub trait Format: Serialize + DeserializeOwned {
     /// What people call it.

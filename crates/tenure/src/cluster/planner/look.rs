@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::clock::Moment;
-use crate::cluster::books::Books;
+use crate::cluster::books::{Books, Shown};
 use crate::cluster::claims::Fact;
 use crate::cluster::documents::{
     Charter, Cursor, DocumentError, Format, LEAST_SLOTS, MOST_SLOTS, Nodes, Progress, Slot,
 };
 use crate::cluster::mutant::ClusterMutant;
-use crate::store::{Document, Fault, StoreError, StoreExt as _, Version};
+use crate::store::{Document, Version};
 use crate::{Error, Key};
 
 /// What stands at a key.
@@ -115,9 +115,9 @@ impl Look {
             self.keys = vec![books.keys.charter(), books.keys.nodes()];
         }
         loop {
-            let mut documents = read(books, &self.keys).await?.into_iter();
-            let charter: Sight<Charter> = documents.next().map_or(Sight::Absent, Read::sight);
-            let nodes = documents.next().map_or(Sight::Absent, Read::sight);
+            let mut documents = books.look_at(&self.keys).await?.into_iter();
+            let charter: Sight<Charter> = documents.next().map_or(Sight::Absent, sight);
+            let nodes = documents.next().map_or(Sight::Absent, sight);
             let count = charter.content().map_or(0, |charter| charter.slots);
             if count + 2 > self.keys.len() {
                 let more = (self.keys.len() - 2)..count;
@@ -125,9 +125,9 @@ impl Look {
                 continue;
             }
             let before = std::mem::take(&mut self.slots);
-            let slots = documents.enumerate().map(|(number, read)| match read {
-                Read::Shown(document) => Sight::after(document, before.get(number)),
-                Read::Refused => Sight::Unreadable,
+            let slots = documents.enumerate().map(|(number, shown)| match shown {
+                Shown::Document(document) => Sight::after(document, before.get(number)),
+                Shown::Refused => Sight::Unreadable,
             });
             self.slots = slots.collect();
             (self.charter, self.nodes) = (charter, nodes);
@@ -183,6 +183,12 @@ impl Look {
     /// Whether what stood in a slot is gone, or makes no sense any more.
     pub(super) fn is_lost(&self, number: usize) -> bool {
         matches!(self.slots.get(number), Some(Sight::Absent | Sight::Garbled(..)))
+    }
+
+    /// Slots that the store refuses to show.
+    pub(super) fn unreadable(&self) -> impl Iterator<Item = usize> {
+        let slots = self.slots.iter().enumerate();
+        slots.filter(|(_, sight)| matches!(sight, Sight::Unreadable)).map(|(number, _)| number)
     }
 
     /// Whether nothing is to be taken in.
@@ -249,40 +255,11 @@ pub(super) fn wanted_slots(nodes: Option<&Nodes>) -> usize {
     usize::try_from(workers.saturating_mul(20)).unwrap_or(MOST_SLOTS).clamp(LEAST_SLOTS, MOST_SLOTS)
 }
 
-/// What the store showed at one key.
-enum Read {
-    Shown(Option<Document>),
-    Refused,
-}
-
-impl Read {
-    fn sight<T: Format>(self) -> Sight<T> {
-        match self {
-            Read::Shown(document) => Sight::of(document),
-            Read::Refused => Sight::Unreadable,
-        }
+fn sight<T: Format>(shown: Shown) -> Sight<T> {
+    match shown {
+        Shown::Document(document) => Sight::of(document),
+        Shown::Refused => Sight::Unreadable,
     }
-}
-
-/// Reads all; one document that the store refuses to show does not hide the others.
-async fn read(books: &Books, keys: &[Key]) -> Result<Vec<Read>, StoreError> {
-    match books.store().get_many(keys).await {
-        Ok(documents) => return Ok(documents.into_iter().map(Read::Shown).collect()),
-        Err(error) if error.fault != Fault::Permanent => return Err(error),
-        Err(_) => {}
-    }
-    let mut shown = Vec::with_capacity(keys.len());
-    for key in keys {
-        shown.push(match books.store().get(key).await {
-            Ok(document) => Read::Shown(document),
-            Err(error) if error.fault == Fault::Permanent => {
-                tracing::warn!(%key, %error, "a document cannot be read, and is left alone");
-                Read::Refused
-            }
-            Err(error) => return Err(error),
-        });
-    }
-    Ok(shown)
 }
 
 /// How many slots there are documents of, for whoever lost count.
