@@ -44,7 +44,8 @@
 //! let their locks run out. When it dies the next one goes on where the store says it was.
 //!
 //! # What is promised
-//! A task that was accepted is begun at least once, and counted exactly once: as done, dead or cancelled. Never do two
+//! A task that was accepted is begun at least once (or given up after a node died in the moment between its last claim and its
+//! start, which nobody can tell from dying just after), and counted exactly once: as done, dead or cancelled. Never do two
 //! attempts hold valid mandates at once. An attempt may be begun again when its node dies or is cut off, so that what it changes
 //! elsewhere should be fenced by its token.
 
