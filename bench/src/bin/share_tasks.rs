@@ -37,7 +37,7 @@ async fn main() -> Result<(), Failure> {
     let which = arguments.next().unwrap_or_else(|| "file".into());
     let tasks: usize = arguments.next().map_or(Ok(10_000), |text| text.parse())?;
     let nodes: usize = arguments.next().map_or(Ok(1), |text| text.parse())?;
-    if nodes == 0 || WORKERS % nodes != 0 {
+    if nodes == 0 || !WORKERS.is_multiple_of(nodes) {
         return Err(format!("{WORKERS} workers cannot be shared out among {nodes} nodes").into());
     }
     let directory = tempfile::tempdir_in(".")?;

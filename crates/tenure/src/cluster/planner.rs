@@ -19,6 +19,7 @@
 //! the version that was read: only an acknowledged write counts.
 
 mod apply;
+mod catching_up;
 mod charter;
 mod collect;
 mod commits;
@@ -48,7 +49,7 @@ use self::pages::{Item, Pages, What};
 use self::source::Source;
 use self::sweep::Sweep;
 use super::books::Books;
-use super::documents::{Cursor, DocumentError, Format as _, MemberId, NodeEntry, Piece, Report};
+use super::documents::{Cursor, DocumentError, Format as _, MemberId, Piece, Report};
 use super::event::{Event, Events};
 use super::input::Windowed;
 use super::mutant::ClusterMutant;
@@ -60,9 +61,6 @@ use crate::{Error, Key, Mandate, Timing};
 /// The shortest time between two rounds while there is still something for nodes to take: a round costs about the same
 /// whether it counts one task or hundreds.
 const PACE: Duration = Duration::from_millis(5);
-
-/// How long a planner goes by what the node beside it tells, while there is no other node, before it looks by itself.
-const ALONE: Duration = Duration::from_millis(200);
 
 /// How often the inbox is searched for a gap, where there should never be one.
 const MENDING: Duration = Duration::from_secs(60);
@@ -284,104 +282,6 @@ impl<'a> Shift<'a> {
         }
     }
 
-    /// Learns what there is, by a look or from the node beside it.
-    async fn catch_up(&mut self, office: &Office, look: &mut Look) -> Result<(), Stop> {
-        let alone = self.is_alone(look);
-        let silent = self.hearing.as_ref().is_none_or(Hearing::is_silent);
-        let outdated = look.is_outdated || !office.is_seen_through();
-        if outdated || self.is_look_due(alone) || silent && !alone {
-            self.refresh(look, alone).await?;
-        } else if !silent {
-            self.keep_pace().await;
-            self.caught_up = Some(self.now());
-        }
-        for fact in self.hearing.iter().flat_map(Hearing::take) {
-            look.heard(fact);
-        }
-        Ok(())
-    }
-
-    /// Whether there is no node but the one beside it, as far as the last look showed.
-    fn is_alone(&self, look: &Look) -> bool {
-        let is_me = |node: &NodeEntry| node.token == self.planner.me;
-        look.nodes.content().is_some_and(|nodes| nodes.nodes.iter().all(is_me))
-    }
-
-    /// Whether it is time to look, whatever was heard.
-    fn is_look_due(&self, alone: bool) -> bool {
-        let rung = self.look_due || self.bell_due && !alone;
-        rung || self.next_look(alone).is_none_or(|next| next.boot <= self.now().boot)
-    }
-
-    /// When it looks, however much it hears.
-    fn next_look(&self, alone: bool) -> Option<Moment> {
-        Some(self.last_look? + if alone { ALONE } else { PACE })
-    }
-
-    /// Leaves several tasks time to end, unless nodes are waiting.
-    fn keep_pace(&self) -> impl Future<Output = ()> + use<'a> {
-        let since = self.caught_up.map(|last| self.now().at_most_since(last));
-        let left = since.and_then(|since| PACE.checked_sub(since)).filter(|_| self.stocked);
-        let books = self.books();
-        async move {
-            if let Some(left) = left {
-                books.sleep(left).await;
-            }
-        }
-    }
-
-    /// Looks at everything after a short pause, and rings the bell meanwhile if that is due and somebody may hear it.
-    async fn refresh(&mut self, look: &mut Look, alone: bool) -> Result<(), Stop> {
-        let (books, pace) = (self.books(), self.keep_pace());
-        let looking = async {
-            pace.await;
-            let at = books.backend.clock().now();
-            (at, look.refresh(books).await)
-        };
-        let rings = self.bell_due && !alone;
-        let ((at, looked), rung) = tokio::join!(looking, ring(books, rings));
-        self.bell_due &= !rung;
-        (self.caught_up, self.last_look) = (Some(at), Some(at));
-        looked?;
-        self.look_due = false;
-        // Somebody came who has not seen what was filled meanwhile.
-        let rings = self.bell_due && alone && !self.is_alone(look);
-        self.bell_due &= !ring(books, rings).await;
-        self.planner.news.filled(look.to_be_taken());
-        self.members.observe(look);
-        if let Some(count) = self.members.changed_count(look) {
-            self.tell(Event::Members(count));
-        }
-        self.tell_of_garbled(look);
-        Ok(())
-    }
-
-    /// Says once of each document that makes no sense that it does not.
-    fn tell_of_garbled(&mut self, look: &Look) {
-        let mut garbled = Vec::new();
-        let keys = &self.books().keys;
-        garbled.extend(look.charter.error().map(|found| (keys.charter(), found)));
-        garbled.extend(look.nodes.error().map(|found| (keys.nodes(), found)));
-        let slots = look.slots.iter().enumerate();
-        garbled.extend(slots.filter_map(|(number, slot)| Some((keys.slot(number), slot.error()?))));
-        let mut told = BTreeMap::new();
-        for (key, (version, error)) in garbled {
-            if self.told.get(&key) != Some(version) {
-                self.garbled(key.clone(), error.clone());
-            }
-            told.insert(key, version.clone());
-        }
-        let refused = Version::new("refused");
-        for number in look.unreadable() {
-            let key = self.books().keys.slot(number);
-            if self.told.get(&key) != Some(&refused) {
-                self.garbled(key.clone(), DocumentError::refused("slot"));
-            }
-            told.insert(key, refused.clone());
-        }
-        self.told = told;
-    }
-
     /// Writes the slots of recorded intents. False while one of them is not seen there.
     async fn apply(&mut self, office: &mut Office, look: &mut Look) -> Result<bool, Stop> {
         if office.unseen.is_empty() && !office.letters_due {
@@ -597,20 +497,6 @@ impl<'a> Shift<'a> {
             () = self.commits.any(books, limit) => {}
             () = self.members.proven_gone() => self.members_due = self.now(),
             () = timer.until(wake) => {}
-        }
-    }
-}
-
-/// Rings for the nodes, if that is due. False while they were not told.
-async fn ring(books: &Books, due: bool) -> bool {
-    if !due {
-        return false;
-    }
-    match books.ring(&books.keys.bell()).await {
-        Ok(()) => true,
-        Err(error) => {
-            tracing::warn!(%error, "the bell was not rung; it is tried again");
-            false
         }
     }
 }
