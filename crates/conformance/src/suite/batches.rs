@@ -66,6 +66,43 @@ pub async fn writes_of_a_batch_succeed_and_fail_on_their_own(case: &Case) {
     }
 }
 
+/// Whoever writes a document twice in one batch, expecting the same of it, is told that one of them was too late.
+pub async fn of_two_writes_of_one_document_in_a_batch_one_is_stored(case: &Case) {
+    let store = case.store().await;
+    let (new, old, gone) = (case.key("new"), case.key("old"), case.key("gone"));
+    let before = stored(&*store, &old, Expect::Absent, "1").await;
+    let doomed = stored(&*store, &gone, Expect::Absent, "1").await;
+    let others: Vec<Key> = (0..20).map(|number| case.key(&format!("n{number}"))).collect();
+    let mut writes = vec![
+        write(&new, Expect::Absent, Some("first")),
+        write(&old, Expect::At(before.clone()), Some("first")),
+        write(&gone, Expect::At(doomed.clone()), None),
+    ];
+    writes.extend(others.iter().map(|key| write(key, Expect::Absent, Some("other"))));
+    writes.extend([
+        write(&new, Expect::Absent, Some("second")),
+        write(&old, Expect::At(before), Some("second")),
+        write(&gone, Expect::At(doomed), Some("second")),
+    ]);
+    let outcomes = store.put_many(writes).await;
+    let is_stored = |at: usize| match &outcomes[at] {
+        Ok(Put::Stored(_)) => true,
+        Ok(Put::Conflict) => false,
+        Err(error) => panic!("write {at}: {error}"),
+    };
+    assert!((3..23).all(is_stored), "{outcomes:?}");
+    for (first, second, key) in [(0, 23, &new), (1, 24, &old), (2, 25, &gone)] {
+        assert_ne!(is_stored(first), is_stored(second), "{key}: {outcomes:?}");
+        let read = store.get(key).await.expect("an answer").map(|document| document.body);
+        let expected = match (is_stored(first), key == &gone) {
+            (true, true) => None,
+            (true, false) => Some("first"),
+            (false, _) => Some("second"),
+        };
+        assert_eq!(read.as_deref(), expected.map(str::as_bytes), "{key}");
+    }
+}
+
 /// A thousand documents are created, read, changed and deleted in one call each.
 pub async fn a_thousand_documents_go_in_one_batch(case: &Case) {
     let store = case.store().await;

@@ -36,6 +36,7 @@ macro_rules! conformance {
                 documents_are_read_in_the_order_asked_for
                 an_empty_batch_is_answered_by_nothing
                 writes_of_a_batch_succeed_and_fail_on_their_own
+                of_two_writes_of_one_document_in_a_batch_one_is_stored
                 a_thousand_documents_go_in_one_batch
             }
             races {

@@ -23,7 +23,7 @@ use crate::store::{
 pub(super) struct Job<'a> {
     pub index: usize,
     pub write: &'a Write,
-    name: String,
+    pub(super) name: String,
 }
 
 pub(super) enum Stage<'d> {

@@ -6,7 +6,7 @@
 //!
 //! Many lasting writes in one directory go through its journal, and all that come later.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
@@ -182,7 +182,12 @@ impl Batch<'_> {
         // Somebody may have made one since we looked.
         let journal = opened.journal || held.has_journal();
         let (mut unsynced, mut recorded) = (Vec::new(), Vec::new());
+        let mut names = BTreeSet::new();
         for job in waiting {
+            // A second write of a document is compared with what the first has made of it.
+            if !names.insert(&job.name) {
+                self.record(&mut held, &std::mem::take(&mut recorded), outcomes);
+            }
             match job.may_happen(&mut held) {
                 Ok(true) if journal && job.is_recorded() => recorded.push(job),
                 Ok(true) => {
