@@ -3,7 +3,7 @@
 //! A read is preceded by a `sync` on the same connection. A write is a transaction that checks the document's
 //! version and its number (see docs/keys.md). Of a batch, many documents share a request, and all its requests are
 //! sent at once: `multi` for writes, where those that a refused one took with it are sent again without it (see
-//! [`batch`]), and `multiRead` for reads, which servers before 3.6 do not know and are not asked again. Each document
+//! `batch`), and `multiRead` for reads, which servers before 3.6 do not know and are not asked again. Each document
 //! that is waited on has one watch.
 
 mod batch;
