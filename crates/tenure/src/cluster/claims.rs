@@ -132,12 +132,12 @@ pub enum Input {
     Fed(bool),
     /// The leader in this process tells of slots with work in them.
     Told(Vec<Fact>),
-    /// How many tasks it may hold at once, and how many it could begin at once. Fewer than it holds: it takes none.
+    /// How many tasks it may hold at once, and work on at once. Fewer than it holds: it takes none.
     Hands {
         /// Held at once, at most.
         most: usize,
-        /// Workers that have nothing to do.
-        idle: usize,
+        /// Worked on at once, at most.
+        workers: usize,
     },
     /// Where it stands among the others; without, it takes nothing.
     Place(Option<Place>),
@@ -236,7 +236,7 @@ pub struct Claims {
     random: u64,
     place: Option<Place>,
     hands: usize,
-    idle: usize,
+    workers: usize,
     notified: bool,
     fed: bool,
     asks: u64,
@@ -325,7 +325,7 @@ impl Claims {
             settings,
             place: None,
             hands: 0,
-            idle: 0,
+            workers: 0,
             notified: false,
             fed: false,
             asks: 0,
@@ -374,7 +374,7 @@ impl Claims {
             Input::Notified(notified) => self.notified = notified,
             Input::Fed(fed) => self.fed = fed,
             Input::Told(facts) => self.told(now, facts),
-            Input::Hands { most, idle } => (self.hands, self.idle) = (most, idle),
+            Input::Hands { most, workers } => (self.hands, self.workers) = (most, workers),
             Input::Place(place) => self.place = place,
             Input::Looked(ask, answer) => self.looked(now, ask, answer),
             Input::Wrote(ask, answers) => self.wrote(now, ask, answers),

@@ -163,8 +163,8 @@ impl Node {
         loop {
             let now = self.clock.now();
             self.claims.take(now, Input::Notified(self.set.books.store().notifies()));
-            let (most, idle) = (self.hands(), self.idle());
-            self.claims.take(now, Input::Hands { most, idle });
+            let (most, workers) = (self.hands(), self.set.workers);
+            self.claims.take(now, Input::Hands { most, workers });
             self.claims.take(now, Input::Fed(self.set.news.has_planner()));
             self.take_news(now);
             for output in self.claims.act(now, self.clock.wall()) {
@@ -232,11 +232,6 @@ impl Node {
             self.set_keys(last + 1);
             self.claims.take(now, Input::Told(facts));
         }
-    }
-
-    /// How many workers wait for work, and no work for them.
-    fn idle(&self) -> usize {
-        self.set.workers.saturating_sub(self.busy + self.waiting.len())
     }
 
     fn hands(&self) -> usize {

@@ -163,7 +163,6 @@ impl Claims {
         let start = most * place.before / place.all_workers.max(1);
         open.rotate_left(start.min(most));
         self.put_last_attempts_first(&mut open);
-        let last = open.iter().filter(|open| self.is_last_attempt(open)).count();
         let alone = place.members.len() <= 1;
         let share = if alone || self.shared_out {
             open.len()
@@ -175,7 +174,6 @@ impl Claims {
         let left = open.len().saturating_sub(most);
         let taken = open.len() - left;
         errands.extend(open.into_iter().take(most));
-        self.idle -= last.min(most);
         if !alone && taken > 0 {
             self.shared_out = true;
             let span = SHARE_PAUSE.as_micros() as u64;
@@ -188,7 +186,7 @@ impl Claims {
 
     /// Last attempts are for workers that are idle, and no others.
     fn put_last_attempts_first(&self, open: &mut Vec<(usize, Errand)>) {
-        let mut idle = self.idle;
+        let mut idle = self.idle_workers();
         open.retain(|open| {
             let is_last = self.is_last_attempt(open);
             let kept = !is_last || idle > 0;
@@ -196,6 +194,15 @@ impl Claims {
             kept
         });
         open.sort_by_key(|open| !self.is_last_attempt(open));
+    }
+
+    /// How many workers have nothing to do, and nothing that they could begin.
+    fn idle_workers(&self) -> usize {
+        let unended = self.mine.values().filter(|mine| mine.ending.is_none()).count();
+        // Claims that may have been granted.
+        let slots = self.slots.iter().enumerate().filter(|(_, known)| known.flying || known.doubt);
+        let open = slots.filter(|(slot, _)| !self.mine.contains_key(slot)).count();
+        self.workers.saturating_sub(unended + open)
     }
 
     fn is_last_attempt(&self, (slot, errand): &(usize, Errand)) -> bool {

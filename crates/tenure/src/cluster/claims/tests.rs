@@ -53,7 +53,7 @@ fn node(member: u128, reads: Reads) -> Claims {
         seed: u64::try_from(member).expect("small") * 77,
     };
     let mut claims = Claims::new(settings);
-    claims.take(Moment::default(), Input::Hands { most: 8, idle: 8 });
+    claims.take(Moment::default(), Input::Hands { most: 8, workers: 8 });
     claims.take(Moment::default(), Input::Place(Some(place(0, &[member], 8, 8))));
     claims
 }
@@ -299,7 +299,7 @@ fn a_first_take_leaves_others_their_share() {
             .enumerate()
             .map(|(position, workers)| {
                 let mut node = node(members[position], Reads::Linearizable);
-                node.take(world.now, Input::Hands { most: 16, idle: 16 });
+                node.take(world.now, Input::Hands { most: 16, workers: 16 });
                 let before = workers_before[..position].iter().sum();
                 let place = place(before, &members, *workers, all);
                 node.take(world.now, Input::Place(Some(place)));
@@ -458,11 +458,13 @@ fn the_last_attempt_is_claimed_only_by_a_node_that_can_begin_it_at_once() {
         slot.attempt = slot.task.attempts - 1;
     }
     let mut node = node(1, Reads::Linearizable);
-    node.take(world.now, Input::Hands { most: 8, idle: 0 });
-    let ahead = begun(&world.serve(&mut node));
-    assert_eq!(ahead.iter().map(|claim| claim.slot).collect::<Vec<_>>(), [4, 5]);
-    node.take(world.now, Input::Hands { most: 8, idle: 1 });
-    assert_eq!(begun(&world.serve(&mut node)).len(), 1, "one worker can begin one");
-    node.take(world.now, Input::Hands { most: 8, idle: 3 });
-    assert_eq!(begun(&world.serve(&mut node)).len(), 3);
+    node.take(world.now, Input::Hands { most: 8, workers: 2 });
+    let said = world.serve(&mut node);
+    let slots = |said: &[Output]| begun(said).iter().map(|claim| claim.slot).collect::<Vec<_>>();
+    assert_eq!(slots(&said), [0, 1, 4, 5], "two can begin, and others may wait for a worker");
+    let claims = begun(&said);
+    for (claim, taken) in [(claims[2], 0), (claims[3], 0), (claims[0], 1)] {
+        node.take(world.now, Input::Ended(claim, Ending::Done(None)));
+        assert_eq!(begun(&world.serve(&mut node)).len(), taken);
+    }
 }
