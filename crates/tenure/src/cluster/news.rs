@@ -12,18 +12,19 @@
 //! An acknowledged write needs no confirmation, so that on a store whose reads prove nothing this saves a write a task as well.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
 use super::claims::Fact;
+use super::documents::Nodes;
 use super::mutant::ClusterMutant;
 
 /// Both directions. Of each slot the newest fact is kept, so that it is bounded by their number.
 #[derive(Debug, Default)]
 pub(super) struct News {
     for_planner: Mutex<Worked>,
-    for_node: Mutex<BTreeMap<usize, Fact>>,
+    for_node: Mutex<Filled>,
     planner_wakes: Notify,
     node_wakes: Notify,
 }
@@ -35,6 +36,12 @@ struct Worked {
     /// The cursor is ours.
     heard: bool,
     facts: BTreeMap<usize, Fact>,
+}
+
+#[derive(Debug, Default)]
+struct Filled {
+    facts: BTreeMap<usize, Fact>,
+    nodes: Option<Arc<Nodes>>,
 }
 
 /// When something was sent: after which taking over of the cursor, if this process had it.
@@ -87,10 +94,10 @@ impl News {
 
     /// There is work in these slots.
     pub(super) fn filled(&self, facts: impl IntoIterator<Item = Fact>) {
-        let mut for_node = self.node_facts();
-        for_node.extend(facts.into_iter().map(|fact| (fact.slot, fact)));
-        let any = !for_node.is_empty();
-        drop(for_node);
+        let mut filled = self.filled_facts();
+        filled.facts.extend(facts.into_iter().map(|fact| (fact.slot, fact)));
+        let any = !filled.facts.is_empty();
+        drop(filled);
         if any {
             self.node_wakes.notify_one();
         }
@@ -98,7 +105,19 @@ impl News {
 
     /// Where there is work, as far as the node was not told before.
     pub(super) fn take_filled(&self) -> Vec<Fact> {
-        std::mem::take(&mut *self.node_facts()).into_values().collect()
+        std::mem::take(&mut self.filled_facts().facts).into_values().collect()
+    }
+
+    /// Who takes part, as the planner saw it before it tells of more work.
+    pub(super) fn saw_nodes(&self, nodes: Option<&Arc<Nodes>>) {
+        if let Some(nodes) = nodes {
+            self.filled_facts().nodes = Some(nodes.clone());
+        }
+    }
+
+    /// The same, as far as the node was not told before.
+    pub(super) fn take_nodes(&self) -> Option<Arc<Nodes>> {
+        self.filled_facts().nodes.take()
     }
 
     /// Resolves when there is something to take.
@@ -110,7 +129,7 @@ impl News {
         self.for_planner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn node_facts(&self) -> MutexGuard<'_, BTreeMap<usize, Fact>> {
+    fn filled_facts(&self) -> MutexGuard<'_, Filled> {
         self.for_node.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -139,7 +158,6 @@ impl Drop for Hearing<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::time::Duration;
 
     use super::*;

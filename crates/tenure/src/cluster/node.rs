@@ -227,6 +227,11 @@ impl Node {
 
     /// The planner beside us has filled slots, or seen something in them to be taken.
     fn take_news(&mut self, now: Moment) {
+        if let Some(nodes) = self.set.news.take_nodes()
+            && self.membership.saw(&nodes)
+        {
+            self.place();
+        }
         let facts = self.set.news.take_filled();
         if let Some(last) = facts.iter().map(|fact| fact.slot).max() {
             self.set_keys(last + 1);
@@ -435,7 +440,7 @@ impl Node {
             self.claims.take(now, Input::Bell);
         }
         if let Some(nodes) = nodes
-            && self.membership.saw(nodes)
+            && self.membership.saw(&nodes)
         {
             self.place();
         }

@@ -37,6 +37,11 @@ impl Claims {
             if self.slots.len() <= slot {
                 self.slots.resize_with(slot + 1, Known::default);
             }
+            // Whether somebody else, whom it is for, is there, shows in a look together with the slots.
+            if content.task.to.as_ref().is_some_and(|to| *to != self.settings.member) {
+                self.stale = true;
+                continue;
+            }
             let known = &mut self.slots[slot];
             // What we know by a write of our own, or want to know by a look, is for those.
             if known.flying || known.doubt || self.mine.contains_key(&slot) {

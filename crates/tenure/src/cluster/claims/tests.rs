@@ -468,3 +468,22 @@ fn the_last_attempt_is_claimed_only_by_a_node_that_can_begin_it_at_once() {
         assert_eq!(begun(&world.serve(&mut node)).len(), taken);
     }
 }
+
+#[test]
+fn what_is_for_another_is_not_taken_on_hearsay() {
+    let mut world = World::with(1);
+    let mut node = node(1, Reads::Linearizable);
+    world.slots[0].1.progress = Progress::Vacant;
+    world.serve(&mut node);
+    node.take(world.now, Input::Fed(true));
+    let mut addressed = outstanding(2);
+    addressed.revision = 2;
+    Arc::make_mut(&mut addressed.task).to = Some(me(2));
+    world.slots[0] = (2, addressed);
+    // Told before this node has learnt that the other one joined.
+    node.take(world.now, Input::Told(vec![told(&world, 0)]));
+    assert!(begun(&world.serve(&mut node)).is_empty());
+    node.take(world.now, Input::Place(Some(place(0, &[1, 2], 8, 16))));
+    world.pass(timing().heartbeat());
+    assert!(begun(&world.serve(&mut node)).is_empty(), "the other one is there");
+}

@@ -152,17 +152,17 @@ impl Membership {
     }
 
     /// Takes a newer node list; whether it differs.
-    pub(super) fn saw(&mut self, nodes: Nodes) -> bool {
+    pub(super) fn saw(&mut self, nodes: &Nodes) -> bool {
         let differs = self.nodes.as_ref().is_none_or(|known| known.revision < nodes.revision);
         if differs {
-            self.nodes = Some(nodes);
+            self.nodes = Some(nodes.clone());
         }
         differs
     }
 
     pub(super) fn refreshed(&mut self, now: Moment, standing: Standing) -> bool {
         (self.refreshed, self.refreshing) = (Some(now), false);
-        self.saw(standing.nodes)
+        self.saw(&standing.nodes)
     }
 
     pub(super) fn failed(&mut self, now: Moment) {

@@ -80,6 +80,7 @@ impl<'a> Shift<'a> {
         // Somebody came who has not seen what was filled meanwhile.
         let rings = self.bell_due && alone && !self.is_alone(look);
         self.bell_due &= !ring(books, rings).await;
+        self.planner.news.saw_nodes(look.nodes.content());
         self.planner.news.filled(look.to_be_taken());
         self.members.observe(look);
         if let Some(count) = self.members.changed_count(look) {
