@@ -73,7 +73,7 @@ async fn rotate(
     let mut took = Vec::new();
     for _ in 0..handovers {
         tokio::time::sleep(PACE).await;
-        let (next, candidacy) = waiting.pop_front().ok_or("nobody waits")?;
+        let (next, mut candidacy) = waiting.pop_front().ok_or("nobody waits")?;
         let mut statuses = candidacy.statuses();
         let began = Instant::now();
         let resigned = async {

@@ -39,7 +39,7 @@ async fn main() -> Result<(), Failure> {
     let (mut handed, mut written) = (Vec::new(), Vec::new());
     let mut leader = election(&programs[0]).await?.campaign(Candidate::new("0")?).await?;
     for number in 1..=handovers {
-        let next = election(&programs[number % 2]).await?.stand(Candidate::new("next")?)?;
+        let mut next = election(&programs[number % 2]).await?.stand(Candidate::new("next")?)?;
         // Paced: whoever has just joined also watches by now, and a raw write has the wire for itself.
         tokio::time::sleep(Duration::from_millis(300)).await;
         let began = Instant::now();

@@ -29,7 +29,7 @@ async fn main() -> Result<(), Failure> {
         candidacies.push(election.stand(Candidate::new("bench")?)?);
     }
     let opened = clock.now().at_most_since(began);
-    let all = candidacies.into_iter().map(|candidacy| candidacy.elected());
+    let all = candidacies.into_iter().map(|mut candidacy| async move { candidacy.elected().await });
     let held = futures_util::future::try_join_all(all).await?;
     println!(
         "{elections} elections opened in {opened:?}, all led after {:?}",

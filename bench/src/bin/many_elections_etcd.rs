@@ -37,7 +37,10 @@ async fn main() -> Result<(), Failure> {
         .iter()
         .map(|election| Ok(election.stand(Candidate::new("bench")?)?))
         .collect::<Result<_, Failure>>()?;
-    let held = try_join_all(standing.into_iter().map(|candidacy| candidacy.elected())).await?;
+    let held = try_join_all(
+        standing.into_iter().map(|mut candidacy| async move { candidacy.elected().await }),
+    )
+    .await?;
     println!("all led after {:?}", began.elapsed());
 
     tokio::time::sleep(Duration::from_secs(3)).await;

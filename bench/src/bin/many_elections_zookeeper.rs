@@ -42,7 +42,7 @@ async fn main() -> Result<(), Failure> {
     let began = Instant::now();
     let standing = opened.iter().map(|election| election.stand(Candidate::new("bench")?));
     let standing = standing.collect::<Result<Vec<_>, _>>()?;
-    let all = standing.into_iter().map(|candidacy| candidacy.elected());
+    let all = standing.into_iter().map(|mut candidacy| async move { candidacy.elected().await });
     let held = futures_util::future::try_join_all(all).await?;
     println!("all led after {:?}", began.elapsed());
 

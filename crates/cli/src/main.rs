@@ -2,30 +2,42 @@
 
 mod args;
 mod commands;
+mod conceal;
 mod config;
+mod escape;
 mod exit;
 mod mandate_file;
+mod opening;
+mod redact;
 mod session;
 mod show;
 mod signals;
 mod supervise;
 mod systemd;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use crate::config::Misunderstood;
 use crate::exit::Failure;
 
 fn main() -> ExitCode {
+    conceal::from_others();
     let mut words = std::env::args_os().skip(1);
     match words.next().as_deref().and_then(|first| first.to_str()) {
         Some(supervise::GUARDIAN) => return supervise::guard(words),
         Some(supervise::STAGE) => return supervise::stage(words),
         _ => {}
     }
-    let understood = match config::understand(std::env::args_os().skip(1).collect()) {
+    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let passwords = conceal::passwords();
+    tenure_stores::provide_passwords(
+        passwords.get(tenure_stores::PASSWORD_VARIABLE),
+        passwords.get(tenure_stores::API_KEY_VARIABLE),
+    );
+    let understood = match config::understand(words.clone(), &passwords) {
         Ok(understood) => understood,
-        Err(Misunderstood::Line(error)) => return tell(&error),
+        Err(Misunderstood::Line(error)) => return tell(&error, &words),
         Err(Misunderstood::File(failure)) => return report(&failure),
     };
     let settings = &understood.arguments.settings;
@@ -41,7 +53,7 @@ fn main() -> ExitCode {
 }
 
 /// Says what is wrong with the command line, or prints the help that it asks for.
-fn tell(error: &clap::Error) -> ExitCode {
+fn tell(error: &clap::Error, words: &[OsString]) -> ExitCode {
     if error.use_stderr() {
         // It quotes the line, and a URL in the wrong place is still a secret.
         let text = error.render();
@@ -50,7 +62,7 @@ fn tell(error: &clap::Error) -> ExitCode {
         } else {
             text.to_string()
         };
-        eprint!("{}", show::redact(&shown));
+        eprint!("{}", escape::line(&redact::usage(error, words, &shown)));
     } else {
         // Help that nobody reads to its end is no failure.
         let _ = error.print();

@@ -6,7 +6,7 @@ use tenure::{Backend, Candidate, Election, Standing, Timing};
 use tenure_stores::{Location, OpenOptions, Opened};
 
 use crate::args::Settings;
-use crate::config::{Origin, Origins};
+use crate::config::{Origin, Origins, readable};
 use crate::exit::{Failure, REFUSED, USAGE};
 use crate::show;
 
@@ -45,7 +45,19 @@ impl Session {
     /// # Cancel safety
     /// Cancel safe.
     pub(crate) async fn open(&self) -> Result<Opened, Failure> {
+        // An answer about the wrong place looks like any other.
+        self.mention_embedded("looking");
         self.open_with(self.timing.request(), None, true).await
+    }
+
+    /// Says so when the store is this user's own directory because none was named.
+    pub(crate) fn mention_embedded(&self, doing: &str) {
+        if self.embedded {
+            show::say(&format!(
+                "no --store given: {doing} among this machine's processes only, in {}",
+                self.location
+            ));
+        }
     }
 
     /// Opens the store with requests that end within this time, for another table than the URL's, or where nothing
@@ -70,7 +82,56 @@ impl Session {
             Some(table) => &self.location.clone().with_table(table),
             None => &self.location,
         };
+        let hosts = location.hosts_that_passwords_reach_in_plain_text();
+        if !hosts.is_empty() {
+            show::say(&format!(
+                "the password goes to {} in plain text, where others can read it on the way; use TLS",
+                show::escape(&hosts.join(", "))
+            ));
+        }
         Ok(tenure_stores::open_at(location, &options).await?)
+    }
+
+    /// Why the store's servers should be newer, if they should.
+    ///
+    /// # Errors
+    /// When they do not answer.
+    pub(crate) async fn advice(&self) -> Result<Option<String>, Failure> {
+        let options = OpenOptions::default().with_request(self.timing.request());
+        Ok(tenure_stores::advice(&self.location, &options).await?)
+    }
+
+    /// How long the servers are asked to keep this process's session; `None` where elections are leases.
+    pub(crate) fn asked(&self) -> Option<Duration> {
+        self.location.session(self.timing.ttl())
+    }
+
+    /// How long work may take to stop, if the servers grant the session that they are asked for.
+    pub(crate) fn grace(&self) -> Duration {
+        match self.asked() {
+            Some(ttl) => self.timing.chosen_grace().unwrap_or(ttl / 10),
+            None => self.timing.grace(),
+        }
+    }
+
+    /// Says, once it is known, that the servers grant another session than they were asked for.
+    pub(crate) fn mention_granted(&self, backend: &Backend) {
+        let (Some(queue), Some(asked)) = (backend.queue(), self.asked()) else { return };
+        let mut sessions = queue.session();
+        tokio::spawn(async move {
+            let Ok(granted) =
+                sessions.wait_for(|session| session.number > 0).await.map(|it| it.ttl)
+            else {
+                return;
+            };
+            if granted != asked {
+                show::say(&format!(
+                    "the ttl is {}, as the server granted; {} were asked for",
+                    show::span(granted),
+                    show::span(asked)
+                ));
+            }
+        });
     }
 
     /// Names an election without looking whether it exists.
@@ -103,6 +164,24 @@ impl Session {
             show::print_json(&show::StandingJson::of(standing, wall))
         } else {
             show::print(show::standing(standing, wall))
+        }
+    }
+
+    /// The same, with the time at which it was seen.
+    ///
+    /// # Errors
+    /// When standard output is closed or full.
+    pub(crate) fn print_with_time(
+        &self,
+        standing: &Standing,
+        backend: &Backend,
+    ) -> std::io::Result<()> {
+        let wall = backend.clock().wall();
+        if self.json {
+            show::print_json(&show::StandingJson::of(standing, wall).seen_at(wall))
+        } else {
+            let (time, standing) = (show::time(wall), show::standing(standing, wall));
+            show::print(format_args!("{time}  {standing}"))
         }
     }
 }
@@ -153,7 +232,12 @@ fn store(settings: &Settings, origins: &Origins) -> Result<Option<String>, Failu
         return Ok(settings.store.clone());
     };
     match std::fs::read_to_string(file) {
-        Ok(url) => Ok(Some(url.trim_end().to_owned())),
+        Ok(url) => {
+            if url.contains('@') && tenure_stores::holds_credentials(url.trim_end()) {
+                readable(file).iter().for_each(|warning| show::say(warning));
+            }
+            Ok(Some(url.trim_end().to_owned()))
+        }
         Err(error) => {
             let reading = format!("reading --store-file {}", file.display());
             Err(Failure::new(REFUSED, anyhow::Error::from(error).context(reading)))

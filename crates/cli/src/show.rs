@@ -1,9 +1,9 @@
 //! What people and programs get to see.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::io::{self, IsTerminal, Write as _};
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -11,6 +11,7 @@ use serde::Serialize;
 use tenure::{ElectionState, Leader, Standing};
 
 use crate::args::LogFormat;
+use crate::redact;
 
 /// Longer values are cut short for people.
 const MOST_SHOWN: usize = 80;
@@ -20,50 +21,19 @@ static FORMAT: OnceLock<LogFormat> = OnceLock::new();
 
 /// Says something to people, on standard error; to programs, if the log is for them.
 pub(crate) fn say(text: &str) {
-    let text = redact(text);
+    let text = redact::text(text);
     let line = match FORMAT.get().copied().unwrap_or_default() {
         LogFormat::Text => format!("tenure: {}", escape(&text)),
         LogFormat::Json => {
             let timestamp = humantime::format_rfc3339_micros(std::time::SystemTime::now());
             serde_json::json!({
-                "timestamp": timestamp.to_string(), "level": "WARN", "message": text,
+                "timestamp": timestamp.to_string(), "level": "WARN", "target": "tenure", "message": text,
             })
             .to_string()
         }
     };
-    // Without a standard error there is nobody to tell.
-    let _ = writeln!(io::stderr(), "{line}");
-}
-
-/// Text without the passwords of the URLs in it: what is before an `@`, and any query.
-pub(crate) fn redact(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find("://") {
-        let (before, after) = rest.split_at(at + 3);
-        shown.push_str(before);
-        let end = after.find(|c: char| c.is_whitespace() || "'\"`<>".contains(c));
-        let (address, behind) = after.split_at(end.unwrap_or(after.len()));
-        let (place, query) = match address.split_once('?') {
-            Some((place, query)) => (place, Some(query)),
-            None => (address, None),
-        };
-        // A password may hold any character, an `@` too; a directory's name is no password.
-        match place.rsplit_once('@').filter(|_| !place.starts_with('/')) {
-            Some((_, host)) => shown.push_str(&format!("***@{host}")),
-            None => shown.push_str(place),
-        }
-        match query {
-            Some(query) if tenure_stores::holds_credentials(&format!("etcd://x?{query}")) => {
-                shown.push_str("?***");
-            }
-            Some(query) => shown.push_str(&format!("?{query}")),
-            None => {}
-        }
-        rest = behind;
-    }
-    shown.push_str(rest);
-    shown
+    // Text is escaped already. Without a standard error there is nobody to tell.
+    let _ = writeln!(io::stderr(), "{}", crate::escape::json(&line));
 }
 
 /// Prints one line of data, on standard output.
@@ -72,7 +42,7 @@ pub(crate) fn redact(text: &str) -> String {
 /// When standard output is closed or full.
 pub(crate) fn print(line: impl fmt::Display) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
-    writeln!(stdout, "{line}")?;
+    writeln!(stdout, "{}", crate::escape::line(&line.to_string()))?;
     stdout.flush()
 }
 
@@ -81,7 +51,7 @@ pub(crate) fn print(line: impl fmt::Display) -> io::Result<()> {
 /// # Errors
 /// When standard output is closed or full.
 pub(crate) fn print_json(value: &impl Serialize) -> io::Result<()> {
-    print(serde_json::to_string(value)?)
+    print(crate::escape::json(&serde_json::to_string(value)?))
 }
 
 /// An error and its causes, without saying anything twice.
@@ -99,20 +69,9 @@ pub(crate) fn chain(error: &anyhow::Error) -> String {
     text
 }
 
-/// Text from elsewhere, made harmless: no control characters, nothing that turns the line around.
+/// Text from elsewhere, made harmless: no control characters, nothing that is hidden or turns the line around.
 pub(crate) fn escape(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for character in text.chars() {
-        let invisible = matches!(character,
-            '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}');
-        if character.is_control() || invisible {
-            // Writing to a string cannot fail.
-            let _ = write!(shown, "{}", character.escape_default());
-        } else {
-            shown.push(character);
-        }
-    }
-    shown
+    crate::escape::text(text)
 }
 
 /// A published value, for people.
@@ -136,6 +95,14 @@ pub(crate) fn span(span: Duration) -> String {
     }
 }
 
+/// A time in milliseconds since 1970, for people. Empty beyond the calendar.
+pub(crate) fn time(wall: u64) -> String {
+    // The formatter fails for later times.
+    let known = (wall < 250_000_000_000_000).then(|| Duration::from_millis(wall));
+    let time = known.and_then(|since| UNIX_EPOCH.checked_add(since));
+    time.map_or_else(String::new, |time| humantime::format_rfc3339_seconds(time).to_string())
+}
+
 /// An election as `--json` shows it; docs/json.md.
 #[derive(Debug, Serialize)]
 pub(crate) struct StandingJson {
@@ -144,6 +111,8 @@ pub(crate) struct StandingJson {
     leader: Option<LeaderJson>,
     token: u64,
     remaining_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seen_ms: Option<u64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -185,7 +154,13 @@ impl StandingJson {
             token: standing.token,
             remaining_ms: (standing.state == ElectionState::Led && standing.expire > 0)
                 .then(|| u64::try_from(remaining).unwrap_or(u64::MAX)),
+            seen_ms: None,
         }
+    }
+
+    /// The same, with the time at which it was seen, in milliseconds since 1970.
+    pub(crate) fn seen_at(self, wall: u64) -> StandingJson {
+        StandingJson { seen_ms: Some(wall), ..self }
     }
 }
 
@@ -277,27 +252,37 @@ pub(crate) fn colours(stream: &impl IsTerminal) -> bool {
 
 /// Shows the library's log: warnings, and more with `-v` or what RUST_LOG says.
 pub(crate) fn log_to_stderr(verbose: u8, format: LogFormat) {
-    let level = match verbose {
-        0 => "warn",
-        1 => "info",
-        2 => "debug",
-        _ => "trace",
-    };
     let filter = match std::env::var("RUST_LOG") {
         Ok(filter) if verbose == 0 => filter,
-        Ok(_) | Err(_) => level.to_owned(),
+        Ok(_) | Err(_) => filter(verbose),
     };
     let _ = FORMAT.set(format);
     let log = tracing_subscriber::fmt()
         .with_env_filter(tracing_subscriber::EnvFilter::new(filter))
-        .with_writer(io::stderr)
+        .with_writer(move || {
+            crate::escape::LogWriter::new(io::stderr(), format, colours(&io::stderr()))
+        })
         .with_ansi(colours(&io::stderr()))
-        .with_target(false);
+        .with_target(format == LogFormat::Json);
     // Fails only when there is a subscriber already, and there is none.
     let _ = match format {
         LogFormat::Text => log.compact().try_init(),
         LogFormat::Json => log.json().flatten_event(true).with_ansi(false).try_init(),
     };
+}
+
+/// What is logged: of other crates, such as those that speak HTTP/2, less than of ours.
+fn filter(verbose: u8) -> String {
+    let (ours, others) = match verbose {
+        0 => ("warn", "warn"),
+        1 => ("info", "warn"),
+        2 => ("debug", "warn"),
+        3 => ("trace", "info"),
+        _ => ("trace", "trace"),
+    };
+    // This program's own modules are called `tenure` as well.
+    let each = ["tenure", "tenure_stores", "tenure_inputs"].map(|name| format!("{name}={ours}"));
+    format!("{others},{}", each.join(","))
 }
 
 #[cfg(test)]
@@ -312,20 +297,6 @@ mod tests {
         );
         assert_eq!(value(&[0xff, 0, b'x']), "\u{fffd}\\u{0}x");
         assert_eq!(value(&[b'y'; 200]).chars().count(), MOST_SHOWN + 1);
-    }
-
-    #[test]
-    fn passwords_are_not_shown() {
-        for (text, shown) in [
-            ("at etcd://u:p@h:1/x: no", "at etcd://***@h:1/x: no"),
-            ("'mongodb://u:p/w@q@h/x'", "'mongodb://***@h/x'"),
-            ("https://h/x?api_key=1 y", "https://h/x?*** y"),
-            ("a file:///srv/a@b c", "a file:///srv/a@b c"),
-            ("two etcd://a@b etcd://c@d", "two etcd://***@b etcd://***@d"),
-            ("no URL: a@b", "no URL: a@b"),
-        ] {
-            assert_eq!(redact(text), shown);
-        }
     }
 
     #[test]

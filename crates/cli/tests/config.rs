@@ -202,3 +202,20 @@ fn the_log_can_be_json() {
     }
     assert!(ended.err.contains("running no-such-program"), "{ended:?}");
 }
+
+#[test]
+fn the_settings_of_share_and_feed_are_shown_too() {
+    let scene = Scene::new();
+    let file = scene.path("config.toml");
+    fs::write(&file, "workers = 3\nfollow = true\n").unwrap();
+    let command = || {
+        let mut command = bare(&[]);
+        command.env("TENURE_CONFIG", &file).env("TENURE_TIMEOUT", "5s");
+        command
+    };
+    assert_eq!(asked(command(), "workers"), ("3".into(), "file".into()));
+    assert_eq!(asked(command(), "follow"), ("true".into(), "file".into()));
+    assert_eq!(asked(command(), "timeout"), ("5s".into(), "environment".into()));
+    assert_eq!(asked(command(), "attempts"), ("3".into(), "default".into()));
+    assert_eq!(asked(bare(&[]), "follow"), ("false".into(), "default".into()));
+}

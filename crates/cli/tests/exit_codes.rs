@@ -83,13 +83,16 @@ fn who_is_0_when_led_and_1_when_not() {
 #[test]
 fn an_ended_election_is_1_until_it_is_created_again() {
     let scene = Scene::new();
-    assert_eq!(ran(scene.tenure(&["end", "job"])).code, Some(0), "ending nothing is a success");
+    fails(&ran(scene.tenure(&["end", "job"])), 1, "there is no election job; --force");
+    assert!(!scene.path("store/elections/job.json").exists(), "a typo leaves no record");
+    assert_eq!(ran(scene.tenure(&["end", "job", "--force"])).code, Some(0));
     let ended = ran(scene.tenure(&["run", "job", "--", "true"]));
     fails(&ended, 1, "the election job has ended");
     assert_eq!(ran(scene.tenure(&["watch", "job"])).code, Some(1));
     assert_eq!(ran(scene.tenure(&["create", "job"])).code, Some(0));
     assert_eq!(ran(scene.tenure(&["run", "job", "--", "true"])).code, Some(0));
-    assert_eq!(ran(scene.tenure(&["delete", "job"])).code, Some(0));
+    assert_eq!(ran(scene.tenure(&["delete", "job"])).out, "deleted\n");
+    assert_eq!(ran(scene.tenure(&["delete", "job"])).out, "there is no such election\n");
     assert_eq!(ran(scene.tenure(&["run", "job", "--", "true"])).code, Some(0));
 }
 
@@ -119,7 +122,9 @@ fn watch_is_0_when_interrupted() {
     let mut line = String::new();
     let output = watching.child().stdout.as_mut().unwrap();
     std::io::BufRead::read_line(&mut std::io::BufReader::new(output), &mut line).unwrap();
-    assert_eq!(line, "free\n");
+    let (time, rest) = line.split_once("  ").unwrap();
+    assert!(time.starts_with("20") && time.ends_with('Z') && time.len() == 20, "{line}");
+    assert_eq!(rest, "free\n");
     watching.signal(Signal::INT);
     assert_eq!(watching.end().code, Some(0));
 }
@@ -287,6 +292,27 @@ fn what_is_not_allowed_is_77() {
 }
 
 #[test]
+fn a_store_that_another_user_could_replace_is_78_and_names_the_parent() {
+    let scene = Scene::new();
+    let parent = scene.path("shared");
+    fs::create_dir(&parent).unwrap();
+    fs::set_permissions(&parent, fs::Permissions::from_mode(0o777)).unwrap();
+    let url = format!("file://{}/store", parent.display());
+    let refused = ran(bare(&["list", "--store", &url]));
+    fails(&refused, 78, &format!("others may write to {} (mode 0777)", parent.display()));
+    assert!(!parent.join("store").exists());
+    let trusted = ran(bare(&["list", "--store", &format!("{url}?trust-parents=true")]));
+    assert_eq!(trusted.code, Some(0), "{trusted:?}");
+    let mut by_variable = bare(&["list", "--store", &url]);
+    by_variable.env("TENURE_TRUST_PARENTS", "true");
+    assert_eq!(ran(by_variable).code, Some(0));
+    // Another user's lock on a directory that it may only read would keep everyone out.
+    fs::set_permissions(&parent, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(parent.join("store"), fs::Permissions::from_mode(0o755)).unwrap();
+    fails(&ran(bare(&["list", "--store", &url])), 78, "chmod 700 it");
+}
+
+#[test]
 fn the_embedded_store_is_mentioned_once() {
     let scene = Scene::new();
     let mut command = bare(&["run", "job", "--", "true"]);
@@ -389,7 +415,7 @@ fn a_store_that_does_not_serve_is_69() {
     let scene = Scene::new();
     ran(scene.tenure(&["create", "other"]));
     let _locked = lock(&scene);
-    for (command, election) in [("create", "job"), ("end", "job"), ("delete", "other")] {
+    for (command, election) in [("create", "job"), ("end", "other"), ("delete", "other")] {
         fails(&ran(scene.tenure(&[command, election, "--ttl", "1s"])), 69, "file: ");
     }
     fails(&ran(scene.tenure(&["run", "job", "--ttl", "1s", "--", "true"])), 69, "file: ");

@@ -20,7 +20,7 @@ fn golden(text: &str) -> String {
             let id = word.len() == 32 && word.chars().all(|digit| digit.is_ascii_hexdigit());
             shown.push_str(&format!("\"{}\"", if id { "ID" } else { word }));
             rest = after;
-            if matches!(word, "remaining_ms" | "since_ms")
+            if matches!(word, "remaining_ms" | "since_ms" | "seen_ms")
                 && rest.starts_with(':')
                 && !rest.starts_with(":null")
             {
@@ -115,14 +115,15 @@ fn watch_prints_the_same_objects_as_lines() {
     let mut watching = Running::start(scene.tenure(&["watch", "a/b", "--json"]));
     let mut lines = BufReader::new(watching.child().stdout.take().unwrap()).lines();
     let mut next = || golden(&lines.next().unwrap().unwrap());
-    assert_eq!(next(), FREE);
+    let seen = |object: &str| format!("{},\"seen_ms\":TIME}}", object.trim_end_matches('}'));
+    assert_eq!(next(), seen(FREE));
     let running = leader(&scene);
-    assert_eq!(next(), LED);
+    assert_eq!(next(), seen(LED));
     running.signal(Signal::TERM);
     running.end();
-    assert_eq!(next(), FREED);
+    assert_eq!(next(), seen(FREED));
     ran(scene.tenure(&["end", "a/b"]));
-    assert_eq!(next(), ENDED);
+    assert_eq!(next(), seen(ENDED));
     assert_eq!(watching.end().code, Some(1));
 }
 

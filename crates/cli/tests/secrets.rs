@@ -4,6 +4,7 @@
 mod support;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use support::{Ran, Running, Scene, bare, ran};
@@ -40,6 +41,20 @@ fn urls() -> Vec<String> {
     .iter()
     .map(|url| url.replace("{}", CANARY))
     .collect()
+}
+
+/// Every character that could end a password too early, in front of the canary and behind it.
+fn odd_urls() -> Vec<String> {
+    let odd = ["'", "\"", "<", ">", "`", " ", "@", "/", "?", "#", ":", ",", "&", "=", "\\", "%"];
+    let forms = [
+        "etcd://u:1{o}{c}{o}2@h/x",
+        "etcd:///u:1{o}{c}@h",
+        "etcd:u:1{o}{c}@h",
+        "mongodb://u:1{o}{c}@h",
+    ];
+    odd.into_iter()
+        .flat_map(|odd| forms.map(|form| form.replace("{o}", odd).replace("{c}", CANARY)))
+        .collect()
 }
 
 fn every_command() -> Vec<Vec<&'static str>> {
@@ -92,7 +107,43 @@ fn settings_are_shown_without_their_secrets() {
             command.env("TENURE_STORE", &url).env("TENURE_ETCD_MEMBERS", format!("{url},{url}"))
         });
         silent(&shown);
-        assert!(shown.out.contains("etcd://***@h/x"), "{shown:?}");
+        assert_eq!(shown.out.matches("etcd://h:2379/x").count(), 1, "{shown:?}");
+        assert_eq!(shown.out.matches("***").count(), 1, "{shown:?}");
+    }
+}
+
+#[test]
+fn a_password_with_any_character_is_shown_by_no_setting() {
+    for url in urls().into_iter().chain(odd_urls()) {
+        silent(&with_url(&["config", "show"], |command| command.env("TENURE_STORE", &url)));
+        silent(&with_url(&["config", "show", "--json", "--store", &url], |command| command));
+    }
+    for url in odd_urls() {
+        for name in ["TENURE_ETCD_MEMBERS", "ELECTOR_ETCD_MEMBERS", "TENURE_ID"] {
+            silent(&with_url(&["config", "show"], |command| command.env(name, &url)));
+        }
+        let line = ["who", "a", "--ttl", "1s"];
+        silent(&with_url(&line, |command| command.env("TENURE_STORE", &url)));
+    }
+}
+
+#[test]
+fn a_bad_value_with_any_character_is_not_echoed() {
+    for url in odd_urls() {
+        let flag = format!("--stoer={url}");
+        // As a shell hands it over that was not told to keep it together.
+        let (first, second) = url.split_once(' ').unwrap_or((&url, "x"));
+        for line in [
+            vec!["who", "a", url.as_str()],
+            vec!["who", "a", &flag],
+            vec!["who", "a", "--ttl", &url],
+            vec!["who", "--store", first, second, "a", "b"],
+            vec![url.as_str()],
+        ] {
+            silent(&with_url(&line, |command| command));
+        }
+        silent(&with_url(&["who", "a"], |command| command.env("TENURE_TTL", &url)));
+        silent(&with_url(&["who", "a"], |command| command.env("TENURE_LOG_FORMAT", &url)));
     }
 }
 
@@ -110,6 +161,76 @@ fn a_command_line_that_makes_no_sense_is_quoted_without_its_secrets() {
     ] {
         silent(&with_url(&line, |command| command));
     }
+}
+
+#[test]
+fn a_file_with_a_password_that_others_can_read_is_warned_of() {
+    let scene = Scene::new();
+    let url = format!("etcd://u:{CANARY}@127.0.0.1:1");
+    let (store, config, password) =
+        (scene.path("url"), scene.path("config"), scene.path("password"));
+    fs::write(&store, &url).unwrap();
+    fs::write(&config, format!("store = \"{url}\"\n")).unwrap();
+    fs::write(&password, CANARY).unwrap();
+    let by_file = format!("etcd://u@127.0.0.1:1?password-file={}", password.display());
+    let line = ["who", "a", "--ttl", "1s"];
+    for (mode, warned) in [(0o644, true), (0o604, true), (0o600, false), (0o400, false)] {
+        for file in [&store, &config, &password] {
+            fs::set_permissions(file, fs::Permissions::from_mode(mode)).unwrap();
+            let ran = with_url(&line, |command| match file {
+                file if *file == store => command.env("TENURE_STORE_FILE", file),
+                file if *file == config => command.env("TENURE_CONFIG", file),
+                _ => command.env("TENURE_STORE", &by_file),
+            });
+            silent(&ran);
+            assert_eq!(ran.err.contains("other users can read"), warned, "{mode:o} {ran:?}");
+            assert_eq!(ran.err.contains(file.to_str().unwrap()), warned, "{mode:o} {ran:?}");
+        }
+    }
+    // A file without a secret may be read by all.
+    fs::write(&config, format!("store = \"{}\"\n", scene.store())).unwrap();
+    fs::set_permissions(&config, fs::Permissions::from_mode(0o644)).unwrap();
+    let ran = with_url(&line, |command| command.env("TENURE_CONFIG", &config));
+    assert_eq!((ran.code, ran.err.as_str()), (Some(1), ""), "{ran:?}");
+}
+
+#[test]
+fn root_refuses_a_configuration_that_another_user_may_change() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED root_refuses_a_configuration_that_another_user_may_change: not root");
+        return;
+    }
+    let scene = Scene::new();
+    let (above, file) = (scene.path("above"), scene.path("above/config.toml"));
+    fs::create_dir(&above).unwrap();
+    fs::write(&file, "leader-begin-command = \"touch /owned\"\n").unwrap();
+    let link = scene.path("link");
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    let shown = |path: &std::path::Path| {
+        with_url(&["config", "show"], |command| command.env("TENURE_CONFIG", path))
+    };
+    assert_eq!(shown(&link).code, Some(0));
+    let refused = |path: &std::path::Path, says: String| {
+        let ran = shown(path);
+        assert_eq!(ran.code, Some(78), "{ran:?}");
+        assert!(ran.err.contains(&says), "{says}: {ran:?}");
+    };
+    let mode = |path: &std::path::Path, mode| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    for path in [&file, &above] {
+        for bad in [0o766, 0o776, 0o757] {
+            mode(path, bad);
+            refused(&link, format!("write to {} (mode {bad:04o})", path.display()));
+        }
+        mode(path, 0o755);
+        std::os::unix::fs::chown(path, Some(12345), None).unwrap();
+        refused(&link, format!("{} belongs to user 12345", path.display()));
+        std::os::unix::fs::chown(path, Some(0), None).unwrap();
+    }
+    std::os::unix::fs::lchown(&link, Some(12345), None).unwrap();
+    refused(&link, format!("{} belongs to user 12345", link.display()));
+    assert_eq!(shown(&file).code, Some(0));
 }
 
 #[test]

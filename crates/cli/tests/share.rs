@@ -10,6 +10,8 @@ mod chaos;
 mod dying;
 #[path = "share/ending.rs"]
 mod ending;
+#[path = "share/hostile.rs"]
+mod hostile;
 #[path = "share/losing.rs"]
 mod losing;
 #[path = "share/many.rs"]

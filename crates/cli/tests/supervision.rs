@@ -411,3 +411,52 @@ fn a_command_at_a_terminal_has_it() {
     let groups: Vec<&str> = shown.lines().last().unwrap().split_whitespace().collect();
     assert_eq!(groups[0], groups[1], "its group is the terminal's: {shown:?}");
 }
+
+/// The last step before CMD asks the kernel to be killed with its guardian. A guardian that died before
+/// that leaves it another parent, and no signal would ever come.
+#[test]
+fn cmd_is_not_begun_below_another_parent_than_its_guardian() {
+    let (mut ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+    ours.set_read_timeout(Some(support::PATIENCE)).unwrap();
+    // Its parent is this test; the guardian it was started for is another process.
+    let mut stage = std::process::Command::new(env!("CARGO_BIN_EXE_tenure"))
+        .args(["__stage", "1", "true"])
+        .stdin(std::os::fd::OwnedFd::from(theirs))
+        .spawn()
+        .unwrap();
+    let mut refusal = String::new();
+    let read = std::io::BufRead::read_line(&mut std::io::BufReader::new(&mut ours), &mut refusal);
+    let told = read.is_ok() && refusal.contains("the guardian is dead");
+    drop(ours);
+    let status = stage.wait().unwrap();
+    assert!(told, "it waits for a word of a guardian that is not its parent: {refusal:?}");
+    assert_eq!(status.code(), Some(125));
+}
+
+/// The guardian's own timing, without the supervisor: the lease's end is known to the test from the
+/// mandate's file, which was written last when the guardian heard of the last renewal.
+#[test]
+fn a_stubborn_tree_of_a_hung_supervisor_is_dead_before_the_lease_ends() {
+    let scene = Scene::new();
+    let script = r#"trap "" TERM; echo "$TENURE_MANDATE" >> "$OUT"; echo $$ >> "$OUT"
+        while :; do sleep 600; done"#;
+    let line = ["run", "job", "--ttl", "12s", "--grace", "4s", "--", "sh", "-c", script];
+    let mut command = scene.tenure(&line);
+    command.env("OUT", scene.path("out"));
+    let tenure = Running::start(command);
+    let told = scene.lines("out", 2);
+    let child: i32 = told[1].parse().unwrap();
+    tenure.signal(Signal::STOP);
+    wait_for("the stop", || {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", tenure.pid().as_raw_nonzero()));
+        stat.ok()?.rsplit(')').next()?.trim_start().starts_with('T').then_some(())
+    });
+    let mandate: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(&told[0]).unwrap()).unwrap();
+    let until = mandate["until_boottime_ns"].as_u64().unwrap();
+    wait_for_death(&[child]);
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let now =
+        u64::try_from(now.tv_sec).unwrap() * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap();
+    assert!(now < until, "killed {} ms after the lease's end", (now - until) / 1_000_000);
+}

@@ -9,6 +9,7 @@ use tenure::cluster::documents::{
     MOST_SLOTS, MemberLock, Nodes, Outcome, Page, Piece, Plan, Progress, Settings, Slot,
     first_token,
 };
+use tenure::lease::floor::Laid;
 use tenure::lease::record::{Op, Record};
 use tenure::lease::ruling::{self, Ruling, Terms};
 use tenure::{
@@ -20,15 +21,19 @@ use tenure_stores::Location;
 /// Text for people that came of untrusted bytes fits on a screen.
 const LONGEST_MESSAGE: usize = 512;
 
-/// The record of an election.
+/// The record of an election, and its floor.
 pub fn record(data: &[u8]) {
+    match Laid::decode(data) {
+        Ok(laid) => assert_eq!(Laid::decode(&laid.encode()), Ok(laid)),
+        Err(error) => check_message(&error),
+    }
     let record = match Record::decode(data) {
         Ok(record) => record,
         Err(error) => return check_message(&error),
     };
     survives(&record);
     let op = Op::new(&CandidateId::from_bits(7), 1);
-    let terms = Terms { ttl: Timing::default().ttl(), delay: None };
+    let terms = Terms { ttl: Timing::default().ttl(), delay: None, floor: true };
     for ruling in [
         ruling::create(Some(&record), terms, op.clone()),
         ruling::end(Some(&record), terms, op.clone()),

@@ -109,7 +109,9 @@ pub enum What<'a> {
         /// The record, if there is one.
         record: Option<&'a Record>,
     },
-    /// Somebody deleted the record or put an old one back. The promises about it are off.
+    /// Somebody deleted the record, and its floor was left: candidates may say that it vanished.
+    Deleted,
+    /// Somebody put an old record back, or freed it for its leader. The promises about it are off.
     Vandalised,
     /// A candidacy is over.
     Over {

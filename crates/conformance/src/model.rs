@@ -89,6 +89,8 @@ impl Candidates {
             timing: timing.expect("600 ms leave room for every part"),
             delay: None,
             reads: Reads::Linearizable,
+            // Nobody deletes anything here.
+            floor: None,
             seed: who as u64,
         };
         Machine::new(settings).broken(self.mutant)
@@ -116,7 +118,9 @@ impl Candidates {
                     }
                 }
                 Output::Lost { .. } => lost = true,
-                Output::Extended(_)
+                Output::ReadFloor { .. }
+                | Output::WriteFloor { .. }
+                | Output::Extended(_)
                 | Output::MustStop
                 | Output::Suspended
                 | Output::Resumed

@@ -7,6 +7,7 @@ use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
 use serde_json::{Map, Value};
+use tenure::lease::floor::Floor;
 use tenure::lease::record::{Holder, MAX_NUMBER, Op, Record, State};
 use tenure::{CandidateId, MAX_TTL, Mark, Name, Protocol};
 use tenure_conformance::fuzz;
@@ -64,6 +65,7 @@ prop_compose! {
         writer in any::<u128>(),
         number in any::<u64>(),
         queue in any::<bool>(),
+        floored in any::<bool>(),
     ) -> Record {
         let op = Op::new(&CandidateId::from_bits(writer), number);
         // A queue's record names no holder.
@@ -71,7 +73,20 @@ prop_compose! {
             State::Free { .. } if queue => Protocol::Queue,
             State::Free { .. } | State::Held(_) | State::Ended { .. } => Protocol::Lease,
         };
-        Record { protocol, state, expire, token, ttl, delay, next_delay, generation, revision, op }
+        let floor = floored.then(|| Floor { id: op.clone(), token, ttl, delay });
+        Record {
+            protocol,
+            state,
+            expire,
+            token,
+            ttl,
+            delay,
+            next_delay,
+            generation,
+            revision,
+            op,
+            floor,
+        }
     }
 }
 

@@ -1,22 +1,51 @@
-//! Serves connections, a bounded number at once.
+//! Serves connections, a bounded number at once, in all and of each peer.
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::io::ErrorKind;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tenure::cluster::input::InputError;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-/// The most connections at once; more wait in the listener's own queue.
-const MOST_CONNECTIONS: usize = 512;
 /// After an error that the next attempt would meet too: no descriptors are left, for example.
 const PAUSE: Duration = Duration::from_millis(500);
+
+/// How many connections a listener has at once, and how long they may take, so that none keeps others out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The most connections at once: 512. More wait in the queue of the system.
+    pub connections: usize,
+    /// The most connections of one peer at once: 64. More are closed at once. A peer is an address, or a network of 64 bits
+    /// with IPv6.
+    pub per_peer: usize,
+    /// How long a connection may be open while nothing arrives: 10 minutes. For HTTP the smaller of this and `slow` counts.
+    pub idle: Duration,
+    /// How long the rest of a line may take after its first byte, or the head and the body of a request: 30 seconds each.
+    pub slow: Duration,
+    /// How long an HTTP connection may serve one request after the other: 10 minutes. The next one needs a new connection.
+    pub lasting: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            connections: 512,
+            per_peer: 64,
+            idle: Duration::from_secs(600),
+            slow: Duration::from_secs(30),
+            lasting: Duration::from_secs(600),
+        }
+    }
+}
 
 /// Serves whoever connects. Dropping it ends all connections.
 pub(crate) async fn accept<S>(
     listener: &std::net::TcpListener,
+    limits: Limits,
     serve: impl Fn(TcpStream, SocketAddr) -> S,
 ) -> Result<(), InputError>
 where
@@ -27,13 +56,20 @@ where
         .try_clone()
         .and_then(TcpListener::from_std)
         .map_err(|error| InputError::new("listening", &error))?;
-    let mut connections = JoinSet::new();
+    let (mut connections, peers) = (JoinSet::new(), Arc::<Peers>::default());
     loop {
         tokio::select! {
             Some(_) = connections.join_next() => {}
-            accepted = listener.accept(), if connections.len() < MOST_CONNECTIONS => match accepted {
+            accepted = listener.accept(), if connections.len() < limits.connections.max(1) => match accepted {
                 Ok((stream, peer)) => {
-                    connections.spawn(serve(stream, peer));
+                    // Without a place the connection is closed at once.
+                    if let Some(place) = peers.admit(peer.ip(), limits.per_peer.max(1)) {
+                        let served = serve(stream, peer);
+                        connections.spawn(async move {
+                            served.await;
+                            drop(place);
+                        });
+                    }
                 }
                 // That connection is gone; there is nothing to wait for.
                 Err(error) if is_about_one_connection(error.kind()) => {}
@@ -50,6 +86,67 @@ fn is_about_one_connection(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset)
 }
 
+/// How many connections each peer has.
+#[derive(Debug, Default)]
+struct Peers(Mutex<HashMap<IpAddr, Connections>>);
+
+#[derive(Debug, Default)]
+struct Connections {
+    count: usize,
+    /// It was said that this peer has too many; once is enough until it has none.
+    told: bool,
+}
+
+/// The place of one connection, free again when this is dropped.
+#[derive(Debug)]
+struct Place {
+    peers: Arc<Peers>,
+    peer: IpAddr,
+}
+
+impl Peers {
+    fn admit(self: &Arc<Peers>, address: IpAddr, most: usize) -> Option<Place> {
+        let peer = network(address);
+        let mut peers = self.lock();
+        let connections = peers.entry(peer).or_default();
+        if connections.count >= most {
+            if !std::mem::replace(&mut connections.told, true) {
+                tracing::warn!(%peer, "more than {most} connections of one peer: the others are closed");
+            }
+            return None;
+        }
+        connections.count += 1;
+        Some(Place { peers: Arc::clone(self), peer })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, Connections>> {
+        // Every change is one step: a panic leaves nothing half done.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut peers = self.peers.lock();
+        if let Some(connections) = peers.get_mut(&self.peer) {
+            connections.count -= 1;
+            if connections.count == 0 {
+                peers.remove(&self.peer);
+            }
+        }
+    }
+}
+
+/// One peer has one IPv4 address, or all those of an IPv6 network.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)))
+        }
+        address @ IpAddr::V4(_) => address,
+    }
+}
+
 /// Binds a port, for a runtime that may not run yet.
 pub(crate) fn bind(
     address: impl std::net::ToSocketAddrs,
@@ -57,4 +154,24 @@ pub(crate) fn bind(
     let listener = std::net::TcpListener::bind(address)?;
     listener.set_nonblocking(true)?;
     Ok(listener)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_has_so_many_places_and_gets_them_back() {
+        let peers = Arc::<Peers>::default();
+        let address = |text: &str| text.parse::<IpAddr>().expect("an address");
+        let first = peers.admit(address("10.0.0.1"), 2).expect("a place");
+        let _second = peers.admit(address("::ffff:10.0.0.1"), 2).expect("a place");
+        assert!(peers.admit(address("10.0.0.1"), 2).is_none());
+        assert!(peers.admit(address("10.0.0.2"), 2).is_some());
+        drop(first);
+        assert!(peers.admit(address("10.0.0.1"), 2).is_some());
+        let _one = peers.admit(address("2001:db8::1"), 1).expect("a place");
+        assert!(peers.admit(address("2001:db8::ffff:2"), 1).is_none(), "the same network");
+        assert!(peers.admit(address("2001:db8:0:1::1"), 1).is_some());
+    }
 }

@@ -1,6 +1,8 @@
 //! Tasks over HTTP: sent to us, or asked for.
 
 #[cfg(feature = "http-listener")]
+mod admission;
+#[cfg(feature = "http-listener")]
 mod listener;
 #[cfg(feature = "http-poller")]
 mod poller;
@@ -8,4 +10,4 @@ mod poller;
 #[cfg(feature = "http-listener")]
 pub use listener::HttpListener;
 #[cfg(feature = "http-poller")]
-pub use poller::HttpPoller;
+pub use poller::{HttpPoller, Redirects};

@@ -39,12 +39,14 @@ mod tls;
 #[cfg(feature = "net")]
 mod udp;
 
+#[cfg(any(feature = "net", feature = "http-listener"))]
+pub use accept::Limits;
 #[cfg(feature = "http-listener")]
 pub use http::HttpListener;
 #[cfg(feature = "http-poller")]
-pub use http::HttpPoller;
+pub use http::{HttpPoller, Redirects};
 #[cfg(feature = "objects")]
-pub use objects::{Objects, ObjectsSource};
+pub use objects::{CopyRoom, ObjectCopy, Objects, ObjectsSource};
 #[cfg(feature = "net")]
 pub use tcp::TcpLines;
 #[cfg(feature = "net")]

@@ -13,7 +13,9 @@ use object_store::ObjectStore;
 use object_store::path::Path;
 use tenure::cluster::input::{InputError, Template};
 
-pub use source::ObjectsSource;
+use self::fetch::Copies;
+pub use self::fetch::{CopyRoom, ObjectCopy};
+pub use self::source::ObjectsSource;
 
 /// The objects under a prefix of a store: what the leader lists, and members fetch from.
 ///
@@ -34,7 +36,11 @@ pub struct Objects {
     store: Arc<dyn ObjectStore>,
     prefix: Path,
     in_order: bool,
+    copies: Copies,
 }
+
+/// What copies may take at once, unless the program says otherwise: temporary directories are often in memory.
+const USUAL_COPIES: u64 = 1024 * 1024 * 1024;
 
 impl Objects {
     /// The objects under this prefix of a store.
@@ -44,7 +50,16 @@ impl Objects {
     pub fn new(store: Arc<dyn ObjectStore>, prefix: &str) -> Result<Objects, InputError> {
         let prefix = Path::parse(prefix)
             .map_err(|error| InputError::new(format!("the prefix {prefix:?}"), &error))?;
-        Ok(Objects { store, prefix, in_order: false })
+        Ok(Objects { store, prefix, in_order: false, copies: Copies::of_at_most(USUAL_COPIES) })
+    }
+
+    /// The same, whose [copies](Objects::fetch) take at most so many bytes at once (1 GiB unless given, 4 TiB at most).
+    ///
+    /// One that is larger is refused; the others wait for room. Clones count together.
+    #[must_use]
+    pub fn copies_of_at_most(mut self, bytes: u64) -> Objects {
+        self.copies = Copies::of_at_most(bytes);
+        self
     }
 
     /// The same, of a store that lists objects in the order of their keys, byte by byte, as S3 and Google's do.
@@ -105,6 +120,7 @@ impl fmt::Debug for Objects {
             .field("store", &format_args!("{}", self.store))
             .field("prefix", &self.prefix)
             .field("in_order", &self.in_order)
+            .field("copies", &self.copies)
             .finish()
     }
 }

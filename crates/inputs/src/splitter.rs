@@ -22,6 +22,11 @@ impl Splitter {
         self.too_long
     }
 
+    /// Whether a line has begun that has no end yet.
+    pub(crate) fn is_within_line(&self) -> bool {
+        self.skipping || !self.begun.is_empty()
+    }
+
     /// The lines that end in this piece, without their ends. Empty ones are left out.
     pub(crate) fn push(&mut self, piece: &[u8], lines: &mut Vec<Bytes>) {
         let mut rest = piece;

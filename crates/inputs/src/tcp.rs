@@ -9,8 +9,9 @@ use tenure::cluster::documents::{MAX_TASK_BYTES, Order};
 use tenure::cluster::input::{Emitter, InputError, Local, Template};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout};
 
-use crate::accept::{accept, bind};
+use crate::accept::{Limits, accept, bind};
 use crate::delivery::deliver;
 use crate::splitter::Splitter;
 
@@ -22,10 +23,13 @@ const PIECE_BYTES: usize = 32 * 1024;
 /// Nothing is acknowledged: a sender that must know uses HTTP. While the store does not take tasks nothing is read, so that
 /// senders have to wait. Lines of more than 16 KiB are reported and left out. What was read and is not yet in the store
 /// when the node ends is lost.
+///
+/// A connection that is idle, or takes too long for a line, is closed, and a peer has a limited number of them: [`Limits`].
 #[derive(Debug)]
 pub struct TcpLines {
     listener: std::net::TcpListener,
     template: Template,
+    limits: Limits,
 }
 
 impl TcpLines {
@@ -34,7 +38,14 @@ impl TcpLines {
     /// # Errors
     /// When the port cannot be had.
     pub fn bind(address: impl ToSocketAddrs, template: Template) -> io::Result<TcpLines> {
-        Ok(TcpLines { listener: bind(address)?, template })
+        Ok(TcpLines { listener: bind(address)?, template, limits: Limits::default() })
+    }
+
+    /// The same with other limits.
+    #[must_use]
+    pub fn limits(mut self, limits: Limits) -> TcpLines {
+        self.limits = limits;
+        self
     }
 
     /// Where it listens.
@@ -49,10 +60,11 @@ impl TcpLines {
 #[async_trait]
 impl Local for TcpLines {
     async fn run(&self, emitter: &Emitter) -> Result<(), InputError> {
-        accept(&self.listener, |stream, peer| {
+        let limits = self.limits;
+        accept(&self.listener, limits, |stream, peer| {
             let (emitter, template) = (emitter.clone(), self.template.clone());
             async move {
-                let mut connection = Connection::new(peer, template);
+                let mut connection = Connection::new(peer, template, limits);
                 if let Err(error) = connection.serve(stream, &emitter).await {
                     tracing::info!(%peer, %error, "a connection ended");
                 }
@@ -67,18 +79,29 @@ struct Connection {
     template: Template,
     splitter: Splitter,
     count: u64,
+    limits: Limits,
 }
 
 impl Connection {
-    fn new(peer: SocketAddr, template: Template) -> Connection {
-        Connection { peer, template, splitter: Splitter::new(MAX_TASK_BYTES), count: 0 }
+    fn new(peer: SocketAddr, template: Template, limits: Limits) -> Connection {
+        let splitter = Splitter::new(MAX_TASK_BYTES);
+        Connection { peer, template, splitter, count: 0, limits }
     }
 
     async fn serve(&mut self, mut stream: TcpStream, emitter: &Emitter) -> io::Result<()> {
         let mut piece = BytesMut::with_capacity(PIECE_BYTES);
+        // When the line began that has no end yet.
+        let mut begun: Option<Instant> = None;
         loop {
             piece.clear();
-            let read = stream.read_buf(&mut piece).await;
+            let within = match begun {
+                Some(begun) => self.limits.slow.saturating_sub(begun.elapsed()),
+                None => self.limits.idle,
+            };
+            let Ok(read) = timeout(within, stream.read_buf(&mut piece)).await else {
+                let says = if begun.is_some() { "a line took too long" } else { "it was idle" };
+                return Err(io::Error::new(io::ErrorKind::TimedOut, says));
+            };
             let (mut lines, too_long) = (Vec::new(), self.splitter.too_long());
             match &read {
                 Ok(0) => self.splitter.finish(&mut lines),
@@ -91,7 +114,14 @@ impl Connection {
                 tracing::warn!(%peer, "a line of more than {most} bytes is left out");
             }
             let orders: Vec<Order> = lines.into_iter().map(|line| self.order(line)).collect();
+            let ended = self.splitter.too_long() > too_long || !orders.is_empty();
             deliver(emitter, orders).await;
+            // While the store takes nothing we read nothing, which is no fault of the sender.
+            begun = match begun.filter(|_| !ended) {
+                _ if !self.splitter.is_within_line() => None,
+                Some(begun) => Some(begun),
+                None => Some(Instant::now()),
+            };
             if read? == 0 {
                 return Ok(());
             }

@@ -3,16 +3,22 @@
 mod common;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use common::{PATIENCE, start};
 use tenure::cluster::documents::MAX_TASK_BYTES;
 use tenure::cluster::input::Template;
-use tenure_inputs::HttpListener;
+use tenure_inputs::{HttpListener, Limits};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 fn listener() -> Arc<HttpListener> {
-    Arc::new(HttpListener::bind("127.0.0.1:0", Template::new("post")).expect("a free port"))
+    limited(Limits::default())
+}
+
+fn limited(limits: Limits) -> Arc<HttpListener> {
+    let listener = HttpListener::bind("127.0.0.1:0", Template::new("post")).expect("a free port");
+    Arc::new(listener.host("x").origin("https://app.example.org").limits(limits))
 }
 
 /// Sends what may be more than one request, and reads until the connection is closed.
@@ -98,4 +104,66 @@ async fn only_posts_to_the_root_are_tasks() {
     let answer = exchange(&listener, "this is no HTTP\r\n\r\n").await;
     assert!(answer.starts_with("http/1.1 400 "), "{answer}");
     assert!(running.arrived().is_empty());
+}
+
+/// Regression: a page in an operator's browser could send tasks to a listener on the loopback.
+#[tokio::test]
+async fn requests_of_foreign_pages_and_for_other_hosts_are_refused() {
+    let listener = listener();
+    let mut running = start(&listener, 16);
+    let with = |header: &str| post("one").replace("Host: x\r\n", &format!("{header}\r\n"));
+    for (header, status) in [
+        ("Host: x\r\nOrigin: https://evil.example", 403),
+        ("Host: x\r\nOrigin: null", 403),
+        ("Host: evil.example", 421),
+        ("Host: x\r\nHost: x", 400),
+        ("Accept: */*", 400),
+    ] {
+        let answer = exchange(&listener, &with(header)).await;
+        assert!(answer.starts_with(&format!("http/1.1 {status} ")), "{header}: {answer}");
+    }
+    assert!(running.arrived().is_empty());
+    let address = listener.local_addr().expect("bound");
+    for header in [
+        format!("Host: {address}"),
+        format!("Host: localhost:{}", address.port()),
+        "Host: x:8443\r\nOrigin: https://app.example.org".to_owned(),
+    ] {
+        let answer = exchange(&listener, &with(&header)).await;
+        assert!(answer.starts_with("http/1.1 202 "), "{header}: {answer}");
+    }
+    assert_eq!(running.arrived().len(), 3);
+}
+
+/// Regression: connections without a request kept their places for ever, and others waited.
+#[tokio::test]
+async fn connections_that_are_idle_or_slow_give_their_places_to_others() {
+    let slow = Duration::from_millis(100);
+    let listener = limited(Limits { connections: 1, slow, ..Limits::default() });
+    let mut running = start(&listener, 16);
+    let address = listener.local_addr().expect("bound");
+    let (head, body) = ("POST / HT", "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nab");
+    let once = post("before").replace("Connection: close\r\n", "");
+    for beginning in ["", head, body, &once] {
+        let mut stream = TcpStream::connect(address).await.expect("it listens");
+        stream.write_all(beginning.as_bytes()).await.expect("sent");
+        let answer = exchange(&listener, &post("after")).await;
+        assert!(answer.starts_with("http/1.1 202 "), "{beginning}: {answer}");
+        drop(stream);
+    }
+    assert_eq!(running.arrived().len(), 5);
+}
+
+/// Regression: a client that sends and never reads its answers kept its place for ever.
+#[tokio::test]
+async fn a_connection_lasts_only_so_long_whatever_its_client_reads() {
+    let (slow, lasting) = (Duration::from_millis(100), Duration::from_millis(300));
+    let listener = limited(Limits { slow, lasting, ..Limits::default() });
+    let _running = start(&listener, 16);
+    let address = listener.local_addr().expect("bound");
+    let mut stream = TcpStream::connect(address).await.expect("it listens");
+    let request = post("").replace("Connection: close\r\n", "").replace("POST", "GET");
+    // Until the other side has gone, whose buffers and ours are full long before.
+    let sending = async { while stream.write_all(request.as_bytes()).await.is_ok() {} };
+    tokio::time::timeout(PATIENCE, sending).await.expect("closed in time");
 }

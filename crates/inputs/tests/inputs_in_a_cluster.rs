@@ -12,7 +12,7 @@ use common::PATIENCE;
 use tenure::Backend;
 use tenure::cluster::input::{Inputs, Template};
 use tenure::cluster::{Cluster, Context, Handler, Member, TaskError, Tasks, Totals};
-use tenure_inputs::{HttpListener, HttpPoller, Objects, TcpLines, UdpDatagrams};
+use tenure_inputs::{HttpListener, HttpPoller, Objects, Redirects, TcpLines, UdpDatagrams};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 
@@ -76,7 +76,7 @@ async fn what_comes_over_tcp_udp_and_http_is_done() {
     let sender = UdpSocket::bind("127.0.0.1:0").await.expect("a free port");
     sender.send_to(b"datagram", udp_at).await.expect("sent");
     let mut stream = TcpStream::connect(http_at).await.expect("it listens");
-    let post = "POST / HTTP/1.0\r\nContent-Length: 4\r\n\r\nbody";
+    let post = format!("POST / HTTP/1.0\r\nHost: {http_at}\r\nContent-Length: 4\r\n\r\nbody");
     stream.write_all(post.as_bytes()).await.expect("sent");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.expect("an answer");
@@ -134,10 +134,10 @@ async fn members_share_the_urls_of_a_poller() {
     });
     let urls: Vec<String> = (0..6).map(|number| format!("http://{address}/{number}")).collect();
     let poller = || {
-        // Installs ring, which the client needs.
-        HttpPoller::new(urls.clone(), Duration::from_secs(1), item()).expect("a poller");
-        let client = reqwest::Client::builder().no_proxy().build().expect("a client");
-        HttpPoller::with_client(urls.clone(), Duration::from_millis(50), item(), client)
+        let client = reqwest::Client::builder().no_proxy();
+        let every = Duration::from_millis(50);
+        HttpPoller::with_client(urls.clone(), every, item(), Redirects::Refused, client)
+            .expect("a poller")
     };
     let (backend, collector) = (Backend::memory(), Collector::default());
     let first = join(&backend, &collector, Inputs::new().supervised("poll", poller())).await;

@@ -166,3 +166,40 @@ async fn urls_that_name_no_store_are_refused_without_their_passwords() {
         assert!(error.0.contains(says) && !error.0.contains("secret"), "{error}");
     }
 }
+
+/// Regression: copies could fill the disk that their directory is on.
+#[tokio::test]
+async fn an_object_that_is_larger_than_all_copies_may_be_is_refused_and_nothing_is_copied() {
+    let store = Arc::new(InMemory::new());
+    store.put(&Path::from("p/large"), vec![b'x'; 5000].into()).await.expect("stored");
+    store.put(&Path::from("p/small"), vec![b'x'; 4096].into()).await.expect("stored");
+    let objects = Objects::new(store, "p").expect("a prefix").copies_of_at_most(4096);
+    let error = objects.fetch("large").await.expect_err("too large");
+    let says = "fetching \"large\": it has 5000 bytes, and all copies together may have 4096";
+    assert!(error.0.starts_with(says), "{error}");
+    assert_eq!(
+        objects.fetch("small").await.expect("fetched").metadata().expect("a file").len(),
+        4096
+    );
+}
+
+#[tokio::test]
+async fn copies_wait_for_room_and_clones_count_together() {
+    let store = Arc::new(InMemory::new());
+    for key in ["p/a", "p/b"] {
+        store.put(&Path::from(key), vec![b'x'; 3000].into()).await.expect("stored");
+    }
+    let objects = Objects::new(store.clone(), "p").expect("a prefix").copies_of_at_most(4096);
+    let first = objects.fetch("a").await.expect("fetched");
+    let clone = objects.clone();
+    let mut second = tokio::spawn(async move { clone.fetch("b").await });
+    let early = tokio::time::timeout(Duration::from_millis(100), &mut second).await;
+    assert!(early.is_err(), "there is no room");
+    // An open copy without a name takes as much; the other object has shrunk meanwhile.
+    let (file, room) = first.into_file().expect("opened");
+    assert_eq!(file.metadata().expect("a file").len(), 3000);
+    store.put(&Path::from("p/b"), vec![b'x'; 1000].into()).await.expect("stored");
+    drop((file, room));
+    let second = second.await.expect("no panic").expect("fetched");
+    assert_eq!(second.metadata().expect("a file").len(), 1000);
+}

@@ -8,12 +8,17 @@ use std::time::Duration;
 use common::{PATIENCE, start};
 use tenure::cluster::documents::MAX_TASK_BYTES;
 use tenure::cluster::input::Template;
-use tenure_inputs::TcpLines;
+use tenure_inputs::{Limits, TcpLines};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 fn lines() -> Arc<TcpLines> {
-    Arc::new(TcpLines::bind("127.0.0.1:0", Template::new("line")).expect("a free port"))
+    limited(Limits::default())
+}
+
+fn limited(limits: Limits) -> Arc<TcpLines> {
+    let lines = TcpLines::bind("127.0.0.1:0", Template::new("line")).expect("a free port");
+    Arc::new(lines.limits(limits))
 }
 
 async fn connect(lines: &TcpLines) -> TcpStream {
@@ -81,4 +86,65 @@ async fn it_can_be_started_again_on_the_same_port() {
     let mut items = running.next_items(2).await;
     items.sort();
     assert_eq!(items, ["one", "two"]);
+}
+
+/// Regression: connections that send nothing, or one byte now and then, kept their places for ever, and others waited.
+#[tokio::test]
+async fn connections_that_are_idle_or_slow_give_their_places_to_others() {
+    let (idle, slow) = (Duration::from_millis(100), Duration::from_millis(100));
+    for beginning in ["", "before\n", "a line that"] {
+        let lines = limited(Limits { connections: 1, idle, slow, ..Limits::default() });
+        let mut running = start(&lines, 16);
+        let mut stream = connect(&lines).await;
+        stream.write_all(beginning.as_bytes()).await.expect("sent");
+        let mut other = connect(&lines).await;
+        other.write_all(b"after\n").await.expect("sent");
+        while running.next_items(1).await != ["after"] {}
+    }
+}
+
+#[tokio::test]
+async fn a_line_that_comes_byte_by_byte_must_end_in_time() {
+    let slow = Duration::from_millis(200);
+    let lines = limited(Limits { slow, ..Limits::default() });
+    let mut running = start(&lines, 16);
+    let mut stream = connect(&lines).await;
+    let sending = async {
+        while stream.write_all(b"x").await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, sending).await.expect("closed in time");
+    assert!(running.arrived().is_empty(), "what is not whole is no task");
+}
+
+#[tokio::test]
+async fn a_peer_with_too_many_connections_keeps_out_only_itself() {
+    let lines = limited(Limits { per_peer: 2, ..Limits::default() });
+    let mut running = start(&lines, 16);
+    let mut kept = [connect(&lines).await, connect(&lines).await];
+    for stream in &mut kept {
+        stream.write_all(b"kept\n").await.expect("sent");
+    }
+    assert_eq!(running.next_items(2).await, ["kept", "kept"]);
+    let mut refused = connect(&lines).await;
+    let closed = tokio::time::timeout(PATIENCE, refused.read(&mut [0])).await.expect("in time");
+    assert!(matches!(closed, Ok(0) | Err(_)), "{closed:?}");
+    // Another address of the loopback is another peer.
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.bind("127.0.0.2:0".parse().expect("an address")).expect("bound");
+    let mut other = socket.connect(lines.local_addr().expect("bound")).await.expect("it listens");
+    other.write_all(b"other\n").await.expect("sent");
+    assert_eq!(running.next_items(1).await, ["other"]);
+    // A place that is given back can be had again.
+    drop(kept);
+    loop {
+        let mut stream = connect(&lines).await;
+        // It may be refused while the listener has not heard of the end of the others.
+        let sent = stream.write_all(b"again\n").await;
+        let next = tokio::time::timeout(Duration::from_millis(100), running.next()).await;
+        if sent.is_ok() && next.is_ok() {
+            break;
+        }
+    }
 }

@@ -5,7 +5,7 @@
 //! | `elasticsearch+http://host:port,host:port/index` | Elasticsearch 7 and 8; `elasticsearch+https:`, `?ca=…` with TLS | `elastic` |
 //! | `opensearch+http://host:port,host:port/index` | OpenSearch 2 and 3; `opensearch+https:`, `?ca=…` with TLS | `elastic` |
 //! | `etcd://host:port,host:port/prefix` | etcd 3.4 and later; `etcd+https:`, `?ca=…&cert=…&key=…` with TLS | `etcd` |
-//! | `file:///absolute/directory` | a directory of this machine; `?force=true` on any file system | `file` |
+//! | `file:///absolute/directory` | a directory of this machine; `?force=true` on any file system, `?trust-parents=true` below parents that others can rename | `file` |
 //! | `memory:` | this process | `memory` |
 //! | `mongodb://host:port,host:port/database` | MongoDB 4.4 and later, a replica set; also `mongodb+srv:`, with MongoDB's settings and `?collection=…` | `mongodb` |
 //! | `rethinkdb://host:port,host:port/database?table=…` | RethinkDB 2.3 and later; `rethinkdb+tls:`, `?ca=…` with TLS | `rethinkdb` |
@@ -23,6 +23,8 @@
 //! # let _ = opened.backend; Ok(()) }
 //! ```
 
+#[cfg(any(feature = "elastic", feature = "rethinkdb"))]
+mod bounded;
 #[cfg(feature = "elastic")]
 pub mod elastic;
 #[cfg(feature = "etcd")]
@@ -39,6 +41,7 @@ mod mongodb_url;
     feature = "zookeeper"
 ))]
 mod password;
+mod provided;
 #[cfg(feature = "rethinkdb")]
 pub mod rethinkdb;
 mod servers;
@@ -51,8 +54,9 @@ use std::time::Duration;
 
 use tenure::{Backend, StoreError};
 
-pub use location::{Location, UrlError, holds_credentials, parse};
+pub use location::{Location, SCHEMES, UrlError, holds_credentials, parse};
 pub use mongodb_url::MongodbUrl;
+pub use provided::provide_passwords;
 pub use servers::{Access, Reconnect, Secret, Servers, Settings, Tls};
 
 /// The environment variable with the password of the URL's user, where the URL has neither it nor a file of it.
@@ -60,6 +64,10 @@ pub const PASSWORD_VARIABLE: &str = "TENURE_STORE_PASSWORD";
 
 /// The environment variable with the API key, where the URL has neither a file of it nor a user.
 pub const API_KEY_VARIABLE: &str = "TENURE_STORE_API_KEY";
+
+/// The environment variable that, when it is `true`, accepts parents of a directory that other users could rename: as
+/// `trust-parents=true` does in the URL.
+pub const TRUST_PARENTS_VARIABLE: &str = "TENURE_TRUST_PARENTS";
 
 /// How a store is opened.
 #[derive(Clone, Debug)]
@@ -160,7 +168,9 @@ pub async fn open(url: &str, options: &OpenOptions) -> Result<Opened, OpenError>
 pub async fn open_at(location: &Location, options: &OpenOptions) -> Result<Opened, OpenError> {
     match location {
         Location::Memory => memory(),
-        Location::File { directory, force } => file(directory, *force, options),
+        Location::File { directory, force, .. } => {
+            file(directory, *force, trusts_parents(location), options)
+        }
         Location::Elasticsearch(servers) => elasticsearch_store(servers, options).await,
         Location::Opensearch(servers) => opensearch_store(servers, options).await,
         Location::Etcd(servers) => etcd_store(servers, options).await,
@@ -168,6 +178,34 @@ pub async fn open_at(location: &Location, options: &OpenOptions) -> Result<Opene
         Location::Rethinkdb(servers) => rethinkdb_store(servers, options).await,
         Location::Zookeeper(servers) => zookeeper_store(servers, options).await,
     }
+}
+
+/// Why the servers of a store should be newer, if it is known that they should. For `tenure doctor`.
+///
+/// # Errors
+/// As for [`open`].
+///
+/// # Cancel safety
+/// Cancel safe.
+pub async fn advice(
+    location: &Location,
+    options: &OpenOptions,
+) -> Result<Option<String>, OpenError> {
+    #[cfg(feature = "etcd")]
+    if let Location::Etcd(servers) = location {
+        return Ok(etcd::EtcdStore::open(servers, options.request).await?.advice().await?);
+    }
+    // Of the others none is known that is accepted and should not be.
+    let _ = (location, options);
+    Ok(None)
+}
+
+/// Whether a directory is accepted although another user could rename one of its parents: the URL or the environment says
+/// so.
+#[must_use]
+pub fn trusts_parents(location: &Location) -> bool {
+    let named = std::env::var(TRUST_PARENTS_VARIABLE).is_ok_and(|value| value == "true");
+    matches!(location, Location::File { trust_parents, .. } if named || *trust_parents)
 }
 
 /// Where the embedded store of this user is: `$XDG_STATE_HOME/tenure`, or `~/.local/state/tenure`.
@@ -181,7 +219,8 @@ pub fn embedded() -> Result<Location, OpenError> {
     let state = absolute("XDG_STATE_HOME")
         .or_else(|| absolute("HOME").map(|home| home.join(".local/state")))
         .ok_or(OpenError::NoHome)?;
-    Ok(Location::File { directory: state.join("tenure"), force: false })
+    let directory = state.join("tenure");
+    Ok(Location::File { directory, force: false, trust_parents: false })
 }
 
 /// The schemes of this build, as text.
@@ -326,21 +365,23 @@ fn memory() -> Result<Opened, OpenError> {
 fn file(
     directory: &std::path::Path,
     force: bool,
+    trust_parents: bool,
     options: &OpenOptions,
 ) -> Result<Opened, OpenError> {
     use tenure::file::{FileOptions, FileStore};
     let options = FileOptions {
         request: options.request,
         force_file_system: force,
+        trust_parents,
         ..FileOptions::default()
     };
     let store = FileStore::open(directory, options)?;
     let presence = store.presence();
-    let backend = Backend::new(Arc::new(store)).with_presence(presence.clone());
+    let backend = Backend::new(Arc::new(store)).without_floors().with_presence(presence.clone());
     Ok(Opened { backend, presence: Some(presence) })
 }
 
 #[cfg(not(all(feature = "file", target_os = "linux")))]
-fn file(_: &std::path::Path, _: bool, _: &OpenOptions) -> Result<Opened, OpenError> {
+fn file(_: &std::path::Path, _: bool, _: bool, _: &OpenOptions) -> Result<Opened, OpenError> {
     Err(OpenError::NotBuiltIn { scheme: "file" })
 }

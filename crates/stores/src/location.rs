@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Write as _};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::mongodb_url::MongodbUrl;
 use crate::servers::{Dialect, Servers};
@@ -10,7 +11,7 @@ use crate::servers::{Dialect, Servers};
 const MOST_BYTES: usize = 4096;
 
 /// What URLs may begin with.
-const SCHEMES: [&str; 14] = [
+pub const SCHEMES: [&str; 14] = [
     "elasticsearch+http:",
     "elasticsearch+https:",
     "etcd:",
@@ -79,8 +80,10 @@ pub enum Location {
     File {
         /// The directory, an absolute path.
         directory: PathBuf,
-        /// Whether to accept file systems that are not known to be safe.
+        /// Whether to accept file systems that are not known to be safe: `force=true`.
         force: bool,
+        /// Whether to accept parents that another user could rename: `trust-parents=true`.
+        trust_parents: bool,
     },
     /// On Elasticsearch.
     Elasticsearch(Servers),
@@ -159,6 +162,11 @@ pub enum UrlError {
         /// The settings there are.
         known: String,
     },
+    /// An `@` in the query: most likely a password with a `?` in it, which would be shown.
+    #[error(
+        "its query has an `@`; in a password write `%3F` for a `?`, elsewhere `%40` for an `@`"
+    )]
+    BadQuery,
     /// A setting that is given twice.
     #[error("it has the setting `{key}` twice")]
     Twice {
@@ -239,6 +247,9 @@ pub fn parse(url: &str) -> Result<Location, UrlError> {
         return Err(UrlError::Control { at });
     }
     let (scheme, rest) = split_scheme(url).ok_or(UrlError::NoScheme)?;
+    if url.split_once('?').is_some_and(|(_, query)| query.contains('@')) {
+        return Err(UrlError::BadQuery);
+    }
     let location = match scheme.as_str() {
         "memory" if rest.is_empty() => Location::Memory,
         "memory" => return Err(UrlError::MemoryTail),
@@ -257,7 +268,9 @@ pub fn parse(url: &str) -> Result<Location, UrlError> {
         }
         "zookeeper" => Location::Zookeeper(Servers::parse(rest, &ZOOKEEPER)?),
         "zookeeper+tls" => Location::Zookeeper(Servers::parse(rest, &ZOOKEEPER_TLS)?),
-        _ => return Err(UrlError::UnknownScheme { scheme }),
+        _ if rest.starts_with("//") => return Err(UrlError::UnknownScheme { scheme }),
+        // The user in front of a password, more likely.
+        _ => return Err(UrlError::NoScheme),
     };
     // As it will be written for others, with everything escaped that may be.
     let bytes = location.to_string().len();
@@ -290,7 +303,58 @@ fn one_database(servers: Servers) -> Result<Servers, UrlError> {
     if names.into_iter().any(odd) { Err(UrlError::BadTable) } else { Ok(servers) }
 }
 
+/// Whether nothing that is sent to it leaves this machine.
+fn is_loopback(host: &str) -> bool {
+    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+    let address = name.trim_start_matches('[').trim_end_matches(']');
+    name == "localhost" || address.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
+}
+
 impl Location {
+    /// How long the servers are asked to keep a session, where elections are queues; `ttl` unless the URL says otherwise.
+    /// `None` where they are leases.
+    #[must_use]
+    pub fn session(&self, ttl: Duration) -> Option<Duration> {
+        match self {
+            Location::Etcd(servers) | Location::Zookeeper(servers) => {
+                (!servers.settings.lease).then(|| servers.settings.ttl.unwrap_or(ttl))
+            }
+            Location::Memory
+            | Location::File { .. }
+            | Location::Elasticsearch(_)
+            | Location::Opensearch(_)
+            | Location::Mongodb(_)
+            | Location::Rethinkdb(_) => None,
+        }
+    }
+
+    /// The hosts, other than this machine, that a password or an API key is sent to without TLS.
+    ///
+    /// MongoDB and RethinkDB are not among them: they prove that they know a password, and never send it.
+    #[must_use]
+    pub fn hosts_that_passwords_reach_in_plain_text(&self) -> Vec<&str> {
+        match self {
+            Location::Elasticsearch(servers)
+            | Location::Opensearch(servers)
+            | Location::Etcd(servers)
+            | Location::Zookeeper(servers)
+                if servers.tls.is_none()
+                    && (servers.user.is_some() || servers.api_key_file.is_some()) =>
+            {
+                let hosts = servers.hosts.iter().map(String::as_str);
+                hosts.filter(|host| !is_loopback(host)).collect()
+            }
+            Location::Memory
+            | Location::File { .. }
+            | Location::Elasticsearch(_)
+            | Location::Opensearch(_)
+            | Location::Etcd(_)
+            | Location::Mongodb(_)
+            | Location::Rethinkdb(_)
+            | Location::Zookeeper(_) => Vec::new(),
+        }
+    }
+
     /// The same, in another table, where there are tables.
     #[must_use]
     pub fn with_table(mut self, table: &str) -> Location {
@@ -330,30 +394,34 @@ fn parse_file(rest: &str) -> Result<Location, UrlError> {
     if decoded.iter().all(|byte| *byte == b'/') {
         return Err(UrlError::NoDirectory);
     }
-    let force = query.map_or(Ok(false), parse_query)?;
+    let [force, trust_parents] = query.map_or(Ok([false; 2]), parse_query)?;
     let directory = String::from_utf8(decoded).map_err(|_| UrlError::NotUtf8)?;
-    Ok(Location::File { directory: PathBuf::from(directory), force })
+    Ok(Location::File { directory: PathBuf::from(directory), force, trust_parents })
 }
 
-fn parse_query(query: &str) -> Result<bool, UrlError> {
-    let mut force = None;
+/// What the URL of a directory may set, each to `true` or `false`.
+const FILE_SETTINGS: [&str; 2] = ["force", "trust-parents"];
+
+/// Each of [`FILE_SETTINGS`], in that order.
+fn parse_query(query: &str) -> Result<[bool; 2], UrlError> {
+    let mut settings = [None; 2];
     for pair in query.split('&') {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        if key != "force" {
+        let Some(at) = FILE_SETTINGS.iter().position(|known| *known == key) else {
             // Whatever is long is no setting, and might be a secret.
             let key = key.chars().take(32).collect();
-            return Err(UrlError::UnknownSetting { key, known: "force".into() });
-        }
+            return Err(UrlError::UnknownSetting { key, known: FILE_SETTINGS.join(", ") });
+        };
         let value = match value {
             "true" => true,
             "false" => false,
             _ => return Err(UrlError::NotBoolean { key: key.into() }),
         };
-        if force.replace(value).is_some() {
+        if settings[at].replace(value).is_some() {
             return Err(UrlError::Twice { key: key.into() });
         }
     }
-    Ok(force.unwrap_or(false))
+    Ok(settings.map(Option::unwrap_or_default))
 }
 
 pub(crate) fn decode(path: &str) -> Result<Vec<u8>, UrlError> {
@@ -404,9 +472,13 @@ impl fmt::Display for Location {
             Location::Zookeeper(servers) => {
                 servers.show(f, if servers.tls.is_some() { "zookeeper+tls" } else { "zookeeper" })
             }
-            Location::File { directory, force } => {
+            Location::File { directory, force, trust_parents } => {
                 write!(f, "file://{}", encode(directory.to_string_lossy().as_bytes()))?;
-                f.write_str(if *force { "?force=true" } else { "" })
+                let given = FILE_SETTINGS.iter().zip([*force, *trust_parents]);
+                for (at, (key, _)) in given.filter(|(_, given)| *given).enumerate() {
+                    write!(f, "{}{key}=true", if at == 0 { '?' } else { '&' })?;
+                }
+                Ok(())
             }
         }
     }
@@ -430,8 +502,33 @@ pub(crate) fn encode(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
+    #[test]
+    fn a_password_in_plain_text_to_another_machine_is_noticed() {
+        let hosts = |url: &str| {
+            let location = parse(url).expect("a good URL");
+            location.hosts_that_passwords_reach_in_plain_text().join(" ")
+        };
+        assert_eq!(
+            hosts("etcd://u:p@10.0.0.5,localhost,[fd00::1]:7/x"),
+            "10.0.0.5:2379 [fd00::1]:7"
+        );
+        assert_eq!(hosts("zookeeper://u:p@zk.example/x"), "zk.example:2181");
+        assert_eq!(hosts("elasticsearch+http://u@es:9200/i"), "es:9200");
+        for silent in [
+            "etcd://10.0.0.5/x",
+            "etcd+https://u:p@10.0.0.5/x",
+            "etcd://u:p@127.0.0.1,127.9.9.9:7,[::1]:7,localhost:7/x",
+            "rethinkdb://u:p@10.0.0.5/x",
+            "mongodb://u:p@10.0.0.5/x",
+            "file:///srv/tenure",
+            "memory:",
+        ] {
+            assert_eq!(hosts(silent), "", "{silent}");
+        }
+    }
+
     fn file(directory: &str, force: bool) -> Location {
-        Location::File { directory: directory.into(), force }
+        Location::File { directory: directory.into(), force, trust_parents: false }
     }
 
     #[test]
@@ -454,6 +551,8 @@ mod tests {
             "memory:",
             "file:///a%20b%25/c%3Fd%23",
             "file:///a?force=true",
+            "file:///a?trust-parents=true",
+            "file:///a?force=true&trust-parents=true",
             "etcd://h:2379/a/b",
             "etcd+https://h:2379/a?ca=/a%25",
             "etcd+https://h:1,[::1]:2?ca=/b",
@@ -516,6 +615,7 @@ mod tests {
             ("file:///a?fsync=no", "unknown setting `fsync`"),
             ("file:///a?force", "neither `true` nor `false`"),
             ("file:///a?force=true&force=true", "`force` twice"),
+            ("file:///a?trust-parents=1", "neither `true` nor `false`"),
         ] {
             let error = parse(url).expect_err(url);
             assert!(error.to_string().contains(says), "{url:?}: {error}");
@@ -524,9 +624,19 @@ mod tests {
 
     #[test]
     fn no_error_shows_a_password() {
-        for url in
-            ["file://u:canary@h/a", "nope://u:canary@h", "canary@:x", "file:///a?force=canary"]
-        {
+        for url in [
+            "file://u:canary@h/a",
+            "nope://u:canary@h",
+            "canary@:x",
+            "canary:p@h",
+            "file:///a?force=canary",
+            "file:///a?canary@h",
+            "mongodb://u:1?canary@h",
+            "mongodb://u:1?canary&x@h",
+            "etcd://u:1?canary@h",
+            "etcd://u:1?ca=canary@h",
+            "zookeeper://u:1?x&canary@h",
+        ] {
             let error = parse(url).expect_err(url);
             assert!(!format!("{error} {error:?}").contains("canary"), "{error:?}");
         }
@@ -562,8 +672,9 @@ mod tests {
         fn every_directory_survives_the_way_to_its_url_and_back(
             directory in "/[^\\x00-\\x1f\\x7f-\\x9f/]{1,20}",
             force: bool,
+            trust_parents: bool,
         ) {
-            let location = Location::File { directory: directory.into(), force };
+            let location = Location::File { directory: directory.into(), force, trust_parents };
             proptest::prop_assert_eq!(parse(&location.to_string()), Ok(location));
         }
     }

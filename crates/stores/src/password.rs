@@ -32,7 +32,7 @@ pub(crate) fn find(password: Option<&Secret>, file: Option<&Path>) -> Result<Sec
     if let Some(file) = file {
         return first_line(file);
     }
-    std::env::var(PASSWORD_VARIABLE).map(Secret::new).map_err(|_| {
+    crate::provided::variable(PASSWORD_VARIABLE).ok_or_else(|| {
         format!(
             "the URL has a user, but neither it, nor `password-file`, nor {PASSWORD_VARIABLE} a password"
         )
@@ -48,15 +48,33 @@ pub(crate) fn api_key(servers: &Servers) -> Result<Option<Secret>, String> {
     if let Some(file) = &servers.api_key_file {
         return first_line(file).map(Some);
     }
-    let key = std::env::var(crate::API_KEY_VARIABLE).ok();
-    Ok(key.filter(|key| !key.is_empty()).map(Secret::new))
+    let key = crate::provided::variable(crate::API_KEY_VARIABLE);
+    Ok(key.filter(|key| !key.reveal().is_empty()))
 }
 
 fn first_line(file: &Path) -> Result<Secret, String> {
     let text = std::fs::read_to_string(file)
         .map_err(|error| format!("reading {}: {error}", file.display()))?;
+    warn_of_readers(file);
     match text.lines().next() {
         Some(line) if !line.is_empty() => Ok(Secret::new(line)),
         _ => Err(format!("the first line of {} is empty", file.display())),
     }
 }
+
+/// Says so when other users can read the file. Root may share it with a group.
+#[cfg(unix)]
+fn warn_of_readers(file: &Path) {
+    use std::os::unix::fs::MetadataExt;
+    // It was read just now.
+    let Ok(found) = file.metadata() else { return };
+    let group = found.mode() & 0o040 != 0 && found.uid() != 0;
+    if found.is_file() && (found.mode() & 0o004 != 0 || group) {
+        let mode = format!("{:04o}", found.mode() & 0o7777);
+        let file = file.display();
+        tracing::warn!(%file, mode, "other users can read the file with the secret; chmod 600 it");
+    }
+}
+
+#[cfg(not(unix))]
+fn warn_of_readers(_: &Path) {}

@@ -16,6 +16,9 @@ mod support;
 )]
 mod faults;
 
+#[path = "rethinkdb/creating.rs"]
+mod creating;
+
 #[path = "rethinkdb/kind.rs"]
 mod kind;
 

@@ -24,6 +24,9 @@ mod batches;
 #[path = "zookeeper/before_3_6.rs"]
 mod before_3_6;
 
+#[path = "zookeeper/deposed.rs"]
+mod deposed;
+
 mod single {
     use super::*;
     support::suite!(kind::single());

@@ -24,8 +24,14 @@ mod crowd;
 #[path = "zookeeper/queue/process.rs"]
 mod process;
 
+#[path = "zookeeper/queue/records.rs"]
+mod records;
+
 #[path = "zookeeper/queue/fleet.rs"]
 mod fleet;
 
 #[path = "zookeeper/queue/secured.rs"]
 mod secured;
+
+#[path = "zookeeper/queue/permissions.rs"]
+mod permissions;

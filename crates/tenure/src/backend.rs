@@ -1,5 +1,6 @@
 //! A store, ready for elections.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,7 +11,7 @@ use crate::feed::FeedStore;
 use crate::memory::MemoryStore;
 use crate::queue::SessionQueue;
 use crate::store::{Presence, Store};
-use crate::{Error, Protocol, lease::record::Op};
+use crate::{Error, Key, Name, Protocol, lease::record::Op};
 
 /// A store and what belongs to it. Clones share one driver, which serves all elections in batches.
 ///
@@ -35,15 +36,21 @@ pub(crate) struct Parts {
     pub(crate) presence: Option<Arc<dyn Presence>>,
     pub(crate) queue: Option<Arc<dyn SessionQueue>>,
     pub(crate) feed: Option<Arc<dyn FeedStore>>,
+    /// Whether a floor is kept beside the record of each election.
+    pub(crate) floors: bool,
     pub(crate) clock: Arc<dyn Clock>,
     random: Arc<dyn Fn() -> u64 + Send + Sync>,
+    /// The highest token that this process has led each queue with. As many as it has led.
+    tokens: Arc<Mutex<HashMap<Key, u64>>>,
 }
 
 impl Backend {
     /// A backend on this store, with the machine's own clock.
     pub fn new(store: Arc<dyn Store>) -> Backend {
         let (clock, random) = (system(), Arc::new(rand::random::<u64>));
-        let parts = Parts { store, presence: None, queue: None, feed: None, clock, random };
+        let (presence, queue, feed, floors) = (None, None, None, true);
+        let tokens = Arc::default();
+        let parts = Parts { store, presence, queue, feed, floors, clock, random, tokens };
         Backend { parts, creates: true, driver: Arc::default() }
     }
 
@@ -67,6 +74,7 @@ impl Backend {
     #[must_use]
     pub fn with_queue(mut self, queue: Arc<dyn SessionQueue>) -> Backend {
         self.parts.queue = Some(queue);
+        self.parts.tokens = Arc::default();
         self.driver = Arc::default();
         self
     }
@@ -85,6 +93,16 @@ impl Backend {
     #[must_use]
     pub fn with_creation(mut self, creates: bool) -> Backend {
         self.creates = creates;
+        self
+    }
+
+    /// The same, on a store that itself remembers a document which is deleted by hand.
+    ///
+    /// On others a second document beside each election's record does: its [floor](crate::lease::floor).
+    #[must_use]
+    pub fn without_floors(mut self) -> Backend {
+        self.parts.floors = false;
+        self.driver = Arc::default();
         self
     }
 
@@ -157,8 +175,23 @@ impl Backend {
 
     /// Releases every leadership and candidacy on this backend, and waits until the store has answered.
     ///
-    /// Their mandates are revoked at once. What the store does not answer within the ttl is left to
-    /// expire; where it is a place in a line, leaving that is tried on in the background.
+    /// Call it last, before the runtime ends: a candidacy or leadership that is dropped releases itself in the
+    /// background, and a runtime that ends takes that along, so that others wait for the ttl.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tenure::Error> {
+    /// use tenure::{Backend, Election};
+    /// let backend = Backend::memory();
+    /// let election = Election::open(&backend, "billing/primary").await?;
+    /// let leadership = election.campaign("host-a".try_into()?).await?;
+    /// drop(leadership); // resigns in the background
+    /// backend.close().await; // now others may lead
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// All mandates are revoked at once. A release that the store does not answer within the ttl is left to
+    /// expire; the driver goes on trying to leave a line in the background. The backend can be used again
+    /// afterwards.
     ///
     /// # Cancel safety
     /// Cancel safe: the releases go on in the background.
@@ -169,10 +202,17 @@ impl Backend {
         }
     }
 
-    /// A backend on another store, with the same clock and randomness and nothing else.
+    /// A backend on a store of one record, with the same clock and randomness and nothing else.
     pub(crate) fn on_store(&self, store: Arc<dyn Store>) -> Backend {
-        let parts = Parts { store, presence: None, queue: None, feed: None, ..self.parts.clone() };
+        let (presence, queue, feed, floors) = (None, None, None, false);
+        let tokens = Arc::default();
+        let parts = Parts { store, presence, queue, feed, floors, tokens, ..self.parts.clone() };
         Backend { parts, creates: true, driver: Arc::default() }
+    }
+
+    /// Where the floor of an election is, if one is kept. The tokens of a queue are the store's own numbers.
+    pub(crate) fn floor(&self, election: &Name) -> Option<Key> {
+        (self.parts.floors && self.parts.queue.is_none()).then(|| Key::floor(election))
     }
 
     pub(crate) fn parts(&self) -> &Parts {
@@ -199,6 +239,19 @@ impl Backend {
 impl Parts {
     pub(crate) fn random(&self) -> u64 {
         (self.random)()
+    }
+
+    /// This process leads a queue with this token.
+    pub(crate) fn remember(&self, election: &Key, token: u64) {
+        let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
+        let highest = tokens.entry(election.clone()).or_default();
+        *highest = token.max(*highest);
+    }
+
+    /// The highest token that this process has led a queue with; 0 if it never did.
+    pub(crate) fn highest(&self, election: &Key) -> u64 {
+        let tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
+        tokens.get(election).copied().unwrap_or(0)
     }
 
     pub(crate) fn fresh_id(&self) -> CandidateId {

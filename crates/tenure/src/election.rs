@@ -5,6 +5,7 @@ pub(crate) mod line;
 mod queue;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -14,6 +15,7 @@ use crate::candidate::Candidate;
 use crate::clock::Clock;
 use crate::driver::{self, Command, LineObservation, Observation, Watching};
 use crate::leadership::{Candidacy, Leadership};
+use crate::lease::floor::BLOCK;
 use crate::lease::machine::{Machine, Settings};
 use crate::lease::record::{Holder, Record};
 use crate::lease::ruling::Terms;
@@ -45,8 +47,13 @@ pub struct Election {
     backend: Backend,
     name: Name,
     key: Key,
+    /// Where its floor is, if one is kept.
+    floor: Option<Key>,
     timing: Timing,
     delay: Option<Duration>,
+    /// The highest token that a candidacy of this handle led under. A queue remembers its own, and the cursor of a
+    /// cluster that of its leaders.
+    led: Option<Arc<AtomicU64>>,
 }
 
 /// How an election is opened.
@@ -141,9 +148,11 @@ impl Builder<'_> {
         Ok(Election {
             backend: self.backend.clone(),
             key: Key::election(&name),
+            floor: self.backend.floor(&name),
             name,
             timing: self.timing,
             delay: self.delay,
+            led: self.backend.queue().is_none().then(Arc::default),
         })
     }
 }
@@ -174,7 +183,21 @@ impl Election {
         timing: Timing,
     ) -> Result<Election, Error> {
         let name = Name::parse(&format!("clusters/{cluster}"))?;
-        Ok(Election { backend: backend.clone(), name, key, timing, delay: None })
+        // The cluster's cursor remembers its leaders' token.
+        let (backend, floor, delay, led) = (backend.clone(), None, None, None);
+        Ok(Election { backend, name, key, floor, timing, delay, led })
+    }
+
+    /// The highest token that an earlier candidacy of this handle led under; 0 if there was none.
+    pub(crate) fn led(&self) -> u64 {
+        self.led.as_ref().map_or(0, |led| led.load(Ordering::Relaxed))
+    }
+
+    /// A candidacy of this handle leads under this token.
+    pub(crate) fn note_led(&self, token: u64) {
+        if let Some(led) = &self.led {
+            led.fetch_max(token, Ordering::Relaxed);
+        }
     }
 
     /// Creates its record if there is none.
@@ -222,7 +245,8 @@ impl Election {
     /// # Cancel safety
     /// Cancel safe: dropping the future withdraws the candidacy, and frees what it may just have won.
     pub async fn campaign(&self, candidate: Candidate) -> Result<Leadership, Error> {
-        self.stand(candidate)?.elected().await
+        let mut candidacy = self.stand(candidate)?;
+        candidacy.elected().await
     }
 
     /// Stands in the election. The candidacy runs in the background until it is dropped.
@@ -249,12 +273,14 @@ impl Election {
             timing: self.timing,
             delay: self.delay,
             reads: parts.store.reads(),
+            floor: self.floor.as_ref().map(|_| BLOCK),
             seed: parts.random(),
         };
         let shared = driver::Shared::new(Status::waiting(id));
         let candidacy = driver::Candidacy {
             name: self.name.clone(),
             key: self.key.clone(),
+            floor: self.floor.clone(),
             machine: Machine::new(settings),
             shared: shared.clone(),
         };
@@ -320,7 +346,7 @@ impl Election {
             seen,
             state: Watching::default(),
         };
-        if !self.backend.driver()?.send(Command::Observe(observation)) {
+        if !self.backend.driver()?.send(Command::Observe(Box::new(observation))) {
             return Err(Error::Stopped);
         }
         Ok(Observer::new(latest))
@@ -426,7 +452,7 @@ impl Election {
     }
 
     pub(crate) fn terms(&self) -> Terms {
-        Terms { ttl: self.timing.ttl(), delay: self.delay }
+        Terms { ttl: self.timing.ttl(), delay: self.delay, floor: self.floor.is_some() }
     }
 
     async fn read(&self) -> Result<Option<(Record, Document)>, Error> {

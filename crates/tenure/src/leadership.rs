@@ -17,36 +17,65 @@ use crate::mandate::{Mandate, Tenure};
 use crate::status::{Role, Status, StatusStream};
 use crate::{CandidateId, Election, Error};
 
-/// Somebody who stands in an election. Dropping it withdraws.
+/// A candidate that stands in an election. Dropping it withdraws.
+///
+/// Keep it while you wait, so that a shutdown can withdraw it at once; otherwise the next in line waits
+/// until the store has noticed that this process is gone.
+///
+/// ```
+/// # async fn shutdown() {}
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tenure::Error> {
+/// # let backend = tenure::Backend::memory();
+/// # let election = tenure::Election::open(&backend, "billing/primary").await?;
+/// let mut candidacy = election.stand("host-a".try_into()?)?;
+/// tokio::select! {
+///     leadership = candidacy.elected() => {
+///         leadership?.resign().await;
+///     }
+///     () = shutdown() => candidacy.withdraw().await,
+/// }
+/// # Ok(()) }
+/// ```
 #[must_use = "dropping a candidacy withdraws it"]
 pub struct Candidacy {
+    place: Arc<Place>,
+    /// Whether a [`Leadership`] has taken the place over, and decides when it is given up.
+    handed_over: bool,
+}
+
+/// A place in an election, shared by a candidacy and the leadership that it won.
+struct Place {
     election: Election,
     shared: Arc<Shared>,
     driver: Handle,
+    /// The highest token that this handle of the election had led under when this candidacy began.
+    known: u64,
     left: AtomicBool,
 }
 
 impl Candidacy {
     pub(crate) fn new(election: Election, shared: Arc<Shared>, driver: Handle) -> Candidacy {
-        Candidacy { election, shared, driver, left: AtomicBool::new(false) }
+        let known = election.led();
+        let place = Place { election, shared, driver, known, left: AtomicBool::new(false) };
+        Candidacy { place: Arc::new(place), handed_over: false }
     }
 
-    /// Which candidacy this is.
+    /// The id of this candidacy.
     #[must_use]
     pub fn id(&self) -> CandidateId {
-        self.shared.status.borrow().candidate.clone()
+        self.place.shared.status.borrow().candidate.clone()
     }
 
-    /// What it is in just now.
+    /// The current status.
     #[must_use]
     pub fn status(&self) -> Status {
-        self.shared.status.borrow().clone()
+        self.place.shared.status.borrow().clone()
     }
 
-    /// What it is in, from now on; ends when the candidacy is over.
+    /// The status from now on; the stream ends when the candidacy is over.
     #[must_use]
     pub fn statuses(&self) -> StatusStream {
-        StatusStream::new(self.shared.status.subscribe())
+        StatusStream::new(self.place.shared.status.subscribe())
     }
 
     /// Publishes another value, for everyone to read.
@@ -56,19 +85,25 @@ impl Candidacy {
     pub fn publish(&self, value: impl Into<Bytes>) -> Result<(), Error> {
         let value = value.into();
         check_value(&value)?;
-        self.tell(Word::Publish(value))
+        self.place.tell(Word::Publish(value))
     }
 
-    /// Waits until it leads.
+    /// Waits until it leads. The leadership then decides when the place in the election is given up.
     ///
     /// # Errors
-    /// What ended the candidacy: [`Error::Ended`] and others.
+    /// The reason why the candidacy is over: [`Error::Ended`] and others. [`Error::Finished`] when it was
+    /// elected before: [`Leadership::regain`] stands again.
     ///
     /// # Cancel safety
-    /// Cancel safe: dropping the future withdraws the candidacy, and frees what it may just have won.
-    pub async fn elected(self) -> Result<Leadership, Error> {
+    /// Cancel safe: the candidacy goes on standing. Wait again, [withdraw](Candidacy::withdraw) or drop it.
+    pub async fn elected(&mut self) -> Result<Leadership, Error> {
+        if self.handed_over {
+            return Err(Error::Finished);
+        }
         let tenure = self.next_tenure(0).await?;
-        Ok(self.lead(tenure))
+        self.handed_over = true;
+        let candidacy = Candidacy { place: self.place.clone(), handed_over: false };
+        Ok(candidacy.lead(tenure))
     }
 
     pub(crate) fn lead(self, tenure: Arc<Tenure>) -> Leadership {
@@ -77,15 +112,24 @@ impl Candidacy {
 
     /// Withdraws, and waits until nothing of this candidacy is left in the store.
     ///
+    /// A leadership that it won is given up too: its mandates are revoked at once.
+    ///
     /// # Cancel safety
     /// Cancel safe: the withdrawal goes on in the background.
     pub async fn withdraw(self) {
-        self.say_goodbye(Farewell::Free);
-        self.outcome().await;
+        self.place.say_goodbye(Farewell::Free);
+        self.place.outcome().await;
     }
 
     /// The first tenure won at a token above `after`. Cancel safe.
-    pub(crate) async fn next_tenure(&self, mut after: u64) -> Result<Arc<Tenure>, Error> {
+    pub(crate) async fn next_tenure(&self, after: u64) -> Result<Arc<Tenure>, Error> {
+        self.place.next_tenure(after).await
+    }
+}
+
+impl Place {
+    /// The first tenure won at a token above `after`. Cancel safe.
+    async fn next_tenure(&self, mut after: u64) -> Result<Arc<Tenure>, Error> {
         let mut status = self.shared.status.subscribe();
         loop {
             let missed = {
@@ -97,7 +141,7 @@ impl Candidacy {
                         if *token > after =>
                     {
                         if let Some(tenure) = self.shared.tenure() {
-                            return Ok(tenure);
+                            return self.checked(tenure, *token);
                         }
                         None
                     }
@@ -125,6 +169,17 @@ impl Candidacy {
             }
             status.changed().await.map_err(|_| Error::Stopped)?;
         }
+    }
+
+    /// The tenure, unless an earlier candidacy of this handle led under its token or a higher one. The election was
+    /// deleted since, or its table created anew: whoever checks tokens would refuse this leader.
+    fn checked(&self, tenure: Arc<Tenure>, token: u64) -> Result<Arc<Tenure>, Error> {
+        if token <= self.known {
+            tenure.close(Loss::Regressed);
+            return Err(Error::Regressed { found: token, known: self.known });
+        }
+        self.election.note_led(token);
+        Ok(tenure)
     }
 
     fn tell(&self, word: Word) -> Result<(), Error> {
@@ -179,15 +234,17 @@ impl Candidacy {
 
 impl Drop for Candidacy {
     fn drop(&mut self) {
-        self.say_goodbye(Farewell::Free);
+        if !self.handed_over {
+            self.place.say_goodbye(Farewell::Free);
+        }
     }
 }
 
 impl fmt::Debug for Candidacy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Candidacy")
-            .field("election", self.election.name())
-            .field("status", &*self.shared.status.borrow())
+            .field("election", self.place.election.name())
+            .field("status", &*self.place.shared.status.borrow())
             .finish_non_exhaustive()
     }
 }
@@ -195,6 +252,8 @@ impl fmt::Debug for Candidacy {
 /// Leadership, while it lasts. Dropping it revokes every mandate at once and resigns in the background.
 ///
 /// Drop or resign it only when the leader's work has ended: that is what frees the election for others.
+/// A drop just before the runtime ends sends nothing, and others wait until the lease has run out: before `main`
+/// returns, [`resign`](Leadership::resign) or [close the backend](crate::Backend::close).
 /// When leadership is lost nothing is released either until then; the rest of the lease is the time in
 /// which work winds down.
 #[must_use = "dropping a leadership resigns it"]
@@ -293,7 +352,7 @@ impl Leadership {
     /// # Cancel safety
     /// Not cancel safe: dropping the future leaves it open whether the election has ended.
     pub async fn end(&self) -> Result<Resignation, Error> {
-        let election = self.candidacy.election.clone();
+        let election = self.candidacy.place.election.clone();
         let resignation = self.part(Farewell::End).await;
         match resignation {
             Resignation::Released => {}
@@ -322,7 +381,7 @@ impl Leadership {
             return Err(Error::Finished);
         }
         self.tenure.close(Loss::Resigned);
-        self.candidacy.tell(Word::WorkEnded)?;
+        self.candidacy.place.tell(Word::WorkEnded)?;
         Ok(self.candidacy)
     }
 
@@ -332,9 +391,9 @@ impl Leadership {
     /// nothing about the lease is written any more. Where a store takes the death of this process for a
     /// proof that its work is over (the file store does), stay alive until [`Abandoned::expired`].
     pub fn abandon(self) -> Abandoned {
-        let election = &self.candidacy.election;
+        let election = &self.candidacy.place.election;
         let (clock, frees_within) = (election.clock().clone(), election.frees_within());
-        self.candidacy.leave(Word::Abandon);
+        self.candidacy.place.leave(Word::Abandon);
         Abandoned { since: clock.now(), clock, frees_within }
     }
 
@@ -342,20 +401,20 @@ impl Leadership {
     #[cfg(feature = "test-util")]
     pub fn force_loss(&self) {
         // A candidacy that is over has no leadership left to lose.
-        let _ = self.candidacy.tell(Word::ForceLoss);
+        let _ = self.candidacy.place.tell(Word::ForceLoss);
     }
 
     async fn part(&self, farewell: Farewell) -> Resignation {
         let remaining = self.mandate().remaining();
-        self.candidacy.say_goodbye(farewell);
-        let patience = self.candidacy.election.timing().request() * 3;
-        let clock = self.candidacy.election.clock();
+        self.candidacy.place.say_goodbye(farewell);
+        let patience = self.candidacy.place.election.timing().request() * 3;
+        let clock = self.candidacy.place.election.clock();
         let mut timer = clock.timer();
         let outcome = tokio::select! {
             biased;
-            outcome = self.candidacy.outcome() => outcome,
+            outcome = self.candidacy.place.outcome() => outcome,
             () = timer.until(clock.now() + patience) => {
-                let frees_within = self.candidacy.election.frees_within().max(remaining);
+                let frees_within = self.candidacy.place.election.frees_within().max(remaining);
                 return Resignation::Unknown { frees_within };
             }
         };

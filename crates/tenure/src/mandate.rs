@@ -227,3 +227,70 @@ impl fmt::Debug for Tenure {
         f.debug_struct("Tenure").field("token", &self.token).finish_non_exhaustive()
     }
 }
+
+#[cfg(all(test, feature = "test-util"))]
+mod tests {
+    use super::*;
+    use crate::TestClock;
+
+    const WINDOW: Duration = Duration::from_secs(12);
+    const GRACE: Duration = Duration::from_secs(2);
+
+    fn lease(clock: &TestClock) -> Lease {
+        Lease { token: 7, from: clock.now(), window: WINDOW, grace: GRACE }
+    }
+
+    fn tenure(clock: &TestClock) -> Arc<Tenure> {
+        Tenure::new(lease(clock), Arc::new(clock.clone()))
+    }
+
+    #[test]
+    fn a_renewal_that_comes_after_the_deadline_revives_no_mandate() {
+        let clock = TestClock::default();
+        let tenure = tenure(&clock);
+        clock.advance(WINDOW);
+        // No call has looked at the mandate since the deadline passed: the renewal itself must look.
+        tenure.extend(lease(&clock));
+        assert_eq!(tenure.mandate().check(), Err(Loss::Expired));
+        assert_eq!(tenure.mandate().remaining(), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_renewal_in_time_extends_every_mandate() {
+        let clock = TestClock::default();
+        let tenure = tenure(&clock);
+        let mandate = tenure.mandate();
+        clock.advance(WINDOW - Duration::from_millis(1));
+        tenure.extend(lease(&clock));
+        clock.advance(WINDOW - Duration::from_millis(1));
+        assert_eq!(mandate.check(), Ok(()));
+    }
+
+    #[test]
+    fn work_must_stop_by_its_own_clock_although_the_driver_has_said_nothing() {
+        let clock = TestClock::default();
+        let mandate = tenure(&clock).mandate();
+        clock.advance(WINDOW - GRACE - Duration::from_millis(1));
+        assert_eq!(mandate.must_stop(), None);
+        clock.advance(Duration::from_millis(1));
+        assert_eq!(mandate.check(), Ok(()), "the lease still lasts for the grace");
+        assert_eq!(mandate.must_stop(), Some(Loss::Expired));
+    }
+
+    #[test]
+    fn a_forked_process_has_no_mandate() {
+        let clock = TestClock::default();
+        let (lease, changed) = (lease(&clock), watch::Sender::new(()));
+        // As a forked child sees it: the memory of a process with another id.
+        let tenure = Arc::new(Tenure {
+            token: lease.token,
+            process: std::process::id().wrapping_add(1),
+            clock: Arc::new(clock),
+            state: Mutex::new(State::Valid { lease, stopping: false }),
+            changed,
+        });
+        assert_eq!(tenure.mandate().check(), Err(Loss::OtherProcess));
+        assert_eq!(tenure.mandate().must_stop(), Some(Loss::OtherProcess));
+        assert!(!tenure.mandate().is_leader());
+    }
+}

@@ -96,6 +96,12 @@ impl Key {
         Key(format!("elections/{name}").into())
     }
 
+    /// The floor of an election: it remembers the token if the record is deleted.
+    #[must_use]
+    pub fn floor(name: &Name) -> Key {
+        Key(format!("floors/{name}").into())
+    }
+
     /// What all elections' records are under.
     #[must_use]
     pub fn elections() -> Key {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use tenure::{
-    Backend, Candidate, Election, ElectionState, Error, Key, Loss, MemoryStore, Resignation, Role,
-    StoreExt, TestClock,
+    Backend, Candidate, Election, ElectionState, Error, Key, Loss, MemoryStore, Put, Resignation,
+    Role, StoreExt, TestClock,
 };
 
 fn candidate(name: &str) -> Candidate {
@@ -32,12 +32,34 @@ async fn the_first_candidate_leads_and_the_second_takes_over_when_it_resigns() {
     let backend = Backend::memory();
     let election = open(&backend).await;
     let first = election.campaign(candidate("a")).await.expect("elected");
-    let second = election.stand(candidate("b")).expect("it stands");
+    let mut second = election.stand(candidate("b")).expect("it stands");
     until(async || second.status().follows.is_some_and(|leader| &*leader.name == "a")).await;
     assert_eq!(first.resign().await, Resignation::Released);
     let second = second.elected().await.expect("elected");
     assert_eq!(second.mandate().token(), 2);
     assert_eq!(second.status().followed.map(|leader| leader.name.to_string()), Some("a".into()));
+}
+
+/// A table that was dropped and created anew looks like this to whoever stands again, as `run --keep` does.
+#[tokio::test]
+async fn who_stands_again_is_never_elected_under_a_token_it_had() {
+    let store = Arc::new(MemoryStore::new());
+    let backend = Backend::new(store.clone()).without_floors();
+    let election = open(&backend).await;
+    for token in 1..=3 {
+        let leader = election.campaign(candidate("a")).await.expect("elected");
+        assert_eq!(leader.mandate().token(), token);
+        leader.resign().await;
+    }
+    let key = Key::parse("elections/component/primary").expect("a good key");
+    let found = store.get(&key).await.expect("it answers").expect("a record");
+    let deleted = store.delete(&key, found.version).await;
+    assert!(matches!(deleted, Ok(Put::Stored(_))), "{deleted:?}");
+    let refused = election.campaign(candidate("a")).await;
+    assert!(matches!(refused, Err(Error::Regressed { found: 1, known: 3 })), "{refused:?}");
+    // The wrong tenure is freed, and whoever opens the election anew has decided to.
+    let leader = open(&backend).await.campaign(candidate("b")).await.expect("elected");
+    assert!(leader.mandate().token() > 1);
 }
 
 #[tokio::test]
@@ -51,6 +73,75 @@ async fn dropping_the_guard_revokes_every_mandate_at_once_and_frees_the_election
     assert_eq!(mandate.check(), Err(Loss::Resigned));
     let second = election.campaign(candidate("b")).await.expect("elected");
     assert_eq!(second.mandate().token(), 2);
+}
+
+#[tokio::test]
+async fn a_candidacy_goes_on_standing_when_the_wait_for_its_election_is_dropped() {
+    let backend = Backend::memory();
+    let election = open(&backend).await;
+    let first = election.campaign(candidate("a")).await.expect("elected");
+    let mut second = election.stand(candidate("b")).expect("it stands");
+    tokio::select! {
+        biased;
+        won = second.elected() => panic!("another one leads: {won:?}"),
+        () = tokio::task::yield_now() => {}
+    }
+    first.resign().await;
+    let leadership = second.elected().await.expect("elected");
+    assert_eq!(leadership.mandate().token(), 2);
+    // The leadership owns the place now: the candidacy is no longer elected, and its end frees nothing.
+    assert!(matches!(second.elected().await, Err(Error::Finished)));
+    drop(second);
+    assert!(leadership.mandate().is_leader());
+    leadership.resign().await;
+}
+
+#[tokio::test]
+async fn a_waiting_candidate_that_withdraws_leaves_nothing_in_the_store() {
+    let backend = Backend::memory();
+    let election = open(&backend).await;
+    let leader = election.campaign(candidate("a")).await.expect("elected");
+    let mut waiting = election.stand(candidate("b")).expect("it stands");
+    until(async || election.candidates().await.expect("the store answers").len() == 2).await;
+    tokio::select! {
+        biased;
+        won = waiting.elected() => panic!("another one leads: {won:?}"),
+        // The program is told to shut down.
+        () = tokio::task::yield_now() => {}
+    }
+    waiting.withdraw().await;
+    let left = election.candidates().await.expect("the store answers");
+    assert_eq!(left.len(), 1, "{left:?}");
+    leader.resign().await;
+}
+
+#[tokio::test]
+async fn withdrawing_a_candidacy_gives_up_the_leadership_that_it_won() {
+    let backend = Backend::memory();
+    let election = open(&backend).await;
+    let mut candidacy = election.stand(candidate("a")).expect("it stands");
+    let leadership = candidacy.elected().await.expect("elected");
+    candidacy.withdraw().await;
+    assert_eq!(leadership.mandate().check(), Err(Loss::Resigned));
+    let next = election.campaign(candidate("b")).await.expect("elected");
+    assert_eq!(next.mandate().token(), 2);
+}
+
+#[tokio::test]
+async fn closing_a_backend_releases_leaders_and_candidates_that_were_just_dropped() {
+    let store = Arc::new(MemoryStore::new());
+    let backend = Backend::new(store.clone());
+    let election = open(&backend).await;
+    let leader = election.campaign(candidate("a")).await.expect("elected");
+    let waiting = election.stand(candidate("b")).expect("it stands");
+    until(async || election.candidates().await.expect("the store answers").len() == 2).await;
+    // As at the end of main: dropped, and nothing is awaited but the close.
+    drop((leader, waiting));
+    backend.close().await;
+    let other = open(&Backend::new(store)).await;
+    let standing = other.standing().await.expect("the store answers");
+    assert!(matches!(standing.state, ElectionState::Free), "{standing:?}");
+    assert!(other.candidates().await.expect("the store answers").is_empty());
 }
 
 #[tokio::test]
@@ -72,7 +163,7 @@ async fn ending_tells_everyone_and_is_terminal_until_it_is_created_again() {
     let backend = Backend::memory();
     let election = open(&backend).await;
     let leader = election.campaign(candidate("a")).await.expect("elected");
-    let follower = election.stand(candidate("b")).expect("it stands");
+    let mut follower = election.stand(candidate("b")).expect("it stands");
     election.end().await.expect("ended");
     assert_eq!(leader.lost().await, Loss::Ended);
     assert!(matches!(follower.elected().await, Err(Error::Ended { .. })));
@@ -224,7 +315,9 @@ async fn hundreds_of_elections_share_one_driver_and_close_releases_them_all() {
         let election = Election::open(&backend, &format!("e{number}")).await.expect("it opens");
         held.push(election.stand(candidate("a")).expect("it stands"));
     }
-    let held = futures_util::future::try_join_all(held.into_iter().map(|c| c.elected()));
+    let held = futures_util::future::try_join_all(
+        held.into_iter().map(|mut c| async move { c.elected().await }),
+    );
     let held = held.await.expect("all elected");
     backend.close().await;
     assert!(held.iter().all(|leadership| !leadership.mandate().is_leader()));

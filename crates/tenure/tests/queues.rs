@@ -114,7 +114,7 @@ async fn first_come_is_first_led() {
     }
     assert_eq!(names(&kept[0].0).await, ["a", "b", "c", "d"]);
     let mut token = 0;
-    for (candidacy, name) in waiting.into_iter().zip(["a", "b", "c", "d"]) {
+    for (mut candidacy, name) in waiting.into_iter().zip(["a", "b", "c", "d"]) {
         let leader = within(name, candidacy.elected()).await.expect("elected");
         assert!(leader.mandate().token() > token);
         token = leader.mandate().token();
@@ -130,7 +130,7 @@ async fn when_the_middle_leaves_the_order_of_the_others_holds() {
     let (election, _backend, _) = world.entered().await;
     let first = stand(&election, "a").await;
     let second = stand(&election, "b").await;
-    let third = stand(&election, "c").await;
+    let mut third = stand(&election, "c").await;
     second.withdraw().await;
     settle().await;
     assert!(leads(&first) && !leads(&third), "only the first leads");
@@ -145,7 +145,7 @@ async fn when_three_are_gone_at_once_the_fourth_leads() {
     let standing =
         [stand(&others, "a").await, stand(&others, "b").await, stand(&others, "c").await];
     let (election, _other, _) = world.entered().await;
-    let fourth = stand(&election, "d").await;
+    let mut fourth = stand(&election, "d").await;
     assert!(leads(&standing[0]));
     session.suspend();
     world.pass(TTL * 3 / 2).await;
@@ -208,6 +208,25 @@ async fn a_lost_connection_suspends_and_a_found_one_resumes_with_the_same_token(
     assert!(leader.status().error.is_none(), "{:?}", leader.status());
     world.pass(TTL * 2).await;
     assert!(leader.mandate().is_leader(), "{:?}", leader.mandate().check());
+}
+
+/// A candidate whose record was read before its session had begun said that the session was not connected.
+#[tokio::test]
+async fn a_session_that_is_about_to_begin_is_no_trouble() {
+    let world = World::new();
+    let queue = world.lines.connect_later(TTL);
+    let backend = Backend::new(Arc::new(world.store.clone()))
+        .with_clock(Arc::new(world.clock.clone()))
+        .with_queue(Arc::new(queue.clone()));
+    let candidacy = open(&backend).await.stand(candidate("a")).expect("it stands");
+    settle().await;
+    assert!(candidacy.status().error.is_none(), "{:?}", candidacy.status());
+    queue.resume();
+    settle().await;
+    assert!(leads(&candidacy), "{:?}", candidacy.status());
+    queue.suspend();
+    settle().await;
+    assert!(candidacy.status().error.is_some(), "a session that was lost is trouble");
 }
 
 #[tokio::test]
@@ -336,7 +355,7 @@ async fn an_end_reaches_everybody_and_lasts_until_the_election_is_created_again(
     let world = World::new();
     let (election, backend, _) = world.entered().await;
     let leader = election.campaign(candidate("a")).await.expect("elected");
-    let waiting = stand(&election, "b").await;
+    let mut waiting = stand(&election, "b").await;
     election.end().await.expect("ended");
     assert_eq!(within("the loss", leader.lost()).await, Loss::Ended);
     let refused = within("the refusal", waiting.elected()).await;
@@ -658,7 +677,7 @@ async fn a_session_closed_for_good_ends_every_candidacy() {
     let world = World::new();
     let (election, _backend, session) = world.entered().await;
     let leader = election.campaign(candidate("a")).await.expect("elected");
-    let waiting = stand(&election, "b").await;
+    let mut waiting = stand(&election, "b").await;
     session.close();
     within("the loss", leader.lost()).await;
     assert!(within("the refusal", waiting.elected()).await.is_err());

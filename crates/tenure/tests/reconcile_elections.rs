@@ -113,7 +113,7 @@ async fn while_an_end_runs_nobody_else_leads() {
         .expect("good settings");
     let mut first = Elector::start(&election, "a", slow);
     first.leads().await;
-    let second = election.stand(candidate("b")).expect("it stands");
+    let mut second = election.stand(candidate("b")).expect("it stands");
     first.stopper.stop();
     let second = second.elected().await.expect("elected");
     assert!(ended.load(Ordering::SeqCst));
@@ -138,7 +138,7 @@ async fn a_stuck_leader_stops_renewing_and_is_replaced_only_by_expiry() {
         .expect("good settings");
     let mut first = Elector::start(&election, "a", stuck);
     first.leads().await;
-    let second = election.stand(candidate("b")).expect("it stands");
+    let mut second = election.stand(candidate("b")).expect("it stands");
     first.stopper.stop();
     let second = second.elected().await.expect("elected");
     let taken = std::time::Instant::now();

@@ -32,8 +32,8 @@ pub(crate) struct Who {
 #[command(after_help = "\
 Example:
   $ tenure watch reports/nightly
-  free
-  led by host-a, token 8, for another 14.9s
+  2026-01-31T12:00:00Z  free
+  2026-01-31T12:00:04Z  led by host-a, token 8, for another 14.9s
 
 Exit codes: 0 interrupted; 1 the election has ended; 2 usage; 69 store unreachable; 77 not allowed; 78 \
 refused")]
@@ -90,11 +90,15 @@ pub(crate) struct Create {
 Example: no report tonight
   tenure end reports/nightly
 
-Exit codes: 0 it has ended, or did not exist; 2 usage; 4 the store did not say; 69 store unreachable; 77 \
-not allowed; 78 refused")]
+Exit codes: 0 it has ended; 1 there is no such election, and no --force; 2 usage; 4 the store did not say; 69 store \
+unreachable; 77 not allowed; 78 refused")]
 pub(crate) struct End {
     #[command(flatten)]
     pub(crate) target: Target,
+
+    /// End it even if it does not exist yet: candidates who come later find it ended
+    #[arg(long)]
+    pub(crate) force: bool,
 }
 
 /// End ELECTION and forget it, but for its token

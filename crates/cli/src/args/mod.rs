@@ -14,7 +14,7 @@ use clap::{Parser, Subcommand};
 pub(crate) use self::elections::{Candidates, Create, Delete, End, List, Watch, Who};
 pub(crate) use self::feed::Feed;
 pub(crate) use self::run::{ElectorBackend, ElectorOptions, HandlerOptions, Run, RunOptions};
-pub(crate) use self::settings::{LogFormat, Settings};
+pub(crate) use self::settings::{LogFormat, Settings, WaitForStore};
 pub(crate) use self::share::{Cancel, Drain, EachTask, Members, Retry, Share, Submit, Tasks};
 pub(crate) use self::tools::{Completions, Config, Demo, Doctor};
 use crate::exit;

@@ -8,6 +8,7 @@ use clap::builder::FalseyValueParser;
 use clap::{Args, ValueEnum, ValueHint};
 use rustix::process::Signal;
 
+use super::settings::Opening;
 use super::values::{duration, signal};
 use crate::exit;
 
@@ -96,6 +97,9 @@ pub(crate) struct Waiting {
     /// Fail if the election does not exist
     #[arg(long, env = "TENURE_NO_CREATE", value_parser = FalseyValueParser::new())]
     pub(crate) no_create: bool,
+
+    #[command(flatten)]
+    pub(crate) opening: Opening,
 }
 
 /// What becomes of CMD.
@@ -123,6 +127,10 @@ pub(crate) struct ChildOptions {
     #[arg(long, env = "TENURE_ORPHAN_GRACE", value_name = "DURATION", default_value = "0s")]
     #[arg(value_parser = duration)]
     pub(crate) orphan_grace: Duration,
+
+    /// Let no setuid program change the user of CMD, or of a process that it starts: such a process could not be killed
+    #[arg(long, env = "TENURE_NO_NEW_PRIVS", value_parser = FalseyValueParser::new())]
+    pub(crate) no_new_privs: bool,
 }
 
 /// Commands instead of CMD.

@@ -32,7 +32,8 @@ pub(crate) struct Settings {
     #[arg(long, global = true, env = "TENURE_ID", value_name = "NAME", alias = "instance-id")]
     pub(crate) id: Option<String>,
 
-    /// How long work may take to stop, out of the ttl [default: what the ttl leaves, 2.4s of 15s]
+    /// How long work may take to stop, out of the ttl [default: what the ttl leaves, 2.4s of 15s; on etcd and
+    /// ZooKeeper a tenth of it, and at most a third]
     #[arg(long, global = true, env = "TENURE_GRACE", value_name = "DURATION")]
     #[arg(value_parser = duration)]
     pub(crate) grace: Option<Duration>,
@@ -52,9 +53,30 @@ pub(crate) struct Settings {
     #[arg(value_enum, default_value_t)]
     pub(crate) log_format: LogFormat,
 
-    /// Log what happens to standard error; twice for more
+    /// Log what happens to standard error; twice and three times for more, four times for other libraries' logs
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
+}
+
+/// Whether a store that cannot be reached yet is waited for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum WaitForStore {
+    /// As a service of systemd, unless --nonblock or --wait says how long to wait
+    #[default]
+    Auto,
+    /// For as long as it takes
+    Always,
+    /// Exit with 69
+    Never,
+}
+
+/// How a store is opened that may not serve yet.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Opening {
+    /// Wait for a store that cannot be reached when this starts, instead of exiting with 69
+    #[arg(long, env = "TENURE_WAIT_FOR_STORE", value_name = "WHEN", value_enum, default_value_t)]
+    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "always")]
+    pub(crate) wait_for_store: WaitForStore,
 }
 
 /// How the log looks.

@@ -6,17 +6,20 @@ use std::time::Duration;
 use clap::builder::FalseyValueParser;
 use clap::{Args, ValueHint};
 
-use super::values::task_timeout;
+use super::settings::Opening;
+use super::values::{size, task_timeout};
 
 /// Share work among as many machines as you like: CMD runs once for each item
 ///
 /// Start the same command on every machine, with the same --store. One of them leads: it lists a directory, a bucket or
 /// the lines of a file in order and keeps its place in the store. All of them take items and run CMD; what fails is
 /// tried again, on another machine if there is one. `--from -` and `--from cmd:…` are read by this very process; an item
-/// is accepted once it is in the store. Without --from this process only works on what others bring.
+/// is accepted once it is in the store. Without --from this process only works on what others bring. With a directory
+/// or a bucket it works on nothing else, unless --accept-submitted is given.
 ///
 /// In CMD `{}` stands for the item: the path of the file (of an object: of a copy), or the line itself. It is never read
-/// by a shell. Without `{}` CMD reads the item on its standard input. CMD finds TENURE_GROUP, TENURE_TASK,
+/// by a shell. A line that begins with a dash may look like a flag: write `--` before `{}`. Without `{}` CMD reads the
+/// item on its standard input, which is safest where others write to the directory. CMD finds TENURE_GROUP, TENURE_TASK,
 /// TENURE_SERIAL, TENURE_ATTEMPT and TENURE_TOKEN in its environment. The end of what it prints is kept as the result,
 /// the end of its errors as the reason of a failure. An item may be begun twice, if a machine is lost: give the token
 /// to what CMD writes to.
@@ -32,7 +35,7 @@ lines, as xargs would
 what another program finds, each on standard input
   tenure share checks --from 'cmd:list-hosts' --attempts 5 --timeout 30s -- check-host
 a worker for whatever others submit (tenure submit thumbs …), until it is interrupted
-  tenure share thumbs -- shrink {}
+  tenure share thumbs -- shrink -- {}
 
 Signals: the first INT or TERM takes nothing more, finishes what runs and leaves; the second stops what runs, \
 which others then do.
@@ -68,9 +71,24 @@ pub(crate) struct ShareOptions {
     #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) workers: Option<u16>,
 
+    /// With a directory or a bucket: run CMD also for items that others submit, which may name any file
+    #[arg(long, env = "TENURE_ACCEPT_SUBMITTED", value_parser = FalseyValueParser::new())]
+    pub(crate) accept_submitted: bool,
+
+    /// How much the copies of objects may take in $TMPDIR at once: a larger object fails, others wait for room
+    #[arg(long, env = "TENURE_COPY_LIMIT", value_name = "SIZE", default_value = "1GiB", value_parser = size)]
+    pub(crate) copy_limit: u64,
+
     /// Do not end: wait for new files, new lines, new objects
     #[arg(long, env = "TENURE_FOLLOW", value_parser = FalseyValueParser::new())]
     pub(crate) follow: bool,
+
+    /// Let no setuid program change the user of CMD, or of a process that it starts: such a process could not be killed
+    #[arg(long, env = "TENURE_NO_NEW_PRIVS", value_parser = FalseyValueParser::new())]
+    pub(crate) no_new_privs: bool,
+
+    #[command(flatten)]
+    pub(crate) opening: Opening,
 }
 
 /// How each task is tried.

@@ -1,7 +1,6 @@
 //! `tenure candidates`
 
 use std::process::ExitCode;
-use std::time::{Duration, UNIX_EPOCH};
 
 use serde::Serialize;
 use tenure::{ElectionState, Registered};
@@ -63,12 +62,8 @@ pub(crate) async fn candidates(session: &Session, wanted: &Candidates) -> Ending
             (false, true) => paint(Colour::Dim, "stale"),
             (false, false) => "     ".into(),
         };
-        // A time beyond the calendar makes the formatter fail.
-        let since = candidate.since.filter(|since| *since < 250_000_000_000_000);
-        let since = since.and_then(|since| UNIX_EPOCH.checked_add(Duration::from_millis(since)));
-        let since = since.map_or_else(String::new, |since| {
-            format!("  since {}", humantime::format_rfc3339_seconds(since))
-        });
+        let since = candidate.since.map(show::time).filter(|since| !since.is_empty());
+        let since = since.map_or_else(String::new, |since| format!("  since {since}"));
         let value = show::value(&candidate.value);
         let gap = if value.is_empty() { "" } else { "  " };
         let place = candidate.position.map_or_else(String::new, |place| format!("{place:>4}  "));

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::config::{Origin, Origins, Setting};
 use crate::exit::Ending;
+use crate::redact;
 use crate::show;
 
 /// One setting as `--json` shows it; docs/json.md.
@@ -56,7 +57,12 @@ impl SettingJson<'_> {
 
 /// The value, without what nobody should read over a shoulder.
 fn shown(setting: &Setting) -> Option<String> {
-    setting.value.as_deref().map(show::redact)
+    let shown = match setting.name.as_str() {
+        "store" => redact::url,
+        "etcd-members" => redact::members,
+        _ => redact::text,
+    };
+    setting.value.as_deref().map(shown)
 }
 
 fn whence(origin: &Origin) -> String {

@@ -79,7 +79,9 @@ impl Stage {
         lead: mpsc::UnboundedSender<(usize, String)>,
     ) -> Result<(), Failure> {
         let name = format!("candidate-{}", index + 1);
-        let store = Location::File { directory: self.directory.clone(), force: false };
+        // The directory goes when the demo ends: TMPDIR may be any place.
+        let directory = self.directory.clone();
+        let store = Location::File { directory, force: false, trust_parents: true };
         let mut process = Command::new("/proc/self/exe")
             .args(["run", ELECTION, "--id", &name, "--store", &store.to_string(), "--ttl"])
             .arg(humantime::format_duration(session.timing.ttl()).to_string())

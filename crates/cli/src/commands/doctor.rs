@@ -16,6 +16,8 @@ use crate::show::{self, Colour, paint, span};
 const SAMPLES: usize = 9;
 /// A notification that takes longer counts as none.
 const LONGEST_NOTIFICATION: Duration = Duration::from_secs(2);
+/// A session that takes longer to begin counts as none.
+const LONGEST_SESSION: Duration = Duration::from_secs(5);
 /// How long two clocks are compared, and by how much they may differ in that time.
 const COMPARED: Duration = Duration::from_millis(50);
 const CLOCK_TOLERANCE: Duration = Duration::from_millis(5);
@@ -101,7 +103,19 @@ impl Examination {
         }
         self.presence(&opened);
         self.clocks(&opened.backend).await;
-        self.times(session);
+        self.version(session).await;
+        self.times(session, &opened.backend).await;
+    }
+
+    /// Whether the servers should be newer.
+    async fn version(&mut self, session: &Session) {
+        match session.advice().await {
+            Ok(Some(says)) => self.note("version", Verdict::Warning, says),
+            Ok(None) => {}
+            Err(failure) => {
+                self.note("version", Verdict::Warning, show::chain(&failure.error));
+            }
+        }
     }
 
     /// Round trips, compare-and-set and notifications, on a scratch document that is removed again.
@@ -265,7 +279,19 @@ impl Examination {
         }
     }
 
-    fn times(&mut self, session: &Session) {
+    async fn times(&mut self, session: &Session, backend: &Backend) {
+        if let (Some(queue), Some(asked)) = (backend.queue(), session.asked()) {
+            let mut sessions = queue.session();
+            let first = sessions.wait_for(|session| session.number > 0);
+            let granted = match tokio::time::timeout(LONGEST_SESSION, first).await {
+                Ok(Ok(session)) => session.ttl,
+                Ok(Err(_)) | Err(_) => {
+                    let says = format!("no session within {}", span(LONGEST_SESSION));
+                    return self.fail("times", says);
+                }
+            };
+            return self.session_times(session, asked, granted);
+        }
         let timing = session.timing;
         let says = format!(
             "ttl {}: renewed every {}, requests given up after {}, work told to stop {} before the \
@@ -278,8 +304,32 @@ impl Examination {
         self.ok("times", says);
     }
 
+    /// The times of a queue, which the server's grant decides.
+    fn session_times(&mut self, session: &Session, asked: Duration, granted: Duration) {
+        let grace = session.timing.chosen_grace().unwrap_or(granted / 10);
+        let says = format!(
+            "ttl {}, as the server granted{}: requests given up after {}, work told to stop {} before \
+             the session can end",
+            span(granted),
+            if granted == asked {
+                String::new()
+            } else {
+                format!(" ({} were asked for)", span(asked))
+            },
+            span(session.timing.request()),
+            span(grace)
+        );
+        if grace > granted / 3 {
+            let most = span(granted / 3);
+            return self
+                .fail("times", format!("{says}; --grace may be at most {most} of that ttl"));
+        }
+        let verdict = if granted == asked { Verdict::Ok } else { Verdict::Warning };
+        self.note("times", verdict, says);
+    }
+
     fn file_system(&mut self, location: &Location) {
-        let Location::File { directory, force } = location else { return };
+        let Location::File { directory, force, .. } = location else { return };
         let Ok(found) = rustix::fs::statfs(directory) else { return };
         // What is not local and known was refused when the store was opened, unless forced.
         let name = match found.f_type as u64 & 0xffff_ffff {
@@ -303,17 +353,20 @@ impl Examination {
     fn permissions(&mut self, location: &Location) {
         use std::os::unix::fs::MetadataExt;
         let Location::File { directory, .. } = location else { return };
+        // Opening refused a directory that others may enter, or one of whose parents they may rename.
         match std::fs::metadata(directory) {
-            Ok(found) if found.mode() & 0o077 != 0 => {
-                let mode = found.mode() & 0o777;
+            Ok(found) if tenure_stores::trusts_parents(location) => {
                 let says = format!(
-                    "others can enter the directory (mode {mode:03o}): whoever can write there \
-                     can lead"
+                    "the directory is its owner's only (user {}); its parents are trusted unseen",
+                    found.uid()
                 );
                 self.note("permissions", Verdict::Warning, says);
             }
             Ok(found) => {
-                let says = format!("the directory is its owner's only (user {})", found.uid());
+                let says = format!(
+                    "the directory is its owner's only (user {}), and no other user can replace it",
+                    found.uid()
+                );
                 self.ok("permissions", says);
             }
             Err(error) => self.fail("permissions", error.to_string()),

@@ -9,7 +9,9 @@ use tenure::Error;
 use tenure::feed::{Event, Events, Intervals};
 
 use crate::args::Feed;
+use crate::escape;
 use crate::exit::{Ending, Failure, REFUSED};
+use crate::redact;
 use crate::session::{self, Session};
 use crate::show;
 use crate::signals::{Asked, Signals};
@@ -72,12 +74,12 @@ fn print(session: &Session, event: &Event) -> io::Result<()> {
     // What a driver says may quote its URL. What is in a table is its users' own.
     let is_error = matches!(event, Event::SubscribeError(_) | Event::HeartbeatError(_));
     let json = event.to_json();
-    show::print(if is_error { show::redact(&json) } else { json })
+    show::print(escape::json(&if is_error { redact::text(&json) } else { json }))
 }
 
 /// The event, for people.
 fn line(event: &Event) -> String {
-    let error = |error: &Error| show::redact(&show::chain(&error.clone().into()));
+    let error = |error: &Error| redact::text(&show::chain(&error.clone().into()));
     show::escape(&match event {
         Event::Change(change) => format!("change {change}"),
         Event::NewState(state) => format!("new state: {state}"),

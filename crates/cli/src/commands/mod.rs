@@ -15,7 +15,7 @@ mod list;
 mod members;
 mod retry;
 mod run;
-mod secrets;
+pub(crate) mod secrets;
 mod share;
 mod submit;
 mod tasks;

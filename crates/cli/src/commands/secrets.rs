@@ -7,9 +7,16 @@ use crate::systemd;
 /// Variables that may hold a password.
 const ADDRESSES: [&str; 3] = ["TENURE_STORE", "TENURE_ETCD_MEMBERS", "ELECTOR_ETCD_MEMBERS"];
 
-/// The variables to take out of the environment: a store's password, a URL with one in it, and what only this
-/// process may tell systemd.
+/// Names the descriptor of the file with the passwords that were in the environment.
+pub(crate) const HANDED_OVER: &str = "TENURE_HANDED_OVER";
+
+/// The variables to take out of the environment: passwords, and what only this process may tell systemd.
 pub(super) fn secrets() -> Vec<&'static str> {
+    passwords().into_iter().chain(systemd::VARIABLES).chain([HANDED_OVER]).collect()
+}
+
+/// The variables that hold a store's password, or a URL with one in it.
+pub(crate) fn passwords() -> Vec<&'static str> {
     let secret = |name: &&str| match env::var(name) {
         // Members may be bare, `host:port`.
         Ok(value) => {
@@ -22,7 +29,6 @@ pub(super) fn secrets() -> Vec<&'static str> {
     ADDRESSES
         .into_iter()
         .filter(secret)
-        .chain(systemd::VARIABLES)
         .chain([tenure_stores::PASSWORD_VARIABLE, tenure_stores::API_KEY_VARIABLE])
         .collect()
 }

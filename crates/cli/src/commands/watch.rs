@@ -29,7 +29,7 @@ pub(crate) async fn watch(session: &Session, wanted: &Watch) -> Ending {
         match seen {
             None => return Err(Error::Stopped.into()),
             Some(Ok(standing)) => {
-                session.print(&standing, &opened.backend)?;
+                session.print_with_time(&standing, &opened.backend)?;
                 if standing.state == ElectionState::Ended {
                     return Ok(ExitCode::from(exit::NOT_LED));
                 }

@@ -1,6 +1,7 @@
 //! The variables that elector's users have set.
 
 use super::{Layer, Origin};
+use crate::conceal::Concealed;
 
 /// Each with the id of the argument it stands for, and the flag to use instead.
 const VARIABLES: [(&str, &str, &str); 7] = [
@@ -14,11 +15,12 @@ const VARIABLES: [(&str, &str, &str); 7] = [
 ];
 
 /// What they say, and a hint for each.
-pub(super) fn layers() -> (Vec<Layer>, Vec<String>) {
+pub(super) fn layers(concealed: &Concealed) -> (Vec<Layer>, Vec<String>) {
     let mut layers = Vec::new();
     let mut hints = Vec::new();
     for (variable, id, ours) in VARIABLES {
-        let Ok(value) = std::env::var(variable) else { continue };
+        let taken_out = concealed.get(variable).map(str::to_owned);
+        let Some(value) = taken_out.or_else(|| std::env::var(variable).ok()) else { continue };
         layers.push(Layer { id: id.to_owned(), value, origin: Origin::Elector(variable) });
         hints.push(format!("{variable} is honoured; here it is called {ours}"));
     }

@@ -8,6 +8,7 @@ use clap::{Arg, ArgAction, Command};
 use toml::de::{DeTable, DeValue};
 
 use super::hoist::is_called;
+use super::trust::{readable, writable};
 use super::{Layer, Origin, is_setting};
 use crate::exit::{Failure, REFUSED};
 
@@ -21,13 +22,42 @@ const MOST_BYTES: u64 = 1 << 20;
 pub(super) struct Found {
     pub(super) path: Option<PathBuf>,
     pub(super) layers: Vec<Layer>,
+    /// What people should hear about the file.
+    pub(super) warning: Option<String>,
 }
 
 /// Reads the file that the command line names, or the environment does, or the first that is there.
 pub(super) fn read(command: &Command, words: &[OsString]) -> Result<Found, Failure> {
     let Some((path, text)) = find(words)? else { return Ok(Found::default()) };
+    check_writers(&path)?;
     let layers = parse(command, &path, &text)?;
-    Ok(Found { path: Some(path), layers })
+    let warning = layers.iter().any(holds_password).then(|| readable(&path)).flatten();
+    Ok(Found { path: Some(path), layers, warning })
+}
+
+/// Root does what the file says, commands included: no other user may have a say in it.
+fn check_writers(path: &Path) -> Result<(), Failure> {
+    if !rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    match writable(path) {
+        Ok(None) => Ok(()),
+        Ok(Some(why)) => {
+            let remedy = "give it to root alone (chown root, chmod go-w), or name another file \
+                          with --config";
+            let what = format!("root does not go by a file that another user may change: {why}");
+            Err(refused(path, None, &format!("{what}; {remedy}")))
+        }
+        Err(error) => Err(refused(path, None, &error.to_string())),
+    }
+}
+
+fn holds_password(layer: &Layer) -> bool {
+    match layer.id.as_str() {
+        "store" => layer.value.contains('@') && tenure_stores::holds_credentials(&layer.value),
+        "etcd_members" => layer.value.contains('@'),
+        _ => false,
+    }
 }
 
 fn find(words: &[OsString]) -> Result<Option<(PathBuf, String)>, Failure> {
@@ -96,7 +126,7 @@ fn parse(command: &Command, path: &Path, text: &str) -> Result<Vec<Layer>, Failu
 }
 
 /// The settings a file may hold.
-fn declared(command: &Command) -> Vec<&Arg> {
+pub(super) fn declared(command: &Command) -> Vec<&Arg> {
     let commands =
         ["run", "feed", "share"].into_iter().filter_map(|name| command.find_subcommand(name));
     let of_commands = commands.flat_map(Command::get_arguments);
@@ -159,6 +189,8 @@ fn check(argument: &Arg, value: &str) -> Result<(), String> {
             let why = std::error::Error::source(&error).map(ToString::to_string);
             let choices = argument.get_possible_values();
             let choices: Vec<&str> = choices.iter().map(|choice| choice.get_name()).collect();
+            // The reason may quote a part of the value, and that may be a URL in the wrong place.
+            let why = why.filter(|_| !value.contains(['@', ':']));
             Err(match why {
                 Some(why) => why,
                 None if choices.is_empty() => "the value is refused".to_owned(),

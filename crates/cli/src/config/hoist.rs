@@ -27,7 +27,7 @@ pub(super) fn hoist(command: &Command, mut words: Vec<OsString>) -> Vec<OsString
 
 /// Whether the word after this flag is its value; `None` when this is no flag of ours.
 fn takes_next(flags: &[&Arg], word: &str) -> Option<bool> {
-    let takes = |flag: &Arg| flag.get_action().takes_values();
+    let takes = |flag: &Arg| flag.get_action().takes_values() && !flag.is_require_equals_set();
     if let Some(long) = word.strip_prefix("--").filter(|long| !long.is_empty()) {
         let (name, inline) = match long.split_once('=') {
             Some((name, _)) => (name, true),
@@ -72,6 +72,7 @@ mod tests {
             ("--backend=console --keep run", "run --backend=console --keep"),
             ("-vE 3 -n run x", "run -vE 3 -n x"),
             ("--leader-start-command run --id a run", "run --leader-start-command run --id a"),
+            ("--wait-for-store run", "run --wait-for-store"),
             ("who run", "who run"),
             ("--id run who x", "--id run who x"),
             ("--unknown run", "--unknown run"),

@@ -6,6 +6,7 @@
 mod elector;
 mod file;
 mod hoist;
+mod trust;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -14,7 +15,9 @@ use std::path::PathBuf;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches};
 
+pub(crate) use self::trust::readable;
 use crate::args::Arguments;
+use crate::conceal::Concealed;
 use crate::exit::Failure;
 
 /// The command line with all that was said elsewhere.
@@ -101,14 +104,19 @@ struct Layer {
 ///
 /// # Errors
 /// What is wrong with it, or with the file.
-pub(crate) fn understand(words: Vec<OsString>) -> Result<Understood, Misunderstood> {
+pub(crate) fn understand(
+    words: Vec<OsString>,
+    concealed: &Concealed,
+) -> Result<Understood, Misunderstood> {
     let mut command = Arguments::command();
     command.build();
     let words = hoist::hoist(&command, words);
     let read = file::read(&command, &words).map_err(Misunderstood::File)?;
-    let (elector, hints) = elector::layers();
+    let (elector, mut hints) = elector::layers(concealed);
+    hints.extend(read.warning);
     // The stronger one comes later.
-    let layers: Vec<Layer> = read.layers.into_iter().chain(elector).collect();
+    let layers: Vec<Layer> =
+        read.layers.into_iter().chain(elector).chain(taken_out(concealed)).collect();
     let mut command = Arguments::command();
     for layer in &layers {
         command = with_default(command, &layer.id, &layer.value);
@@ -120,6 +128,15 @@ pub(crate) fn understand(words: Vec<OsString>) -> Result<Understood, Misundersto
     command.build();
     let settings = settings(&command, &matches, &layers);
     Ok(Understood { arguments, origins: Origins { settings, file: read.path }, hints })
+}
+
+/// What variables say that were taken out of the environment, because passwords are in them.
+fn taken_out(concealed: &Concealed) -> impl Iterator<Item = Layer> {
+    let variables = [("TENURE_STORE", "store"), ("TENURE_ETCD_MEMBERS", "etcd_members")];
+    variables.into_iter().filter_map(|(variable, id)| {
+        let value = concealed.get(variable)?.to_owned();
+        Some(Layer { id: id.to_owned(), value, origin: Origin::Variable(variable.to_owned()) })
+    })
 }
 
 /// Sets a default wherever the argument is declared.
@@ -147,6 +164,7 @@ fn with_default(command: Command, id: &str, value: &str) -> Command {
 
 /// What each setting of the chosen command came out as.
 fn settings(command: &Command, matches: &ArgMatches, layers: &[Layer]) -> Vec<Setting> {
+    let root = command;
     let (mut command, mut matches) = (command, matches);
     let mut declared: BTreeMap<String, &Arg> = BTreeMap::new();
     let mut order = Vec::new();
@@ -161,10 +179,45 @@ fn settings(command: &Command, matches: &ArgMatches, layers: &[Layer]) -> Vec<Se
         let Some(next) = command.find_subcommand(name) else { break };
         (command, matches) = (next, inner);
     }
-    order
-        .into_iter()
-        .filter_map(|id| declared.remove(&id).map(|argument| setting(argument, matches, layers)))
-        .collect()
+    let mut found: Vec<Setting> = order
+        .iter()
+        .filter_map(|id| declared.remove(id).map(|argument| setting(argument, matches, layers)))
+        .collect();
+    if command.get_name() == "show" {
+        let others = file::declared(root).into_iter();
+        let others = others.filter(|other| !order.iter().any(|id| other.get_id() == id.as_str()));
+        let mut known: Vec<&str> = Vec::new();
+        for other in others {
+            if !known.contains(&other.get_id().as_str()) {
+                known.push(other.get_id().as_str());
+                found.push(unparsed(other, layers));
+            }
+        }
+    }
+    found
+}
+
+/// A setting of a command that is not being run: no flag can have set it.
+fn unparsed(argument: &Arg, layers: &[Layer]) -> Setting {
+    let variable = argument.get_env().and_then(|name| Some((name, std::env::var_os(name)?)));
+    let layer = layers.iter().rev().find(|layer| argument.get_id() == layer.id.as_str());
+    let built_in = || argument.get_default_values().first().map(|value| value.to_string_lossy());
+    let (value, origin) = match (variable, layer) {
+        (Some((name, value)), _) => {
+            let name = name.to_string_lossy().into_owned();
+            (Some(value.to_string_lossy().into_owned()), Origin::Variable(name))
+        }
+        (None, Some(layer)) => (Some(layer.value.clone()), layer.origin.clone()),
+        (None, None) => (built_in().map(Into::into), Origin::BuiltIn),
+    };
+    let value = if matches!(argument.get_action(), clap::ArgAction::SetTrue) {
+        // As clap reads it: these say no, all else says yes.
+        let no = ["", "n", "no", "f", "false", "off", "0"];
+        Some(value.is_some_and(|text| !no.contains(&&*text.to_lowercase())).to_string())
+    } else {
+        value
+    };
+    Setting { name: argument.get_long().unwrap_or_default().to_owned(), value, origin }
 }
 
 fn setting(argument: &Arg, matches: &ArgMatches, layers: &[Layer]) -> Setting {

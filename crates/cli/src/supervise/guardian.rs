@@ -18,7 +18,7 @@ use rustix::process::{Pid, Signal, WaitStatus, getpid, kill_process_group, set_c
 use super::boot::{BootTime, BootTimer};
 use super::cgroup::Cgroup;
 use super::channel::{Inbox, send};
-use super::message::{Order, Refusal, Report, Status};
+use super::message::{Cue, Order, Privileges, Refusal, Report, Status};
 use super::tree::{self, Left};
 use super::{STAGE, THIS_PROGRAM};
 use crate::exit;
@@ -74,7 +74,13 @@ enum Phase {
     /// There is no child yet.
     Waiting,
     /// The child exists and is about to become CMD.
-    Staged { child: Pid, stage: UnixStream, answers: Inbox, work: Option<OwnedFd> },
+    Staged {
+        child: Pid,
+        stage: UnixStream,
+        answers: Inbox,
+        work: Option<OwnedFd>,
+        privileges: Privileges,
+    },
     /// CMD runs.
     Running { child: Pid },
     /// CMD has ended, or has never begun; others may be left.
@@ -316,6 +322,7 @@ impl Guard {
                 runtime,
                 terminal,
                 work,
+                privileges,
                 job,
             } => {
                 // What an earlier job was told last may have crossed with its end.
@@ -339,7 +346,7 @@ impl Guard {
                     Some(job) => job.command(&self.command),
                     None => self.command.clone(),
                 };
-                match self.start(&command, &environment, work) {
+                match self.start(&command, &environment, work, privileges) {
                     Ok(()) => {}
                     // One item that no command line holds must not end those that come after it.
                     Err(error) if self.in_series => {
@@ -383,6 +390,7 @@ impl Guard {
         words: &[OsString],
         environment: &[(String, String)],
         work: Option<OwnedFd>,
+        privileges: Privileges,
     ) -> io::Result<()> {
         let (stage, theirs) = UnixStream::pair()?;
         let mut command = Command::new(THIS_PROGRAM);
@@ -395,19 +403,21 @@ impl Guard {
         let child = Pid::from_child(&command.spawn()?);
         // Before it becomes CMD, so that everything CMD starts is in there, too.
         self.cgroup = self.cgroup.take().filter(|cgroup| cgroup.take(child).is_ok());
-        self.phase = Phase::Staged { child, stage, answers: Inbox::default(), work };
+        let answers = Inbox::default();
+        self.phase = Phase::Staged { child, stage, answers, work, privileges };
         Ok(())
     }
 
     /// Lets the child become CMD. No copy of what only CMD may hold is left here.
     fn proceed(&mut self) {
-        let Phase::Staged { stage, work, .. } = &mut self.phase else { return };
+        let Phase::Staged { stage, work, privileges, .. } = &mut self.phase else { return };
         let Some(stdin) = self.stdin.take() else { return };
         let work = work.take();
         let descriptors: Vec<_> =
             [Some(&stdin), work.as_ref()].into_iter().flatten().map(AsFd::as_fd).collect();
         // A child that died already is reaped as one that failed.
-        let _ = send(stage.as_fd(), &work.is_some(), &descriptors);
+        let cue = Cue { work: work.is_some(), privileges: *privileges };
+        let _ = send(stage.as_fd(), &cue, &descriptors);
     }
 
     fn take_answers(&mut self) -> io::Result<()> {

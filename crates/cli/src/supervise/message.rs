@@ -37,6 +37,7 @@ pub(crate) enum Order {
         /// Whether to wait for [`Order::Proceed`], because CMD gets the terminal first.
         terminal: bool,
         work: bool,
+        privileges: Privileges,
         /// CMD is one of many: it has streams of its own, and the guardian waits for the next one after it.
         job: Option<Job>,
     },
@@ -48,6 +49,30 @@ pub(crate) enum Order {
     Stop { signal: i32, kill_at: BootTime },
     /// Pass a signal on to CMD's process group.
     Signal(i32),
+}
+
+/// Whether CMD, and everything it starts, may gain privileges by setuid programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Privileges {
+    MayGrow,
+    /// No: a process that a setuid program made another user's cannot be killed.
+    Fixed,
+}
+
+impl Privileges {
+    /// As `--no-new-privs` says.
+    pub(crate) fn of(no_new_privs: bool) -> Privileges {
+        if no_new_privs { Privileges::Fixed } else { Privileges::MayGrow }
+    }
+}
+
+/// The guardian's word to the last step before CMD: become CMD. It comes with CMD's standard input and,
+/// if `work`, the work file.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Cue {
+    pub(super) work: bool,
+    pub(super) privileges: Privileges,
 }
 
 /// What tells one run of CMD from another.

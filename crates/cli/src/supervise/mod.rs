@@ -17,9 +17,14 @@
 //! - The guardian dies: the supervisor reads the end of the socket and kills the tree at once.
 //! - The guardian hangs: the supervisor has asked it to stop the tree, waits, and then kills the
 //!   guardian first.
-//! - Both die at the same instant: the kernel kills CMD itself (the parent death signal). What CMD
-//!   had started holds the work file, or is in its control group; the next leader waits out the lease
-//!   and kills it before it starts anything.
+//! - Both die at the same instant: the kernel kills CMD itself (the parent death signal). Processes
+//!   that CMD had started hold the lock of the work file, or are in its control group; the next leader
+//!   waits out the lease and kills them before it starts anything.
+//! - A process of the tree cannot be killed, because a setuid program changed its user: it still holds
+//!   the lock. The next leader starts nothing.
+//!
+//! From its start on only the work holds the work file: the supervisor and the guardian close their
+//! copies. A locked work file whose start is recorded means that work runs, whoever else hangs.
 //!
 //! Descriptors travel over the socket, never as inherited numbers: nothing leaks into CMD, and there
 //! is no unsafe code.
@@ -29,8 +34,8 @@ mod cgroup;
 mod channel;
 mod guardian;
 mod leash;
+mod leftovers;
 mod message;
-mod orphans;
 mod stage;
 mod supervisor;
 mod terminal;
@@ -40,8 +45,8 @@ pub(crate) use boot::BootTime;
 pub(crate) use cgroup::Cgroup;
 pub(crate) use guardian::guard;
 pub(crate) use leash::Leash;
-pub(crate) use message::Status;
-pub(crate) use orphans::end_orphans;
+pub(crate) use leftovers::end_leftovers;
+pub(crate) use message::{Privileges, Status};
 pub(crate) use stage::stage;
 pub(crate) use supervisor::{Event, Guardian, RunOfMany, Work, adopt_orphans};
 pub(crate) use tree::Process;
@@ -51,4 +56,4 @@ pub(crate) const GUARDIAN: &str = "__guardian";
 /// The hidden first argument that makes it the last step before CMD.
 pub(crate) const STAGE: &str = "__stage";
 /// This very program, even when the file it came from has been replaced since.
-const THIS_PROGRAM: &str = "/proc/self/exe";
+pub(crate) const THIS_PROGRAM: &str = "/proc/self/exe";

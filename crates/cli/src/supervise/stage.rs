@@ -12,7 +12,7 @@ use rustix::io::FdFlags;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
 use super::channel::{Inbox, send};
-use super::message::Refusal;
+use super::message::{Cue, Privileges, Refusal};
 use crate::exit;
 
 /// Becomes CMD: `__stage GUARDIAN CMD ARGUMENTS…`, with the guardian's socket as standard input.
@@ -46,9 +46,9 @@ fn prepare(socket: &impl AsFd, guardian: Option<i32>) -> io::Result<()> {
         return Err(io::Error::other("the guardian is dead"));
     }
     let mut inbox = Inbox::default();
-    let work: bool = loop {
-        if let Some(work) = inbox.take()? {
-            break work;
+    let Cue { work, privileges } = loop {
+        if let Some(cue) = inbox.take()? {
+            break cue;
         }
         poll(&mut [PollFd::new(socket, PollFlags::IN)], None)?;
         if !inbox.fill(socket)? {
@@ -62,6 +62,10 @@ fn prepare(socket: &impl AsFd, guardian: Option<i32>) -> io::Result<()> {
         // CMD and all it starts hold the work file open: that is how others see that they live.
         rustix::io::fcntl_setfd(&file, FdFlags::empty())?;
         std::mem::forget(file);
+    }
+    match privileges {
+        Privileges::Fixed => rustix::thread::set_no_new_privs(true)?,
+        Privileges::MayGrow => {}
     }
     Ok(())
 }

@@ -15,7 +15,7 @@ use tokio::net::UnixStream;
 use super::boot::BootTime;
 use super::cgroup::Cgroup;
 use super::channel::{Inbox, send};
-use super::message::{Job, Order, Report, Status};
+use super::message::{Job, Order, Privileges, Report, Status};
 use super::terminal::Terminal;
 use super::tree::{self, Left, Process};
 use super::{GUARDIAN, THIS_PROGRAM};
@@ -41,6 +41,7 @@ pub(crate) struct Work<'a> {
     pub(crate) cgroup: Option<Cgroup>,
     /// Inherited by CMD and everything it starts.
     pub(crate) file: Option<BorrowedFd<'a>>,
+    pub(crate) privileges: Privileges,
     /// What tells this run from another, if the guardian was posted for many.
     pub(crate) run: Option<RunOfMany<'a>>,
 }
@@ -170,8 +171,8 @@ impl Guardian {
     /// # Errors
     /// When the guardian is dead or hangs.
     pub(crate) fn start(&mut self, work: Work<'_>) -> io::Result<()> {
-        let Work { environment, until, grace, signal, orphan_grace, runtime, cgroup, file, run } =
-            work;
+        let Work { environment, until, grace, signal, orphan_grace, runtime, .. } = work;
+        let Work { cgroup, file, privileges, run, .. } = work;
         let (signal, terminal, work) = (signal.as_raw(), self.terminal.is_some(), file.is_some());
         self.cgroup.clone_from(&cgroup);
         let order = Order::Start {
@@ -184,6 +185,7 @@ impl Guardian {
             runtime,
             terminal,
             work,
+            privileges,
             job: run.as_ref().map(|run| Job::new(run.item)),
         };
         let streams = run.as_ref().map(|run| run.streams.as_slice()).unwrap_or_default();

@@ -15,7 +15,8 @@ pub(crate) struct Process {
     pub(crate) pid: Pid,
     parent: Option<Pid>,
     pub(super) group: Option<Pid>,
-    started: u64,
+    /// In ticks since the boot.
+    pub(super) started: u64,
     zombie: bool,
 }
 

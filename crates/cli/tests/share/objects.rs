@@ -81,6 +81,38 @@ async fn a_bucket_that_is_not_there_is_refused_at_the_start_and_not_asked_for_ev
     );
 }
 
+#[tokio::test]
+async fn an_object_beyond_the_limit_of_copies_fails_and_the_others_are_done() {
+    let server = require!(S3::single().await);
+    let url = server.url();
+    put(&url, "/bucket", "");
+    put(&url, "/bucket/in/large", &"x".repeat(20_000));
+    for number in 0..4 {
+        put(&url, &format!("/bucket/in/{number}"), &"x".repeat(6000));
+    }
+    for script in [&["wc", "-c", "--", "{}"][..], &["wc", "-c"][..]] {
+        let scene = Scene::new();
+        std::fs::create_dir(scene.path("tmp")).unwrap();
+        let flags = ["--copy-limit", "8KiB", "--workers", "3", "--attempts", "1", "--"];
+        let line = [&["share", "g", "--from", "s3://bucket/in"], &flags[..], script].concat();
+        let mut command = scene.tenure(&line);
+        command
+            .env("AWS_ENDPOINT_URL", &url)
+            .env("AWS_REGION", "us-east-1")
+            .env("AWS_ACCESS_KEY_ID", "anybody")
+            .env("AWS_SECRET_ACCESS_KEY", "anything")
+            .env("TMPDIR", scene.path("tmp"));
+        let ran = Running::start(command).end();
+        assert_eq!(ran.code, Some(1), "{ran:?}");
+        let (lines, summary) = told(&ran);
+        assert_eq!(counts(&summary), [5, 4, 1, 0, 0], "{ran:?}");
+        let dead = lines.iter().find(|line| line["state"] == "dead").unwrap();
+        assert_eq!(dead["id"], "large");
+        let error = dead["error"].as_str().unwrap();
+        assert!(error.contains("20000 bytes") && error.contains("--copy-limit"), "{error}");
+    }
+}
+
 #[test]
 fn a_bucket_that_cannot_be_is_refused() {
     let scene = Scene::new();

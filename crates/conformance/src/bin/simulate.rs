@@ -11,7 +11,7 @@ use tenure_conformance::simulator::{
 };
 
 const USAGE: &str = "usage: simulate [--seeds N] [--from N] [--threads N] [--mutants] [--beyond]
-                [--seed N [--trace]] [--mutant NAME] [--profile any|tight|recreated]";
+                [--seed N [--trace]] [--mutant NAME] [--profile any|tight|recreated|deleted]";
 /// A mutant that survives so many seeds has escaped.
 const MOST_SEEDS_PER_MUTANT: u64 = 20_000;
 
@@ -60,6 +60,7 @@ fn parse(mut given: impl Iterator<Item = String>) -> Result<Args, String> {
                     "any" => Profile::Any,
                     "tight" => Profile::Tight,
                     "recreated" => Profile::Recreated,
+                    "deleted" => Profile::Deleted,
                     other => return Err(format!("no profile is called {other}")),
                 }
             }

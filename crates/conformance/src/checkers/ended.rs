@@ -16,6 +16,8 @@ pub struct EndedIsTerminal {
     ended_now: bool,
     generation: u64,
     holder: Option<(Who, u64)>,
+    /// The record was deleted: its generations began anew, and whoever knew it may say so.
+    deleted: bool,
     vandalised: bool,
 }
 
@@ -29,6 +31,7 @@ impl EndedIsTerminal {
     #[allow(clippy::wildcard_enum_match_arm)]
     fn lost(&self, who: Who, token: u64, loss: &Loss) -> Result<(), String> {
         let truthful = match loss {
+            Loss::Ended | Loss::Vanished | Loss::Regressed if self.deleted => true,
             Loss::Ended => self.was_ended_for(who),
             Loss::Deposed => self.holder != Some((who, token)),
             Loss::Vanished | Loss::Regressed => false,
@@ -43,6 +46,7 @@ impl EndedIsTerminal {
     #[allow(clippy::wildcard_enum_match_arm)]
     fn over(&self, who: Who, outcome: &Outcome) -> Result<(), String> {
         let truthful = match outcome {
+            Outcome::Ended | Outcome::Vanished | Outcome::Regressed { .. } if self.deleted => true,
             Outcome::Ended => self.was_ended_for(who),
             Outcome::Vanished | Outcome::Regressed { .. } => false,
             _ => true,
@@ -83,6 +87,10 @@ impl Check for EndedIsTerminal {
             }
             What::Lost { who, token, loss } => self.lost(who, token, loss),
             What::Over { who, outcome } => self.over(who, outcome),
+            What::Deleted => {
+                self.deleted = true;
+                Ok(())
+            }
             What::Vandalised => {
                 self.vandalised = true;
                 Ok(())

@@ -76,7 +76,8 @@ impl Check for Fencing {
                 self.current.retain(|(whose, _, _)| *whose != who);
             }
             What::Vandalised => self.vandalised = true,
-            What::Leaves { .. }
+            What::Deleted
+            | What::Leaves { .. }
             | What::Stood { .. }
             | What::MustStop { .. }
             | What::WorkEnded { .. }

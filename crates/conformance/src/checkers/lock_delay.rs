@@ -144,6 +144,7 @@ impl Check for LockDelay {
             | What::Paused { .. }
             | What::Learned { .. }
             | What::Sent { .. }
+            | What::Deleted
             | What::Leaves { .. }
             | What::Over { .. } => {}
         }

@@ -54,6 +54,7 @@ impl Check for OneLeader {
             | What::Paused { .. }
             | What::Learned { .. }
             | What::Sent { .. }
+            | What::Deleted
             | What::Leaves { .. }
             | What::Committed { .. }
             | What::Over { .. } => {}

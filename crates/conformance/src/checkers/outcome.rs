@@ -57,6 +57,7 @@ impl Check for TruthfulOutcome {
             | What::Crashed { .. }
             | What::Learned { .. }
             | What::Sent { .. }
+            | What::Deleted
             | What::Leaves { .. } => {}
         }
         Ok(())

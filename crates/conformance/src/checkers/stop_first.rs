@@ -89,6 +89,9 @@ impl Check for StopFirst {
                     tenure.working = false;
                 }
             }
+            // Servers that were replaced know no session: a leader loses its own before its window ends, and no
+            // clock could have told its work.
+            What::Vandalised => self.tenures.iter_mut().for_each(|tenure| tenure.paused = true),
             What::Paused { who } => {
                 if let Some(tenure) = self.of(who) {
                     tenure.paused = true;
@@ -98,12 +101,12 @@ impl Check for StopFirst {
             What::Sent { who, gives_up: true, .. } | What::Leaves { who } => {
                 self.gives_up(event.at, who)?;
             }
-            What::Stood { .. }
+            What::Deleted
+            | What::Stood { .. }
             | What::GaveUp { .. }
             | What::Learned { .. }
             | What::Sent { .. }
             | What::Committed { .. }
-            | What::Vandalised
             | What::Over { .. } => {}
         }
         Ok(())

@@ -125,7 +125,7 @@ impl Program {
             return if delete { election.delete().await } else { election.end().await };
         }
         let name = format!("node-{}", self.number);
-        let candidacy = election.stand(Candidate::new(&name)?)?;
+        let mut candidacy = election.stand(Candidate::new(&name)?)?;
         // Some candidates lose patience, at any point.
         let patience = self.timing.ttl() * u32::try_from(self.rng.between(1, 8)).unwrap_or(1);
         let elected = tokio::select! {

@@ -1,20 +1,21 @@
 //! The simulated backend: one session of one process, its connections, and what they prove.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use tenure::lease::machine::Ask;
 use tenure::queue::machine::Input;
 use tenure::queue::mutant::Mutant;
-use tenure::queue::window::{EtcdWindow, Kind, ZookeeperWindow};
-use tenure::queue::{Entry, Freshness, Gone, Life, Pace, Proof, Session};
+use tenure::queue::window::{EtcdWindow, Kind, Voice, ZookeeperWindow};
+use tenure::queue::{Entry, Freshness, Gone, Joined, Life, Line, Pace, Proof, Session};
 use tenure::{Fault, Moment};
 
 use super::Rare;
 use super::ensemble::{Answer, Errand, Greeting, Request};
+use super::moving::Step;
 use super::swarm::Dialect;
 use super::world::{Happening, World};
-use crate::history::Who;
+use crate::history::{Instant, Who};
 
 /// A process's side of its session.
 #[derive(Clone, Debug)]
@@ -25,10 +26,14 @@ pub(super) struct Client {
     session: Option<usize>,
     pub(super) number: u64,
     zookeeper: ZookeeperWindow,
-    etcd: EtcdWindow,
+    pub(super) etcd: EtcdWindow,
+    /// The next step towards another lease, and the term that was known before that was asked for.
+    pub(super) moving: Option<(Step, u64)>,
     pending: VecDeque<Pending>,
     ids: u64,
     seen: u64,
+    /// When a server was last heard of.
+    contact: Option<Moment>,
     /// The newest transaction there was when this connection was made.
     pub(super) connected_at: u64,
     up_free: u64,
@@ -40,8 +45,20 @@ pub(super) struct Client {
     /// What was told on this connection: to whom, about which token; 0 is the end.
     pub(super) notified: Vec<(Who, u64)>,
     pub(super) told: Session,
+    /// The tenures whose beginning was sent, and whether that was answered (ZooKeeper).
+    begun: BTreeMap<u64, Recorded>,
+    /// What others on this session ask for all the time, and until when: then no other heartbeat is due (ZooKeeper).
+    pub(super) mood: Option<(Kind, Instant)>,
     ttl: Duration,
-    mutant: Option<Mutant>,
+    pub(super) mutant: Option<Mutant>,
+}
+
+/// What a backend remembers of the record of a tenure's beginning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Recorded {
+    Known,
+    /// The answer was lost: the record itself tells.
+    Perhaps,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +76,7 @@ struct Pending {
 }
 
 #[derive(Clone, Debug)]
-enum Purpose {
+pub(super) enum Purpose {
     Heartbeat,
     Machine {
         who: Who,
@@ -74,8 +91,23 @@ enum Purpose {
 pub(super) enum Arrival {
     Welcome { session: Option<usize>, term: u64 },
     Answer { id: u64, answer: Answer, zxid: u64 },
-    Notified { who: Who, entry: Option<Entry> },
+    Notified { who: Who, notice: Notice },
     Fault { who: Who, input: Input },
+}
+
+/// A notice of a watch.
+#[derive(Clone, Debug)]
+pub(super) enum Notice {
+    /// An entry is gone.
+    Gone {
+        entry: Entry,
+        /// The transaction of the end that wrote it before, which its watch has told of (etcd).
+        touched: u64,
+        /// The election had ended, as far as the server knew (ZooKeeper, which tells in order).
+        over: bool,
+    },
+    /// The election may have ended.
+    Over,
 }
 
 impl Client {
@@ -88,9 +120,11 @@ impl Client {
             number: 0,
             zookeeper: ZookeeperWindow::new(ttl).broken(mutant),
             etcd: EtcdWindow::new(ttl).broken(mutant),
+            moving: None,
             pending: VecDeque::new(),
             ids: 0,
             seen: 0,
+            contact: None,
             connected_at: 0,
             up_free: 0,
             down_free: 0,
@@ -98,6 +132,8 @@ impl Client {
             mute: false,
             notified: Vec::new(),
             told: Session { ttl, ..Session::none() },
+            begun: BTreeMap::new(),
+            mood: None,
             ttl,
             mutant,
         }
@@ -118,6 +154,18 @@ impl Client {
         self.state == State::Connected
     }
 
+    /// Whether leaving this entry cleanly takes the record of its tenure back. etcd's transaction compares the record
+    /// itself; ZooKeeper's cannot, and goes by what is remembered, or by what a read shows.
+    fn takes_back(&self, token: u64, clean: bool, dialect: Dialect) -> bool {
+        let forgotten = self.mutant == Some(Mutant::LostBeginForgotten);
+        clean
+            && match (dialect, self.begun.get(&token)) {
+                (Dialect::Etcd, _) | (Dialect::Zookeeper, Some(Recorded::Known)) => true,
+                (Dialect::Zookeeper, Some(Recorded::Perhaps)) => !forgotten,
+                (Dialect::Zookeeper, None) => false,
+            }
+    }
+
     fn proof(&self, dialect: Dialect) -> Option<Proof> {
         match dialect {
             Dialect::Zookeeper => self.zookeeper.proof(),
@@ -131,6 +179,13 @@ impl Client {
             State::Connected => Life::Live { proof },
             State::Down | State::Connecting => Life::Suspended { proof },
         }
+    }
+
+    /// Whether every server has let go of the session, which none has answered for so long (ZooKeeper).
+    fn is_forgotten(&self, now: Moment, dialect: Dialect) -> bool {
+        let since = self.contact.filter(|_| self.session.is_some());
+        let silent = since.is_some_and(|since| now.at_least_since(since) >= self.ttl * 5 / 4);
+        silent && dialect == Dialect::Zookeeper
     }
 
     /// How long until this client must do something.
@@ -176,6 +231,11 @@ impl World {
         }
         let server = usize::try_from(self.rng.below(self.servers.len() as u64)).unwrap_or(0);
         let now = self.nodes[node].clock.now(self.now);
+        if self.nodes[node].client.is_forgotten(now, self.swarm.dialect) {
+            // No server keeps it any more, and perhaps none has seen what we have.
+            self.saw(Rare::GaveUpSession);
+            return self.session_over(node);
+        }
         let process = &mut self.nodes[node];
         process.served.slots.clear();
         let client = &mut process.client;
@@ -189,6 +249,7 @@ impl World {
         if client.session.is_none() {
             client.zookeeper = ZookeeperWindow::new(client.ttl).broken(client.mutant);
             client.etcd = EtcdWindow::new(client.ttl).broken(client.mutant);
+            client.moving = None;
         }
         client.zookeeper.connecting(now);
         let (connection, session, seen) = (client.connection, client.session, client.seen);
@@ -290,11 +351,17 @@ impl World {
             return;
         }
         let request = match dialect {
-            Dialect::Zookeeper => match client.zookeeper.beat(now, process.pace()) {
-                Kind::Read => Request::Beat,
-                Kind::Sync => Request::Sync,
-                Kind::Write => Request::Touch,
-            },
+            Dialect::Zookeeper => {
+                let mood = client.mood.filter(|(_, until)| *until > self.now && !self.healed);
+                let due = client.zookeeper.beat(now, process.pace());
+                let request = heartbeat(mood.map_or(due, |(kind, _)| kind));
+                if !self.healed && self.rng.permille(self.swarm.burst) {
+                    // Another user of the session sends a request at the same moment.
+                    let other = *self.rng.pick(&[Kind::Sync, Kind::Write]);
+                    self.send(node, heartbeat(other), Purpose::Heartbeat, 0);
+                }
+                request
+            }
             Dialect::Etcd => {
                 self.nodes[node].client.etcd.keep_alive_sent(now);
                 Request::KeepAlive
@@ -303,7 +370,7 @@ impl World {
         self.send(node, request, Purpose::Heartbeat, 0);
     }
 
-    fn send(&mut self, node: usize, request: Request, purpose: Purpose, late: u64) {
+    pub(super) fn send(&mut self, node: usize, request: Request, purpose: Purpose, late: u64) {
         let process = &mut self.nodes[node];
         let now = process.clock.now(self.now);
         let Some(session) = process.client.session else { return };
@@ -316,11 +383,12 @@ impl World {
             Request::Sync => Kind::Sync,
             Request::KeepAlive
             | Request::Get
-            | Request::Lease(_)
+            | Request::Move(..)
             | Request::Touch
             | Request::Join { .. }
             | Request::Line(_)
             | Request::Begin(_)
+            | Request::Note(_)
             | Request::Leave { .. }
             | Request::Publish { .. }
             | Request::End(_) => Kind::Write,
@@ -343,28 +411,35 @@ impl World {
     }
 
     /// A machine's request. On etcd it may be reported as unknown although the connection lives.
-    pub(super) fn request(&mut self, node: usize, who: Who, ask: Ask, request: Request) {
-        if !self.nodes[node].client.is_connected() {
+    pub(super) fn request(&mut self, node: usize, who: Who, ask: Ask, mut request: Request) {
+        let (dialect, client) = (self.swarm.dialect, &mut self.nodes[node].client);
+        if !client.is_connected() {
             return;
+        }
+        match &mut request {
+            Request::Begin(entry) => {
+                client.begun.entry(entry.token).or_insert(Recorded::Perhaps);
+            }
+            Request::Leave { entry, clean, takes_back } => {
+                *takes_back = client.takes_back(entry.token, *clean, dialect);
+            }
+            Request::Beat
+            | Request::Touch
+            | Request::Sync
+            | Request::KeepAlive
+            | Request::Get
+            | Request::Move(..)
+            | Request::Join { .. }
+            | Request::Line(_)
+            | Request::Note(_)
+            | Request::End(_)
+            | Request::Publish { .. } => {}
         }
         let doubtful = self.swarm.dialect == Dialect::Etcd && !self.healed;
         if doubtful && self.rng.permille(self.swarm.indeterminate) {
             let fault =
                 if self.rng.permille(300) { Fault::Unavailable } else { Fault::Indeterminate };
-            let input = match &request {
-                Request::Join { .. } => Input::Joined(ask, Err(fault)),
-                Request::Begin(_) => Input::Begun(ask, Err(fault)),
-                Request::Leave { .. } => Input::Left(ask, Err(fault)),
-                Request::End(_) => Input::Ended(ask, Err(fault)),
-                Request::Publish { .. } => Input::Published(ask, Err(fault)),
-                Request::Line(_)
-                | Request::Beat
-                | Request::Touch
-                | Request::Sync
-                | Request::KeepAlive
-                | Request::Lease(_)
-                | Request::Get => Input::Line(ask, Err(fault)),
-            };
+            let input = failure(&request, ask, fault);
             // A value that comes late would take the place of a newer one, and nothing is promised of that.
             let late = !matches!(request, Request::Publish { .. });
             if late && fault == Fault::Indeterminate && self.rng.permille(600) {
@@ -403,12 +478,8 @@ impl World {
             Arrival::Welcome { session: None, .. } => self.session_over(node),
             Arrival::Welcome { session: Some(session), term } => self.welcomed(node, session, term),
             Arrival::Answer { id, answer, zxid } => self.answered(node, id, answer, zxid),
-            Arrival::Notified { who, entry } => {
-                let input = match entry {
-                    Some(entry) if self.rng.permille(50) => Input::Gone(entry, Gone::Perhaps),
-                    Some(entry) => Input::Gone(entry, Gone::Deleted),
-                    None => Input::Hint,
-                };
+            Arrival::Notified { who, notice } => {
+                let input = self.input_of(node, who, notice);
                 self.step(node, who, input);
             }
             Arrival::Fault { who, input } => self.step(node, who, input),
@@ -416,13 +487,31 @@ impl World {
         self.set_timer(node);
     }
 
+    /// Turns a notice into an input, as the backend does.
+    fn input_of(&mut self, node: usize, who: Who, notice: Notice) -> Input {
+        let Notice::Gone { entry, touched, over } = notice else { return Input::Hint };
+        let mut machines = self.nodes[node].machines.iter();
+        let looked = machines.find(|standing| standing.who == who).map_or(0, |found| found.looked);
+        let in_time = match self.swarm.dialect {
+            Dialect::Zookeeper => !over,
+            Dialect::Etcd => touched <= looked,
+        };
+        let in_time = in_time || self.mutant == Some(Mutant::DeletionAfterEndCounts);
+        if !in_time {
+            self.saw(Rare::DeletedAfterEnd);
+        }
+        let known = in_time && !self.rng.permille(50);
+        Input::Gone(entry, if known { Gone::Deleted } else { Gone::Perhaps })
+    }
+
     fn welcomed(&mut self, node: usize, session: usize, term: u64) {
-        let zxid = self.registry.zxid;
+        let (zxid, now) = (self.registry.zxid, self.nodes[node].clock.now(self.now));
         let client = &mut self.nodes[node].client;
         if client.state != State::Connecting {
             return;
         }
         client.state = State::Connected;
+        client.contact = Some(now);
         client.connected_at = zxid;
         if client.session != Some(session) {
             client.session = Some(session);
@@ -440,42 +529,52 @@ impl World {
         if client.until_overdue(now, dialect).is_some_and(|left| left.is_zero()) {
             return self.disconnect(node);
         }
-        let Some(pending) = client.pending.pop_front() else { return };
-        assert_eq!(pending.id, id, "answers come in the order of their requests");
+        let Some(place) = client.pending.iter().position(|pending| pending.id == id) else {
+            return;
+        };
+        let refused = matches!(answer, Answer::Refused { .. });
+        assert!(place == 0 || refused, "answers come in the order of their requests");
+        let Some(pending) = client.pending.remove(place) else { return };
         client.seen = client.seen.max(zxid);
+        client.contact = Some(now);
         match &answer {
             Answer::KeptAlive { alive: false, .. } | Answer::Expired => {
                 return self.session_over(node);
             }
-            Answer::Moved => return self.disconnect(node),
+            Answer::Elsewhere => return self.disconnect(node),
             Answer::KeptAlive { term, alive: true } => {
                 client.etcd.keep_alive_answered(*term, client.ttl);
                 client.etcd.get_sent();
                 self.send(node, Request::Get, Purpose::Heartbeat, 0);
             }
-            Answer::Got { term, ours, .. } => {
-                client.etcd.get_answered(*term, !ours.is_empty());
+            Answer::Got { alive: false, .. } => return self.session_over(node),
+            Answer::Got { term, alive: true, ours, .. } => {
+                client.etcd.get_answered(*term, true);
                 if let Some(term) = client.etcd.outdated() {
-                    self.send(node, Request::Lease(term), Purpose::Heartbeat, 0);
+                    // A lease that was granted before goes on counting in the term that was known then.
+                    let (step, term) = *client.moving.get_or_insert((Step::Grant, term));
+                    self.take_step_on(node, step, term);
                 }
                 self.reap(node, ours);
             }
-            Answer::Leased { term } => {
-                client.etcd.leased(*term);
-                if self.nodes[node].lease.is_some() {
-                    self.saw(Rare::LeaseReplaced);
-                }
-            }
+            Answer::Moved(step) => self.moved(node, *step),
             Answer::Done
             | Answer::Joined(_)
             | Answer::Line(_)
-            | Answer::Begun(_)
+            | Answer::Begun { .. }
+            | Answer::Noted
             | Answer::Left(_)
             | Answer::Published
-            | Answer::Ended => {}
+            | Answer::Ended
+            | Answer::Refused { .. } => {}
         }
-        // Only what the server has really done proves anything: a refusal is no answer.
-        self.nodes[node].client.zookeeper.answered(now);
+        // Only what the server has really done proves anything: "expired" and "moved" are no answers.
+        let client = &mut self.nodes[node].client;
+        match (place, refused) {
+            (0, true) => client.zookeeper.answered(now, Voice::OneServer),
+            (0, false) => client.zookeeper.answered(now, Voice::Ensemble),
+            (place, _) => client.zookeeper.overtaken(place),
+        }
         if !self.healed && self.rng.permille(self.swarm.chatter) {
             let request = if self.rng.permille(500) { Request::Touch } else { Request::Beat };
             self.send(node, request, Purpose::Heartbeat, 0);
@@ -486,6 +585,10 @@ impl World {
             self.tell_session(node);
         }
         if let Purpose::Machine { who, ask } = pending.purpose {
+            if let Answer::Begun { token, recorded: true } = answer {
+                self.nodes[node].client.begun.insert(token, Recorded::Known);
+            }
+            self.remember_look(node, who, &answer, zxid);
             self.deliver(node, who, ask, answer);
         }
         if !session_first {
@@ -494,22 +597,38 @@ impl World {
         self.hiccup(node);
     }
 
+    /// A line that is open, as of this transaction.
+    fn remember_look(&mut self, node: usize, who: Who, answer: &Answer, zxid: u64) {
+        let (Answer::Line(line) | Answer::Joined(Joined { line, .. })) = answer else { return };
+        let standing = self.nodes[node].machines.iter_mut().find(|standing| standing.who == who);
+        if let (Line::Open { .. }, Some(standing)) = (line, standing) {
+            standing.looked = zxid;
+        }
+    }
+
     fn deliver(&mut self, node: usize, who: Who, ask: Ask, answer: Answer) {
         let input = match answer {
             Answer::Joined(joined) => Input::Joined(ask, Ok(joined)),
             Answer::Line(line) => Input::Line(ask, Ok(line)),
-            Answer::Begun(true) => Input::Begun(ask, Ok(())),
+            Answer::Begun { recorded: true, .. } => Input::Begun(ask, Ok(())),
             // The entry is gone.
-            Answer::Begun(false) => Input::Begun(ask, Err(Fault::Unavailable)),
+            Answer::Begun { recorded: false, .. } => Input::Begun(ask, Err(Fault::Unavailable)),
+            Answer::Noted => Input::Noted(ask, Ok(())),
             Answer::Left(left) => Input::Left(ask, Ok(left)),
             Answer::Ended => Input::Ended(ask, Ok(())),
             Answer::Published => Input::Published(ask, Ok(())),
+            Answer::Refused { request: Request::Line(_), line }
+                if self.mutant == Some(Mutant::RefusedBarrierCounts) =>
+            {
+                Input::Line(ask, Ok(line))
+            }
+            Answer::Refused { request, .. } => failure(&request, ask, Fault::Unavailable),
             Answer::Done
             | Answer::KeptAlive { .. }
-            | Answer::Leased { .. }
+            | Answer::Moved(_)
             | Answer::Got { .. }
             | Answer::Expired
-            | Answer::Moved => return,
+            | Answer::Elsewhere => return,
         };
         self.step(node, who, input);
     }
@@ -523,9 +642,37 @@ impl World {
                 .any(|standing| standing.machine.claims(entry, ticket));
             if !claimed {
                 self.saw(Rare::LateJoinReaped);
-                let request = Request::Leave { entry: entry.clone(), clean: false };
+                let entry = entry.clone();
+                let request = Request::Leave { entry, clean: false, takes_back: false };
                 self.send(node, request, Purpose::Forgotten, 0);
             }
         }
+    }
+}
+
+/// What a machine is told of a request that failed.
+fn failure(request: &Request, ask: Ask, fault: Fault) -> Input {
+    match request {
+        Request::Join { .. } => Input::Joined(ask, Err(fault)),
+        Request::Begin(_) => Input::Begun(ask, Err(fault)),
+        Request::Note(_) => Input::Noted(ask, Err(fault)),
+        Request::Leave { .. } => Input::Left(ask, Err(fault)),
+        Request::End(_) => Input::Ended(ask, Err(fault)),
+        Request::Publish { .. } => Input::Published(ask, Err(fault)),
+        Request::Line(_)
+        | Request::Beat
+        | Request::Touch
+        | Request::Sync
+        | Request::KeepAlive
+        | Request::Move(..)
+        | Request::Get => Input::Line(ask, Err(fault)),
+    }
+}
+
+fn heartbeat(kind: Kind) -> Request {
+    match kind {
+        Kind::Read => Request::Beat,
+        Kind::Sync => Request::Sync,
+        Kind::Write => Request::Touch,
     }
 }

@@ -9,9 +9,11 @@ use tenure::queue::{Entry, Freshness, Joined, Left, Line, Ticket};
 
 use super::Rare;
 use super::client::Arrival;
+use super::moving::Step;
 use super::registry::RootState;
 use super::swarm::Dialect;
 use super::world::{Happening, World};
+use crate::checkers::Promise;
 use crate::history::{Instant, Who};
 use crate::simulator::clock::REAL_RATE;
 
@@ -22,12 +24,25 @@ pub(super) struct Session {
     pub(super) alive: bool,
     /// The transaction that closed it.
     closed: Option<u64>,
-    /// The lease under which all of it stands (etcd).
+    /// The lease under which its own key stands, and every later entry (etcd).
     pub(super) lease: u64,
+    /// The term in which it moved there.
+    pub(super) moved: u64,
+    /// The one it had before: entries may still be under it.
+    pub(super) former: Option<u64>,
+    /// The one it will have next, and the term in which that was asked for.
+    pub(super) next: Option<(u64, u64)>,
     pub(super) expiry: Instant,
     checking: bool,
     /// The newest connection: requests of earlier ones are refused (ZooKeeper).
     owner: u64,
+}
+
+impl Session {
+    /// Every lease that its owner keeps alive (etcd).
+    pub(super) fn leases(&self) -> impl Iterator<Item = u64> {
+        std::iter::once(self.lease).chain(self.former).chain(self.next.map(|(next, _)| next))
+    }
 }
 
 /// A request on its way.
@@ -60,8 +75,8 @@ pub(super) enum Request {
     Sync,
     KeepAlive,
     Get,
-    /// Moves everything to another lease; the newest term that was heard of before.
-    Lease(u64),
+    /// Takes one step towards another lease, in this term.
+    Move(Step, u64),
     Join {
         who: Who,
         ticket: Ticket,
@@ -69,9 +84,13 @@ pub(super) enum Request {
     },
     Line(Freshness),
     Begin(Entry),
+    Note(Entry),
     Leave {
         entry: Entry,
+        /// What the machine says.
         clean: bool,
+        /// Whether the backend takes the record of the tenure back in the same transaction.
+        takes_back: bool,
     },
     End(u64),
     Publish {
@@ -91,23 +110,32 @@ pub(super) enum Answer {
     Got {
         session: usize,
         term: u64,
+        /// The key of the session stands.
+        alive: bool,
         ours: Vec<(Entry, Ticket)>,
     },
-    /// Everything stands under another lease.
-    Leased {
-        term: u64,
-    },
+    /// This step is done.
+    Moved(Step),
     Joined(Joined),
     Line(Line),
     /// Whether the beginning of a tenure was recorded.
-    Begun(bool),
+    Begun {
+        token: u64,
+        recorded: bool,
+    },
+    Noted,
     Left(Left),
     Ended,
     Published,
     /// The session is over: the server says so instead of answering.
     Expired,
     /// The session has moved to another connection.
-    Moved,
+    Elsewhere,
+    /// One server refused this without asking the others; it read the line all the same.
+    Refused {
+        request: Request,
+        line: Line,
+    },
 }
 
 /// From another server to the leader.
@@ -131,6 +159,9 @@ pub(super) enum Down {
 impl World {
     pub(super) fn at_server(&mut self, server: usize, errand: Errand) {
         let Errand { node, connection, session, id, ref request } = errand;
+        if self.is_down() {
+            return;
+        }
         let client = &self.nodes[node].client;
         if client.connection == connection && client.is_connected() {
             self.nodes[node].served.slots.push_back((id, None));
@@ -142,6 +173,9 @@ impl World {
             } else if !self.servers[server].touched.contains(&session) {
                 self.servers[server].touched.push(session);
             }
+        }
+        if let Some(turn) = self.refuses(server, request) {
+            return self.refuse(server, &errand, turn);
         }
         let local = match request {
             Request::Beat => Some(Answer::Done),
@@ -160,10 +194,11 @@ impl World {
             | Request::Touch
             | Request::Sync
             | Request::Get
-            | Request::Lease(_)
+            | Request::Move(..)
             | Request::Join { .. }
             | Request::Line(_)
             | Request::Begin(_)
+            | Request::Note(_)
             | Request::Leave { .. }
             | Request::Publish { .. }
             | Request::End(_) => None,
@@ -177,6 +212,15 @@ impl World {
             }
             self.ready(&errand, answer);
         } else {
+            self.at_server_again(server, errand);
+        }
+    }
+
+    /// A request that needs the leader, at another server; one of etcd's that is cut off keeps it for later.
+    pub(super) fn at_server_again(&mut self, server: usize, errand: Errand) {
+        if self.swarm.dialect == Dialect::Etcd && self.servers[server].isolated {
+            self.servers[server].held.push(errand);
+        } else {
             self.send_up(server, Up::Errand(errand));
         }
     }
@@ -187,7 +231,7 @@ impl World {
         let Session { alive, owner, .. } = self.sessions[session];
         match self.swarm.dialect {
             Dialect::Zookeeper if !alive => return Answer::Expired,
-            Dialect::Zookeeper if owner != connection => return Answer::Moved,
+            Dialect::Zookeeper if owner != connection => return Answer::Elsewhere,
             Dialect::Zookeeper | Dialect::Etcd => {}
         }
         match request {
@@ -200,13 +244,11 @@ impl World {
                 Answer::KeptAlive { term: self.term, alive }
             }
             Request::Sync => Answer::Done,
-            Request::Get => Answer::Got { session, term: 0, ours: Vec::new() },
-            Request::Lease(_) if !alive => Answer::Expired,
-            Request::Lease(term) => {
-                self.registry.tick();
-                self.sessions[session].lease = self.fresh_lease();
-                self.touch(session);
-                Answer::Leased { term: *term }
+            Request::Get => Answer::Got { session, term: 0, alive, ours: Vec::new() },
+            Request::Move(..) if !alive => Answer::Expired,
+            Request::Move(step, term) => {
+                self.take_step(session, *step, *term);
+                Answer::Moved(*step)
             }
             Request::Line(_) => {
                 self.registry.tick();
@@ -225,15 +267,26 @@ impl World {
                 if !alive {
                     return Answer::Expired;
                 }
+                let under = (session, self.sessions[session].lease);
                 let entry =
-                    possible.then(|| self.registry.enter(*who, node, session, ticket, holder));
+                    possible.then(|| self.registry.enter(*who, node, under, ticket, holder));
                 Answer::Joined(Joined { session: 0, entry, line: Line::Missing })
             }
-            Request::Begin(entry) => Answer::Begun(self.begin_tenure(entry.token)),
-            Request::Leave { entry, clean } => match self.registry.delete(entry.token, *clean) {
-                true => Answer::Left(Left::Deleted),
-                false => Answer::Left(Left::Absent),
-            },
+            Request::Begin(entry) => {
+                let token = entry.token;
+                Answer::Begun { token, recorded: self.begin_tenure(token) }
+            }
+            Request::Note(entry) => {
+                self.registry.note(entry.token);
+                Answer::Noted
+            }
+            Request::Leave { entry, clean, takes_back } => {
+                let deleted = self.registry.delete(entry.token, *takes_back);
+                if deleted && *clean {
+                    self.judge_release(entry.token);
+                }
+                Answer::Left(if deleted { Left::Deleted } else { Left::Absent })
+            }
             Request::Publish { entry, value } => {
                 // A value that comes late would take the place of a newer one, and nothing is promised of that.
                 if self.nodes[node].client.connection == connection {
@@ -251,8 +304,20 @@ impl World {
         }
     }
 
+    /// Nobody knows of any session any more.
+    pub(super) fn forget_sessions(&mut self) {
+        for session in &mut self.sessions {
+            (session.alive, session.closed) = (false, Some(0));
+        }
+    }
+
     fn begin_tenure(&mut self, token: u64) -> bool {
+        let recorded = self.registry.highest(self.registry.zxid);
         let begun = self.registry.begin(token);
+        if begun && token < recorded {
+            let how = format!("the beginning of {token} is recorded in the place of {recorded}");
+            self.breaks(Promise::Fencing, how);
+        }
         if let Some(item) = self.registry.find(token).filter(|_| begun) {
             let (at, who) = (self.now, item.who);
             if let Err(breach) = self.judge.lock_delay.begun(at, who, token) {
@@ -280,45 +345,53 @@ impl World {
                 Answer::Joined(Joined { session, line: self.registry.line(zxid, node), ..joined })
             }
             Answer::Line(_) => Answer::Line(self.registry.line(zxid, node)),
+            Answer::Refused { request, .. } => {
+                Answer::Refused { request, line: self.registry.line(zxid, node) }
+            }
             Answer::Got { session, .. } => {
                 let shown = self.registry.items.iter().filter(|item| {
                     item.session == session && self.registry.shows(item.entry.token, zxid)
                 });
                 let ours = shown.map(|item| (item.entry.clone(), item.ticket.clone())).collect();
-                Answer::Got { session, term, ours }
+                let closed = self.sessions[session].closed;
+                let alive = closed.is_none_or(|closed| closed > zxid);
+                Answer::Got { session, term, alive, ours }
             }
             Answer::Done
             | Answer::KeptAlive { .. }
-            | Answer::Leased { .. }
-            | Answer::Begun(_)
+            | Answer::Moved(_)
+            | Answer::Begun { .. }
+            | Answer::Noted
             | Answer::Left(_)
             | Answer::Ended
             | Answer::Published
             | Answer::Expired
-            | Answer::Moved => answer,
+            | Answer::Elsewhere => answer,
         }
     }
 
     /// An answer is there; it leaves when those before it have.
-    fn ready(&mut self, errand: &Errand, answer: Answer) {
+    pub(super) fn ready(&mut self, errand: &Errand, answer: Answer) {
         let node = errand.node;
         if self.nodes[node].client.connection != errand.connection {
             let applied = match &answer {
                 Answer::Joined(joined) if joined.entry.is_some() => Some(Rare::JoinAnswerLost),
                 Answer::Left(Left::Deleted) => Some(Rare::LeaveAnswerLost),
-                Answer::Begun(true) => Some(Rare::BeginAnswerLost),
+                Answer::Begun { recorded: true, .. } => Some(Rare::BeginAnswerLost),
                 Answer::Published => Some(Rare::PublishAnswerLost),
                 Answer::Joined(_)
-                | Answer::Begun(false)
+                | Answer::Begun { recorded: false, .. }
+                | Answer::Noted
                 | Answer::Left(Left::Absent)
                 | Answer::Done
                 | Answer::KeptAlive { .. }
-                | Answer::Leased { .. }
+                | Answer::Moved(_)
                 | Answer::Got { .. }
                 | Answer::Line(_)
                 | Answer::Ended
                 | Answer::Expired
-                | Answer::Moved => None,
+                | Answer::Elsewhere
+                | Answer::Refused { .. } => None,
             };
             if let Some(rare) = applied {
                 self.saw(rare);
@@ -337,7 +410,7 @@ impl World {
 impl World {
     pub(super) fn handshake(&mut self, server: usize, greeting: Greeting) {
         let etcd = self.swarm.dialect == Dialect::Etcd;
-        if !etcd && self.servers[server].applied < greeting.seen {
+        if self.is_down() || !etcd && self.servers[server].applied < greeting.seen {
             return;
         }
         if self.leader == Some(server) {
@@ -367,6 +440,9 @@ impl World {
                     alive: true,
                     closed: None,
                     lease,
+                    moved: 0,
+                    former: None,
+                    next: None,
                     expiry: 0,
                     checking: false,
                     owner: greeting.connection,
@@ -387,7 +463,7 @@ impl World {
     }
 
     /// The number of a lease that there was never before.
-    fn fresh_lease(&mut self) -> u64 {
+    pub(super) fn fresh_lease(&mut self) -> u64 {
         self.leases += 1;
         self.leases
     }
@@ -395,9 +471,12 @@ impl World {
     /// An old leader goes by what is kept alive at it.
     fn count_again(&mut self, session: usize, server: usize) {
         let keeps = self.ttl() * REAL_RATE / self.swarm.server_rates[server];
-        let (lease, until) = (self.sessions[session].lease, self.now + keeps);
+        let until = self.now + keeps;
+        let session = &self.sessions[session];
+        let leases: Vec<u64> = session.leases().collect();
         let counts = &mut self.servers[server].counts;
-        counts.iter_mut().filter(|(known, _)| *known == lease).for_each(|(_, at)| *at = until);
+        let kept = counts.iter_mut().filter(|(known, _)| leases.contains(known));
+        kept.for_each(|(_, at)| *at = until);
     }
 
     fn welcome(&mut self, greeting: &Greeting, session: Option<usize>) {
@@ -592,10 +671,11 @@ fn is_write(request: &Request) -> bool {
     match request {
         Request::Beat | Request::Sync | Request::KeepAlive | Request::Get => false,
         Request::Touch
-        | Request::Lease(_)
+        | Request::Move(..)
         | Request::Join { .. }
         | Request::Line(_)
         | Request::Begin(_)
+        | Request::Note(_)
         | Request::Leave { .. }
         | Request::Publish { .. }
         | Request::End(_) => true,

@@ -27,6 +27,11 @@ impl World {
     pub(super) fn heal(&mut self) {
         self.note(|| "HEAL".to_owned());
         self.healed = true;
+        self.down_until = self.now;
+        // Somebody sees to it that the servers count from a higher number than they ever did.
+        if self.registry.zxid <= self.top {
+            self.registry.zxid = self.top + 1;
+        }
         for server in 0..self.servers.len() {
             self.rejoin(server);
         }

@@ -51,6 +51,31 @@ impl World {
         }
     }
 
+    /// No tenure has a token at or below one that is recorded, or that this process has led with: not even in servers
+    /// that count from a lower number on.
+    pub(super) fn judge_token(&mut self, node: usize, token: u64) {
+        let recorded = self.registry.highest(self.registry.zxid);
+        // Its own beginning is recorded before it leads.
+        let recorded = if recorded == token && !self.swarm.delay.is_zero() { 0 } else { recorded };
+        let known = recorded.max(self.nodes[node].highest);
+        if token <= known {
+            let how = format!("token {token} leads, and {known} is known to have led");
+            self.breaks(Promise::Fencing, how);
+        }
+    }
+
+    /// An elected candidate became the first in line before its election ended.
+    pub(super) fn judge_turn(&mut self, node: usize, who: u32, token: u64) {
+        let mut machines = self.nodes[node].machines.iter();
+        let standing = machines.find(|standing| standing.who == who);
+        let generation = standing.and_then(|standing| standing.machine.awaiting_end());
+        let in_time = |generation| self.registry.was_first_in_time(token, generation);
+        if !generation.is_some_and(in_time) {
+            let how = format!("token {token} leads, and became the first after the end");
+            self.breaks(Promise::EndedIsTerminal, how);
+        }
+    }
+
     /// A session that its owner believes in must not expire.
     pub(super) fn judge_window(&mut self, session: usize) {
         let node = self.sessions[session].node;
@@ -67,12 +92,33 @@ impl World {
         }
     }
 
+    /// An entry that its owner leads with must not go.
+    pub(super) fn judge_entry(&mut self, session: usize, token: u64) {
+        let node = self.sessions[session].node;
+        let led = self.nodes[node].lease.filter(|lease| lease.token == token);
+        if let Some(lease) = led.filter(|lease| lease.until > self.now) {
+            let left = lease.until - self.now;
+            let how = format!("the entry of token {token} goes {left} ns before its window ends");
+            self.breaks(Promise::Window, how);
+        }
+    }
+
     /// Whoever begins or goes on to lead has a session that the servers keep.
     pub(super) fn judge_life(&mut self, token: u64) {
         let Some(item) = self.registry.find(token) else { return };
         if !self.sessions[item.session].alive {
             let how = format!("token {token} leads, and its session is over already");
             self.breaks(Promise::Window, how);
+        }
+    }
+
+    /// After a tenure that was left cleanly nobody waits.
+    pub(super) fn judge_release(&mut self, token: u64) {
+        // In rebuilt servers the mark may be of an earlier tenure with the same number.
+        let rebuilt = self.top > 0;
+        if !rebuilt && self.registry.mark(self.registry.zxid) == Some(token) {
+            let how = format!("token {token} was left cleanly, and the next waits all the same");
+            self.breaks(Promise::LockDelay, how);
         }
     }
 

@@ -3,11 +3,12 @@
 use bytes::Bytes;
 use tenure::lease::machine::Farewell;
 use tenure::queue::machine::Input;
+use tenure::queue::window::Kind;
 
 use super::Rare;
 use super::node::Work;
 use super::registry::RootState;
-use super::swarm::Mischief;
+use super::swarm::{Dialect, Mischief};
 use super::world::{Happening, World};
 use crate::history::What;
 
@@ -57,6 +58,38 @@ impl World {
                     server.up_free = server.up_free.max(until);
                 }
             }
+            Mischief::RefuseAlone => {
+                let any = usize::try_from(self.rng.below(self.servers.len() as u64)).unwrap_or(0);
+                let leading = self.leading().map(|leader| self.nodes[leader].client.server);
+                let server = leading.filter(|_| self.rng.permille(700)).unwrap_or(any);
+                self.begin_to_refuse(server);
+                if self.rng.permille(700) {
+                    self.isolate(server);
+                }
+            }
+            Mischief::DeleteBehindDeposed => {
+                let token = self.leading().and_then(|leader| self.nodes[leader].lease);
+                if let (Some(server), Some(node), Some(lease)) =
+                    (self.leader, self.leading(), token)
+                {
+                    self.begin_to_refuse(server);
+                    self.isolate(server);
+                    let deletion = self.rng.between(ttl / 20, ttl / 2);
+                    self.schedule(deletion, Happening::Delete { token: lease.token });
+                    self.nodes[node].cut = true;
+                    let back = deletion + self.rng.below(ttl / 5);
+                    self.schedule(back, Happening::Reconnect { node });
+                }
+            }
+            Mischief::Whim => {
+                let kind = *self.rng.pick(&[Kind::Read, Kind::Sync, Kind::Sync, Kind::Write]);
+                let until = self.now + self.rng.between(ttl / 4, ttl * 2);
+                self.nodes[node].client.mood = Some((kind, until));
+                let server = self.nodes[node].client.server;
+                if self.rng.permille(500) {
+                    self.isolate(server);
+                }
+            }
             Mischief::Nap => {
                 let span = self.rng.between(ttl / 5, ttl * 9 / 10);
                 self.pause_for(node, false, span);
@@ -93,7 +126,13 @@ impl World {
             Mischief::DeposeUnderLeader => {
                 if let (Some(server), Some(leader)) = (self.leader, self.leading()) {
                     self.isolate(server);
-                    let after = self.rng.between(ttl / 20, ttl / 3);
+                    let mut after = self.rng.between(ttl / 20, ttl / 3);
+                    if self.rng.permille(500) {
+                        // Back soon: what waited for the others is answered in another term.
+                        let back = self.rng.between(ttl / 20, ttl * 2 / 3);
+                        self.schedule(back, Happening::Rejoin { server });
+                        after = back + self.rng.below(ttl / 8);
+                    }
                     self.schedule(after, Happening::Cut { node: leader });
                 }
             }
@@ -120,6 +159,33 @@ impl World {
                 }
             }
             Mischief::Operator => self.operator(),
+            Mischief::Rebuild => self.rebuild(),
+        }
+    }
+
+    /// The servers' contents are copied into fresh servers. Whoever does that must wait until every session is over.
+    fn rebuild(&mut self) {
+        if self.swarm.dialect != Dialect::Zookeeper || self.leader.is_none() || self.is_down() {
+            return;
+        }
+        let ttl = self.ttl();
+        let zxid = self.rng.between(1, self.registry.zxid);
+        self.note(|| format!("the servers are rebuilt, and count from {zxid} on"));
+        self.down_until = self.now + ttl * 2;
+        self.top = self.top.max(self.registry.zxid);
+        self.streams += 1;
+        self.forget_sessions();
+        self.registry.rebuild(zxid);
+        for server in &mut self.servers {
+            server.applied = zxid;
+            server.touched.clear();
+        }
+        self.judge.vandalised = true;
+        self.tell(What::Vandalised);
+        for node in 0..self.nodes.len() {
+            if self.nodes[node].client.is_connected() {
+                self.server_closes(node);
+            }
         }
     }
 
@@ -211,6 +277,7 @@ impl World {
         process.machines.clear();
         process.lease = None;
         process.led = None;
+        process.highest = 0;
         process.work = Work::None;
         process.paused = false;
         process.clock.wake_up(now);
@@ -317,6 +384,14 @@ impl World {
             return;
         }
         let token = *self.rng.pick(&all);
+        self.delete_by_hand(token);
+    }
+
+    pub(super) fn delete_by_hand(&mut self, token: u64) {
+        let stands = self.registry.living().any(|item| item.entry.token == token);
+        if self.leader.is_none() || !stands || self.healed {
+            return;
+        }
         if self.nodes.iter().any(|process| process.lease.is_some_and(|lease| lease.token == token))
         {
             self.saw(Rare::OperatorDeletedLeader);

@@ -8,14 +8,16 @@
 //! What is modelled, because leaving it out would hide two leaders: a session expires only by what reached the
 //! *leader*; another server reports what it heard with its replies to pings; a server that is cut off still
 //! answers reads, and an old leader keep-alives and handshakes too; a new leader gives every session its whole
-//! time again; a server that lags shows an old line; requests of a connection that was given up may still arrive.
+//! time again; a server that lags shows an old line; one that is cut off refuses writes by itself; requests of a connection that was given up may still arrive.
 
 mod client;
 mod ensemble;
 mod healing;
 mod judge;
 mod mischief;
+mod moving;
 mod node;
+mod refusals;
 mod registry;
 mod servers;
 mod sometimes;
@@ -92,6 +94,9 @@ pub fn report(seed: u64, options: Options) -> String {
         Profile::Hiccups => " --profile hiccups",
         Profile::Operated => " --profile operated",
         Profile::Delayed => " --profile delayed",
+        Profile::Rebuilt => " --profile rebuilt",
+        Profile::Refusing => " --profile refusing",
+        Profile::Whims => " --profile whims",
     };
     let beyond = if options.beyond { " --beyond" } else { "" };
     format!(

@@ -37,6 +37,8 @@ pub(super) struct Node {
     pub(super) lease: Option<Term>,
     /// The token of the newest tenure.
     pub(super) led: Option<u64>,
+    /// The highest token that this process has led with.
+    pub(super) highest: u64,
     told: bool,
     pub(super) work: Work,
     busy: (Instant, u32),
@@ -46,6 +48,8 @@ pub(super) struct Node {
 pub(super) struct Standing {
     pub(super) who: Who,
     pub(super) machine: Machine,
+    /// The newest transaction at which its backend has seen the line open.
+    pub(super) looked: u64,
 }
 
 /// What a candidate does with its leadership.
@@ -71,6 +75,7 @@ impl Node {
             cut: false,
             lease: None,
             led: None,
+            highest: 0,
             told: false,
             work: Work::None,
             busy: (0, 0),
@@ -110,11 +115,11 @@ impl World {
             value: Bytes::new(),
             presence: None,
         };
-        let settings =
-            Settings { candidate, grace: None, generation: None, delay: self.swarm.delay };
+        let (delay, highest) = (self.swarm.delay, process.highest);
+        let settings = Settings { candidate, grace: None, generation: None, delay, highest };
         let machine = Machine::new(settings).broken(self.mutant);
         let process = &mut self.nodes[node];
-        process.machines.push(Standing { who, machine });
+        process.machines.push(Standing { who, machine, looked: 0 });
         process.current = Some(who);
         let (rate, session) = (process.clock.rate(), process.client.told);
         self.tell(What::Stood { who, rate });
@@ -185,6 +190,7 @@ impl World {
                 }
                 self.request(node, who, ask, Request::Begin(entry));
             }
+            Output::Note { ask, entry } => self.request(node, who, ask, Request::Note(entry)),
             Output::Leave { ask, entry, clean } => {
                 if self.nodes[node].led == Some(entry.token) {
                     self.tell(What::Leaves { who });
@@ -196,7 +202,8 @@ impl World {
                         self.saw(Rare::StuckWorkLostEntry);
                     }
                 }
-                self.request(node, who, ask, Request::Leave { entry, clean });
+                let request = Request::Leave { entry, clean, takes_back: clean };
+                self.request(node, who, ask, request);
             }
             Output::End { ask, generation } => {
                 self.request(node, who, ask, Request::End(generation));
@@ -222,13 +229,20 @@ impl World {
                 self.stop_work(node, None);
             }
             Output::Lost { token, loss } => self.lost(node, who, token, &loss),
-            Output::Resumed => self.saw(Rare::Resumed),
+            Output::Resumed => {
+                self.saw(Rare::Resumed);
+                if let Some(token) = self.nodes[node].led {
+                    self.judge_extension(node, token);
+                }
+            }
             Output::Over(outcome) => self.over(node, who, &outcome),
         }
     }
 
     fn elected(&mut self, node: usize, who: Who, lease: Lease, by_notice: bool) {
         self.judge_order(lease.token);
+        self.judge_token(node, lease.token);
+        self.judge_turn(node, who, lease.token);
         self.judge_extension(node, lease.token);
         self.judge_life(lease.token);
         if by_notice {
@@ -241,6 +255,7 @@ impl World {
         let process = &mut self.nodes[node];
         process.lease = Some(lease);
         process.led = Some(lease.token);
+        process.highest = process.highest.max(lease.token);
         process.told = false;
         process.work = Work::Running { who, token: lease.token };
         self.tell(What::Elected { who, lease });
@@ -272,6 +287,13 @@ impl World {
                 }
             }
             Outcome::Unknown { .. } => self.saw(Rare::ReleaseUnknown),
+            Outcome::Regressed { .. } => {
+                self.saw(Rare::Regressed);
+                if self.top == 0 {
+                    let how = format!("candidate {who} is told of a regression that never was");
+                    self.breaks(Promise::TruthfulOutcome, how);
+                }
+            }
             Outcome::Ended => {
                 self.judge_end(who);
                 let root = self.registry.newest_root();

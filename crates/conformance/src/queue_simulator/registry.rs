@@ -15,12 +15,16 @@ pub(super) struct Item {
     pub(super) who: Who,
     pub(super) node: usize,
     pub(super) session: usize,
+    /// The lease it is under (etcd).
+    pub(super) lease: u64,
     pub(super) ticket: Ticket,
     pub(super) holder: Arc<Holder>,
     /// The transaction that deleted it.
     pub(super) gone: Option<u64>,
     /// How many were told of that.
     pub(super) told: Vec<Who>,
+    /// The transaction that ended the election while this was its first entry, which wrote it again (etcd).
+    pub(super) touched: u64,
 }
 
 /// The root since one transaction.
@@ -46,12 +50,32 @@ pub(super) struct Registry {
     roots: Vec<Root>,
     /// The newest tenure that began and was not left cleanly, since each transaction that changed that.
     marks: Vec<(u64, Option<u64>)>,
+    /// The token of the newest tenure that was recorded, since each transaction that did so.
+    recorded: Vec<(u64, u64)>,
 }
 
 impl Registry {
     pub(super) fn new() -> Registry {
         let root = Root { since: 0, generation: 1, state: RootState::Open };
-        Registry { zxid: 1, items: Vec::new(), roots: vec![root], marks: vec![(0, None)] }
+        Registry {
+            zxid: 1,
+            items: Vec::new(),
+            roots: vec![root],
+            marks: vec![(0, None)],
+            recorded: vec![(0, 0)],
+        }
+    }
+
+    /// Fresh servers with a copy of what lasts, which count from a lower number on.
+    pub(super) fn rebuild(&mut self, zxid: u64) {
+        let root = self.newest_root();
+        let generation = root.generation.min(zxid);
+        let (mark, recorded) = (self.mark(self.zxid), self.highest(self.zxid));
+        self.items.clear();
+        self.roots = vec![Root { since: 0, generation, ..root }];
+        self.marks = vec![(0, mark)];
+        self.recorded = vec![(0, recorded)];
+        self.zxid = zxid;
     }
 
     pub(super) fn root(&self, zxid: u64) -> Root {
@@ -73,7 +97,7 @@ impl Registry {
         &mut self,
         who: Who,
         node: usize,
-        session: usize,
+        (session, lease): (usize, u64),
         ticket: &Ticket,
         holder: &Arc<Holder>,
     ) -> Entry {
@@ -84,10 +108,12 @@ impl Registry {
             who,
             node,
             session,
+            lease,
             ticket: ticket.clone(),
             holder: holder.clone(),
             gone: None,
             told: Vec::new(),
+            touched: 0,
         });
         entry
     }
@@ -98,8 +124,23 @@ impl Registry {
         let stands = self.living().any(|item| item.entry.token == token);
         if stands {
             self.marks.push((zxid, Some(token)));
+            self.recorded.push((zxid, token));
         }
         stands
+    }
+
+    /// Records the token of a tenure that goes on, if its entry stands.
+    pub(super) fn note(&mut self, token: u64) {
+        let zxid = self.tick();
+        if self.living().any(|item| item.entry.token == token) {
+            self.recorded.push((zxid, token));
+        }
+    }
+
+    /// The token that is recorded.
+    pub(super) fn highest(&self, zxid: u64) -> u64 {
+        let shown = self.recorded.iter().rev().find(|(since, _)| *since <= zxid);
+        shown.map_or(0, |(_, token)| *token)
     }
 
     /// Another value at an entry, if it stands.
@@ -134,6 +175,15 @@ impl Registry {
         }
     }
 
+    /// Moves all entries under one lease to another.
+    pub(super) fn relet(&mut self, from: u64, to: u64) {
+        self.tick();
+        let items = self.items.iter_mut();
+        items.filter(|item| item.lease == from && item.gone.is_none()).for_each(|item| {
+            item.lease = to;
+        });
+    }
+
     /// A session is over, and its entries with it.
     pub(super) fn close(&mut self, session: usize) {
         let zxid = self.tick();
@@ -151,6 +201,10 @@ impl Registry {
             RootState::Ended | RootState::Missing => self.roots[self.roots.len() - 1].generation,
         };
         self.roots.push(Root { since, generation, state });
+        let first = self.items.iter_mut().find(|item| item.gone.is_none());
+        if let (RootState::Ended, Some(first)) = (state, first) {
+            first.touched = since;
+        }
         // A mark outlives its generation, because its entry does; what is deleted was never there.
         if state == RootState::Missing {
             self.marks.push((since, None));
@@ -163,6 +217,15 @@ impl Registry {
 
     pub(super) fn find(&self, token: u64) -> Option<&Item> {
         self.items.iter().find(|item| item.entry.token == token)
+    }
+
+    /// Whether this generation of the election was open when an entry became the first in its line.
+    pub(super) fn was_first_in_time(&self, token: u64, generation: u64) -> bool {
+        let before = self.items.iter().filter(|item| item.entry.token < token);
+        let first = before.filter_map(|item| item.gone).fold(token, u64::max);
+        // An entry that was there before is in line since the generation began.
+        let root = self.root(first.max(generation));
+        root.state == RootState::Open && root.generation == generation
     }
 
     /// Whether this transaction is before the entry's deletion.
@@ -186,8 +249,8 @@ impl Registry {
         }
         match root.state {
             RootState::Open => {
-                let unclean = self.mark(zxid);
-                Line::Open { generation: root.generation, places, unclean }
+                let (unclean, highest) = (self.mark(zxid), self.highest(zxid));
+                Line::Open { generation: root.generation, places, unclean, highest }
             }
             RootState::Ended => {
                 places.retain(|place| place.ticket.is_some());

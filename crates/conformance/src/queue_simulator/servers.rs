@@ -3,8 +3,10 @@
 use std::collections::VecDeque;
 
 use super::Rare;
-use super::client::Arrival;
-use super::ensemble::{Answer, Session};
+use super::client::{Arrival, Notice};
+use super::ensemble::{Answer, Errand, Session};
+use super::refusals::Refusing;
+use super::registry::RootState;
 use super::swarm::Dialect;
 use super::world::{Happening, World};
 use crate::history::Instant;
@@ -28,6 +30,10 @@ pub(super) struct Server {
     pub(super) sticks: bool,
     /// The leases it knew when it was deposed, and until when each lives by its own count (etcd).
     pub(super) counts: Vec<(u64, Instant)>,
+    /// Refuses requests by itself (ZooKeeper).
+    pub(super) refusing: Option<Refusing>,
+    /// Waits until it hears of a leader again (etcd).
+    pub(super) held: Vec<Errand>,
 }
 
 /// A connection as its server sees it: answers leave in the order of their requests.
@@ -48,6 +54,8 @@ impl Server {
             down_free: 0,
             sticks: false,
             counts: Vec::new(),
+            refusing: None,
+            held: Vec::new(),
         }
     }
 }
@@ -65,8 +73,10 @@ impl World {
             self.leader = None;
             self.streams += 1;
             let living = self.sessions.iter().filter(|session| session.alive);
-            self.servers[server].counts =
-                living.map(|session| (session.lease, session.expiry)).collect();
+            let counted = living.flat_map(|session| {
+                session.leases().map(|lease| (lease, session.expiry)).collect::<Vec<_>>()
+            });
+            self.servers[server].counts = counted.collect();
             let term = self.term;
             let after = self.rng.between(ttl / 50, ttl / 2);
             self.schedule(after, Happening::Elect { term });
@@ -131,18 +141,29 @@ impl World {
                 back.touched.clear();
                 back.up_free = now;
                 back.down_free = now;
-                // A server that changes its role closes its connections.
-                for node in 0..self.nodes.len() {
-                    if self.nodes[node].client.server == server {
-                        self.server_closes(node);
+                match self.swarm.dialect {
+                    // A server that changes its role closes its connections.
+                    Dialect::Zookeeper => {
+                        for node in 0..self.nodes.len() {
+                            if self.nodes[node].client.server == server {
+                                self.server_closes(node);
+                            }
+                        }
+                    }
+                    // It asks the new leader for what was asked of it.
+                    Dialect::Etcd => {
+                        for errand in std::mem::take(&mut self.servers[server].held) {
+                            self.at_server_again(server, errand);
+                        }
                     }
                 }
             }
             // Nobody has led in its place yet: it goes on.
             None if self.servers[server].leads => {
+                self.servers[server].held.clear();
                 self.become_leader(server);
             }
-            None => {}
+            None => self.servers[server].held.clear(),
         }
     }
 
@@ -160,6 +181,13 @@ impl World {
                 self.note(|| format!("server {server} revokes the lease of session {session}"));
                 self.saw(Rare::DeposedRevoked);
                 self.close_session(session);
+            }
+            let had = |session: &Session| session.alive && session.former == Some(lease);
+            if let Some(session) = self.sessions.iter().position(had) {
+                self.note(|| {
+                    format!("server {server} revokes the former lease of session {session}")
+                });
+                self.revoke_former(session, lease);
             }
         }
     }
@@ -201,8 +229,14 @@ impl World {
         }
         let delay = self.delay(self.swarm.slow);
         let client = &mut self.nodes[node].client;
-        let at = (self.now + delay).max(client.down_free);
-        client.down_free = at;
+        let mut at = self.now + delay;
+        // etcd's watches have a stream of their own, and tell of different keys in any order.
+        let ordered = self.swarm.dialect == Dialect::Zookeeper
+            || !matches!(arrival, Arrival::Notified { .. });
+        if ordered {
+            at = at.max(client.down_free);
+            client.down_free = at;
+        }
         let connection = client.connection;
         self.schedule(at - self.now, Happening::AtClient { node, connection, arrival });
     }
@@ -226,7 +260,7 @@ impl World {
                 }
             }
             if let Some(generation) = standing.machine.awaiting_end() {
-                let open = root.state == super::registry::RootState::Open;
+                let open = root.state == RootState::Open;
                 let over = !open || root.generation != generation;
                 let known = process.client.notified.contains(&(standing.who, 0));
                 if over && !known {
@@ -242,10 +276,16 @@ impl World {
                 self.note(|| format!("  n{node} is never told that {token} is gone"));
                 continue;
             }
-            if entry.is_some() {
-                self.judge_notification(node, who, token);
-            }
-            self.send_client(node, Arrival::Notified { who, entry });
+            let notice = match entry {
+                Some(entry) => {
+                    self.judge_notification(node, who, token);
+                    let touched = self.registry.find(token).map_or(0, |item| item.touched);
+                    let over = root.state != RootState::Open || root.generation > token;
+                    Notice::Gone { entry, touched, over }
+                }
+                None => Notice::Over,
+            };
+            self.send_client(node, Arrival::Notified { who, notice });
         }
     }
 }

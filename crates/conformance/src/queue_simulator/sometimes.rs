@@ -44,6 +44,8 @@ rare! {
     ServerElection,
     /// An old leader answered a keep-alive or a handshake.
     DeposedAnswered,
+    /// A server that was cut off refused a request by itself.
+    RefusedAlone,
     /// An old leader revoked a lease that was kept alive at its successor.
     DeposedRevoked,
     /// A leader went on under another lease after the servers had elected.
@@ -66,12 +68,18 @@ rare! {
     OtherGeneration,
     /// A process was paused beyond its window.
     PausedBeyondWindow,
+    /// A candidate was told of a deletion that an end came before.
+    DeletedAfterEnd,
     /// Somebody waited because the last tenure had not ended cleanly.
     WaitedTheDelay,
     /// The beginning of a tenure was recorded, and the answer lost.
     BeginAnswerLost,
     /// The entry of a tenure whose work had gone on for too long was deleted by its owner.
     LeftUncleanly,
+    /// A candidacy ended because the store's numbers had fallen.
+    Regressed,
+    /// A process gave its session up by itself, because no server had answered for so long.
+    GaveUpSession,
     /// The election was still over when the faults stopped, and everybody left.
     HealedEnded,
     /// Somebody led when the faults had stopped.

@@ -36,6 +36,12 @@ pub enum Profile {
     Operated,
     /// A lock delay, and tenures that end badly.
     Delayed,
+    /// The servers are replaced by others that count from a lower number.
+    Rebuilt,
+    /// ZooKeeper's servers refuse requests by themselves, and some of them are cut off.
+    Refusing,
+    /// Others on a session ask ZooKeeper's servers for one kind of thing, and those are cut off.
+    Whims,
 }
 
 impl Profile {
@@ -47,14 +53,24 @@ impl Profile {
             Mutant::SilentConnectionCounts
             | Mutant::NewestAnswerCounts
             | Mutant::PingByOwnClock
-            | Mutant::OneAnswerCounts => Profile::Pings,
-            Mutant::DeposedKeepAliveCounts | Mutant::LeaseOfEarlierTermCounts => Profile::Deposed,
+            | Mutant::OneAnswerCounts
+            | Mutant::RequestUnderWayCounts => Profile::Pings,
+            Mutant::ArrivalNeedsNoWrite | Mutant::SyncCountsAsWrite | Mutant::ReadCountsAsSync => {
+                Profile::Whims
+            }
+            Mutant::DeposedKeepAliveCounts
+            | Mutant::LeaseOfEarlierTermCounts
+            | Mutant::LaterTermConfirms
+            | Mutant::LeasedBeforeMoved => Profile::Deposed,
+            Mutant::RefusalCounts | Mutant::RefusedBarrierCounts => Profile::Refusing,
             Mutant::InputBeforeExpiry => Profile::Hiccups,
             Mutant::ResumedUnverified => Profile::Operated,
             Mutant::DelayIgnored
             | Mutant::EarlierMarkCounts
             | Mutant::BeginNotAwaited
-            | Mutant::OutlivedCountsAsClean => Profile::Delayed,
+            | Mutant::OutlivedCountsAsClean
+            | Mutant::LostBeginForgotten => Profile::Delayed,
+            Mutant::RegressionIgnored => Profile::Rebuilt,
             _ => Profile::Any,
         }
     }
@@ -90,6 +106,8 @@ pub(super) struct Swarm {
     pub(super) hiccup: u32,
     /// Others on the same session send something too, as soon as anything is answered.
     pub(super) chatter: u32,
+    /// Others on the same session ask for something at the moment of a heartbeat.
+    pub(super) burst: u32,
     /// The first process's work never ends once it was told to stop.
     pub(super) stuck: bool,
 }
@@ -106,6 +124,12 @@ pub(super) enum Mischief {
     IsolateServer,
     IsolateLeader,
     StallServer,
+    /// A server refuses requests by itself, and is mostly cut off.
+    RefuseAlone,
+    /// The servers' leader refuses and is cut off, as is the election's, whose entry an operator deletes.
+    DeleteBehindDeposed,
+    /// Others on a session ask for one kind of thing only, perhaps of a server that is cut off.
+    Whim,
     /// A process stands still for most of a session's time.
     Nap,
     /// Whoever waits does so, and the leader resigns.
@@ -128,6 +152,8 @@ pub(super) enum Mischief {
     OutsiderDelete,
     RecreateBehindLeader,
     Operator,
+    /// All servers are down for a while, and come back with lower numbers.
+    Rebuild,
 }
 
 impl Swarm {
@@ -140,10 +166,16 @@ impl Swarm {
             Profile::Deposed => swarm.make_deposed(),
             Profile::Operated => swarm.make_operated(),
             Profile::Delayed => swarm.make_delayed(),
+            Profile::Rebuilt => swarm.make_rebuilt(),
+            Profile::Refusing => swarm.make_refusing(),
+            Profile::Whims => swarm.make_whims(),
+            Profile::Any if drawn == 4 => swarm.make_refusing(),
+            Profile::Any if drawn == 5 => swarm.make_whims(),
             Profile::Any if drawn == 2 => swarm.make_deposed(),
             Profile::Any if drawn == 0 => swarm.make_pings_late(rng),
             Profile::Any if drawn == 1 => swarm.make_hiccups(),
             Profile::Any if drawn == 3 => swarm.make_delayed(),
+            Profile::Any if drawn == 6 => swarm.make_rebuilt(),
             Profile::Any => {}
         }
         if options.beyond {
@@ -165,6 +197,7 @@ impl Swarm {
         self.most = nanos(self.ttl) / 2000;
         self.least = self.least.min(self.most);
         self.chatter = u32::try_from(rng.between(100, 600)).unwrap_or(100);
+        self.burst = 400;
         self.pace = nanos(self.ttl) / rng.between(1, 3);
         self.mischiefs = vec![
             Mischief::Nap,
@@ -190,6 +223,34 @@ impl Swarm {
         self.mischiefs.extend([Mischief::DeposeUnderLeader; 8]);
     }
 
+    fn make_refusing(&mut self) {
+        self.dialect = Dialect::Zookeeper;
+        self.servers = 3;
+        self.server_rates = vec![REAL_RATE * 5 / 4; 3];
+        self.rates = vec![REAL_RATE; self.nodes];
+        self.tick = 0;
+        self.mischiefs.extend([Mischief::RefuseAlone; 8]);
+        self.mischiefs.extend([Mischief::DeleteBehindDeposed; 6]);
+    }
+
+    fn make_whims(&mut self) {
+        self.dialect = Dialect::Zookeeper;
+        self.servers = 3;
+        self.server_rates = vec![REAL_RATE * 5 / 4; 3];
+        self.rates = vec![REAL_RATE; self.nodes];
+        self.tick = 0;
+        self.most = nanos(self.ttl) / 2000;
+        self.least = self.least.min(self.most);
+        self.mischiefs = vec![
+            Mischief::Whim,
+            Mischief::Whim,
+            Mischief::Whim,
+            Mischief::IsolateLeader,
+            Mischief::StickReply,
+            Mischief::Resign,
+        ];
+    }
+
     fn make_operated(&mut self) {
         self.lose_notification = 300;
         self.mischiefs.extend([Mischief::Operator, Mischief::Disconnect, Mischief::CutLeader]);
@@ -201,6 +262,12 @@ impl Swarm {
         self.slow_stop = 500;
         self.mischiefs.extend([Mischief::Crash, Mischief::Crash, Mischief::CutLeader]);
         self.mischiefs.extend([Mischief::Resign, Mischief::ForceLoss, Mischief::Crash]);
+    }
+
+    fn make_rebuilt(&mut self) {
+        self.dialect = Dialect::Zookeeper;
+        self.active += nanos(self.ttl) * 8;
+        self.mischiefs.extend([Mischief::Rebuild, Mischief::Resign, Mischief::Disconnect]);
     }
 
     fn make_hiccups(&mut self) {
@@ -275,6 +342,7 @@ impl Swarm {
             slow_stop,
             hiccup,
             chatter: if rng.permille(300) { 50 } else { 0 },
+            burst: if rng.permille(200) { 200 } else { 0 },
             stuck,
         }
     }
@@ -290,6 +358,9 @@ const KINDS: &[(Mischief, u32)] = &[
     (Mischief::IsolateServer, 300),
     (Mischief::IsolateLeader, 350),
     (Mischief::StallServer, 500),
+    (Mischief::RefuseAlone, 200),
+    (Mischief::DeleteBehindDeposed, 60),
+    (Mischief::Whim, 150),
     (Mischief::Nap, 200),
     (Mischief::NapOfTheNext, 100),
     (Mischief::StickReply, 200),

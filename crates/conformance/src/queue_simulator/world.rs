@@ -38,6 +38,10 @@ pub(super) struct World {
     /// How many leases there were (etcd).
     pub(super) leases: u64,
     pub(super) registry: Registry,
+    /// All servers are down until then.
+    pub(super) down_until: Instant,
+    /// The newest transaction of the servers that were replaced; 0 if none were.
+    pub(super) top: u64,
     pub(super) healed: bool,
     pub(super) whos: Who,
     pub(super) last_leader: Option<Who>,
@@ -132,6 +136,10 @@ pub(super) enum Happening {
     Cut {
         node: usize,
     },
+    /// An operator deletes this entry.
+    Delete {
+        token: u64,
+    },
     Recreate,
     Mischief,
     Heal,
@@ -182,6 +190,8 @@ impl World {
             leases: 0,
             registry: Registry::new(),
             healed: false,
+            down_until: 0,
+            top: 0,
             whos: 0,
             last_leader: None,
             judge: Judge::new(swarm.delay),
@@ -273,6 +283,7 @@ impl World {
             Happening::Stand { node } => self.stand(node),
             Happening::Reconnect { node } => self.nodes[node].cut = false,
             Happening::Cut { node } => self.cut(node),
+            Happening::Delete { token } => self.delete_by_hand(token),
             Happening::Recreate => self.outsider_creates(),
             Happening::Mischief => self.mischief(),
             Happening::Heal => self.heal(),
@@ -305,6 +316,10 @@ impl World {
         if self.breach.is_none() {
             self.breach = Some(Breach::new(promise, how));
         }
+    }
+
+    pub(super) fn is_down(&self) -> bool {
+        self.now < self.down_until
     }
 
     pub(super) fn is_broken(&self) -> bool {

@@ -77,6 +77,10 @@ impl World {
         let delay = self.swarm.delays.iter().flatten().max().copied().unwrap_or_default();
         let delay = record.map_or(Duration::ZERO, |record| record.delay).max(delay);
         let delay = record.and_then(|record| record.next_delay).unwrap_or_default().max(delay);
+        // After a deletion a tenure as long as the floor says is waited for.
+        let floor = self.floor.current().map(|stored| &stored.record.floor);
+        let ttl = floor.map_or(Duration::ZERO, |floor| floor.ttl).max(ttl);
+        let delay = floor.map_or(Duration::ZERO, |floor| floor.delay).max(delay);
         let of = |part: fn(&tenure::Timing, bool) -> Duration| {
             let parts = self.swarm.timings.iter().map(|timing| part(timing, self.swarm.notified));
             parts.max().unwrap_or_default()

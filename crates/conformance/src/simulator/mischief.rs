@@ -88,11 +88,13 @@ impl World {
             Mischief::Branch => {
                 if !self.document.is_isolated() {
                     self.document.isolate();
+                    self.floor.isolate();
                     let over = self.rng.between(ttl / 10, 2 * ttl);
                     self.schedule(over, Happening::Rejoin);
                 }
             }
             Mischief::Vandal => self.vandalise(),
+            Mischief::DeleteRecord => self.delete_record(),
         }
     }
 
@@ -160,7 +162,8 @@ impl World {
         let delayed = self.swarm.delays.iter().any(Option::is_some);
         let delay = (delayed && self.rng.permille(500))
             .then(|| Duration::from_millis(self.rng.below(longest)));
-        Errand { number: self.errands, wish, terms: Terms { ttl, delay } }
+        let floor = self.swarm.block.is_some();
+        Errand { number: self.errands, wish, terms: Terms { ttl, delay, floor } }
     }
 
     pub(super) fn outsider_reads(&mut self, errand: Errand) {
@@ -236,13 +239,30 @@ impl World {
             (true, false) => {}
         }
         for stored in lasting {
+            if let Some(who) = stored.by {
+                self.arrived_in_time(who, &stored.record);
+            }
             self.document.adopt(stored);
             self.committed();
+        }
+        let may_last = self.rng.permille(300);
+        for stored in self.floor.rejoin(may_last && self.faults()) {
+            self.floor.adopt(stored);
         }
     }
 
     pub(super) fn mend(&mut self) {
         if self.document.mend() {
+            self.committed();
+        }
+    }
+
+    /// An operator deletes the record, and the floor stays.
+    fn delete_record(&mut self) {
+        if self.document.current().is_some() {
+            self.saw(Rare::Deleted);
+            self.tell(What::Deleted);
+            self.document.vanish();
             self.committed();
         }
     }

@@ -86,6 +86,7 @@ pub fn report(seed: u64, options: Options) -> String {
             Profile::Any => "",
             Profile::Tight => " --profile tight",
             Profile::Recreated => " --profile recreated",
+            Profile::Deleted => " --profile deleted",
         },
         match options.rates {
             Rates::WithinTolerance => "",

@@ -1,14 +1,16 @@
 //! Requests and answers: late, lost, refused, or answered with something that is not so.
 
-use tenure::lease::machine::{Ask, Input, Seen};
+use tenure::lease::floor::Laid;
+use tenure::lease::machine::{Ask, Input, Seen, SeenFloor};
 use tenure::lease::mutant::Mutant;
 use tenure::lease::record::{Record, RecordError};
-use tenure::{Durability, Expect, Fault, Put, Reads};
+use tenure::{Durability, Expect, Fault, Put, Reads, Version};
 
 use super::Rare;
 use super::clock::nanos;
 use super::store::Stored;
 use super::world::{Happening, World};
+use crate::checkers::Promise;
 use crate::history::{Instant, Who};
 
 /// A request on its way.
@@ -31,6 +33,8 @@ pub(super) enum Way {
 pub(super) enum Kind {
     Read,
     Write { expect: Expect, record: Box<Record>, durability: Durability },
+    ReadFloor,
+    WriteFloor { expect: Expect, laid: Box<Laid> },
 }
 
 impl World {
@@ -73,7 +77,53 @@ impl World {
                 let outcome = self.write(who, &request, expect, record, *durability);
                 self.answer(node, who, &request, outcome);
             }
+            Kind::ReadFloor => {
+                let seen = self.read_floor();
+                self.deliver(node, who, Input::ReadFloor(request.ask, Ok(seen)));
+            }
+            Kind::WriteFloor { expect, laid } => {
+                let outcome = self.write_floor(who, expect, laid);
+                self.answer(node, who, &request, outcome);
+            }
         }
+    }
+
+    fn write_floor(&mut self, who: Who, expect: &Expect, laid: &Laid) -> Result<Put, Fault> {
+        if self.goes_to_branch() {
+            let applied = self.floor.write_isolated(expect, laid.clone(), Some(who));
+            self.note(|| format!("  the isolated primary takes c{who}'s floor: {applied}"));
+            return if applied { Err(Fault::Indeterminate) } else { Ok(Put::Conflict) };
+        }
+        if !self.floor.allows(expect) {
+            return Ok(Put::Conflict);
+        }
+        let version = self.floor.commit(laid.clone(), Some(who));
+        self.saw(Rare::FloorRaised);
+        self.answered(version)
+    }
+
+    /// What a read of the floor at this moment shows.
+    fn read_floor(&mut self) -> Option<SeenFloor> {
+        let seen = |stored: &Stored<Laid>| SeenFloor {
+            version: stored.version.clone(),
+            laid: Ok(stored.record.clone()),
+        };
+        if self.goes_to_branch() {
+            return self.floor.isolated().map(seen);
+        }
+        let behind = self.behind(self.floor.depth());
+        self.floor.old(behind).map(seen)
+    }
+
+    /// How many versions a read lags behind.
+    fn behind(&mut self, depth: usize) -> usize {
+        let stale = self.faults()
+            && self.swarm.reads == Reads::Weak
+            && self.rng.permille(self.swarm.network.stale_read);
+        if !stale {
+            return 0;
+        }
+        usize::try_from(self.rng.below((depth as u64 + 1).min(6))).unwrap_or(0)
     }
 
     fn write(
@@ -99,7 +149,21 @@ impl World {
         if self.now > request.given_up {
             self.saw(Rare::LateApply);
         }
+        self.arrived_in_time(who, record);
         self.committed();
+        self.answered(version)
+    }
+
+    /// Nothing of a candidate that has left may arrive, but a record that nobody holds.
+    pub(super) fn arrived_in_time(&mut self, who: Who, record: &Record) {
+        let left = usize::try_from(who).ok().and_then(|at| self.departed.get(at)).copied();
+        if left.unwrap_or(false) && record.token > 0 {
+            let how = format!("a write of candidate {who} arrives, which says that it has left");
+            self.breaks(Promise::TruthfulOutcome, how);
+        }
+    }
+
+    fn answered(&mut self, version: Version) -> Result<Put, Fault> {
         if self.faults() {
             let network = &self.swarm.network;
             let (conflict, indeterminate) = (network.false_conflict, network.indeterminate);
@@ -124,14 +188,8 @@ impl World {
         if self.goes_to_branch() {
             return self.document.isolated().map(seen);
         }
-        if self.faults()
-            && self.swarm.reads == Reads::Weak
-            && self.rng.permille(self.swarm.network.stale_read)
-        {
-            let behind = self.rng.below((self.document.depth() as u64 + 1).min(6));
-            return self.document.old(usize::try_from(behind).unwrap_or(0)).map(seen);
-        }
-        self.document.current().map(seen)
+        let behind = self.behind(self.document.depth());
+        self.document.old(behind).map(seen)
     }
 
     fn goes_to_branch(&mut self) -> bool {
@@ -140,9 +198,10 @@ impl World {
 
     fn answer(&mut self, node: usize, who: Who, request: &Request, outcome: Result<Put, Fault>) {
         let input = match request.kind {
-            Kind::Write { .. } => Input::Wrote(request.ask, outcome),
+            Kind::Write { .. } | Kind::WriteFloor { .. } => Input::Wrote(request.ask, outcome),
             // A read has no other answers than its own, or that there is none.
             Kind::Read => Input::Read(request.ask, outcome.map(|_| None)),
+            Kind::ReadFloor => Input::ReadFloor(request.ask, outcome.map(|_| None)),
         };
         self.deliver(node, who, input);
     }

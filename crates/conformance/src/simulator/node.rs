@@ -96,6 +96,7 @@ impl World {
         }
         let who = Who::try_from(self.crashed.len()).expect("few candidates stand");
         self.crashed.push(false);
+        self.departed.push(false);
         let settings = Settings {
             candidate: Holder {
                 id: CandidateId::from_bits(u128::from(who)),
@@ -106,6 +107,7 @@ impl World {
             timing: self.swarm.timings[node],
             delay: self.swarm.delays[node],
             reads: self.swarm.reads,
+            floor: self.swarm.block,
             seed: self.rng.next(),
         };
         let machine = Machine::new(settings).broken(self.mutant);
@@ -190,6 +192,15 @@ impl World {
                 let record = self.about_to_write(node, &expect, record);
                 let given_up = self.give_up(node);
                 let kind = Kind::Write { expect, record: Box::new(record), durability };
+                self.send(node, Request { ask, given_up, kind });
+            }
+            Output::ReadFloor { ask } => {
+                let given_up = self.give_up(node);
+                self.send(node, Request { ask, given_up, kind: Kind::ReadFloor });
+            }
+            Output::WriteFloor { ask, expect, laid } => {
+                let given_up = self.give_up(node);
+                let kind = Kind::WriteFloor { expect, laid: Box::new(laid) };
                 self.send(node, Request { ask, given_up, kind });
             }
             Output::Elected(lease) => self.elected(node, machine, lease, by_read),
@@ -390,12 +401,30 @@ impl World {
             _ => {}
         }
         self.tell(What::Over { who, outcome });
+        self.depart(node, outcome);
         self.stop_work(node, None);
         let process = &mut self.nodes[node];
         process.leaving = None;
         process.serial += 1;
         if matches!(self.nodes[node].work, Work::None) {
             self.stand_again(node);
+        }
+    }
+
+    /// Who had the time to find out that nothing of its own can arrive any more must have done so.
+    fn depart(&mut self, node: usize, outcome: &Outcome) {
+        let process = &self.nodes[node];
+        let in_time = process.leaving.is_some_and(|since| {
+            // Clocks are whole nanoseconds: nobody leaves in the last of them.
+            self.now + 1000 < since + process.clock.real(self.swarm.timings[node].ttl())
+        });
+        let sure = matches!(outcome, Outcome::Released | Outcome::AlreadyLost | Outcome::Withdrawn);
+        // Whom the store refuses cannot find out.
+        if in_time && sure && self.swarm.network.denied == 0 {
+            let at = usize::try_from(process.who).ok();
+            if let Some(departed) = at.and_then(|at| self.departed.get_mut(at)) {
+                *departed = true;
+            }
         }
     }
 

@@ -51,11 +51,15 @@ pub enum Rare {
     HealedEnded,
     /// Somebody led when the faults had stopped.
     HealedLed,
+    /// A floor was laid or raised.
+    FloorRaised,
+    /// An operator deleted the record.
+    Deleted,
 }
 
 impl Rare {
     /// All of them.
-    pub const ALL: [Rare; 24] = [
+    pub const ALL: [Rare; 26] = [
         Rare::LateApply,
         Rare::GrantByRead,
         Rare::FalseConflict,
@@ -80,6 +84,8 @@ impl Rare {
         Rare::Vanished,
         Rare::HealedEnded,
         Rare::HealedLed,
+        Rare::FloorRaised,
+        Rare::Deleted,
     ];
 }
 

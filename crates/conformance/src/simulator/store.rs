@@ -1,4 +1,4 @@
-//! The store: one record, changed by compare-and-set, with an isolated primary on the weak kind.
+//! The store: a record and a floor, changed by compare-and-set, with an isolated primary on the weak kind.
 
 use tenure::lease::record::Record;
 use tenure::{Expect, Version};
@@ -6,35 +6,44 @@ use tenure::{Expect, Version};
 /// How many old versions a lagging replica may still show.
 const KEPT: usize = 24;
 
-/// One version of the record.
+/// One version of a document.
 #[derive(Clone, Debug)]
-pub(super) struct Stored {
+pub(super) struct Stored<T = Record> {
     pub(super) version: Version,
-    pub(super) record: Record,
+    pub(super) record: T,
     /// The candidate that wrote it.
     pub(super) by: Option<u32>,
 }
 
-/// What stands at the election's key.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Document {
+/// What stands at one key.
+#[derive(Clone, Debug)]
+pub(super) struct Document<T = Record> {
     /// What lasts, oldest first. `None` is absence.
-    committed: Vec<Option<Stored>>,
+    committed: Vec<Option<Stored<T>>>,
+    /// How often it changed for good.
+    commits: u64,
     /// What an isolated primary has on top of `base`. None of it was ever acknowledged.
-    branch: Option<Branch>,
+    branch: Option<Branch<T>>,
     /// What is there makes no sense.
     garbled: Option<Version>,
     versions: u64,
 }
 
 #[derive(Clone, Debug)]
-struct Branch {
+struct Branch<T> {
     base: Option<Version>,
-    writes: Vec<Stored>,
+    commits: u64,
+    writes: Vec<Stored<T>>,
 }
 
-impl Document {
-    pub(super) fn current(&self) -> Option<&Stored> {
+impl<T> Default for Document<T> {
+    fn default() -> Document<T> {
+        Document { committed: Vec::new(), commits: 0, branch: None, garbled: None, versions: 0 }
+    }
+}
+
+impl<T: Clone> Document<T> {
+    pub(super) fn current(&self) -> Option<&Stored<T>> {
         self.committed.last().and_then(Option::as_ref)
     }
 
@@ -43,7 +52,7 @@ impl Document {
     }
 
     /// What a replica that lags `behind` versions shows.
-    pub(super) fn old(&self, behind: usize) -> Option<&Stored> {
+    pub(super) fn old(&self, behind: usize) -> Option<&Stored<T>> {
         let at = self.committed.len().checked_sub(behind + 1)?;
         self.committed[at].as_ref()
     }
@@ -75,7 +84,7 @@ impl Document {
         mended
     }
 
-    pub(super) fn commit(&mut self, record: Record, by: Option<u32>) -> Version {
+    pub(super) fn commit(&mut self, record: T, by: Option<u32>) -> Version {
         let version = self.next_version();
         self.keep(Some(Stored { version: version.clone(), record, by }));
         version
@@ -88,7 +97,7 @@ impl Document {
     pub(super) fn isolate(&mut self) {
         if self.branch.is_none() {
             let base = self.version().cloned();
-            self.branch = Some(Branch { base, writes: Vec::new() });
+            self.branch = Some(Branch { base, commits: self.commits, writes: Vec::new() });
         }
     }
 
@@ -97,10 +106,10 @@ impl Document {
     }
 
     /// What the isolated primary shows.
-    pub(super) fn isolated(&self) -> Option<&Stored> {
+    pub(super) fn isolated(&self) -> Option<&Stored<T>> {
         let branch = self.branch.as_ref()?;
         branch.writes.last().or_else(|| {
-            let shows = |kept: &&Option<Stored>| {
+            let shows = |kept: &&Option<Stored<T>>| {
                 kept.as_ref().map(|stored| &stored.version) == branch.base.as_ref()
             };
             self.committed.iter().rev().find(shows).and_then(Option::as_ref)
@@ -108,12 +117,7 @@ impl Document {
     }
 
     /// A write that reaches the isolated primary. It is never acknowledged; `false` is a conflict.
-    pub(super) fn write_isolated(
-        &mut self,
-        expect: &Expect,
-        record: Record,
-        by: Option<u32>,
-    ) -> bool {
+    pub(super) fn write_isolated(&mut self, expect: &Expect, record: T, by: Option<u32>) -> bool {
         let shown = self.isolated().map(|stored| stored.version.clone());
         if !matches(shown.as_ref(), expect) {
             return false;
@@ -126,26 +130,27 @@ impl Document {
     }
 
     /// The isolated primary is back. Its writes last only if nothing was written elsewhere.
-    pub(super) fn rejoin(&mut self, may_last: bool) -> Vec<Stored> {
+    pub(super) fn rejoin(&mut self, may_last: bool) -> Vec<Stored<T>> {
         let Some(branch) = self.branch.take() else { return Vec::new() };
-        if !may_last || branch.base.as_ref() != self.version() {
+        if !may_last || branch.commits != self.commits {
             return Vec::new();
         }
         branch.writes
     }
 
     /// What a version held, if it was not long ago.
-    pub(super) fn find(&self, version: &Version) -> Option<&Stored> {
+    pub(super) fn find(&self, version: &Version) -> Option<&Stored<T>> {
         let branch = self.branch.iter().flat_map(|branch| &branch.writes);
         let mut known = self.committed.iter().flatten().rev().chain(branch);
         known.find(|stored| stored.version == *version)
     }
 
-    pub(super) fn adopt(&mut self, stored: Stored) {
+    pub(super) fn adopt(&mut self, stored: Stored<T>) {
         self.keep(Some(stored));
     }
 
-    fn keep(&mut self, stored: Option<Stored>) {
+    fn keep(&mut self, stored: Option<Stored<T>>) {
+        self.commits += 1;
         if self.committed.len() == KEPT {
             self.committed.remove(0);
         }

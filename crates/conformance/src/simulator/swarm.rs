@@ -32,6 +32,8 @@ pub enum Profile {
     Tight,
     /// Leaders that end their election, and outsiders that create it again at once.
     Recreated,
+    /// Operators that delete the record, and tenures whose terms differ.
+    Deleted,
 }
 
 impl Profile {
@@ -42,6 +44,11 @@ impl Profile {
         match mutant {
             Mutant::OpReused | Mutant::ObservedAtSend | Mutant::WindowFromAnswer => Profile::Tight,
             Mutant::LeaseKeptWhileEnding | Mutant::RecreateCutsDelay => Profile::Recreated,
+            Mutant::FloorNotRaised
+            | Mutant::FloorKeepsFirstTerms
+            | Mutant::FloorBelievedOnWeakRead
+            | Mutant::DeletedTokenForgotten
+            | Mutant::DeletedTenureNotWaitedFor => Profile::Deleted,
             _ => Profile::Any,
         }
     }
@@ -51,6 +58,8 @@ impl Profile {
 #[derive(Clone, Debug)]
 pub(super) struct Swarm {
     pub(super) reads: Reads,
+    /// By how many tokens the floor is raised, if one is kept.
+    pub(super) block: Option<u64>,
     pub(super) nodes: usize,
     pub(super) timings: Vec<Timing>,
     pub(super) delays: Vec<Option<Duration>>,
@@ -120,6 +129,8 @@ pub(super) enum Mischief {
     Batch,
     Branch,
     Vandal,
+    /// An operator deletes the record.
+    DeleteRecord,
     /// Cuts off whoever leads.
     CutLeader,
     /// The same, and outsiders end the election and create it again behind its back.
@@ -144,8 +155,10 @@ impl Swarm {
             })
             .collect();
         let t = base * 1_000_000;
+        let block = rng.permille(800).then(|| *rng.pick(&[1, 2, 3, 1024]));
         let swarm = Swarm {
             reads,
+            block,
             nodes,
             timings,
             delays,
@@ -154,7 +167,7 @@ impl Swarm {
             presence: rng.permille(300),
             active: rng.between(3 * t, 15 * t),
             pace: rng.between(t / 5, 2 * t),
-            mischiefs: draw_mischiefs(rng, reads, vandal),
+            mischiefs: draw_mischiefs(rng, reads, vandal, block.is_some()),
             network: Network::draw(rng, t, reads),
             early_ticks: if rng.permille(200) { 200 } else { 0 },
             slow_stop: *rng.pick(&[0, 100, 400]),
@@ -165,6 +178,7 @@ impl Swarm {
         match (profile, rng.below(20)) {
             (Profile::Tight, _) | (Profile::Any, 0 | 1) => swarm.tight(rng, rates),
             (Profile::Recreated, _) | (Profile::Any, 2) => swarm.recreated(),
+            (Profile::Deleted, _) | (Profile::Any, 3 | 4) => swarm.deleted(rng, base),
             (Profile::Any, _) => swarm,
         }
     }
@@ -184,6 +198,21 @@ impl Swarm {
         self.away /= 10;
         self.network.lose_answer = self.network.lose_answer.max(200);
         self.network.slow_answer = self.network.slow_answer.max(200);
+        self
+    }
+
+    /// A world whose record is deleted now and then, by an operator who leaves the floor alone.
+    fn deleted(mut self, rng: &mut Rng, base: u64) -> Swarm {
+        self.block = Some(*rng.pick(&[1, 2, 3]));
+        self.timings = (0..self.nodes).map(|_| timing(rng, base, true)).collect();
+        if rng.permille(500) {
+            let mut delay = || Some(Duration::from_millis(rng.between(0, base)));
+            self.delays = (0..self.nodes).map(|_| delay()).collect();
+        }
+        self.mischiefs.retain(|mischief| *mischief != Mischief::Vandal);
+        self.mischiefs.extend([Mischief::DeleteRecord; 4]);
+        self.mischiefs.extend([Mischief::Resign, Mischief::Resign, Mischief::CutLeader]);
+        self.mischiefs.extend([Mischief::Crash, Mischief::ForceLoss, Mischief::ForceLoss]);
         self
     }
 
@@ -302,7 +331,7 @@ fn fastest(rates: Rates) -> u64 {
     }
 }
 
-fn draw_mischiefs(rng: &mut Rng, reads: Reads, vandal: bool) -> Vec<Mischief> {
+fn draw_mischiefs(rng: &mut Rng, reads: Reads, vandal: bool, floor: bool) -> Vec<Mischief> {
     let mut drawn = vec![Mischief::Batch];
     for (mischief, on, weight) in [
         (Mischief::Pause, 350, 3),
@@ -329,6 +358,9 @@ fn draw_mischiefs(rng: &mut Rng, reads: Reads, vandal: bool) -> Vec<Mischief> {
     }
     if reads == Reads::Weak && rng.permille(700) {
         drawn.extend(std::iter::repeat_n(Mischief::Branch, 5));
+    }
+    if floor && rng.permille(150) {
+        drawn.push(Mischief::DeleteRecord);
     }
     if vandal {
         drawn.extend([Mischief::Vandal, Mischief::Vandal]);

@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
+use tenure::lease::floor::Laid;
 use tenure::lease::machine::Input;
 use tenure::lease::mutant::Mutant;
 use tenure::{Expect, Version};
@@ -30,10 +31,13 @@ pub(super) struct World {
     pub(super) mutant: Option<Mutant>,
     pub(super) nodes: Vec<Node>,
     pub(super) document: Document,
+    pub(super) floor: Document<Laid>,
     pub(super) outage: bool,
     pub(super) healing: Option<Healing>,
     /// Which candidacies ended with their process.
     pub(super) crashed: Vec<bool>,
+    /// Which candidacies say that nothing of theirs can arrive any more.
+    pub(super) departed: Vec<bool>,
     /// The newest tenure: whose, and whether it was given up cleanly.
     pub(super) last_tenure: Option<(Who, bool)>,
     pub(super) errands: u64,
@@ -154,9 +158,11 @@ impl World {
             swarm,
             mutant: options.mutant,
             document: Document::default(),
+            floor: Document::default(),
             outage: false,
             healing: None,
             crashed: Vec::new(),
+            departed: Vec::new(),
             last_tenure: None,
             errands: 0,
             sometimes: Sometimes::default(),

@@ -21,7 +21,7 @@ async fn create(case: &Case, backend: &tenure::Backend) -> Election {
 pub async fn an_end_tells_everyone(case: &Case) {
     let (one, other, third) = (case.open().await, case.open().await, case.open().await);
     let leader = case.lead(&one, "a").await;
-    let waiting = case.enter(&other).await.stand(candidate("b")).expect("it stands");
+    let mut waiting = case.enter(&other).await.stand(candidate("b")).expect("it stands");
     until("it follows", async || waiting.status().follows.is_some()).await;
     named(case, &third).end().await.expect("ended");
     let refused = soon("the end to reach who waits", waiting.elected()).await;
@@ -36,7 +36,7 @@ pub async fn an_end_tells_everyone(case: &Case) {
 pub async fn the_leader_can_end_it(case: &Case) {
     let (one, other) = (case.open().await, case.open().await);
     let leader = case.lead(&one, "a").await;
-    let waiting = case.enter(&other).await.stand(candidate("b")).expect("it stands");
+    let mut waiting = case.enter(&other).await.stand(candidate("b")).expect("it stands");
     assert_eq!(leader.end().await.expect("ended"), Resignation::Released);
     let refused = soon("the end to reach who waits", waiting.elected()).await;
     assert!(matches!(refused, Err(Error::Ended { .. })), "{refused:?}");

@@ -100,7 +100,7 @@ pub async fn somebody_leads_again_once_the_store_is_back(case: &Case) {
     let (one, faulty) = case.faulty().await;
     let (other, also_faulty) = case.faulty().await;
     let first = case.lead_briskly(&one, "a").await;
-    let second = case.enter_briskly(&other).await.stand(candidate("b")).expect("it stands");
+    let mut second = case.enter_briskly(&other).await.stand(candidate("b")).expect("it stands");
     until("it follows", async || second.status().follows.is_some()).await;
     let token = first.mandate().token();
     faulty.cut();
@@ -140,7 +140,7 @@ pub async fn a_candidate_waits_for_a_store_that_is_away(case: &Case) {
     let (backend, faulty) = case.faulty().await;
     let election = case.enter_briskly(&backend).await;
     faulty.cut();
-    let candidacy = election.stand(candidate("a")).expect("it stands");
+    let mut candidacy = election.stand(candidate("a")).expect("it stands");
     until("it says so", async || matches!(candidacy.status().error, Some(Error::Store(_)))).await;
     faulty.heal();
     let leader = soon("the leadership", candidacy.elected()).await.expect("elected");
@@ -214,7 +214,7 @@ pub async fn a_campaign_cancelled_before_its_claim_arrives_leaves_nothing_held(c
     let candidacy = election.stand(candidate("a")).expect("it stands");
     soon("the claim", held.arrived()).await;
     drop(candidacy);
-    let next = case.enter(&other).await.stand(candidate("b")).expect("it stands");
+    let mut next = case.enter(&other).await.stand(candidate("b")).expect("it stands");
     held.release();
     // The lease would last longer than this waits: only a release lets the next one in.
     let _next = soon("the next leader", next.elected()).await.expect("elected");

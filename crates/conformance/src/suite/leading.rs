@@ -73,7 +73,7 @@ pub async fn never_two_lead_at_once(case: &Case) {
 pub async fn resigning_hands_over(case: &Case) {
     let (one, other) = (case.open().await, case.open().await);
     let first = case.lead(&one, "a").await;
-    let second = case.enter(&other).await.stand(candidate("b")).expect("it stands");
+    let mut second = case.enter(&other).await.stand(candidate("b")).expect("it stands");
     until("it follows", async || second.status().follows.is_some_and(|l| &*l.name == "a")).await;
     assert_eq!(first.resign().await, Resignation::Released);
     let second = soon("the hand-over", second.elected()).await.expect("elected");
@@ -119,7 +119,7 @@ pub async fn a_silent_leader_is_replaced_after_it_has_stopped(case: &Case) {
     let (one, faulty) = case.faulty().await;
     let other = case.open().await;
     let first = case.lead_briskly(&one, "a").await;
-    let second = case.enter_briskly(&other).await.stand(candidate("b")).expect("it stands");
+    let mut second = case.enter_briskly(&other).await.stand(candidate("b")).expect("it stands");
     until("it follows", async || second.status().follows.is_some()).await;
     let mandate = first.mandate();
     faulty.cut();
@@ -200,7 +200,7 @@ pub async fn a_lock_delay_is_waited_only_after_an_unclean_end(case: &Case) {
     assert_eq!(first.resign().await, Resignation::Released);
     let first = soon("a clean hand-over", election.campaign(candidate("a"))).await;
     let first = first.expect("elected");
-    let waiting = rival.stand(candidate("b")).expect("it stands");
+    let mut waiting = rival.stand(candidate("b")).expect("it stands");
     until("it follows", async || waiting.status().follows.is_some()).await;
     faulty.cut();
     soon("the loss", first.lost()).await;

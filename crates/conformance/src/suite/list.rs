@@ -109,6 +109,7 @@ macro_rules! conformance {
             damage {
                 a_deleted_record_is_noticed_by_its_leader
                 a_deleted_record_is_noticed_by_who_waits
+                a_deleted_records_token_and_delay_are_not_forgotten
                 garbage_in_the_record_is_reported
                 a_candidate_waits_until_garbage_is_mended
                 a_leader_whose_record_is_garbage_stops
@@ -145,6 +146,7 @@ macro_rules! conformance {
                 a_lock_delay_is_waited_after_an_unclean_end_only
                 a_lost_tenures_entry_goes_to_the_end_of_the_line
                 a_leader_whose_entry_is_deleted_is_told_at_once
+                the_deletion_that_follows_an_end_is_nobodys_turn
                 a_missing_line_is_created_only_when_asked_for
                 a_deleted_line_leaves_nothing_and_can_be_made_again
             }

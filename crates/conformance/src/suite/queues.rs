@@ -1,8 +1,15 @@
 //! What only queues promise: order, and nobody woken in vain.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
 use futures_util::future::join_all;
-use tenure::queue::{Left, Line};
-use tenure::{Backend, Candidacy, Election, ElectionState, Error, Loss, Protocol, Role};
+use tenure::lease::record::Holder;
+use tenure::queue::{Entry, Freshness, Gone, Left, Line, SessionQueue, Ticket};
+use tenure::{
+    Backend, Candidacy, CandidateId, Election, ElectionState, Error, Key, Loss, Protocol, Role,
+};
 
 use super::Case;
 use super::case::{candidate, in_line, lead, opened, soon, until};
@@ -48,7 +55,7 @@ pub async fn first_come_is_first_led(case: &Case) {
         waiting.push(stand(&election, &format!("c{number}")).await);
     }
     let mut token = 0;
-    for (number, candidacy) in waiting.into_iter().enumerate() {
+    for (number, mut candidacy) in waiting.into_iter().enumerate() {
         let leader = soon(&format!("c{number}"), candidacy.elected()).await.expect("elected");
         assert!(leader.mandate().token() > token);
         token = leader.mandate().token();
@@ -61,7 +68,7 @@ pub async fn the_middle_of_the_line_leaves_and_the_order_holds(case: &Case) {
     let Some(backend) = queue(case).await else { return };
     let election = case.enter(&backend).await;
     let leader = lead(&election, "a").await;
-    let (second, third, fourth) =
+    let (mut second, third, mut fourth) =
         (stand(&election, "b").await, stand(&election, "c").await, stand(&election, "d").await);
     soon("the withdrawal", third.withdraw()).await;
     assert_eq!(names(&election).await, ["a", "b", "d"]);
@@ -80,7 +87,7 @@ pub async fn three_gone_at_once_let_the_fourth_lead(case: &Case) {
     let (election, last) = (case.enter(&one).await, case.enter(&other).await);
     let gone =
         [stand(&election, "a").await, stand(&election, "b").await, stand(&election, "c").await];
-    let fourth = stand(&last, "d").await;
+    let mut fourth = stand(&last, "d").await;
     soon("the close", one.close()).await;
     let _next = soon("the fourth", fourth.elected()).await.expect("elected");
     assert!(gone.iter().all(|candidacy| !leads(candidacy)));
@@ -133,7 +140,7 @@ pub async fn an_end_that_races_many_candidates_leaves_nobody_in_line(case: &Case
         })
         .collect();
     elections[0].end().await.expect("ended");
-    for candidacy in standing {
+    for mut candidacy in standing {
         match soon("its way out", candidacy.elected()).await {
             // Its work ends with the guard.
             Ok(leader) => drop(leader),
@@ -186,12 +193,12 @@ pub async fn a_lock_delay_is_waited_after_an_unclean_end_only(case: &Case) {
     };
     let (election, rival) = (enter(&one).await, enter(&other).await);
     let first = lead(&election, "a").await;
-    let second = stand(&rival, "b").await;
+    let mut second = stand(&rival, "b").await;
     let began = std::time::Instant::now();
     first.resign().await;
     let second = soon("a clean hand-over", second.elected()).await.expect("elected");
     assert!(began.elapsed() < delay, "nobody waits after a clean end: {:?}", began.elapsed());
-    let third = stand(&election, "c").await;
+    let mut third = stand(&election, "c").await;
     let began = std::time::Instant::now();
     let _ = second.abandon();
     let third = soon("the take-over", third.elected()).await.expect("elected");
@@ -204,7 +211,7 @@ pub async fn a_lost_tenures_entry_goes_to_the_end_of_the_line(case: &Case) {
     let Some(backend) = queue(case).await else { return };
     let election = case.enter(&backend).await;
     let leader = lead(&election, "a").await;
-    let second = stand(&election, "b").await;
+    let mut second = stand(&election, "b").await;
     let token = leader.mandate().token();
     leader.force_loss();
     soon("the loss", leader.lost()).await;
@@ -224,7 +231,7 @@ pub async fn a_leader_whose_entry_is_deleted_is_told_at_once(case: &Case) {
     let other = case.open().await;
     let election = case.enter(&one).await;
     let leader = lead(&election, "a").await;
-    let second = stand(&case.enter(&other).await, "b").await;
+    let mut second = stand(&case.enter(&other).await, "b").await;
     // Anybody's handle serves as the operator's hand: it deletes what it is told to.
     let lines = other.queue().expect("its elections are queues");
     let line = lines.look(&case.record()).await.expect("readable");
@@ -240,6 +247,59 @@ pub async fn a_leader_whose_entry_is_deleted_is_told_at_once(case: &Case) {
     second.resign().await;
     let again = soon("its turn", again).await.expect("it ran").expect("elected again");
     assert!(again.mandate().token() > token);
+}
+
+/// The deletion of the entry before one's own is no turn to lead if the election ended first, also for a candidate
+/// that has not heard of the end.
+pub async fn the_deletion_that_follows_an_end_is_nobodys_turn(case: &Case) {
+    let Some(one) = queue(case).await else { return };
+    let other = case.open().await;
+    let (first, second) = (Arc::new(holder("a")), Arc::new(holder("b")));
+    case.enter(&one).await;
+    let record = case.record();
+    let (leaver, waiter) = (lines(&one), lines(&other));
+    let generation = leaver.create(&record).await.expect("it is open");
+    let ahead = joined(&*leaver, &record, &first).await;
+    joined(&*waiter, &record, &second).await;
+    let line = waiter.line(&record, &ticket(&second), Freshness::Session).await.expect("readable");
+    let Line::Open { places, .. } = line else { panic!("{line:?}") };
+    assert_eq!(places.first().map(|place| &place.entry), Some(&ahead));
+    // It waits for the entry and not for the end: which of the two it hears of first must not matter.
+    let mut gone = std::pin::pin!(waiter.gone(&ahead));
+    let early = tokio::time::timeout(Duration::from_millis(50), gone.as_mut()).await;
+    assert_ne!(early, Ok(Gone::Deleted), "it stands");
+    leaver.end(&record, generation).await.expect("ended");
+    let left = leaver.leave(&ahead, true).await.expect("deleted");
+    assert_eq!(left, Left::Deleted);
+    let told = match early {
+        Ok(told) => told,
+        Err(_) => soon("the deletion is heard of", gone).await,
+    };
+    assert_eq!(told, Gone::Perhaps, "only a look may decide");
+    let line = waiter.line(&record, &ticket(&second), Freshness::Session).await.expect("readable");
+    assert!(matches!(line, Line::Ended { .. }), "{line:?}");
+}
+
+fn lines(backend: &Backend) -> Arc<dyn SessionQueue> {
+    backend.queue().expect("its elections are queues").clone()
+}
+
+fn holder(name: &str) -> Holder {
+    let id = CandidateId::parse(name).expect("a good id");
+    Holder { id, name: name.into(), value: Bytes::new(), presence: None }
+}
+
+fn ticket(holder: &Holder) -> Ticket {
+    Ticket { candidate: holder.id.clone(), attempt: 1 }
+}
+
+/// Joins without a machine, once there is a session.
+async fn joined(lines: &dyn SessionQueue, record: &Key, holder: &Arc<Holder>) -> Entry {
+    let mut session = lines.session();
+    let live = session.wait_for(|session| session.is_live());
+    soon("there is a session", live).await.expect("the queue lives");
+    let joined = lines.join(record, &ticket(holder), holder).await.expect("it joins");
+    joined.entry.expect("the election is open")
 }
 
 /// A line that is missing is created only by those who ask for it.

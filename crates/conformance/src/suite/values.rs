@@ -125,7 +125,7 @@ pub async fn a_value_published_while_waiting_is_led_with(case: &Case) {
     let backend = case.open().await;
     let election = case.enter(&backend).await;
     let first = election.campaign(candidate("a")).await.expect("elected");
-    let waiting = election.stand(candidate("b")).expect("it stands");
+    let mut waiting = election.stand(candidate("b")).expect("it stands");
     until("it follows", async || waiting.status().follows.is_some()).await;
     waiting.publish("new").expect("short");
     first.resign().await;

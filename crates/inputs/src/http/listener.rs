@@ -1,8 +1,10 @@
 //! Tasks by POST.
 
 use std::convert::Infallible;
+use std::error::Error;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -16,12 +18,12 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tenure::cluster::documents::MAX_TASK_BYTES;
 use tenure::cluster::input::{Emitter, InputError, Local, Template};
+use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::accept::{accept, bind};
+use super::admission::Admission;
+use crate::accept::{Limits, accept, bind};
 
-/// How long a client may take for the head of a request, and for its body.
-const READ_WITHIN: Duration = Duration::from_secs(30);
 /// How long the store may take before the client is told to come again.
 const STORE_WITHIN: Duration = Duration::from_secs(10);
 /// The most bytes of a request's head.
@@ -32,10 +34,17 @@ const MOST_HEAD_BYTES: usize = 32 * 1024;
 /// `202` says that the task is in the store, with its id in the body. `503` says that it may not be, and to send it again:
 /// at worst it is done twice. Bodies of more than 16 KiB are refused with `413`. There is no TLS and no login; put
 /// it behind something that has both, or on a loopback address.
+///
+/// So that no web page can send tasks through a browser, the `Host` of a request must be the address that it arrived at
+/// (or `localhost`, on a loopback address) or one that was [configured](HttpListener::host); others are answered with
+/// `421`. Requests with an `Origin` are answered with `403`, unless that was [configured](HttpListener::origin). Idle and
+/// slow connections are closed, and a peer has a limited number of them: [`Limits`].
 #[derive(Debug)]
 pub struct HttpListener {
     listener: std::net::TcpListener,
     template: Template,
+    limits: Limits,
+    admission: Arc<Admission>,
 }
 
 impl HttpListener {
@@ -44,7 +53,31 @@ impl HttpListener {
     /// # Errors
     /// When the port cannot be had.
     pub fn bind(address: impl ToSocketAddrs, template: Template) -> io::Result<HttpListener> {
-        Ok(HttpListener { listener: bind(address)?, template })
+        let (limits, admission) = (Limits::default(), Arc::default());
+        Ok(HttpListener { listener: bind(address)?, template, limits, admission })
+    }
+
+    /// The same, which answers also to this host: `tasks.example.org` with any port, or `tasks.example.org:8443`.
+    ///
+    /// Needed behind a proxy that passes on the `Host` it was asked for.
+    #[must_use]
+    pub fn host(mut self, host: &str) -> HttpListener {
+        Arc::make_mut(&mut self.admission).hosts.push(host.to_ascii_lowercase());
+        self
+    }
+
+    /// The same, which takes tasks also from pages of this origin, such as `https://app.example.org`.
+    #[must_use]
+    pub fn origin(mut self, origin: &str) -> HttpListener {
+        Arc::make_mut(&mut self.admission).origins.push(origin.to_ascii_lowercase());
+        self
+    }
+
+    /// The same with other limits.
+    #[must_use]
+    pub fn limits(mut self, limits: Limits) -> HttpListener {
+        self.limits = limits;
+        self
     }
 
     /// Where it listens.
@@ -59,16 +92,19 @@ impl HttpListener {
 #[async_trait]
 impl Local for HttpListener {
     async fn run(&self, emitter: &Emitter) -> Result<(), InputError> {
-        accept(&self.listener, |stream, peer| {
+        let limits = self.limits;
+        accept(&self.listener, limits, |stream, peer| {
             let (emitter, template) = (emitter.clone(), self.template.clone());
+            let admission = Arc::clone(&self.admission);
             async move {
-                let service = service_fn(|request| respond(request, &emitter, &template));
-                let served = http1::Builder::new()
-                    .timer(TokioTimer::new())
-                    .header_read_timeout(READ_WITHIN)
-                    .max_buf_size(MOST_HEAD_BYTES)
-                    .serve_connection(TokioIo::new(stream), service);
-                if let Err(error) = served.await {
+                let served = match stream.local_addr() {
+                    Ok(at) => {
+                        let desk = Desk { emitter, template, admission, at, slow: limits.slow };
+                        serve(stream, &desk, limits).await
+                    }
+                    Err(error) => Err(error.into()),
+                };
+                if let Err(error) = served {
                     tracing::debug!(%peer, %error, "a connection ended");
                 }
             }
@@ -77,29 +113,64 @@ impl Local for HttpListener {
     }
 }
 
+/// Serves one connection until it ends, or has lasted long enough.
+async fn serve(
+    stream: TcpStream,
+    desk: &Desk,
+    limits: Limits,
+) -> Result<(), Box<dyn Error + Send + Sync>> {
+    let service = service_fn(|request| desk.respond(request));
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.slow.min(limits.idle))
+        .max_buf_size(MOST_HEAD_BYTES)
+        .serve_connection(TokioIo::new(stream), service);
+    tokio::pin!(served);
+    tokio::select! {
+        ended = served.as_mut() => return Ok(ended?),
+        () = tokio::time::sleep(limits.lasting) => served.as_mut().graceful_shutdown(),
+    }
+    // The last request may take its time; a client that does not read its answers has had enough of ours.
+    match timeout(limits.slow.saturating_mul(2).saturating_add(STORE_WITHIN), served).await {
+        Ok(ended) => Ok(ended?),
+        Err(late) => Err(late.into()),
+    }
+}
+
+/// What the requests of a connection are answered with.
+struct Desk {
+    emitter: Emitter,
+    template: Template,
+    admission: Arc<Admission>,
+    /// The address that they arrived at.
+    at: SocketAddr,
+    slow: Duration,
+}
+
 type Answer = Response<Full<Bytes>>;
 
-async fn respond(
-    request: Request<Incoming>,
-    emitter: &Emitter,
-    template: &Template,
-) -> Result<Answer, Infallible> {
-    if request.uri().path() != "/" {
-        return Ok(answer(StatusCode::NOT_FOUND, "tasks are posted to /"));
+impl Desk {
+    async fn respond(&self, request: Request<Incoming>) -> Result<Answer, Infallible> {
+        if let Err((status, says)) = self.admission.check(&request, self.at) {
+            return Ok(answer(status, says));
+        }
+        if request.uri().path() != "/" {
+            return Ok(answer(StatusCode::NOT_FOUND, "tasks are posted to /"));
+        }
+        if request.method() != Method::POST {
+            let mut refused = answer(StatusCode::METHOD_NOT_ALLOWED, "tasks are posted");
+            refused.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
+            return Ok(refused);
+        }
+        Ok(match read(request.into_body(), self.slow).await {
+            Ok(item) => store(item, &self.emitter, &self.template).await,
+            Err(refused) => refused,
+        })
     }
-    if request.method() != Method::POST {
-        let mut refused = answer(StatusCode::METHOD_NOT_ALLOWED, "tasks are posted");
-        refused.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
-        return Ok(refused);
-    }
-    Ok(match read(request.into_body()).await {
-        Ok(item) => store(item, emitter, template).await,
-        Err(refused) => refused,
-    })
 }
 
 /// Reads a body, of which no more is kept than a task can have.
-async fn read(body: Incoming) -> Result<Bytes, Answer> {
+async fn read(body: Incoming, within: Duration) -> Result<Bytes, Answer> {
     let too_large = || {
         let says = format!("a task has at most {MAX_TASK_BYTES} bytes");
         answer(StatusCode::PAYLOAD_TOO_LARGE, &says)
@@ -108,7 +179,7 @@ async fn read(body: Incoming) -> Result<Bytes, Answer> {
     if body.size_hint().lower() > MAX_TASK_BYTES as u64 {
         return Err(too_large());
     }
-    match timeout(READ_WITHIN, Limited::new(body, MAX_TASK_BYTES).collect()).await {
+    match timeout(within, Limited::new(body, MAX_TASK_BYTES).collect()).await {
         Ok(Ok(collected)) => Ok(collected.to_bytes()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
         Ok(Err(_)) => Err(answer(StatusCode::BAD_REQUEST, "the body ended early")),

@@ -7,7 +7,8 @@ use bytes::{Bytes, BytesMut};
 use reqwest::header::{
     ETAG, HeaderMap, HeaderName, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED,
 };
-use reqwest::{Client, Response, StatusCode};
+use reqwest::redirect::Policy;
+use reqwest::{Client, ClientBuilder, Response, StatusCode, Url};
 use serde_json::json;
 use tenure::cluster::documents::{MAX_TASK_BYTES, NodeEntry};
 use tenure::cluster::input::{
@@ -18,6 +19,8 @@ use crate::tls;
 
 /// How long an answer may take, body and all.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+/// How many redirects are followed, one after the other, where any are.
+const MOST_REDIRECTS: usize = 10;
 /// The most bytes of a URL in the ids of its tasks.
 const MOST_URL_BYTES: usize = 900;
 
@@ -26,6 +29,9 @@ const MOST_URL_BYTES: usize = 900;
 /// The URLs are shared out among the members, each asked by one of them at a time. An answer that has not changed (by `ETag`
 /// or `Last-Modified`, of the last answer that this member has seen) is no task. Bodies of more than 16 KiB are
 /// reported and left out, as are answers other than `200`.
+///
+/// Only these URLs are ever asked: a plan in the store that names another one is refused. Redirects are answers other than
+/// `200`, unless [`Redirects::SameOrigin`] is asked for.
 ///
 /// The URLs stand in the store for everyone to read; secrets belong into the headers of a [client](HttpPoller::with_client).
 #[derive(Debug)]
@@ -40,27 +46,36 @@ impl HttpPoller {
     /// Asks these URLs, each once in an interval; each answer is a task like this.
     ///
     /// # Errors
-    /// When the client cannot be built: TLS finds no authorities, for example.
+    /// When a URL is none, or has a password; when the client cannot be built: TLS finds no authorities, for example.
     pub fn new(
         urls: impl IntoIterator<Item = impl Into<String>>,
         interval: Duration,
         template: Template,
     ) -> Result<HttpPoller, InputError> {
-        tls::install();
-        let client = Client::builder().timeout(ANSWER_WITHIN).build();
-        let client = client.map_err(|error| InputError::new("making an HTTP client", &error))?;
-        Ok(HttpPoller::with_client(urls, interval, template, client))
+        let client = Client::builder().timeout(ANSWER_WITHIN);
+        HttpPoller::with_client(urls, interval, template, Redirects::Refused, client)
     }
 
     /// The same with a client of one's own: with other headers, authorities, proxies and limits of time.
+    ///
+    /// Its headers, and so its credentials, go to these URLs and nowhere else: its policy for redirects is replaced by this
+    /// one.
+    ///
+    /// # Errors
+    /// As for [`HttpPoller::new`].
     pub fn with_client(
         urls: impl IntoIterator<Item = impl Into<String>>,
         interval: Duration,
         template: Template,
-        client: Client,
-    ) -> HttpPoller {
-        let urls = urls.into_iter().map(Into::into).collect();
-        HttpPoller { urls, interval, template, client }
+        redirects: Redirects,
+        client: ClientBuilder,
+    ) -> Result<HttpPoller, InputError> {
+        tls::install();
+        let urls: Vec<String> = urls.into_iter().map(Into::into).collect();
+        urls.iter().try_for_each(|url| check(url))?;
+        let client = client.redirect(redirects.policy()).build();
+        let client = client.map_err(|error| InputError::new("making an HTTP client", &error))?;
+        Ok(HttpPoller { urls, interval, template, client })
     }
 
     /// Asks once. What comes back is what to say of this answer the next time.
@@ -107,6 +122,12 @@ impl Supervised for HttpPoller {
         let Some(url) = partition.0.get("url").and_then(serde_json::Value::as_str) else {
             return Err(InputError(format!("{} is no partition of a poller", partition.0)));
         };
+        // The plan comes from the store, and the client has credentials.
+        if !self.urls.iter().any(|own| own == url) {
+            return Err(InputError(format!(
+                "the plan in the store names a URL that is not configured here, and it is not asked: {url:?}"
+            )));
+        }
         let mut seen = Seen::default();
         let mut ticks = tokio::time::interval(self.interval.max(Duration::from_millis(1)));
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -118,6 +139,51 @@ impl Supervised for HttpPoller {
                 Err(error) => tracing::warn!(url, %error, "a poll failed"),
             }
         }
+    }
+}
+
+/// What a poller does with a redirect. None leads to another origin (scheme, host and port), since headers with
+/// credentials would go there, too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Redirects {
+    /// It is an answer other than `200`: reported, and no task.
+    #[default]
+    Refused,
+    /// It is followed within the origin of the URL, at most 10 times; elsewhere it is refused.
+    SameOrigin,
+}
+
+impl Redirects {
+    fn policy(self) -> Policy {
+        match self {
+            Redirects::Refused => Policy::none(),
+            Redirects::SameOrigin => Policy::custom(|attempt| {
+                let first = attempt.previous().first().map(Url::origin);
+                let is_near = first.is_some_and(|origin| origin == attempt.url().origin());
+                if is_near && attempt.previous().len() <= MOST_REDIRECTS {
+                    attempt.follow()
+                } else {
+                    // The redirect itself is the answer then.
+                    attempt.stop()
+                }
+            }),
+        }
+    }
+}
+
+/// Refuses what could never be asked, and what would put a password into the store and the log.
+fn check(url: &str) -> Result<(), InputError> {
+    let refused = |what: &str| {
+        let shown = url.rsplit_once('@').map_or(url, |(_, rest)| rest);
+        Err(InputError(format!("polling {shown:?}: {what}")))
+    };
+    match Url::parse(url) {
+        Ok(parsed) if !parsed.username().is_empty() || parsed.password().is_some() => {
+            refused("a login belongs into the headers of a client, not into the URL")
+        }
+        Ok(parsed) if matches!(parsed.scheme(), "http" | "https") => Ok(()),
+        Ok(_) => refused("only http and https can be polled"),
+        Err(error) => refused(&error.to_string()),
     }
 }
 

@@ -1,36 +1,110 @@
 //! Copies of objects that programs can open.
 
+use std::fmt;
+use std::io;
+use std::ops::Deref;
 use std::path::Path;
+use std::sync::Arc;
 
 use futures_util::TryStreamExt;
-use object_store::ObjectStoreExt;
+use object_store::{GetResult, ObjectStoreExt};
 use tempfile::TempPath;
 use tenure::cluster::input::InputError;
 use tokio::fs::File;
 use tokio::io::AsyncWriteExt;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::Objects;
 
+/// Room for copies is counted in these.
+const UNIT: u64 = 1024;
 /// The most bytes of a name's ending that a copy keeps.
 const MOST_ENDING_BYTES: usize = 32;
+
+/// A copy of an object in a temporary file, which goes when this is dropped.
+#[derive(Debug)]
+pub struct ObjectCopy {
+    path: TempPath,
+    room: CopyRoom,
+}
+
+impl ObjectCopy {
+    /// Opens the copy and removes its name. Its bytes stay until the file is closed, so keep the room until then.
+    ///
+    /// # Errors
+    /// When it cannot be opened any more.
+    pub fn into_file(self) -> io::Result<(std::fs::File, CopyRoom)> {
+        Ok((std::fs::File::open(&self.path)?, self.room))
+    }
+}
+
+impl Deref for ObjectCopy {
+    type Target = Path;
+
+    fn deref(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl AsRef<Path> for ObjectCopy {
+    fn as_ref(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// What a copy takes of the limit for all of them; given back when this is dropped.
+#[derive(Debug)]
+pub struct CopyRoom(#[expect(dead_code, reason = "held until it is dropped")] OwnedSemaphorePermit);
+
+/// How many bytes the copies of some objects may take at once.
+#[derive(Clone)]
+pub(super) struct Copies {
+    limit: u64,
+    room: Arc<Semaphore>,
+}
+
+impl Copies {
+    pub(super) fn of_at_most(limit: u64) -> Copies {
+        let limit = limit.min(u64::from(u32::MAX) * UNIT);
+        // What fits into a permit fits into a number of them.
+        let units = usize::try_from(limit / UNIT).unwrap_or(Semaphore::MAX_PERMITS);
+        let room = Semaphore::new(units.clamp(1, Semaphore::MAX_PERMITS));
+        Copies { limit: limit.max(UNIT), room: Arc::new(room) }
+    }
+
+    /// How much room a copy of this size takes; none, if it is never to be had.
+    fn units(&self, size: u64) -> Option<u32> {
+        // Its name takes room, too.
+        let units = size.div_ceil(UNIT).max(1);
+        u32::try_from(units).ok().filter(|_| units <= self.limit / UNIT)
+    }
+}
+
+impl fmt::Debug for Copies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "at most {} bytes", self.limit)
+    }
+}
 
 impl Objects {
     /// Copies an object into a temporary file, which goes when what is returned is dropped.
     ///
-    /// The file's name ends as the key does (`.jpg`), for programs that go by that.
+    /// The file's name ends as the key does (`.jpg`), for programs that go by that. While other copies take too much room
+    /// ([`copies_of_at_most`](Objects::copies_of_at_most)) it waits for them to go.
     ///
     /// # Errors
-    /// When there is no such object, the store does not serve, or the file cannot be written.
+    /// When there is no such object, it is larger than all copies together may be, the store does not serve, or the file
+    /// cannot be written.
     ///
     /// # Cancel safety
     /// Cancel safe: nothing is left behind.
-    pub async fn fetch(&self, key: &str) -> Result<TempPath, InputError> {
+    pub async fn fetch(&self, key: &str) -> Result<ObjectCopy, InputError> {
         let says =
             |error: &dyn std::error::Error| InputError::new(format!("fetching {key:?}"), error);
         let Some(location) = self.location(key) else {
             return Err(InputError(format!("fetching {key:?}: this is no key")));
         };
-        let got = self.store.get(&location).await.map_err(|error| says(&error))?;
+        let (got, room) = self.find_room(key, &location).await?;
         let expected = got.range.end - got.range.start;
         let mut builder = tempfile::Builder::new();
         let (ending, prefix) = (ending_of(key), "tenure-");
@@ -44,6 +118,9 @@ impl Objects {
         let (mut body, mut written) = (got.into_stream(), 0);
         while let Some(bytes) = body.try_next().await.map_err(|error| says(&error))? {
             written += bytes.len() as u64;
+            if written > expected {
+                break;
+            }
             file.write_all(&bytes).await.map_err(|error| says(&error))?;
         }
         file.flush().await.map_err(|error| says(&error))?;
@@ -52,7 +129,41 @@ impl Objects {
                 "fetching {key:?}: {written} bytes came instead of {expected}"
             )));
         }
-        Ok(path)
+        Ok(ObjectCopy { path, room })
+    }
+
+    /// Asks for an object, and has room for a copy of it.
+    async fn find_room(
+        &self,
+        key: &str,
+        location: &object_store::path::Path,
+    ) -> Result<(GetResult, CopyRoom), InputError> {
+        let says =
+            |error: &dyn std::error::Error| InputError::new(format!("fetching {key:?}"), error);
+        let mut held: Option<(u32, OwnedSemaphorePermit)> = None;
+        loop {
+            let got = self.store.get(location).await.map_err(|error| says(&error))?;
+            let (size, limit) = (got.range.end - got.range.start, self.copies.limit);
+            let Some(units) = self.copies.units(size) else {
+                return Err(InputError(format!(
+                    "fetching {key:?}: it has {size} bytes, and all copies together may have {limit} (tenure share \
+                     --copy-limit)"
+                )));
+            };
+            match held.take() {
+                Some((enough, permit)) if enough >= units => return Ok((got, CopyRoom(permit))),
+                // It has grown since.
+                Some(_) | None => {}
+            }
+            let room = Arc::clone(&self.copies.room);
+            if let Ok(permit) = Arc::clone(&room).try_acquire_many_owned(units) {
+                return Ok((got, CopyRoom(permit)));
+            }
+            // The store would not wait with an answer that is not read: it is asked again then.
+            drop(got);
+            let permit = room.acquire_many_owned(units).await.map_err(|error| says(&error))?;
+            held = Some((units, permit));
+        }
     }
 }
 

@@ -8,7 +8,8 @@ use object_store::{ObjectStore, ObjectStoreScheme};
 use tenure::cluster::input::InputError;
 use url::Url;
 
-use super::Objects;
+use super::fetch::Copies;
+use super::{Objects, USUAL_COPIES};
 
 impl Objects {
     /// Opens `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix` or `file:///directory`.
@@ -17,6 +18,9 @@ impl Objects {
     /// `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, `AWS_REGION`, `AWS_ENDPOINT_URL` and others;
     /// `GOOGLE_APPLICATION_CREDENTIALS`; `AZURE_STORAGE_ACCOUNT_NAME`, `AZURE_STORAGE_ACCOUNT_KEY`. On a machine of the cloud
     /// it may be that none are needed.
+    ///
+    /// A directory is listed with the links in it. For one to which others write take `DirectorySource` of
+    /// `tenure::cluster::inputs`, which follows none.
     ///
     /// # Errors
     /// When the URL names no store that this was built with, or a variable makes no sense. Nothing is asked yet.
@@ -80,7 +84,7 @@ fn open_directory(url: &Url) -> object_store::Result<Objects> {
 }
 
 fn build(store: impl ObjectStore, prefix: Path, in_order: bool) -> Objects {
-    Objects { store: Arc::new(store), prefix, in_order }
+    Objects { store: Arc::new(store), prefix, in_order, copies: Copies::of_at_most(USUAL_COPIES) }
 }
 
 #[cfg(feature = "cloud")]

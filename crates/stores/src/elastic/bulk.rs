@@ -2,16 +2,22 @@
 
 use reqwest::Method;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::value::RawValue;
 use tenure::{Expect, Fault, MAX_DOCUMENT_BYTES, Put, Write};
 
-use super::client::{Client, Request};
-use super::fault::{Failure, Kind};
+use super::client::{Client, Request, size_of};
+use super::fault::{Failure, Kind, Refusal};
 use super::version::Pair;
 use super::{ids, source};
+use crate::bounded::Bounded;
 
 /// Larger requests are cut in pieces; the servers refuse 100 MB.
 const MOST_BYTES: usize = 8 * 1024 * 1024;
+
+/// The shortest write has more bytes than this allows in one request.
+const MOST_WRITES: usize = MOST_BYTES / 32;
+/// An outcome with its error, which may quote the document's id and more.
+const LARGEST_OUTCOME: usize = 8 * 1024;
 
 /// Of each outcome, what we read; a third of all that the servers would say. An error of the request is told whole.
 const ANSWER: &str =
@@ -57,6 +63,7 @@ impl Batch {
             // The server does not go on trying when we have given up; and it need not repeat what we know.
             query: format!("timeout={}ms&{ANSWER}", client.request.as_millis().max(1)),
             body: lines.into(),
+            most: size_of(places.len(), LARGEST_OUTCOME),
         };
         let answer = client.call(request, client.end()).await;
         match answer.and_then(|answer| parse(&answer, places.len())) {
@@ -104,51 +111,54 @@ fn append(write: &Write, lines: &mut String) -> Result<(), Result<Put, Failure>>
 }
 
 #[derive(Deserialize)]
-struct Answer {
-    items: Vec<Item>,
+struct Answer<'a> {
+    #[serde(borrow)]
+    items: Bounded<Item<'a>, MOST_WRITES>,
 }
 
 #[derive(Deserialize)]
-struct Item {
-    #[serde(alias = "create", alias = "index", alias = "delete")]
-    outcome: Outcome,
+struct Item<'a> {
+    #[serde(borrow, alias = "create", alias = "index", alias = "delete")]
+    outcome: Outcome<'a>,
 }
 
 #[derive(Deserialize)]
-struct Outcome {
+struct Outcome<'a> {
     status: u16,
     #[serde(rename = "_seq_no")]
     number: Option<i64>,
     #[serde(rename = "_primary_term")]
     term: Option<i64>,
-    error: Option<Value>,
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
 }
 
 fn parse(answer: &[u8], asked: usize) -> Result<Vec<Result<Put, Failure>>, Failure> {
-    let answer: Answer = serde_json::from_slice(answer).map_err(|error| {
+    let answer: Answer<'_> = serde_json::from_slice(answer).map_err(|error| {
         let says = format!("the answer is not what a _bulk gives: {error}");
         Failure::garbled(Kind::Write, says)
     })?;
-    if answer.items.len() != asked {
+    let Bounded(items) = answer.items;
+    if items.len() != asked {
         let says = "the answer has another number of outcomes than there were writes";
         return Err(Failure::garbled(Kind::Write, says));
     }
-    Ok(answer.items.into_iter().map(|item| item.outcome.judge()).collect())
+    Ok(items.into_iter().map(|item| item.outcome.judge()).collect())
 }
 
-impl Outcome {
+impl Outcome<'_> {
     fn judge(self) -> Result<Put, Failure> {
-        match (self.status, self.error) {
+        match (self.status, self.error.map(Refusal::of)) {
             (200 | 201, None) => match Pair::of(self.number, self.term) {
                 Some(pair) => Ok(Put::Stored(pair.version())),
                 None => Err(Failure::garbled(Kind::Write, "a write without a sequence number")),
             },
-            (409, Some(error)) if error["type"] == "version_conflict_engine_exception" => {
+            (409, Some(refusal)) if refusal.kind == "version_conflict_engine_exception" => {
                 Ok(Put::Conflict)
             }
             // A deletion of what is gone.
             (404, None) => Ok(Put::Conflict),
-            (status, error) => Err(Failure::unwritten(status, &error.unwrap_or_default())),
+            (status, refusal) => Err(Failure::unwritten(status, &refusal.unwrap_or_default())),
         }
     }
 }
@@ -242,5 +252,18 @@ mod tests {
         let places: Vec<usize> = batches.iter().flat_map(|batch| batch.places.clone()).collect();
         assert_eq!(places, (0..300).collect::<Vec<_>>());
         assert!(batches.iter().all(|batch| batch.lines.len() < MOST_BYTES + 2 * body.len()));
+    }
+
+    #[test]
+    fn a_huge_error_of_a_write_takes_little_memory() {
+        let test = "elastic::bulk::tests::a_huge_error_of_a_write_takes_little_memory";
+        let around =
+            |items: &str| format!(r#"{{"items":[{{"index":{{"status":409,"error":{items}}}}}]}}"#);
+        let answer = crate::bounded::memory::costly(around);
+        crate::bounded::memory::is_spared(test, 16, || {
+            let outcomes = parse(answer.as_bytes(), 1).expect("an answer");
+            let failure = outcomes[0].as_ref().expect_err("not certain");
+            assert_eq!(failure.fault, Fault::Indeterminate);
+        });
     }
 }

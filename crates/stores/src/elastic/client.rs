@@ -11,8 +11,10 @@ use tokio::time::{Instant, timeout};
 
 use super::fault::{Failure, Kind};
 
-/// Nothing we ask for has a larger answer, unless somebody else put large documents into our index.
+/// No answer may be larger, however much was asked for.
 const LARGEST_ANSWER: usize = 64 * 1024 * 1024;
+/// Each answer may have this much around what was asked for.
+const AROUND: usize = 64 * 1024;
 /// Of an error, as much is read as anybody wants to see.
 const LARGEST_ERROR: usize = 64 * 1024;
 /// The lines of a bulk are JSON each; both servers take this for it.
@@ -37,6 +39,13 @@ pub(super) struct Request {
     pub(super) action: &'static str,
     pub(super) query: String,
     pub(super) body: Bytes,
+    /// A larger answer is not read, and not parsed.
+    pub(super) most: usize,
+}
+
+/// The size of an answer about so many documents, with so many bytes for each.
+pub(super) fn size_of(documents: usize, each: usize) -> usize {
+    documents.saturating_mul(each).saturating_add(AROUND).min(LARGEST_ANSWER)
 }
 
 impl Client {
@@ -53,6 +62,7 @@ impl Client {
                 Ok(Err(failure)) => failure,
                 Err(_) => Failure::late(request.kind, limit),
             };
+            let failure = failure.at(host);
             if failure.elsewhere {
                 tracing::debug!(error = %failure.says, "elastic: this server fails us, trying the next");
                 self.hosts.avoid(turn);
@@ -85,7 +95,7 @@ impl Client {
         let mut answer = sending.send().await.map_err(|error| Failure::of(error, kind))?;
         let status = answer.status();
         if status.is_success() {
-            return match read_up_to(&mut answer, LARGEST_ANSWER).await {
+            return match read_up_to(&mut answer, request.most).await {
                 Ok(Some(body)) => Ok(body),
                 Ok(None) => Err(Failure::oversized(kind)),
                 // It is certainly sent: whatever broke broke afterwards.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::Value;
+use serde_json::value::RawValue;
 use tenure::Fault;
 
 /// Whether a request changes anything.
@@ -44,12 +45,25 @@ pub(super) struct Refusal {
     pub(super) reason: String,
 }
 
+/// A longer error says nothing more to anybody.
+const LARGEST_ERROR: usize = 64 * 1024;
+
 /// The coordinating node says so before it hands on any part of a request.
 const NOT_BEGUN: [&str; 2] = ["cluster_block_exception", "master_not_discovered_exception"];
 
 impl Failure {
     pub(super) fn new(fault: Fault, says: impl Into<String>) -> Failure {
         Failure { fault, elsewhere: false, cause: Cause::Other, says: says.into() }
+    }
+
+    /// The same, with the server's name where the way to it failed.
+    pub(super) fn at(self, host: &reqwest::Url) -> Failure {
+        if !self.elsewhere {
+            return self;
+        }
+        let port = host.port_or_known_default().unwrap_or_default();
+        let host = host.host_str().unwrap_or_default();
+        Failure { says: format!("{host}:{port}: {}", self.says), ..self }
     }
 
     /// Nothing came back in time.
@@ -112,8 +126,7 @@ impl Failure {
     }
 
     /// A server refused to read one document of many.
-    pub(super) fn unread(error: &Value) -> Failure {
-        let refusal = Refusal::of(error);
+    pub(super) fn unread(refusal: &Refusal) -> Failure {
         let fault = match refusal.kind.as_str() {
             "security_exception" => Fault::Denied,
             _ => Fault::Unavailable,
@@ -125,8 +138,7 @@ impl Failure {
     ///
     /// A node tries again by itself when the primary's node is lost, so that its last error does not say what became
     /// of the first attempt. Only what no attempt can have survived is certain.
-    pub(super) fn unwritten(status: u16, error: &Value) -> Failure {
-        let refusal = Refusal::of(error);
+    pub(super) fn unwritten(status: u16, refusal: &Refusal) -> Failure {
         let fault = match (status, refusal.kind.as_str()) {
             (401, _) | (403, "security_exception") => Fault::Denied,
             (404, "index_not_found_exception") => Fault::Unavailable,
@@ -149,11 +161,12 @@ fn unknown(kind: Kind) -> Fault {
 impl Refusal {
     fn of_body(body: &[u8]) -> Refusal {
         #[derive(Deserialize)]
-        struct Body {
-            error: Value,
+        struct Body<'a> {
+            #[serde(borrow)]
+            error: &'a RawValue,
         }
-        match serde_json::from_slice::<Body>(body) {
-            Ok(Body { error }) => Refusal::of(&error),
+        match serde_json::from_slice::<Body<'_>>(body) {
+            Ok(Body { error }) => Refusal::of(error),
             // Plain text, or the page of something in between.
             Err(_) => {
                 let text = String::from_utf8_lossy(body);
@@ -163,7 +176,13 @@ impl Refusal {
         }
     }
 
-    pub(super) fn of(error: &Value) -> Refusal {
+    pub(super) fn of(error: &RawValue) -> Refusal {
+        let size = error.get().len();
+        if size > LARGEST_ERROR {
+            let reason = format!("an error in {size} bytes, which is too large to read");
+            return Refusal { kind: String::new(), reason };
+        }
+        let error: Value = serde_json::from_str(error.get()).unwrap_or_default();
         if let Some(reason) = error.as_str() {
             return Refusal { kind: String::new(), reason: reason.to_owned() };
         }
@@ -243,8 +262,8 @@ mod tests {
             (404, "index_not_found_exception", Fault::Unavailable),
             (403, "security_exception", Fault::Denied),
         ] {
-            let error = serde_json::json!({"type": kind, "reason": "because"});
-            assert_eq!(Failure::unwritten(status, &error).fault, fault, "{status} {kind}");
+            let refusal = Refusal { kind: kind.to_owned(), reason: "because".to_owned() };
+            assert_eq!(Failure::unwritten(status, &refusal).fault, fault, "{status} {kind}");
         }
     }
 

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tenure::{Fault, Key};
 use tokio::time::Instant;
 
-use super::client::{Client, Request};
+use super::client::{Client, Request, size_of};
 use super::fault::{Cause, Failure, Kind};
 use super::read;
 
@@ -19,6 +19,8 @@ const OPENED_WITHIN: Duration = Duration::from_secs(5);
 /// Between two looks whether it serves.
 const PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_NAME: usize = 255;
+/// The description of an index of ours has two thousand bytes.
+const LARGEST_DESCRIPTION: usize = 64 * 1024;
 
 /// How what was written comes to be seen by searches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,8 +79,15 @@ async fn make(client: &Client) -> Result<Refreshed, Failure> {
 
 async fn look(client: &Client) -> Result<Refreshed, Failure> {
     let end = Instant::now() + client.request.max(OPENED_WITHIN);
-    let answer = client.call(about(Kind::Read, Method::GET, Bytes::new()), end).await?;
     let refused = |says| Failure::new(Fault::Permanent, says);
+    let answer = match client.call(about(Kind::Read, Method::GET, Bytes::new()), end).await {
+        Err(failure) if failure.cause == Cause::Oversized => {
+            return Err(refused(
+                "its description is larger than any of tenure's indices has".to_owned(),
+            ));
+        }
+        answer => answer?,
+    };
     let answer: Value = serde_json::from_slice(&answer)
         .map_err(|_| refused("there is no Elasticsearch and no OpenSearch here".to_owned()))?;
     check(&client.index, &answer).map_err(refused)?;
@@ -105,7 +114,8 @@ async fn serves(client: &Client) -> Result<(), Failure> {
 }
 
 fn about(kind: Kind, method: Method, body: Bytes) -> Request {
-    Request { kind, method, action: "", query: String::new(), body }
+    let most = size_of(1, LARGEST_DESCRIPTION);
+    Request { kind, method, action: "", query: String::new(), body, most }
 }
 
 fn definition() -> Value {

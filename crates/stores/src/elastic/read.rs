@@ -5,15 +5,15 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use reqwest::Method;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use serde_json::value::RawValue;
 use tenure::{Document, Key, Version};
 use tokio::time::Instant;
 
-use super::client::{Client, Request};
-use super::fault::{Cause, Failure, Kind};
+use super::client::{Client, Request, size_of};
+use super::fault::{Cause, Failure, Kind, Refusal};
 use super::version::Pair;
-use super::{ids, source};
+use super::{MOST_READS, ids, source};
+use crate::bounded::Bounded;
 
 #[derive(Serialize)]
 struct Question<'a> {
@@ -23,7 +23,7 @@ struct Question<'a> {
 #[derive(Deserialize)]
 struct Answer<'a> {
     #[serde(borrow)]
-    docs: Vec<Found<'a>>,
+    docs: Bounded<Found<'a>, MOST_READS>,
 }
 
 /// One document, as both servers answer; what else they say is not needed.
@@ -37,7 +37,8 @@ struct Found<'a> {
     term: Option<i64>,
     #[serde(borrow, rename = "_source")]
     source: Option<&'a RawValue>,
-    error: Option<Value>,
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
 }
 
 /// The documents with these keys, in one request, unless somebody has put huge ones among them.
@@ -49,7 +50,7 @@ pub(super) async fn documents(
     let mut parts = vec![keys];
     let mut found = Vec::with_capacity(keys.len());
     while let Some(part) = parts.pop() {
-        match ask(client, part, "", end).await {
+        match ask(client, part, Sources::Whole, end).await {
             Ok(answer) => found.extend(parse(&answer, part, document)?),
             Err(failure) if failure.cause != Cause::Oversized => return Err(failure),
             Err(_) if part.len() > 1 => {
@@ -57,7 +58,7 @@ pub(super) async fn documents(
                 parts.extend([second, first]);
             }
             Err(_) => {
-                let answer = ask(client, part, "_source=false", end).await?;
+                let answer = ask(client, part, Sources::None, end).await?;
                 let oversized = |pair, _: Option<&RawValue>| Ok(source::oversized(pair));
                 found.extend(parse(&answer, part, oversized)?);
             }
@@ -72,11 +73,27 @@ pub(super) async fn versions(
     keys: &[Key],
     end: Instant,
 ) -> Result<Vec<Option<Version>>, Failure> {
-    let answer = ask(client, keys, "_source=false", end).await?;
+    let answer = ask(client, keys, Sources::None, end).await?;
     parse(&answer, keys, |pair, _| Ok(pair.version()))
 }
 
-async fn ask(client: &Client, keys: &[Key], query: &str, end: Instant) -> Result<Bytes, Failure> {
+/// Whether documents are wanted with their content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sources {
+    Whole,
+    None,
+}
+
+async fn ask(
+    client: &Client,
+    keys: &[Key],
+    sources: Sources,
+    end: Instant,
+) -> Result<Bytes, Failure> {
+    let (query, each) = match sources {
+        Sources::Whole => ("", source::LARGEST),
+        Sources::None => ("_source=false", source::LARGEST_WITHOUT),
+    };
     let question = Question { ids: keys.iter().map(ids::id).collect() };
     let body = serde_json::to_vec(&question).expect("a list of texts can be written");
     let request = Request {
@@ -85,6 +102,7 @@ async fn ask(client: &Client, keys: &[Key], query: &str, end: Instant) -> Result
         action: "_mget",
         query: query.to_owned(),
         body: body.into(),
+        most: size_of(keys.len(), each),
     };
     client.call(request, end).await
 }
@@ -103,12 +121,13 @@ fn parse<T>(
 ) -> Result<Vec<Option<T>>, Failure> {
     let answer: Answer<'_> = serde_json::from_slice(answer)
         .map_err(|error| garbled(format!("the answer is not what an _mget gives: {error}")))?;
-    if answer.docs.len() != keys.len() {
+    let Bounded(docs) = answer.docs;
+    if docs.len() != keys.len() {
         return Err(garbled("the answer has another number of documents than the question"));
     }
     let one = |found: Found<'_>| match (&found.error, found.found) {
         // A missing index is an error of each document, and never a missing document.
-        (Some(error), _) => Err(Failure::unread(error)),
+        (Some(error), _) => Err(Failure::unread(&Refusal::of(error))),
         (None, false) => Ok(None),
         (None, true) => {
             let pair = Pair::of(found.number, found.term);
@@ -116,7 +135,7 @@ fn parse<T>(
             make(pair, found.source).map(Some)
         }
     };
-    answer.docs.into_iter().map(one).collect()
+    docs.into_iter().map(one).collect()
 }
 
 fn garbled(says: impl Into<String>) -> Failure {
@@ -126,6 +145,7 @@ fn garbled(says: impl Into<String>) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bounded::memory;
     use tenure::Fault;
 
     fn keys(count: usize) -> Vec<Key> {
@@ -161,5 +181,27 @@ mod tests {
             let failure = parse(answer, &keys(1), document).expect_err("not an answer");
             assert_eq!(failure.fault, Fault::Unavailable);
         }
+    }
+
+    /// Parsed into values it took a hundred times its size.
+    #[test]
+    fn a_huge_error_in_an_answer_takes_little_memory() {
+        let test = "elastic::read::tests::a_huge_error_in_an_answer_takes_little_memory";
+        let answer = memory::costly(|items| format!(r#"{{"docs":[{{"error":{items}}}]}}"#));
+        memory::is_spared(test, 16, || {
+            let failure = parse(answer.as_bytes(), &keys(1), document).expect_err("an error");
+            assert_eq!(failure.fault, Fault::Unavailable);
+        });
+    }
+
+    #[test]
+    fn more_documents_than_anybody_asks_for_end_the_answer_early() {
+        let test =
+            "elastic::read::tests::more_documents_than_anybody_asks_for_end_the_answer_early";
+        let answer = memory::costly(|items| format!(r#"{{"docs":{items}}}"#));
+        memory::is_spared(test, 16, || {
+            let failure = parse(answer.as_bytes(), &keys(1), document).expect_err("too many");
+            assert!(failure.says.contains("more than 1000 items"), "{}", failure.says);
+        });
     }
 }

@@ -11,11 +11,12 @@ use serde_json::value::RawValue;
 use tenure::{Document, Key, Page};
 use tokio::time::Instant;
 
-use super::client::{Client, Request};
+use super::client::{Client, Request, size_of};
 use super::fault::{Cause, Failure, Kind};
 use super::refreshes::Refreshes;
 use super::version::Pair;
 use super::{ids, source};
+use crate::bounded::Bounded;
 
 /// More are not asked for at once: the servers stop at 10,000, and an answer must fit into memory.
 const MOST_HITS: usize = 500;
@@ -34,7 +35,7 @@ struct Answer<'a> {
 #[derive(Deserialize)]
 struct Hits<'a> {
     #[serde(borrow)]
-    hits: Vec<Hit<'a>>,
+    hits: Bounded<Hit<'a>, MOST_HITS>,
 }
 
 #[derive(Deserialize)]
@@ -48,7 +49,7 @@ struct Hit<'a> {
     #[serde(borrow, rename = "_source")]
     source: Option<&'a RawValue>,
     /// The key that it is sorted by.
-    sort: Vec<String>,
+    sort: Bounded<String, 1>,
 }
 
 /// A page of the documents below a key.
@@ -84,9 +85,9 @@ pub(super) async fn page(
             Err(failure) => return Err(failure),
         };
         let hits = parse(&answer)?;
-        let beyond = |hit: &Hit<'_>| hit.sort.first().is_none_or(|key| *key >= end_of(prefix));
+        let beyond = |hit: &Hit<'_>| hit.sort.0.first().is_none_or(|key| *key >= end_of(prefix));
         let more = hits.len() >= size.max(1) && !hits.last().is_some_and(beyond);
-        if let Some(last) = hits.last().and_then(|hit| hit.sort.first()) {
+        if let Some(last) = hits.last().and_then(|hit| hit.sort.0.first()) {
             from.clone_from(last);
         }
         for hit in &hits {
@@ -108,7 +109,7 @@ pub(super) async fn page(
 /// Outlives those who wait for it: the server goes on with it, and another one would only stand behind it.
 async fn refresh(client: Arc<Client>) -> Result<(), Failure> {
     let end = Instant::now() + client.request * LONGEST_REFRESH;
-    client.call(request("_refresh", "", Bytes::new()), end).await.map(drop)
+    client.call(request("_refresh", "", Bytes::new(), size_of(1, 0)), end).await.map(drop)
 }
 
 async fn ask(
@@ -135,7 +136,9 @@ async fn ask(
     });
     // Half a result is not told from a whole one.
     let query = "allow_partial_search_results=false";
-    client.call(request("_search", query, body.to_string().into()), end).await
+    let each = if whole { source::LARGEST } else { source::LARGEST_WITHOUT };
+    let most = size_of(size, each);
+    client.call(request("_search", query, body.to_string().into(), most), end).await
 }
 
 /// The byte after a slash: what begins with the prefix and a slash is all before it.
@@ -143,8 +146,9 @@ fn end_of(prefix: &Key) -> String {
     format!("{prefix}0")
 }
 
-fn request(action: &'static str, query: &str, body: Bytes) -> Request {
-    Request { kind: Kind::Read, method: Method::POST, action, query: query.to_owned(), body }
+fn request(action: &'static str, query: &str, body: Bytes, most: usize) -> Request {
+    let query = query.to_owned();
+    Request { kind: Kind::Read, method: Method::POST, action, query, body, most }
 }
 
 fn parse(answer: &[u8]) -> Result<Vec<Hit<'_>>, Failure> {
@@ -152,7 +156,7 @@ fn parse(answer: &[u8]) -> Result<Vec<Hit<'_>>, Failure> {
         let says = format!("the answer is not what a search gives: {error}");
         Failure::garbled(Kind::Read, says)
     })?;
-    Ok(answer.hits.hits)
+    Ok(answer.hits.hits.0)
 }
 
 impl Hit<'_> {

@@ -51,6 +51,11 @@ pub(super) fn encode(key: &Key, body: &[u8], line: &mut String) {
     line.push('}');
 }
 
+/// A source of ours with what stands around it: a text may be six times as long as JSON, and the key stands twice.
+pub(super) const LARGEST: usize = 6 * MAX_DOCUMENT_BYTES + LARGEST_WITHOUT;
+/// The same without its source.
+pub(super) const LARGEST_WITHOUT: usize = 16 * 1024;
+
 /// Appends a text as JSON.
 fn push(line: &mut String, text: &str) {
     line.push_str(&serde_json::to_string(text).expect("text always can be written"));

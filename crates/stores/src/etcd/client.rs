@@ -87,6 +87,7 @@ impl Client {
                 Ok(Err(failure)) => failure,
                 Err(_) => Failure::late(kind, limit),
             };
+            let failure = failure.at(chosen.host.as_deref());
             self.note(&chosen, &failure);
             let harmless = kind == Kind::Read || failure.fault == tenure::Fault::Unavailable;
             if failure.token && self.login.is_some() && tokens > 0 {
@@ -121,6 +122,7 @@ impl Client {
         match opened {
             Ok(stream) => Ok((stream, chosen)),
             Err(failure) => {
+                let failure = failure.at(chosen.host.as_deref());
                 self.note(&chosen, &failure);
                 Err(failure)
             }

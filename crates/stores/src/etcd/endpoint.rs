@@ -31,6 +31,8 @@ struct Open {
 #[derive(Clone, Debug)]
 pub(super) struct Chosen {
     pub(super) channel: Channel,
+    /// Which server it is, for messages; none when the channel is the caller's.
+    pub(super) host: Option<String>,
     turn: usize,
     number: usize,
 }
@@ -61,8 +63,11 @@ impl Endpoints {
 
     pub(super) fn choose(&self) -> Chosen {
         let turn = self.current.load(Ordering::Relaxed);
-        let open = self.slots[turn % self.slots.len()].lock();
-        Chosen { channel: open.channel.clone(), turn, number: open.number }
+        let slot = &self.slots[turn % self.slots.len()];
+        let authority = |endpoint: &Endpoint| endpoint.uri().authority().map(ToString::to_string);
+        let host = slot.endpoint.as_ref().and_then(authority);
+        let open = slot.lock();
+        Chosen { channel: open.channel.clone(), host, turn, number: open.number }
     }
 
     /// The next request goes elsewhere; the first of those who report the same failure has its way.

@@ -65,6 +65,25 @@ impl Excess {
     }
 }
 
+/// An error with the server that it happened at.
+#[derive(Debug)]
+struct At {
+    host: String,
+    source: Box<dyn Error + Send + Sync>,
+}
+
+impl std::fmt::Display for At {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.host, self.source)
+    }
+}
+
+impl Error for At {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.source.source()
+    }
+}
+
 /// The server answered so before it did anything, or did nothing and said so.
 const REFUSED: [&str; 4] = [
     "etcdserver: no leader",
@@ -103,6 +122,17 @@ impl Failure {
     fn plain(fault: Fault, source: Box<dyn Error + Send + Sync>) -> Failure {
         let (lease, excess) = (None, None);
         Failure { fault, elsewhere: false, token: false, silent: false, lease, excess, source }
+    }
+
+    /// The same, with the server's name where the way to it failed.
+    pub(super) fn at(self, host: Option<&str>) -> Failure {
+        match host {
+            Some(host) if self.elsewhere || self.silent => {
+                let at = At { host: host.to_owned(), source: self.source };
+                Failure { source: Box::new(at), ..self }
+            }
+            Some(_) | None => self,
+        }
     }
 
     /// The same, for another who asked in the same request.

@@ -26,8 +26,6 @@ const ASK: Duration = Duration::from_secs(5);
 /// The pause after a stream that failed; it doubles up to the longest.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// What an answer says that is about no watch, but about how far all of them are.
-const NO_WATCH: i64 = -1;
 /// Requests that wait to be sent.
 const QUEUE: usize = 256;
 
@@ -157,8 +155,7 @@ impl<'a> Conversation<'a> {
         for request in self.watches.create(self.waits) {
             self.send(request).await?;
         }
-        // Says when they have caught up.
-        self.send(progress()).await
+        Ok(())
     }
 
     async fn drop_watches(&mut self) -> Result<(), Failure> {
@@ -183,9 +180,6 @@ impl<'a> Conversation<'a> {
         self.heard = Instant::now();
         let Some(topic) = self.watches.topics.get(&answer.watch_id).cloned() else {
             // An answer to a question, or about a watch that was given up.
-            if answer.watch_id == NO_WATCH && !answer.canceled {
-                self.waits.caught_up();
-            }
             return if answer.canceled && answer.created {
                 Err(ended(&format!("a watch was refused: {}", answer.cancel_reason)))
             } else {

@@ -96,6 +96,18 @@ impl EtcdStore {
         EtcdStore { core: Arc::new(core), keys: Keys::new(prefix) }
     }
 
+    /// Why the server that answers should be newer, if it should.
+    ///
+    /// # Errors
+    /// [`StoreError`] when none answers.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn advice(&self) -> Result<Option<String>, StoreError> {
+        let asked = queue::version::advice(&self.core.client).await;
+        asked.map_err(|failure| failed(failure, "asking etcd for its version"))
+    }
+
     /// Lines of candidates beside these documents, over the same connections; `ttl` is the session's.
     ///
     /// etcd counts in whole seconds: the ttl is rounded up.

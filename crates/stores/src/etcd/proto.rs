@@ -172,6 +172,8 @@ pub struct PutRequest {
     pub lease: i64,
     #[prost(bool, tag = "5")]
     pub ignore_value: bool,
+    #[prost(bool, tag = "6")]
+    pub ignore_lease: bool,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PutResponse {

@@ -69,23 +69,13 @@ struct Entry {
     created: i64,
     /// The newest deletion that was heard of.
     deleted: i64,
+    /// The newest time it was written that was heard of.
+    written: i64,
     waiting: usize,
     idle_since: Instant,
     /// Which watch of the stream there is serves it.
     watch: Option<i64>,
-    progress: Progress,
     changed: Arc<Notify>,
-}
-
-/// How far a watch is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Progress {
-    /// The server has not confirmed it.
-    Asked,
-    /// The server is catching up with what happened before it began: what it says may come late.
-    Begun,
-    /// It keeps up: what it says comes in the order in which it happened, across all watches of the stream.
-    InOrder,
 }
 
 impl Waits {
@@ -161,17 +151,16 @@ impl Waits {
         self.lock().entries.get(topic).map(|entry| entry.known.revision)
     }
 
-    /// Whether all changes of a key are heard of before any later change of others is.
-    pub(super) fn in_order(&self, topic: &Topic) -> bool {
+    /// Whether a key was not written between this revision of the store and its deletion.
+    ///
+    /// The server tells of one key in order, and of two keys in any: a watch that is behind is served later than
+    /// others of its stream. So this is known of the deleted key itself, and of no other.
+    pub(super) fn is_unwritten_since(&self, topic: &Topic, revision: i64) -> bool {
         let state = self.lock();
-        state.entries.get(topic).is_some_and(|entry| entry.progress == Progress::InOrder)
-    }
-
-    /// The server has said all there was to say to every watch that had begun.
-    pub(super) fn caught_up(&self) {
-        let mut state = self.lock();
-        let begun = state.entries.values_mut().filter(|entry| entry.progress == Progress::Begun);
-        begun.for_each(|entry| entry.progress = Progress::InOrder);
+        let entry = state.entries.get(topic);
+        entry.is_some_and(|entry| {
+            entry.since.is_some_and(|since| since <= revision + 1) && entry.written <= revision
+        })
     }
 
     /// Whether the last attempt to listen succeeded.
@@ -196,7 +185,7 @@ impl Waits {
         let mut state = self.lock();
         state.entries.retain(|_, entry| entry.waiting > 0);
         for entry in state.entries.values_mut() {
-            (entry.watch, entry.progress) = (None, Progress::Asked);
+            entry.watch = None;
         }
         state.unasked = state.entries.keys().cloned().collect();
     }
@@ -218,9 +207,6 @@ impl Waits {
         let mut state = self.lock();
         state.deaf = false;
         let Some(entry) = state.entries.get_mut(topic) else { return };
-        // A watch from the future, or from now on, has nothing to catch up with.
-        let ahead = entry.start == 0 || entry.start > revision;
-        entry.progress = if ahead { Progress::InOrder } else { Progress::Begun };
         if entry.start == 0 {
             entry.since = Some(revision + 1);
             entry.learn(Known { revision, absent: true }, revision);
@@ -232,9 +218,8 @@ impl Waits {
         if let Some(entry) = self.lock().entries.get_mut(topic) {
             let News { revision, created } = news;
             let absent = created == 0;
-            if absent {
-                entry.deleted = entry.deleted.max(revision);
-            }
+            let newest = if absent { &mut entry.deleted } else { &mut entry.written };
+            *newest = revision.max(*newest);
             entry.created = created;
             entry.learn(Known { revision, absent }, revision);
         }
@@ -350,10 +335,10 @@ impl Entry {
             since: Some(start).filter(|start| *start > 0),
             created,
             deleted: 0,
+            written: 0,
             waiting: 0,
             idle_since: Instant::now(),
             watch: None,
-            progress: Progress::Asked,
             changed: Arc::default(),
         }
     }
@@ -518,19 +503,24 @@ mod tests {
         assert!(waits.gone(&topic, 13).now_or_never().is_none());
     }
 
+    /// The end of an election writes the first entry in its line, and its watch tells of that before its deletion.
     #[tokio::test]
-    async fn what_a_watch_says_is_in_order_once_it_has_caught_up() {
+    async fn an_entry_that_was_written_before_its_deletion_is_told_from_one_that_was_not() {
         let waits = Arc::new(Waits::default());
-        let (topic, late) = (topic(), Topic::one("late".into()));
-        let (mut one, mut two) = (pin!(waits.gone(&topic, 5)), pin!(waits.gone(&late, 5)));
-        assert!(one.as_mut().now_or_never().is_none() && two.as_mut().now_or_never().is_none());
-        waits.caught_up();
-        waits.begun(&topic, 5);
-        waits.begun(&late, 9);
-        assert!(waits.in_order(&topic), "it began where the store was");
-        assert!(!waits.in_order(&late), "something may have happened in between");
-        waits.caught_up();
-        assert!(waits.in_order(&late));
+        let topic = topic();
+        let look = Glimpse { document: 5, created: 5, store: 9 };
+        waits.saw([(topic.clone(), look)].into_iter());
+        let mut gone = pin!(waits.gone(&topic, 5));
+        assert!(gone.as_mut().now_or_never().is_none());
+        assert!(waits.is_unwritten_since(&topic, 9));
+        assert!(!waits.is_unwritten_since(&topic, 7), "the watch does not tell of revision 8");
+        waits.event(&topic, News { revision: 11, created: 5 });
+        waits.event(&topic, deleted(12));
+        assert_eq!(gone.await, Gone::Deleted);
+        assert!(!waits.is_unwritten_since(&topic, 9));
+        assert!(waits.is_unwritten_since(&topic, 11), "a later look showed that write");
+        waits.fell_silent(true);
+        assert!(!waits.is_unwritten_since(&topic, 11), "nothing is known without a watch");
     }
 
     #[tokio::test]

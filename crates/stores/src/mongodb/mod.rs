@@ -107,7 +107,15 @@ impl MongodbStore {
         let client = connect::client(url, request).await?;
         let collection = url.collection.clone();
         let options = MongodbOptions { collection, request, create_if_missing };
-        MongodbStore::from_database(client.database(url.database()), options).await
+        let opened = MongodbStore::from_database(client.database(url.database()), options).await;
+        // The driver does not say which of the servers it could not reach.
+        opened.map_err(|error| match error.fault {
+            tenure::Fault::Unavailable | tenure::Fault::Indeterminate => {
+                let doing = format!("{} of {}", error.doing, url.hosts.join(", "));
+                StoreError { doing, ..error }
+            }
+            tenure::Fault::Permanent | tenure::Fault::Denied => error,
+        })
     }
 
     /// The documents in this database of a client that the program owns and may share.

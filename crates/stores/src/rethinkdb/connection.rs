@@ -16,13 +16,17 @@ use tokio_rustls::TlsConnector;
 
 use super::fault::{Failure, Hope, Kind};
 use super::handshake::{self, User};
+use super::json::{Json, MOST_ROWS};
 use super::link::{Cursor, Link, Lost};
-use super::response::Response;
+use super::response::{Garbled, Response};
 use super::{refused, term, tls};
 use crate::servers::{Secret, Servers};
 
 /// Who we are when the URL does not say; its password is empty until somebody sets one.
 const ADMIN: &str = "admin";
+
+/// All parts of an answer together are no larger.
+const LARGEST_ANSWER: usize = 64 * 1024 * 1024;
 
 /// Even where requests are short, connecting may take so long: it is three round trips and a hash made to be slow.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -114,7 +118,8 @@ impl Connection {
     pub async fn run(&self, question: &Value) -> Result<Value, StoreError> {
         let question = serde_json::json!([1, question, {}]).to_string().into_bytes();
         let answer = self.inner.once(Kind::Write, &question, self.inner.request).await;
-        answer.map_err(|failure| failed(failure, "asking a question"))
+        let value = answer.and_then(|answer| answer.value(Kind::Write));
+        value.map_err(|failure| failed(failure, "asking a question"))
     }
 
     pub(super) fn request(&self) -> Duration {
@@ -129,8 +134,28 @@ impl Connection {
         Ok(link.greeting.version.is_none())
     }
 
-    /// A question with one answer; a read is asked again elsewhere if the first server fails.
+    /// A question that changes something and may take longer than others.
+    pub(super) async fn ask_patiently(
+        &self,
+        question: &term::Term,
+        patience: Duration,
+    ) -> Result<Value, Failure> {
+        let patience = patience.max(self.inner.request);
+        let answer = self.inner.once(Kind::Write, &question.start(), patience).await?;
+        answer.value(Kind::Write)
+    }
+
+    /// A question whose answer is small.
     pub(super) async fn ask(&self, kind: Kind, question: &term::Term) -> Result<Value, Failure> {
+        self.answer(kind, question).await?.value(kind)
+    }
+
+    /// A question with one answer; a read is asked again elsewhere if the first server fails.
+    pub(super) async fn answer(
+        &self,
+        kind: Kind,
+        question: &term::Term,
+    ) -> Result<Answer, Failure> {
         let question = question.start();
         match kind {
             Kind::Write => self.inner.once(kind, &question, self.inner.request).await,
@@ -169,17 +194,46 @@ impl Connection {
     }
 }
 
+/// What a server answered.
+#[derive(Debug)]
+pub(super) enum Answer {
+    One(Json),
+    /// A sequence, whole.
+    Rows(Vec<Json>),
+}
+
+impl Answer {
+    /// All of it, where it is small.
+    fn value(self, kind: Kind) -> Result<Value, Failure> {
+        let value = match self {
+            Answer::One(value) => value.value(),
+            Answer::Rows(rows) => rows.iter().map(Json::value).collect(),
+        };
+        value.map_err(|garbled| Failure::broken(kind, garbled))
+    }
+
+    /// The rows of a sequence, or of a list.
+    pub(super) fn rows(self) -> Result<Vec<Json>, Garbled> {
+        match self {
+            Answer::One(list) => list.items(),
+            Answer::Rows(rows) => Ok(rows),
+        }
+    }
+}
+
 impl Inner {
     /// Asks once, within the time there is.
-    async fn once(&self, kind: Kind, question: &[u8], most: Duration) -> Result<Value, Failure> {
+    async fn once(&self, kind: Kind, question: &[u8], most: Duration) -> Result<Answer, Failure> {
         let end = Instant::now() + most;
         let link = timeout_at(end, self.link()).await;
         let link = link.unwrap_or_else(|_| Err(Failure::unsent("no server could be reached")))?;
         match timeout_at(end, self.gather(kind, &link, question)).await {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(failure)) => {
-                if self.hopes(&failure) {
-                    self.retire(&link);
+                match failure.hope {
+                    Hope::None => {}
+                    Hope::OtherServer => self.turn_away_from(&link),
+                    Hope::OtherConnection => self.retire(&link),
                 }
                 Err(failure)
             }
@@ -206,13 +260,13 @@ impl Inner {
         kind: Kind,
         link: &Arc<Link>,
         question: &[u8],
-    ) -> Result<Value, Failure> {
+    ) -> Result<Answer, Failure> {
         let lost = |lost| self.lost(kind, link, lost);
         let mut rows = match kind {
             // What changes anything is answered by one value.
             Kind::Write => match link.ask(question).await.map_err(lost)? {
-                Response::Atom(value) => return Ok(value),
-                Response::Sequence(rows) => return Ok(Value::Array(rows)),
+                Response::Atom(value) => return Ok(Answer::One(value)),
+                Response::Sequence(rows) => return Ok(Answer::Rows(rows)),
                 Response::Partial(_) => {
                     return Err(Failure::broken(kind, "the answer is only a part of one"));
                 }
@@ -223,13 +277,18 @@ impl Inner {
         let mut cursor = link.follow(question).await.map_err(lost)?;
         loop {
             match cursor.next().await.map_err(lost)? {
-                Response::Atom(value) => return Ok(value),
+                Response::Atom(value) => return Ok(Answer::One(value)),
                 Response::Sequence(last) => {
                     rows.extend(last);
-                    return Ok(Value::Array(rows));
+                    return Ok(Answer::Rows(rows));
                 }
                 Response::Partial(some) => {
                     rows.extend(some);
+                    let size: usize = rows.iter().map(Json::len).sum();
+                    if rows.len() > MOST_ROWS || size > LARGEST_ANSWER {
+                        let says = format!("an answer of {} rows and {size} bytes", rows.len());
+                        return Err(Failure::broken(kind, format!("{says} is too large")));
+                    }
                     cursor.more().await.map_err(lost)?;
                 }
                 Response::Refused(refusal) => return Err(Failure::refused(kind, refusal)),
@@ -276,6 +335,16 @@ impl Inner {
             self.cluster.turn.fetch_add(1, Ordering::Relaxed);
         }
         link.retire();
+    }
+
+    /// New questions go to another server, if there is one. The connection answered: its feeds go on.
+    fn turn_away_from(&self, link: &Arc<Link>) {
+        let mut state = self.state();
+        let is_current = state.current.as_ref().is_some_and(|current| Arc::ptr_eq(current, link));
+        if self.cluster.hosts.len() > 1 && is_current {
+            state.current = None;
+            self.cluster.turn.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     fn retire_current(&self) {

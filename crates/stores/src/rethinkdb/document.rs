@@ -7,9 +7,12 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use rand::RngExt as _;
 use ring::digest;
-use serde_json::{Map, Value};
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
 use tenure::{Document, Expect, Key, MAX_DOCUMENT_BYTES, Put, Version};
 
+use super::json::{Json, text};
 use super::keys;
 use super::term::{self, Term};
 
@@ -75,43 +78,68 @@ pub(super) fn complaint(answer: &Value) -> String {
     said.chars().take(200).collect()
 }
 
-/// The document in a row, with its key; none for what others wrote beside ours.
-pub(super) fn read(row: Value) -> Option<(Key, Document)> {
-    let Value::Object(row) = row else { return None };
-    let key = named(&row)?;
-    Some((key, document(row)))
+/// A row of the table, of which nothing is read but what it takes.
+#[derive(Deserialize)]
+struct Row<'a> {
+    #[serde(borrow)]
+    id: Option<&'a RawValue>,
+    #[serde(borrow)]
+    key: Option<&'a RawValue>,
+    #[serde(borrow)]
+    op: Option<&'a RawValue>,
+    #[serde(borrow)]
+    body: Option<&'a RawValue>,
 }
 
-/// The document in a row, with its id; the row itself if it is none.
-pub(super) fn identify(row: Value) -> Result<(String, Document), Value> {
-    match row {
-        Value::Object(row) => match row.get("id").and_then(Value::as_str).map(str::to_owned) {
-            Some(id) if named(&row).is_some() => Ok((id, document(row))),
-            Some(id) => Ok((id, foreign(row))),
-            None => Err(Value::Object(row)),
-        },
-        other @ (Value::Null
-        | Value::Bool(_)
-        | Value::Number(_)
-        | Value::String(_)
-        | Value::Array(_)) => Err(other),
+impl Row<'_> {
+    /// The key of a row, if it is in its place.
+    fn key(&self) -> Option<Key> {
+        keys::key(&text(self.id)?, text(self.key).as_deref())
     }
 }
 
-/// The key of a row, if it is in its place.
-fn named(row: &Map<String, Value>) -> Option<Key> {
-    let text = |name: &str| row.get(name).and_then(Value::as_str);
-    keys::key(text("id")?, text("key"))
+/// A row that changed.
+#[derive(Deserialize)]
+pub(super) struct Change<'a> {
+    #[serde(borrow)]
+    new_val: Option<Row<'a>>,
+    #[serde(borrow)]
+    old_val: Option<Row<'a>>,
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
+}
+
+impl Change<'_> {
+    /// What the server says instead of changes that it left out.
+    pub(super) fn error(&self) -> Option<String> {
+        text(self.error)
+    }
+}
+
+/// The id of a row, if it is text.
+pub(super) fn id(row: &Json) -> Option<String> {
+    text(row.read::<Row<'_>>().ok()?.id)
+}
+
+/// The document in a row, with its key; none for what others wrote beside ours.
+pub(super) fn read(row: &Json) -> Option<(Key, Document)> {
+    let fields: Row<'_> = row.read().ok()?;
+    let key = fields.key()?;
+    Some((key, document(row, &fields)))
+}
+
+/// The document in a row, with its id; none if the row is none.
+pub(super) fn identify(row: &Json) -> Option<(String, Document)> {
+    let fields: Row<'_> = row.read().ok()?;
+    let id = text(fields.id)?;
+    let named = fields.key().is_some();
+    Some((id, if named { document(row, &fields) } else { foreign(row) }))
 }
 
 /// Which document a change is about, and at which operation it is now: none when it is gone.
-pub(super) fn changed(change: &Value) -> Option<(Key, Option<Arc<str>>)> {
-    let row = |name: &str| change.get(name).filter(|row| !row.is_null());
-    let (new, old) = (row("new_val"), row("old_val"));
-    let row = new.or(old)?;
-    let text = |name: &str| row.get(name).and_then(Value::as_str);
-    let key = keys::key(text("id")?, text("key"))?;
-    let op = new.map(|new| new.get("op").and_then(Value::as_str).unwrap_or_default().into());
+pub(super) fn changed(change: &Change<'_>) -> Option<(Key, Option<Arc<str>>)> {
+    let key = change.new_val.as_ref().or(change.old_val.as_ref())?.key()?;
+    let op = change.new_val.as_ref().map(|new| text(new.op).unwrap_or_default().into());
     Some((key, op))
 }
 
@@ -132,10 +160,10 @@ fn row(id: &str, key: &Key, op: &str, body: &Bytes) -> Term {
     term::object(fields.into_iter().chain(named))
 }
 
-fn document(row: Map<String, Value>) -> Document {
-    let op = row.get("op").and_then(Value::as_str).map(Version::new);
+fn document(row: &Json, fields: &Row<'_>) -> Document {
+    let op = text(fields.op).map(Version::new);
     let op = op.filter(|op| our_op(op).is_some());
-    match (op, row.get("body").and_then(body)) {
+    match (op, fields.body.and_then(body)) {
         (Some(version), Some(body)) => {
             // Of a body that is too large, as much is kept as shows that it is.
             Document { version, body: body.slice(..body.len().min(MAX_DOCUMENT_BYTES + 1)) }
@@ -145,25 +173,31 @@ fn document(row: Map<String, Value>) -> Document {
 }
 
 /// Somebody else's row in the place of ours: it shows as it is, at a version that no write of ours expects.
-fn foreign(row: Map<String, Value>) -> Document {
-    let text = Value::Object(row).to_string();
-    let hash = digest::digest(&digest::SHA256, text.as_bytes());
+fn foreign(row: &Json) -> Document {
+    let text = row.text().as_bytes();
+    let hash = digest::digest(&digest::SHA256, text);
     let version = Version::new(format!("foreign-{}", hex(hash.as_ref())));
-    let body = Bytes::from(text);
-    Document { version, body: body.slice(..body.len().min(MAX_DOCUMENT_BYTES + 1)) }
+    Document {
+        version,
+        body: Bytes::copy_from_slice(&text[..text.len().min(MAX_DOCUMENT_BYTES + 1)]),
+    }
 }
 
-fn body(value: &Value) -> Option<Bytes> {
-    match value {
-        Value::String(text) => Some(text.clone().into()),
-        Value::Object(typed) => {
-            let kind = typed.get("$reqltype$").and_then(Value::as_str);
-            let data = typed.get("data").and_then(Value::as_str);
-            let data = data.filter(|_| kind == Some("BINARY"))?;
-            STANDARD.decode(data).ok().map(Bytes::from)
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => None,
+/// Bytes, as the server has them.
+#[derive(Deserialize)]
+struct Binary {
+    // The second name is none of the server's: earlier versions of ours wrote it.
+    #[serde(rename = "$reql_type$", alias = "$reqltype$")]
+    kind: String,
+    data: String,
+}
+
+fn body(value: &RawValue) -> Option<Bytes> {
+    if let Some(text) = text(Some(value)) {
+        return Some(text.into());
     }
+    let Binary { kind, data } = serde_json::from_str(value.get()).ok()?;
+    STANDARD.decode(data).ok().filter(|_| kind == "BINARY").map(Bytes::from)
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -221,33 +255,49 @@ mod tests {
             let asked = String::from_utf8(row.start()).expect("JSON");
             let value: Value = serde_json::from_str(&asked).expect("JSON");
             let document = Document { version: Version::new(OP), body };
-            assert_eq!(read(value[1].clone()), Some((key, document)));
+            assert_eq!(read(&value[1].clone().into()), Some((key, document)));
+        }
+    }
+
+    /// Earlier versions called it `$reqltype$`, so that bytes were stored as an object of that shape.
+    #[test]
+    fn bytes_are_read_as_the_server_writes_them_and_as_we_once_wrote_them() {
+        for kind in ["$reql_type$", "$reqltype$"] {
+            let body = json!({ kind: "BINARY", "data": "/wA=" });
+            let row = json!({ "id": "a", "op": OP, "body": body });
+            let (_, document) = read(&row.into()).expect("a row");
+            assert_eq!((&document.body[..], document.version.as_str()), (&b"\xff\0"[..], OP));
         }
     }
 
     #[test]
     fn what_others_wrote_shows_as_it_is_and_is_never_overwritten() {
-        let (_, one) = read(json!({ "id": "leader", "value": "x" })).expect("a key");
-        let (_, other) = read(json!({ "id": "leader", "value": "y" })).expect("a key");
+        let (_, one) = read(&json!({ "id": "leader", "value": "x" }).into()).expect("a key");
+        let (_, other) = read(&json!({ "id": "leader", "value": "y" }).into()).expect("a key");
         assert_ne!(one.version, other.version);
         assert_eq!(one.body, r#"{"id":"leader","value":"x"}"#);
         let table = term::table("d", "t");
         let expect = Expect::At(one.version);
         assert_eq!(write(table, &key("leader"), &expect, None, OP), None);
-        assert_eq!(read(json!({ "id": ["a"], "op": OP })), None);
-        assert_eq!(read(json!({ "id": "a//b", "op": OP })), None);
-        assert_eq!(read(json!(1)), None);
+        assert_eq!(read(&json!({ "id": ["a"], "op": OP }).into()), None);
+        assert_eq!(read(&json!({ "id": "a//b", "op": OP }).into()), None);
+        assert_eq!(read(&json!(1).into()), None);
     }
 
     #[test]
     fn what_is_there_and_cannot_be_read_is_not_absent() {
         let (id, document) =
-            identify(json!({ "id": "a//b", "op": OP, "body": "" })).expect("a row");
+            identify(&json!({ "id": "a//b", "op": OP, "body": "" }).into()).expect("a row");
         assert_eq!(id, "a//b");
         assert!(document.version.as_str().starts_with("foreign-"), "its key is not named");
         for none in [json!({ "op": OP }), json!({ "id": 7 }), json!([]), json!("x"), json!(null)] {
-            assert_eq!(identify(none.clone()), Err(none));
+            assert_eq!(identify(&none.into()), None);
         }
+    }
+
+    fn changed(change: &Value) -> Option<(Key, Option<Arc<str>>)> {
+        let json = Json::from(change.clone());
+        super::changed(&json.read().expect("a change"))
     }
 
     #[test]
@@ -259,5 +309,8 @@ mod tests {
         let pruned = json!({ "old_val": { "id": "a", "op": OP } });
         assert_eq!(changed(&pruned), Some((key("a"), None)));
         assert_eq!(changed(&json!({ "error": "skipped" })), None);
+        let skipped = Json::from(json!({ "error": "skipped" }));
+        let skipped: Change<'_> = skipped.read().expect("a change");
+        assert_eq!(skipped.error().as_deref(), Some("skipped"));
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tenure::Fault;
 
 use super::handshake;
-use super::response::{Refusal, Refused};
+use super::response::{Refusal, Refused, Trouble};
 
 /// Whether a question changes anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub(super) enum Kind {
 pub(super) enum Hope {
     /// Nothing that we can do.
     None,
-    /// Another server; this one is cut off from the others, or says so.
+    /// Another server; this one is cut off from the others, or says so. Its connection is as good as before.
     OtherServer,
     /// Another connection, be it to the same server.
     OtherConnection,
@@ -69,10 +69,32 @@ impl Failure {
             Refused::Indeterminate | Refused::Other => unknown(kind),
         };
         let hope = match refusal.kind {
+            // Every server knows the same names.
+            Refused::Failed if refusal.trouble().is_some() => Hope::None,
             Refused::Failed | Refused::Indeterminate => Hope::OtherServer,
             Refused::Question | Refused::Permission | Refused::Other => Hope::None,
         };
         Failure { fault, hope, source: refusal.into() }
+    }
+
+    /// A feed left changes out: the server could not keep up. Another feed may do better.
+    pub(super) fn skipped(says: &str) -> Failure {
+        Failure::told(Fault::Unavailable, says.chars().take(200).collect::<String>())
+    }
+
+    /// We know better than to go on.
+    pub(super) fn told(fault: Fault, says: impl Into<String>) -> Failure {
+        Failure { fault, hope: Hope::None, source: says.into().into() }
+    }
+
+    /// The server's refusal, if it answered at all.
+    pub(super) fn refusal(&self) -> Option<&Refusal> {
+        self.source.downcast_ref()
+    }
+
+    /// What is wrong with a name in the question.
+    pub(super) fn trouble(&self) -> Option<Trouble> {
+        self.refusal().and_then(Refusal::trouble)
     }
 
     /// The handshake failed.
@@ -118,5 +140,24 @@ mod tests {
         assert_eq!(Failure::late(Kind::Write, Duration::ZERO).fault, Fault::Indeterminate);
         assert_eq!(Failure::broken(Kind::Write, "reset").fault, Fault::Indeterminate);
         assert_eq!(Failure::unsent("refused").fault, Fault::Unavailable);
+    }
+
+    #[test]
+    fn another_server_is_hoped_for_only_where_it_could_know_better() {
+        for (says, trouble, hope) in [
+            ("Table `d.t` does not exist.", Some(Trouble::Missing), Hope::None),
+            ("Database `d` does not exist.", Some(Trouble::Missing), Hope::None),
+            ("Table `d.t` already exists.", Some(Trouble::Exists), Hope::None),
+            (
+                "Table `d.t` is ambiguous; there are multiple tables with that name.",
+                Some(Trouble::Ambiguous),
+                Hope::None,
+            ),
+            ("Cannot perform write: primary replica not available", None, Hope::OtherServer),
+        ] {
+            let refusal = Refusal { kind: Refused::Failed, message: says.to_owned() };
+            let failure = Failure::refused(Kind::Write, refusal);
+            assert_eq!((failure.trouble(), failure.hope), (trouble, hope), "{says}");
+        }
     }
 }

@@ -1,8 +1,8 @@
 //! Leader feeds on the tables of a database.
 
 use std::any::Any;
-use std::collections::VecDeque;
-use std::sync::Arc;
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -17,6 +17,8 @@ use tokio::time::timeout;
 
 use super::connection::{Connection, failed};
 use super::fault::{Failure, Kind};
+use super::home::Home;
+use super::json::Json;
 use super::link::Cursor;
 use super::response::Response;
 use super::term::{self, Term, WHO_ARE_YOU};
@@ -31,6 +33,8 @@ pub struct RethinkFeed {
     connection: Connection,
     database: String,
     table: String,
+    /// The tables that were asked for, by name. Which tokens count in them is seen by the feed's own protocol.
+    homes: Arc<Mutex<HashMap<String, Arc<Home>>>>,
 }
 
 /// Where a feed is: what [`FeedStore::handle`] gives for a database and for a table.
@@ -49,7 +53,14 @@ impl RethinkFeed {
     /// The tables of this database; a feed that names none is on this one.
     #[must_use]
     pub fn new(connection: Connection, database: &str, table: &str) -> RethinkFeed {
-        RethinkFeed { connection, database: database.to_owned(), table: table.to_owned() }
+        let (database, table) = (database.to_owned(), table.to_owned());
+        RethinkFeed { connection, database, table, homes: Arc::default() }
+    }
+
+    fn home(&self, table: &str) -> Arc<Home> {
+        let mut homes = self.homes.lock().unwrap_or_else(PoisonError::into_inner);
+        let home = || Arc::new(Home::new(self.connection.clone(), &self.database, table));
+        homes.entry(table.to_owned()).or_insert_with(home).clone()
     }
 
     fn rows(&self, table: &str) -> Term {
@@ -57,20 +68,22 @@ impl RethinkFeed {
     }
 
     /// Begins to follow; once the server has answered, every later change is shown.
-    async fn follow(&self, question: &Term) -> Result<Followed, Failure> {
-        let mut cursor = self.connection.follow(question).await?;
+    async fn follow(&self, table: &str, question: &Term) -> Result<Followed, Failure> {
+        let home = self.home(table);
+        let mut cursor = home.follow(question).await?;
         let limit = self.connection.request();
         let first = timeout(limit, cursor.next()).await;
         let first = first.map_err(|_| Failure::late(Kind::Read, limit))?;
-        let waiting = understand(first.map_err(broken)?)?.into();
-        Ok(Followed { connection: self.connection.clone(), cursor, waiting, over: false })
+        let waiting = home.heed(understand(first.map_err(broken)?))?;
+        let waiting = waiting.into_iter().map(Shown::Change).collect();
+        Ok(Followed { home, cursor, waiting, over: false })
     }
 
     /// What the table holds, as changes: for the emulator, whose feeds do not begin with it.
-    async fn past(&self, table: &str) -> Result<Vec<Value>, Failure> {
-        let rows = self.connection.ask(Kind::Read, &self.rows(table).array()).await?;
-        let rows = rows.as_array().cloned().unwrap_or_default();
-        Ok(rows.into_iter().map(|row| serde_json::json!({ "new_val": row })).collect())
+    async fn past(&self, table: &str) -> Result<Vec<Shown>, Failure> {
+        let rows = self.home(table).answer(Kind::Read, &self.rows(table).array()).await?;
+        let rows = rows.rows().map_err(|garbled| Failure::broken(Kind::Read, garbled))?;
+        Ok(rows.into_iter().map(Shown::Held).collect())
     }
 }
 
@@ -85,10 +98,11 @@ impl FeedStore for RethinkFeed {
     }
 
     async fn create(&self, table: &str) -> Result<(), StoreError> {
-        table::create(&self.connection, &self.database, table).await
+        table::open(&self.home(table), &self.database, table, true).await.map(drop)
     }
 
     async fn start(&self, table: &str) -> Result<(), StoreError> {
+        table::open(&self.home(table), &self.database, table, false).await?;
         table::check(&self.connection, &self.database, table).await
     }
 
@@ -98,11 +112,11 @@ impl FeedStore for RethinkFeed {
             ids => term::settled_table(&self.database, table).get_all(ids.iter().cloned()).array(),
         };
         let doing = || format!("reading {} of {table}", ids.join(", "));
-        let rows = self.connection.ask(Kind::Read, &question).await;
-        let rows = rows.map_err(|failure| failed(failure, doing()))?;
-        let Value::Array(rows) = rows else {
-            return Err(refused(Fault::Unavailable, doing(), "the answer is no list"));
-        };
+        let rows = self.home(table).answer(Kind::Read, &question).await;
+        let rows = rows.map_err(|failure| failed(failure, doing()))?.rows();
+        let rows: Result<Vec<Value>, _> =
+            rows.and_then(|rows| rows.iter().map(Json::value).collect());
+        let rows = rows.map_err(|garbled| refused(Fault::Unavailable, doing(), garbled))?;
         let with = |id: &String| rows.iter().find(|row| row["id"].as_str() == Some(id));
         Ok(ids.iter().map(|id| with(id).and_then(found)).collect())
     }
@@ -117,7 +131,7 @@ impl FeedStore for RethinkFeed {
         let op = beat.fields.as_ref().and_then(|fields| fields.get("op")?.as_str());
         let op = op.unwrap_or_default().to_owned();
         let Some(question) = write(self.rows(table), &beat) else { return Ok(Put::Conflict) };
-        let answer = self.connection.ask(Kind::Write, &question).await;
+        let answer = self.home(table).ask(Kind::Write, &question).await;
         let answer = answer.map_err(|failure| failed(failure, doing()))?;
         document::outcome(&answer, &op)
             .ok_or_else(|| refused(Fault::Indeterminate, doing(), document::complaint(&answer)))
@@ -132,7 +146,7 @@ impl FeedStore for RethinkFeed {
             true => self.rows(table).changes_from_the_start(),
             false => self.rows(table).changes(),
         };
-        let mut followed = self.follow(&question).await.map_err(failed)?;
+        let mut followed = self.follow(table, &question).await.map_err(failed)?;
         if past && emulated {
             followed.waiting.extend(self.past(table).await.map_err(failed)?);
         }
@@ -160,12 +174,30 @@ impl FeedStore for RethinkFeed {
     }
 }
 
+/// What is to be shown.
+enum Shown {
+    Change(Json),
+    /// A row that was there before: the emulator shows it to those who read the table.
+    Held(Json),
+}
+
+impl Shown {
+    /// The change as its subscriber sees it. One at a time becomes a value.
+    fn value(&self) -> Result<Value, Failure> {
+        let value = match self {
+            Shown::Change(change) => change.value(),
+            Shown::Held(row) => row.value().map(|row| serde_json::json!({ "new_val": row })),
+        };
+        value.map_err(|garbled| Failure::told(Fault::Unavailable, garbled.to_string()))
+    }
+}
+
 /// A feed that has begun.
 struct Followed {
-    connection: Connection,
+    home: Arc<Home>,
     cursor: Cursor,
     /// What came and was not shown yet. No more is asked for until it was.
-    waiting: VecDeque<Value>,
+    waiting: VecDeque<Shown>,
     over: bool,
 }
 
@@ -180,20 +212,20 @@ impl Followed {
         }
         loop {
             while let Some(change) = self.waiting.pop_front() {
-                match show(change) {
+                match change.value().and_then(show) {
                     Ok(None) => {}
                     Ok(Some(item)) => return Some(Ok(item)),
                     Err(failure) => return Some(Err(self.end(failure))),
                 }
             }
             match self.hear().await {
-                Ok(changes) => self.waiting = changes,
+                Ok(changes) => self.waiting = changes.into_iter().map(Shown::Change).collect(),
                 Err(failure) => return Some(Err(self.end(failure))),
             }
         }
     }
 
-    async fn hear(&mut self) -> Result<VecDeque<Value>, Failure> {
+    async fn hear(&mut self) -> Result<Vec<Json>, Failure> {
         if !self.cursor.is_asked() {
             self.cursor.more().await.map_err(broken)?;
         }
@@ -201,9 +233,9 @@ impl Followed {
             let link = self.cursor.link().clone();
             tokio::select! {
                 part = timeout(ASK, self.cursor.next()) => match part {
-                    Ok(part) => return Ok(understand(part.map_err(broken)?)?.into()),
+                    Ok(part) => return understand(part.map_err(broken)?),
                     Err(_) => {
-                        let limit = self.connection.request();
+                        let limit = self.home.connection().request();
                         let answer = timeout(limit, link.ask(WHO_ARE_YOU)).await;
                         answer.map_err(|_| Failure::late(Kind::Read, limit))?.map_err(broken)?;
                     }
@@ -217,13 +249,13 @@ impl Followed {
 
     fn end(&mut self, failure: Failure) -> Failure {
         self.over = true;
-        self.connection.give_up(&self.cursor);
+        self.home.lose(&self.cursor, &failure);
         failure
     }
 }
 
 /// What a feed says.
-fn understand(part: Response) -> Result<Vec<Value>, Failure> {
+fn understand(part: Response) -> Result<Vec<Json>, Failure> {
     match part {
         Response::Partial(rows) => Ok(rows),
         Response::Refused(refusal) => Err(Failure::refused(Kind::Read, refusal)),
@@ -236,8 +268,7 @@ fn understand(part: Response) -> Result<Vec<Value>, Failure> {
 /// What a subscriber sees of a change; nothing of what else is ours.
 fn show(change: Value) -> Result<Option<Item>, Failure> {
     if let Some(error) = change.get("error").and_then(Value::as_str) {
-        // The server could not keep up, and has left changes out.
-        return Err(Failure::broken(Kind::Read, error.chars().take(200).collect::<String>()));
+        return Err(Failure::skipped(error));
     }
     let row = |name: &str| change.get(name).filter(|row| !row.is_null());
     let new = row("new_val");
@@ -339,7 +370,7 @@ mod tests {
     #[test]
     fn the_servers_time_is_in_milliseconds() {
         let stamp =
-            json!({ "$reqltype$": "TIME", "epoch_time": 1794797254.012, "timezone": "+00:00" });
+            json!({ "$reql_type$": "TIME", "epoch_time": 1794797254.012, "timezone": "+00:00" });
         let row = json!({ "id": "leader", "op": "x-1", "timestamp": stamp });
         let found = found(&row).expect("an object");
         assert_eq!(found.version.as_str(), "x-1");

@@ -397,8 +397,8 @@ mod tests {
             say(&mut server, one.0, r#"{"t":1,"r":["to a"]}"#).await;
         };
         let (a, b, ()) = tokio::join!(link.ask(b"a"), link.ask(b"b"), serving);
-        assert_eq!(a, Ok(Response::Atom(json!("to a"))));
-        assert_eq!(b, Ok(Response::Atom(json!("to b"))));
+        assert_eq!(a, Ok(Response::Atom(json!("to a").into())));
+        assert_eq!(b, Ok(Response::Atom(json!("to b").into())));
     }
 
     #[tokio::test]
@@ -412,7 +412,7 @@ mod tests {
             say(&mut server, token, r#"{"t":1,"r":[1]}"#).await;
         };
         let (kept, ()) = tokio::join!(link.ask(b"kept"), serving);
-        assert_eq!(kept, Ok(Response::Atom(json!(1))));
+        assert_eq!(kept, Ok(Response::Atom(json!(1).into())));
     }
 
     #[tokio::test]
@@ -422,7 +422,7 @@ mod tests {
         let (token, _) = heard(&mut server).await;
         for number in 0..2 {
             say(&mut server, token, &format!(r#"{{"t":3,"r":[{number}]}}"#)).await;
-            assert_eq!(cursor.next().await, Ok(Response::Partial(vec![json!(number)])));
+            assert_eq!(cursor.next().await, Ok(Response::Partial(vec![json!(number).into()])));
             assert!(!cursor.is_asked());
             cursor.more().await.expect("asked");
             assert_eq!(heard(&mut server).await, (token, "[2]".to_owned()));

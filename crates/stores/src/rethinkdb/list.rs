@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
 use tenure::{Document, Fault, Key, Page, StoreError};
 
-use super::connection::{Connection, failed};
+use super::connection::failed;
 use super::fault::Kind;
+use super::home::Home;
+use super::json::Json;
 use super::keys::{Range, group};
 use super::term::{Bound, Term};
 use super::{document, refused};
@@ -16,7 +17,7 @@ const MOST_ROWS: usize = 500;
 
 /// A page of the documents strictly below `prefix`.
 pub(super) async fn page(
-    connection: &Connection,
+    home: &Home,
     table: &Term,
     prefix: &Key,
     after: Option<&Key>,
@@ -29,15 +30,13 @@ pub(super) async fn page(
     loop {
         let from = last.as_deref().map_or(Bound::At(&page.range.first), Bound::After);
         let question = table.clone().page(from, page.range.end.as_deref(), rows);
-        let answer = connection.ask(Kind::Read, &question).await;
+        let answer = home.answer(Kind::Read, &question).await;
         let answer = answer.map_err(|failure| failed(failure, doing()))?;
-        let Value::Array(found) = answer else {
-            let says = "the answer is no list";
-            return Err(refused(Fault::Unavailable, doing(), says));
-        };
+        let found = answer.rows();
+        let found = found.map_err(|garbled| refused(Fault::Unavailable, doing(), garbled))?;
         let full = found.len() >= rows;
-        for row in found {
-            let id = row.get("id").and_then(Value::as_str).map(str::to_owned);
+        for row in &found {
+            let id = document::id(row);
             if page.take(id.as_deref(), row) == Step::Enough {
                 return Ok(page.end());
             }
@@ -69,7 +68,7 @@ impl Gathering {
     }
 
     /// Takes the next row in the order of ids.
-    fn take(&mut self, id: Option<&str>, row: Value) -> Step {
+    fn take(&mut self, id: Option<&str>, row: &Json) -> Step {
         // Ids that are no text are before or behind all of ours.
         let Some(id) = id else { return Step::More };
         if self.range.is_past(id) {
@@ -122,7 +121,7 @@ mod tests {
         let mut page = Gathering::new(range.clone(), limit);
         for (id, key) in ids.iter().filter(|(id, _)| within(id)) {
             let row = json!({ "id": id, "key": key.to_string(), "op": "x", "body": "" });
-            if page.take(Some(id), row) == Step::Enough {
+            if page.take(Some(id), &row.into()) == Step::Enough {
                 break;
             }
         }

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
 
-use super::connection::Connection;
-use super::document;
+use super::document::{self, Change};
 use super::fault::{Failure, Kind};
+use super::home::Home;
+use super::json::Json;
 use super::link::Cursor;
 use super::response::Response;
 use super::term::{Term, WHO_ARE_YOU};
@@ -21,22 +21,22 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// Serves all waits, for as long as it is polled.
-pub(super) async fn listen(connection: Connection, table: Term, waits: Arc<Waits>) {
+pub(super) async fn listen(home: Arc<Home>, table: Term, waits: Arc<Waits>) {
     let mut pause = SHORTEST_PAUSE;
     loop {
         waits.somebody().await;
-        let feed = open(&connection, &table).await;
+        let feed = open(&home, &table).await;
         let (failure, served) = match feed {
             Err(failure) => (failure, false),
             Ok(mut cursor) => {
                 waits.begun();
-                match hear(&connection, &mut cursor, &waits).await {
+                match hear(&home, &mut cursor, &waits).await {
                     Ok(()) => {
                         waits.rests();
                         continue;
                     }
                     Err(failure) => {
-                        connection.give_up(&cursor);
+                        home.lose(&cursor, &failure);
                         (failure, true)
                     }
                 }
@@ -50,11 +50,12 @@ pub(super) async fn listen(connection: Connection, table: Term, waits: Arc<Waits
 }
 
 /// Begins a feed; once the server has answered, it shows every later change.
-async fn open(connection: &Connection, table: &Term) -> Result<Cursor, Failure> {
+async fn open(home: &Home, table: &Term) -> Result<Cursor, Failure> {
     let question = table.clone().changes().identities();
-    let mut cursor = connection.follow(&question).await?;
+    let mut cursor = home.follow(&question).await?;
     // What has changed already was before anybody relied on this feed.
-    if next(&mut cursor, connection.request()).await?.is_none() {
+    let first = next(&mut cursor, home.connection().request()).await;
+    if home.heed(first)?.is_none() {
         return Err(Failure::broken(Kind::Read, "the feed ended at once"));
     }
     cursor.more().await.map_err(|lost| Failure::broken(Kind::Read, lost))?;
@@ -62,7 +63,7 @@ async fn open(connection: &Connection, table: &Term) -> Result<Cursor, Failure> 
 }
 
 /// Ends well when nobody waits any more.
-async fn hear(connection: &Connection, cursor: &mut Cursor, waits: &Waits) -> Result<(), Failure> {
+async fn hear(home: &Home, cursor: &mut Cursor, waits: &Waits) -> Result<(), Failure> {
     let mut tick = interval_at(Instant::now() + ASK, ASK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -83,7 +84,7 @@ async fn hear(connection: &Connection, cursor: &mut Cursor, waits: &Waits) -> Re
                 if waits.is_idle() {
                     return Ok(());
                 }
-                let limit = connection.request();
+                let limit = home.connection().request();
                 let answer = timeout(limit, link.ask(WHO_ARE_YOU)).await;
                 let answer = answer.map_err(|_| Failure::late(Kind::Read, limit))?;
                 answer.map_err(|lost| Failure::broken(Kind::Read, lost))?;
@@ -92,25 +93,25 @@ async fn hear(connection: &Connection, cursor: &mut Cursor, waits: &Waits) -> Re
     }
 }
 
-fn take(row: &Value, waits: &Waits) -> Result<(), Failure> {
-    if let Some(error) = row.get("error").and_then(Value::as_str) {
-        // The server could not keep up, and has left changes out.
-        return Err(Failure::broken(Kind::Read, error.chars().take(200).collect::<String>()));
+fn take(row: &Json, waits: &Waits) -> Result<(), Failure> {
+    let change: Change<'_> = row.read().map_err(|garbled| Failure::broken(Kind::Read, garbled))?;
+    if let Some(error) = change.error() {
+        return Err(Failure::skipped(&error));
     }
-    if let Some((key, state)) = document::changed(row) {
+    if let Some((key, state)) = document::changed(&change) {
         waits.heard(&key, state);
     }
     Ok(())
 }
 
-async fn next(cursor: &mut Cursor, limit: Duration) -> Result<Option<Vec<Value>>, Failure> {
+async fn next(cursor: &mut Cursor, limit: Duration) -> Result<Option<Vec<Json>>, Failure> {
     let part = timeout(limit, cursor.next()).await;
     let part = part.map_err(|_| Failure::late(Kind::Read, limit))?;
     understand(part.map_err(|lost| Failure::broken(Kind::Read, lost))?)
 }
 
 /// What a feed says; nothing when it is over.
-fn understand(part: Response) -> Result<Option<Vec<Value>>, Failure> {
+fn understand(part: Response) -> Result<Option<Vec<Json>>, Failure> {
     match part {
         Response::Partial(rows) => Ok(Some(rows)),
         Response::Refused(refusal) => Err(Failure::refused(Kind::Read, refusal)),

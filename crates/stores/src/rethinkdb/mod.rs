@@ -8,17 +8,22 @@
 //! connection, and they know neither time-outs nor TLS.
 
 mod connection;
+mod creation;
 mod document;
 mod fault;
 mod feed;
 mod frame;
 mod handshake;
+mod home;
+mod json;
 mod keys;
 mod link;
 mod list;
 mod listener;
 mod response;
 mod scram;
+#[cfg(test)]
+mod scripted;
 mod table;
 mod term;
 mod tls;
@@ -31,7 +36,6 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::{join_all, try_join_all};
-use serde_json::Value;
 use tenure::{
     Document, Fault, Key, MAX_DOCUMENT_BYTES, Page, Put, Reads, Store, StoreError, StoreExt as _,
     Version, Write,
@@ -39,9 +43,11 @@ use tenure::{
 use tokio::task::JoinHandle;
 
 pub use self::connection::Connection;
-use self::connection::failed;
+use self::connection::{Answer, failed};
 use self::fault::Kind;
 pub use self::feed::{Place, RethinkFeed};
+use self::home::Home;
+use self::json::Json;
 use self::term::Term;
 use self::waits::{State, Waits, Woken};
 use crate::servers::Servers;
@@ -56,6 +62,7 @@ const MOST_READS: usize = 100;
 /// Documents in a table of RethinkDB.
 pub struct RethinkStore {
     connection: Connection,
+    home: Arc<Home>,
     database: String,
     table: String,
     waits: Arc<Waits>,
@@ -97,13 +104,14 @@ impl RethinkStore {
     ) -> Result<RethinkStore, StoreError> {
         // Connecting may take longer than a question.
         table::is_emulated(&connection).await?;
-        if create {
-            table::create(&connection, database, table).await?;
-        }
+        let home = Arc::new(Home::new(connection.clone(), database, table));
+        let id = table::open(&home, database, table, create).await?;
         table::check(&connection, database, table).await?;
+        // Another table of this name has other tokens.
+        id.into_iter().for_each(|id| home.keep_to(id));
         let (database, table) = (database.to_owned(), table.to_owned());
         let (waits, listener) = (Arc::default(), Mutex::default());
-        let store = RethinkStore { connection, database, table, waits, listener };
+        let store = RethinkStore { connection, home, database, table, waits, listener };
         store.get(&Key::elections()).await?;
         Ok(store)
     }
@@ -150,23 +158,23 @@ impl RethinkStore {
             }
         };
         let moment = self.waits.moment();
-        let answer = self.connection.ask(Kind::Read, &question).await;
+        let answer = self.home.answer(Kind::Read, &question).await;
         let answer = answer.map_err(|failure| failed(failure, &doing))?;
         let rows = match (keys.len(), answer) {
-            (1, Value::Null) => Vec::new(),
-            (1, row) => vec![row],
-            (_, Value::Array(rows)) => rows,
-            (_, other) => vec![other],
+            (1, Answer::One(row)) if row.is_null() => Ok(Vec::new()),
+            (1, Answer::One(row)) => Ok(vec![row]),
+            (_, answer) => answer.rows(),
         };
-        let identify = |row| {
+        let rows = rows.map_err(|garbled| refused(Fault::Unavailable, &doing, garbled))?;
+        let identify = |row: &Json| {
             // Whatever is there and cannot be read must not pass for absent.
-            document::identify(row).map_err(|row| {
-                let says = format!("the answer is no document: {}", shown(&row));
+            document::identify(row).ok_or_else(|| {
+                let says = format!("the answer is no document: {}", shown(row));
                 refused(Fault::Unavailable, &doing, says)
             })
         };
         let found: Result<HashMap<String, Document>, StoreError> =
-            rows.into_iter().map(identify).collect();
+            rows.iter().map(identify).collect();
         let found = found?;
         // A key may be asked for twice.
         let documents: Vec<_> = keys.iter().map(|key| found.get(&keys::id(key)).cloned()).collect();
@@ -191,7 +199,7 @@ impl RethinkStore {
             return Ok(Put::Conflict);
         };
         let moment = self.waits.moment();
-        let answer = self.connection.ask(Kind::Write, &question).await;
+        let answer = self.home.ask(Kind::Write, &question).await;
         let answer = answer.map_err(|failure| failed(failure, doing()))?;
         let put = document::outcome(&answer, &op)
             .ok_or_else(|| refused(Fault::Indeterminate, doing(), document::complaint(&answer)))?;
@@ -205,8 +213,8 @@ impl RethinkStore {
     fn listen(&self) {
         let mut listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
         if listener.as_ref().is_none_or(JoinHandle::is_finished) {
-            let (connection, waits) = (self.connection.clone(), self.waits.clone());
-            *listener = Some(tokio::spawn(listener::listen(connection, self.rows(), waits)));
+            let (home, waits) = (self.home.clone(), self.waits.clone());
+            *listener = Some(tokio::spawn(listener::listen(home, self.rows(), waits)));
         }
     }
 }
@@ -236,7 +244,7 @@ impl Store for RethinkStore {
         after: Option<&Key>,
         limit: usize,
     ) -> Result<Page, StoreError> {
-        list::page(&self.connection, &self.rows(), prefix, after, limit).await
+        list::page(&self.home, &self.rows(), prefix, after, limit).await
     }
 
     async fn changed(&self, key: &Key, seen: Option<&Version>) {
@@ -279,8 +287,8 @@ fn state(document: &Document) -> Arc<str> {
 }
 
 /// What a stranger sent, in a few words.
-fn shown(value: &Value) -> String {
-    value.to_string().chars().take(100).collect()
+fn shown(value: &Json) -> String {
+    value.text().chars().take(100).collect()
 }
 
 fn refused(

@@ -1,17 +1,21 @@
 //! What a server answers, read strictly: it is another machine's word.
 
+use bytes::Bytes;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::json::{Json, MOST_ROWS};
+use crate::bounded::Bounded;
 
 /// What the server made of a question.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Response {
     /// One value.
-    Atom(Value),
+    Atom(Json),
     /// All that is left of a sequence.
-    Sequence(Vec<Value>),
+    Sequence(Vec<Json>),
     /// Part of a sequence, or of a feed, which has no end.
-    Partial(Vec<Value>),
+    Partial(Vec<Json>),
     /// An error.
     Refused(Refusal),
 }
@@ -39,10 +43,43 @@ pub(super) enum Refused {
     Other,
 }
 
+/// What is wrong with a name. The server says it only in words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Trouble {
+    /// There is no such table, or no such database.
+    Missing,
+    /// There is one already.
+    Exists,
+    /// There are several.
+    Ambiguous,
+}
+
+impl Refusal {
+    pub(super) fn trouble(&self) -> Option<Trouble> {
+        let about = ["Table `", "Database `"];
+        if self.kind != Refused::Failed || !about.iter().any(|name| self.message.starts_with(name))
+        {
+            return None;
+        }
+        let says = [
+            ("` does not exist", Trouble::Missing),
+            ("` already exists", Trouble::Exists),
+            ("` is ambiguous", Trouble::Ambiguous),
+        ];
+        says.into_iter().find(|(says, _)| self.message.contains(says)).map(|(_, trouble)| trouble)
+    }
+}
+
 /// An answer that makes no sense.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the server's answer makes no sense: {0}")]
 pub(super) struct Garbled(String);
+
+impl Garbled {
+    pub(super) fn new(says: impl Into<String>) -> Garbled {
+        Garbled(says.into())
+    }
+}
 
 const SUCCESS_ATOM: u64 = 1;
 const SUCCESS_SEQUENCE: u64 = 2;
@@ -64,37 +101,39 @@ const PERMISSION_ERROR: u64 = 6_000_000;
 const LONGEST_MESSAGE: usize = 512;
 
 #[derive(Deserialize)]
-struct Wire {
+struct Wire<'a> {
     /// Missing only where the emulator trips over itself, which is an error.
     #[serde(default)]
     t: u64,
-    #[serde(default)]
-    r: Vec<Value>,
+    #[serde(borrow, default)]
+    r: Bounded<&'a RawValue, MOST_ROWS>,
     #[serde(default)]
     e: u64,
 }
 
 impl Response {
     /// Reads an answer.
-    pub(super) fn parse(text: &[u8]) -> Result<Response, Garbled> {
-        let wire: Wire =
+    pub(super) fn parse(text: &Bytes) -> Result<Response, Garbled> {
+        let wire: Wire<'_> =
             serde_json::from_slice(text).map_err(|error| Garbled(error.to_string()))?;
+        let Bounded(rows) = wire.r;
+        let parts = || rows.iter().map(|row| Json::part(text, row));
         Ok(match wire.t {
             SUCCESS_ATOM | SERVER_INFO => {
-                let mut rows = wire.r.into_iter();
-                match (rows.next(), rows.next()) {
+                let mut parts = parts();
+                match (parts.next(), parts.next()) {
                     (Some(value), None) => Response::Atom(value),
                     _ => return Err(Garbled("one value was announced".into())),
                 }
             }
-            SUCCESS_SEQUENCE | WAIT_COMPLETE => Response::Sequence(wire.r),
-            SUCCESS_PARTIAL => Response::Partial(wire.r),
-            kind => Response::Refused(refusal(kind, wire.e, &wire.r)),
+            SUCCESS_SEQUENCE | WAIT_COMPLETE => Response::Sequence(parts().collect()),
+            SUCCESS_PARTIAL => Response::Partial(parts().collect()),
+            kind => Response::Refused(refusal(kind, wire.e, parts().next())),
         })
     }
 }
 
-fn refusal(kind: u64, code: u64, rows: &[Value]) -> Refusal {
+fn refusal(kind: u64, code: u64, first: Option<Json>) -> Refusal {
     let kind = match (kind, code) {
         (CLIENT_ERROR | COMPILE_ERROR, _) => Refused::Question,
         (RUNTIME_ERROR, QUERY_LOGIC | NON_EXISTENCE | USER) => Refused::Question,
@@ -103,7 +142,8 @@ fn refusal(kind: u64, code: u64, rows: &[Value]) -> Refusal {
         (RUNTIME_ERROR, PERMISSION_ERROR) => Refused::Permission,
         _ => Refused::Other,
     };
-    let said = rows.first().and_then(Value::as_str).unwrap_or("an error without a message");
+    let said: Option<String> = first.and_then(|said| said.read().ok());
+    let said = said.unwrap_or_else(|| "an error without a message".to_owned());
     let message = said.chars().take(LONGEST_MESSAGE).collect();
     Refusal { kind, message }
 }
@@ -111,16 +151,20 @@ fn refusal(kind: u64, code: u64, rows: &[Value]) -> Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bounded::memory;
     use serde_json::json;
 
     fn parse(text: &str) -> Result<Response, Garbled> {
-        Response::parse(text.as_bytes())
+        Response::parse(&Bytes::copy_from_slice(text.as_bytes()))
     }
 
     #[test]
     fn each_kind_of_answer_is_told_apart() {
-        assert_eq!(parse(r#"{"t":1,"r":[null]}"#), Ok(Response::Atom(Value::Null)));
-        assert_eq!(parse(r#"{"t":2,"r":[1]}"#), Ok(Response::Sequence(vec![json!(1)])));
+        assert_eq!(
+            parse(r#"{"t":1,"r":[null]}"#),
+            Ok(Response::Atom(serde_json::Value::Null.into()))
+        );
+        assert_eq!(parse(r#"{"t":2,"r":[1]}"#), Ok(Response::Sequence(vec![json!(1).into()])));
         assert_eq!(parse(r#"{"t":3,"r":[],"n":[1]}"#), Ok(Response::Partial(vec![])));
         for (text, kind) in [
             (r#"{"t":16,"r":["x"],"b":[]}"#, Refused::Question),
@@ -149,6 +193,27 @@ mod tests {
             assert!(parse(text).is_err(), "{text}");
         }
         let deep = format!(r#"{{"t":1,"r":[{}{}]}}"#, "[".repeat(100_000), "]".repeat(100_000));
-        assert!(parse(&deep).is_err(), "no stack is that deep");
+        let Ok(Response::Atom(deep)) = parse(&deep) else { panic!("one value") };
+        assert!(deep.value().is_err(), "no stack is that deep");
+    }
+
+    /// Parsed into values it took a hundred times its size.
+    #[test]
+    fn a_huge_answer_takes_little_memory() {
+        let test = "rethinkdb::response::tests::a_huge_answer_takes_little_memory";
+        let answer = Bytes::from(memory::costly(|items| format!(r#"{{"t":1,"r":[{items}]}}"#)));
+        memory::is_spared(test, 16, || {
+            let Ok(Response::Atom(value)) = Response::parse(&answer) else { panic!("one value") };
+            assert!(value.value().is_err(), "it would take too much");
+            assert!(value.items().is_err(), "there are too many");
+        });
+    }
+
+    #[test]
+    fn more_rows_than_anybody_asks_for_end_the_answer_early() {
+        let test =
+            "rethinkdb::response::tests::more_rows_than_anybody_asks_for_end_the_answer_early";
+        let answer = Bytes::from(memory::costly(|items| format!(r#"{{"t":2,"r":{items}}}"#)));
+        memory::is_spared(test, 24, || assert!(Response::parse(&answer).is_err()));
     }
 }

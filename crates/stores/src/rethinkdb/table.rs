@@ -7,31 +7,36 @@ use tenure::{Fault, StoreError};
 
 use super::connection::{Connection, failed};
 use super::fault::Kind;
+use super::home::Home;
 use super::{refused, term};
 
-/// How long a table that was just created may take until it serves.
-const READY_WITHIN: Duration = Duration::from_secs(30);
-/// How long servers may take to tell each other of a new table.
-const TOLD_WITHIN: Duration = Duration::from_secs(1);
+/// A database is created within this time, or that is unknown.
+const CREATED_WITHIN: Duration = Duration::from_secs(15);
 
-/// Creates the database and the table where they are missing.
-pub(super) async fn create(
-    connection: &Connection,
+/// Finds the table, or creates it and its database where they are missing; gives its id, which an emulator has not.
+pub(super) async fn open(
+    home: &Home,
     database: &str,
     table: &str,
-) -> Result<(), StoreError> {
-    if !contains(connection, term::databases(), database).await? {
+    create: bool,
+) -> Result<Option<String>, StoreError> {
+    let connection = home.connection();
+    if create && !contains(connection, term::databases(), database).await? {
         let doing = format!("creating the database {database}");
         make(connection, &term::create_database(database), doing).await?;
     }
-    if !contains(connection, term::tables(database), table).await? {
-        let doing = format!("creating the table {database}.{table}");
-        make(connection, &term::create_table(database, table), doing).await?;
-        if !is_emulated(connection).await? {
-            settle(connection, database, table).await?;
+    if is_emulated(connection).await? {
+        if create && !contains(connection, term::tables(database), table).await? {
+            let doing = format!("creating the table {database}.{table}");
+            make(connection, &term::create_table(database, table), doing).await?;
         }
+        return Ok(None);
     }
-    Ok(())
+    if !create {
+        exists(connection, database, table).await?;
+    }
+    let opened = home.open(create).await;
+    opened.map(Some).map_err(|failure| failed(failure, format!("opening {database}.{table}")))
 }
 
 /// Makes sure that the table is there and that what it acknowledges lasts.
@@ -40,12 +45,7 @@ pub(super) async fn check(
     database: &str,
     table: &str,
 ) -> Result<(), StoreError> {
-    if !contains(connection, term::databases(), database).await? {
-        return Err(missing(format!("the database `{database}` does not exist")));
-    }
-    if !contains(connection, term::tables(database), table).await? {
-        return Err(missing(format!("the table `{database}.{table}` does not exist")));
-    }
+    exists(connection, database, table).await?;
     if is_emulated(connection).await? {
         // It keeps everything in one process: there are no replicas to acknowledge anything.
         tracing::warn!(
@@ -54,6 +54,16 @@ pub(super) async fn check(
         return Ok(());
     }
     configured(connection, database, table).await
+}
+
+async fn exists(connection: &Connection, database: &str, table: &str) -> Result<(), StoreError> {
+    if !contains(connection, term::databases(), database).await? {
+        return Err(missing(format!("the database `{database}` does not exist")));
+    }
+    if !contains(connection, term::tables(database), table).await? {
+        return Err(missing(format!("the table `{database}.{table}` does not exist")));
+    }
+    Ok(())
 }
 
 /// Whether the server is an emulator.
@@ -83,33 +93,10 @@ async fn make(
     question: &term::Term,
     doing: String,
 ) -> Result<(), StoreError> {
-    match connection.ask(Kind::Write, question).await {
+    match connection.ask_patiently(question, CREATED_WITHIN).await {
         Ok(_) => Ok(()),
         Err(failure) if failure.source.to_string().contains("already exists") => Ok(()),
         Err(failure) => Err(failed(failure, doing)),
-    }
-}
-
-/// Waits until a new table serves, and until every server has heard of it.
-///
-/// Two servers may each create a table of the same name at once; from when they have told each other on, the name is
-/// ambiguous and every question about it fails. Before, each would serve its own: so nothing is done with it yet.
-async fn settle(connection: &Connection, database: &str, table: &str) -> Result<(), StoreError> {
-    tokio::time::sleep(TOLD_WITHIN).await;
-    let doing = || format!("waiting for the new table {database}.{table}");
-    // The server counts in whole seconds.
-    let seconds = (connection.request() / 2).as_secs().max(1);
-    let question = term::table(database, table).wait_for_writes(seconds);
-    let end = tokio::time::Instant::now() + READY_WITHIN;
-    loop {
-        match connection.ask(Kind::Read, &question).await {
-            Ok(_) => return Ok(()),
-            Err(failure) if tokio::time::Instant::now() >= end => {
-                return Err(failed(failure, doing()));
-            }
-            Err(failure) => tracing::debug!(error = %failure.source, "{}", doing()),
-        }
-        tokio::time::sleep(Duration::from_millis(200)).await;
     }
 }
 

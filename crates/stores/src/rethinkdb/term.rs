@@ -11,8 +11,11 @@ const GET: u32 = 16;
 const EQ: u32 = 17;
 const GET_FIELD: u32 = 31;
 const PLUCK: u32 = 33;
+const FILTER: u32 = 39;
 const ORDER_BY: u32 = 41;
 const COERCE_TO: u32 = 51;
+const UPDATE: u32 = 53;
+const DELETE: u32 = 54;
 const REPLACE: u32 = 55;
 const INSERT: u32 = 56;
 const DB_CREATE: u32 = 57;
@@ -23,6 +26,7 @@ const BRANCH: u32 = 65;
 const FUNC: u32 = 69;
 const LIMIT: u32 = 71;
 const GET_ALL: u32 = 78;
+const IS_EMPTY: u32 = 86;
 const DEFAULT: u32 = 92;
 const NOW: u32 = 103;
 const CHANGES: u32 = 152;
@@ -30,6 +34,10 @@ const CONFIG: u32 = 174;
 const WAIT: u32 = 177;
 const MAXVAL: u32 = 181;
 const BETWEEN: u32 = 182;
+
+/// Where the server keeps the configuration of every table.
+const SYSTEM: &str = "rethinkdb";
+const CONFIGS: &str = "table_config";
 
 /// An expression of ReQL.
 ///
@@ -119,7 +127,13 @@ impl Term {
     /// Only which documents change, and their operations.
     pub(super) fn identities(self) -> Term {
         let fields = json!([MAKE_ARRAY, ["id", "key", "op"]]);
-        Term::call(PLUCK, [self, Term(json!({ "new_val": fields, "old_val": fields }))])
+        // The server tells of changes that it left out in a row that has only this field.
+        let kept = Term(json!({ "new_val": fields, "old_val": fields }));
+        Term::call(PLUCK, [self, kept, text("error")])
+    }
+
+    pub(super) fn emptiness(self) -> Term {
+        Term::call(IS_EMPTY, [self])
     }
 
     pub(super) fn config(self) -> Term {
@@ -163,6 +177,24 @@ pub(super) fn create_table(database: &str, name: &str) -> Term {
     Term::call(TABLE_CREATE, [Term::call(DB, [text(database)]), text(name)])
 }
 
+/// The ids and the names of the tables of a database. Names may stand there twice.
+pub(super) fn configs(database: &str) -> Term {
+    let mine = Term(json!({ "db": database }));
+    let configs = Term::call(FILTER, [table(SYSTEM, CONFIGS), mine]);
+    Term::call(PLUCK, [configs, text("id"), text("name")]).array()
+}
+
+/// Gives the table with this id another name.
+pub(super) fn rename_table(id: &str, name: &str) -> Term {
+    let named = Term(json!({ "name": name }));
+    Term::call(UPDATE, [table(SYSTEM, CONFIGS).get(id), named])
+}
+
+/// Drops the table with this id, with all that is in it.
+pub(super) fn drop_table(id: &str) -> Term {
+    Term::call(DELETE, [table(SYSTEM, CONFIGS).get(id)])
+}
+
 /// A table, to write to and to follow; reads of it may show what is lost again.
 pub(super) fn table(database: &str, name: &str) -> Term {
     Term::call(TABLE, [Term::call(DB, [text(database)]), text(name)])
@@ -200,7 +232,7 @@ pub(super) fn object<N: Into<String>>(fields: impl IntoIterator<Item = (N, Term)
 pub(super) fn binary(bytes: &[u8]) -> Term {
     use base64::Engine as _;
     let data = base64::engine::general_purpose::STANDARD.encode(bytes);
-    Term(json!({ "$reqltype$": "BINARY", "data": data }))
+    Term(json!({ "$reql_type$": "BINARY", "data": data }))
 }
 
 /// A value, whatever it holds.
@@ -255,6 +287,31 @@ mod tests {
         let page = table().page(Bound::After("a"), None, 3);
         let range = format!(r#"[182,[{at},"a",[181,[]]],{{"index":"id","left_bound":"open"}}]"#);
         assert_eq!(asked(&page), format!(r#"[1,[71,[[41,[{range}],{{"index":"id"}}],3]],{{}}]"#));
+    }
+
+    #[test]
+    fn a_feed_of_identities_keeps_the_servers_errors() {
+        let feed = asked(&table("d", "t").changes().identities());
+        assert!(feed.ends_with(r#"},"error"]],{}]"#), "{feed}");
+    }
+
+    #[test]
+    fn bytes_are_the_servers_own_type() {
+        let bytes = r#"{"$reql_type$":"BINARY","data":"/wA="}"#;
+        assert_eq!(asked(&binary(b"\xff\0")), format!("[1,{bytes},{{}}]"));
+    }
+
+    #[test]
+    fn tables_are_named_and_dropped_by_their_ids() {
+        let configs = r#"[15,[[14,["rethinkdb"]],"table_config"]]"#;
+        assert_eq!(
+            asked(&super::configs("d")),
+            format!(r#"[1,[51,[[33,[[39,[{configs},{{"db":"d"}}]],"id","name"]],"array"]],{{}}]"#)
+        );
+        let row = format!(r#"[16,[{configs},"i"]]"#);
+        let renamed = asked(&rename_table("i", "n"));
+        assert_eq!(renamed, format!(r#"[1,[53,[{row},{{"name":"n"}}]],{{}}]"#));
+        assert_eq!(asked(&drop_table("i")), format!("[1,[54,[{row}]],{{}}]"));
     }
 
     #[test]

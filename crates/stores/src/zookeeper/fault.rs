@@ -35,6 +35,7 @@ fn fault(error: &Error, kind: Kind) -> Fault {
         | Error::NotEmpty
         | Error::BadVersion
         | Error::Refused(_)
+        | Error::Unproven
         | Error::Unsent
         | Error::Unreachable(_)
         | Error::Closed => Fault::Unavailable,

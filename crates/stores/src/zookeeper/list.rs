@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::client::{Client, Error};
 use super::paths::{Named, Paths, name};
-use super::read;
+use super::read::{self, Behind};
 use futures_util::future::join_all;
 use tenure::{Key, MAX_KEY_SEGMENTS, Page};
 
@@ -24,7 +24,8 @@ pub(super) async fn page(
         if some.is_empty() {
             break;
         }
-        let asked = read::ask(client, some.iter().map(|key| paths.document(key)).collect());
+        let some_paths = some.iter().map(|key| paths.document(key)).collect();
+        let asked = read::ask(client, some_paths, Behind::Nothing);
         for (key, document) in some.into_iter().zip(asked.documents().await?) {
             page.documents.extend(document.map(|document| (key, document)));
         }

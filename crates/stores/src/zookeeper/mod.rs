@@ -1,6 +1,9 @@
 //! Documents in ZooKeeper, version 3.5 and later.
 //!
-//! A read is preceded by a `sync` on the same connection. A write is a transaction that checks the document's
+//! A read follows a `sync` on the same connection. No quorum confirms that: a leader that was just deposed answers it
+//! and shows old documents. So a document that shows another version than the one this process proved last is read
+//! again behind a write that a quorum takes. All reads of the moment share that write. A read that shows nothing new
+//! proves nothing, and its caller learns nothing from it. A write is a transaction that checks the document's
 //! version and its number (see docs/keys.md). Of a batch, many documents share a request, and all its requests are
 //! sent at once: `multi` for writes, where those that a refused one took with it are sent again without it (see
 //! `batch`), and `multiRead` for reads, which servers before 3.6 do not know and are not asked again. Each document
@@ -9,6 +12,7 @@
 mod batch;
 mod client;
 mod fault;
+mod known;
 mod list;
 mod open;
 mod paths;
@@ -29,9 +33,11 @@ use tokio::time::{Instant, timeout_at};
 
 pub use self::client::{Client, ClientOptions, Error, Pending};
 use self::fault::{Kind, failed, late};
+use self::known::Known;
 pub use self::open::{Zookeeper, open};
 use self::paths::Paths;
 pub use self::queue::{Recipe, ZookeeperQueue};
+use self::read::Behind;
 use self::waits::Waits;
 pub use self::wire::{Acl, Lifetime, Stat};
 
@@ -40,6 +46,7 @@ pub struct ZookeeperStore {
     shared: Arc<Shared>,
     client: Client,
     waits: Waits,
+    known: Known,
 }
 
 /// What every request needs.
@@ -56,7 +63,7 @@ impl ZookeeperStore {
     pub fn new(client: Client, root: &str, request: Duration) -> ZookeeperStore {
         let paths = Paths::new(&absolute(root));
         let shared = Arc::new(Shared { paths, request, acl: Acl::open() });
-        ZookeeperStore { shared, client, waits: Waits::default() }
+        ZookeeperStore { shared, client, waits: Waits::default(), known: Known::default() }
     }
 
     /// The same, with nodes that these may use.
@@ -95,6 +102,36 @@ impl ZookeeperStore {
         }
     }
 
+    /// Reads documents; what is new to us, once more behind a write that a quorum takes.
+    async fn look(&self, keys: &[Key]) -> Result<Vec<Option<Document>>, Error> {
+        let mut found =
+            if self.known.knows_any(keys) { self.poll(keys).await? } else { Vec::new() };
+        let news = self.known.news(keys, &found);
+        if news.is_empty() {
+            return Ok(found);
+        }
+        let asked = self.known.asked();
+        let paths = news.iter().map(|at| self.shared.paths.document(&keys[*at])).collect();
+        let proven = read::ask(&self.client, paths, Behind::Barrier).documents().await?;
+        found.resize(keys.len(), None);
+        for (at, document) in news.into_iter().zip(proven) {
+            let version = document.as_ref().map(|document| document.version.clone());
+            self.known.read(&keys[at], version, asked);
+            found[at] = document;
+        }
+        Ok(found)
+    }
+
+    /// Reads documents after a `sync`: what they show may be old.
+    async fn poll(&self, keys: &[Key]) -> Result<Vec<Option<Document>>, Error> {
+        // All of it is sent at once, and the server answers in that order.
+        let synced = self.client.sync(self.shared.paths.root());
+        let paths = keys.iter().map(|key| self.shared.paths.document(key)).collect();
+        let asked = read::ask(&self.client, paths, Behind::Nothing);
+        synced.await?;
+        asked.documents().await
+    }
+
     /// Ends the connection, and with it whatever is still on its way.
     fn give_up(&self) {
         self.client.give_up(self.client.connection());
@@ -117,19 +154,24 @@ impl Store for ZookeeperStore {
             1 => format!("reading {first}"),
             more => format!("reading {first} and {} others", more - 1),
         };
-        self.read(doing, || async {
-            // All of it is sent at once, and the server answers in that order.
-            let synced = self.client.sync(self.shared.paths.root());
-            let paths = keys.iter().map(|key| self.shared.paths.document(key)).collect();
-            let asked = read::ask(&self.client, paths);
-            synced.await?;
-            asked.documents().await
-        })
-        .await
+        self.read(doing, || self.look(keys)).await
     }
 
     async fn put_many(&self, writes: Vec<Write>) -> Vec<Result<Put, StoreError>> {
-        batch::carry_out(self, writes, self.deadline()).await
+        let written: Vec<(Key, bool)> =
+            writes.iter().map(|write| (write.key.clone(), write.body.is_some())).collect();
+        // Their outcome may stay unknown, and this future may be dropped: the next read must prove its answer.
+        for (key, _) in &written {
+            self.known.doubt(key);
+        }
+        let outcomes = batch::carry_out(self, writes, self.deadline()).await;
+        for ((key, is_there), outcome) in written.iter().zip(&outcomes) {
+            match outcome {
+                Ok(Put::Stored(version)) if *is_there => self.known.wrote(key, version),
+                Ok(Put::Stored(_) | Put::Conflict) | Err(_) => self.known.doubt(key),
+            }
+        }
+        outcomes
     }
 
     async fn list(

@@ -11,6 +11,15 @@ use super::wire::{Found, Stat};
 /// far shorter than what we take.
 const MOST_TOGETHER: usize = 64;
 
+/// The request before a read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Behind {
+    /// None, or the caller's own `sync`: the read proves nothing.
+    Nothing,
+    /// A write that a quorum takes: the read shows every write that was acknowledged before.
+    Barrier,
+}
+
 /// What was asked; all of it is on its way.
 pub(super) enum Asked {
     /// As many in each answer as fit.
@@ -20,7 +29,7 @@ pub(super) enum Asked {
 }
 
 /// Asks for the documents at these paths.
-pub(super) fn ask(client: &Client, paths: Vec<String>) -> Asked {
+pub(super) fn ask(client: &Client, paths: Vec<String>, behind: Behind) -> Asked {
     if paths.len() > 1 && client.reads_many() {
         let mut chunks = Vec::with_capacity(paths.len().div_ceil(MOST_TOGETHER));
         let mut rest = paths.into_iter();
@@ -29,10 +38,14 @@ pub(super) fn ask(client: &Client, paths: Vec<String>) -> Asked {
             if chunk.is_empty() {
                 return Asked::Together(chunks);
             }
-            chunks.push((chunk.len(), client.many_data(chunk)));
+            chunks.push((chunk.len(), client.many_data(chunk, behind == Behind::Barrier)));
         }
     }
-    Asked::Singly(paths.iter().map(|path| client.data(path)).collect())
+    let read = |path: &String| match behind {
+        Behind::Nothing => client.data(path),
+        Behind::Barrier => client.proven_data(path),
+    };
+    Asked::Singly(paths.iter().map(read).collect())
 }
 
 impl Asked {

@@ -266,7 +266,7 @@ pub(crate) async fn leaders_follow_each_other<S: Servers>(servers: S) {
     let (first_backend, first) = lead::<S>(&servers.addresses(), calm(), "a").await;
     let other = backend::<S>(&servers.addresses(), calm()).await;
     let election = enter(&other, calm()).await;
-    let waiting = election.stand(candidate("b")).expect("it stands");
+    let mut waiting = election.stand(candidate("b")).expect("it stands");
     renewed_twice(&first).await;
     first.resign().await;
     let began = std::time::Instant::now();

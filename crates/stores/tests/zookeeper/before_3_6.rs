@@ -12,6 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::support::open;
 
 const SYNC: i32 = 9;
+const MULTI: i32 = 14;
 const MULTI_READ: i32 = 22;
 const UNIMPLEMENTED: i32 = -6;
 const NO_NODE: i32 = -101;
@@ -28,6 +29,13 @@ async fn answer(stream: &mut TcpStream, parts: &[&[u8]]) -> io::Result<()> {
     stream.write_all(&[&length[..], &body].concat()).await
 }
 
+/// The body of a transaction's answer whose only part was refused.
+fn refused(error: i32) -> Vec<u8> {
+    let head =
+        |done: u8, error: i32| [&(-1i32).to_be_bytes()[..], &[done], &error.to_be_bytes()].concat();
+    [head(0, error), error.to_be_bytes().to_vec(), head(1, -1)].concat()
+}
+
 /// Serves one connection until it is asked for many nodes.
 async fn serve(mut stream: TcpStream, many: &AtomicUsize) -> io::Result<()> {
     frame(&mut stream).await?;
@@ -42,6 +50,8 @@ async fn serve(mut stream: TcpStream, many: &AtomicUsize) -> io::Result<()> {
         let head = |error: i32| [number, &1i64.to_be_bytes(), &error.to_be_bytes()].concat();
         match code {
             SYNC => synced = Some([&head(0), &request[8..]].concat()),
+            // A transaction that checks a missing node.
+            MULTI => synced = Some([head(0), refused(NO_NODE)].concat()),
             MULTI_READ => {
                 many.fetch_add(1, Ordering::Relaxed);
                 // And the connection is closed.

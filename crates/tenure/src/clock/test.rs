@@ -10,7 +10,35 @@ use super::{Clock, Moment, Timer};
 
 /// A clock for programs under test: it stands still until it is advanced.
 ///
-/// Clones share one time.
+/// Clones share one time. Candidates wait a moment before they claim a free election, so that a crowd does not claim
+/// at once, and on a clock that stands still this moment never passes: a campaign that is awaited alone never
+/// resolves. Advance the clock while you wait:
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::time::Duration;
+/// use tenure::{Backend, Election, TestClock};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tenure::Error> {
+/// let clock = TestClock::default();
+/// let backend = Backend::memory().with_clock(Arc::new(clock.clone()));
+/// let election = Election::open(&backend, "billing/primary").await?;
+///
+/// let mut candidacy = election.stand("host-a".try_into()?)?;
+/// let leadership = loop {
+///     tokio::select! {
+///         biased;
+///         leadership = candidacy.elected() => break leadership?,
+///         // Let the other tasks run, then let a little time pass.
+///         () = tokio::task::yield_now() => clock.advance(Duration::from_millis(10)),
+///     }
+/// };
+///
+/// // The store answers and the driver renews, but in a leap over the whole window it could not.
+/// clock.advance(Duration::from_secs(15));
+/// assert!(!leadership.mandate().is_leader());
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct TestClock {
     now: Arc<watch::Sender<Moment>>,

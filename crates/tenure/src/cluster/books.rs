@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use super::documents::{Bell, Charter, DocumentError, Format, Keys};
 use crate::lease::record::Op;
 use crate::store::{
@@ -206,8 +208,9 @@ impl Books {
             let Some(after) = change(before, op.clone())? else {
                 return Ok(found.map(|(_, found)| found));
             };
+            let body = encoded(key, &after)?;
             sent.push(op);
-            match self.store().put(key, expect, after.encode()).await {
+            match self.store().put(key, expect, body).await {
                 Ok(Put::Stored(_)) => return Ok(Some(after)),
                 Ok(Put::Conflict) => {}
                 Err(error) if error.fault == Fault::Indeterminate => {}
@@ -239,4 +242,14 @@ impl Books {
         let _: Put = self.store().put_one(write).await?;
         Ok(())
     }
+}
+
+/// Encodes a document for this key, unless it would be refused when it is read: a number that stood at its limit
+/// already was put there by hand.
+///
+/// # Errors
+/// [`Error::Document`] names the field.
+pub(super) fn encoded<T: Format>(key: &Key, content: &T) -> Result<Bytes, Error> {
+    content.check().map_err(|source| Error::Document { key: key.clone(), source })?;
+    Ok(content.encode())
 }

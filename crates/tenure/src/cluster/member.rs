@@ -293,8 +293,7 @@ impl Cluster {
             if !idle.is_empty() {
                 return Ok(idle);
             }
-            let polled = Timing::default().poll(false);
-            self.books().sleep(polled).await;
+            self.books().sleep(self.books().timing.poll(false)).await;
         }
     }
 

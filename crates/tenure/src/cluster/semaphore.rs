@@ -83,7 +83,8 @@ impl Semaphore {
         let mut standing = FuturesUnordered::new();
         for permit in 0..self.permits {
             let election = election(context, "semaphores", &format!("{}-{permit}", self.name))?;
-            standing.push(election.stand(candidate(context)?)?.elected());
+            let mut candidacy = election.stand(candidate(context)?)?;
+            standing.push(async move { candidacy.elected().await });
         }
         let mut refused = None;
         while let Some(elected) = standing.next().await {

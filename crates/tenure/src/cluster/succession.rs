@@ -67,6 +67,7 @@ fn raised(before: Option<Record>, token: u64, books: &Books) -> Option<Record> {
             generation: 1,
             revision: 1,
             op,
+            floor: None,
         }),
     }
 }

@@ -129,6 +129,7 @@ impl Bulletin {
         self.with_tenure(Tenure::stop);
         self.tell(|status| {
             if let Some(token) = status.role.token() {
+                tracing::warn!(token, "the lease may not be renewed in time: the work must stop");
                 status.role = Role::Stopping { token };
             }
         });
@@ -136,12 +137,15 @@ impl Bulletin {
 
     pub(super) fn lose(&self, token: u64, loss: &Loss) {
         self.with_tenure(|tenure| tenure.close(loss.clone()));
+        tracing::warn!(token, why = %loss, "the leadership is lost");
         self.tell(|status| status.role = Role::Lost { token, loss: loss.clone() });
     }
 
     pub(super) fn suspend(&self, remaining: Duration) {
         self.tell(|status| {
             if let Role::Leading { token } = status.role {
+                let error = status.error.as_ref().map(tracing::field::display);
+                tracing::info!(token, ?remaining, error, "the store does not answer: suspended");
                 status.role = Role::Suspended { token, remaining };
             }
         });
@@ -150,6 +154,7 @@ impl Bulletin {
     pub(super) fn resume(&self) {
         self.tell(|status| {
             if let Role::Suspended { token, .. } = status.role {
+                tracing::info!(token, "the store answers again: resumed");
                 status.role = Role::Leading { token };
             }
             status.error = None;

@@ -7,21 +7,25 @@ use super::registration::Registration;
 use super::requests::Queue;
 use super::{Answer, Request, SlotId, Wants};
 use crate::backend::Parts;
-use crate::lease::machine::{Farewell, Input, Lease, Machine, Output, Seen};
+use crate::lease::floor::Laid;
+use crate::lease::machine::{Farewell, Input, Lease, Machine, Output, Seen, SeenFloor};
 use crate::lease::record::{Record, RecordError, State};
-use crate::store::{Document, Write};
+use crate::store::{Document, Durability, Write};
 use crate::{Error, Key, Name, Protocol};
 
 /// A candidacy on its way to the driver.
 pub(crate) struct Candidacy {
     pub(crate) name: Name,
     pub(crate) key: Key,
+    /// Where its floor is, if one is kept.
+    pub(crate) floor: Option<Key>,
     pub(crate) machine: Machine,
     pub(crate) shared: Arc<Shared>,
 }
 
 pub(super) struct CandidateSlot {
     key: Key,
+    floor: Option<Key>,
     machine: Machine,
     bulletin: Bulletin,
     registration: Registration,
@@ -29,9 +33,10 @@ pub(super) struct CandidateSlot {
 
 impl CandidateSlot {
     pub(super) fn new(candidacy: Candidacy, id: SlotId) -> CandidateSlot {
-        let Candidacy { name, key, machine, shared } = candidacy;
+        let Candidacy { name, key, floor, machine, shared } = candidacy;
         let registration = Registration::new(&name, machine.candidate(), machine.timing());
-        CandidateSlot { key, machine, bulletin: Bulletin::new(shared, id), registration }
+        let bulletin = Bulletin::new(shared, id);
+        CandidateSlot { key, floor, machine, bulletin, registration }
     }
 
     /// What is said on behalf of a candidate whose handles are gone, or whose backend is closed.
@@ -94,7 +99,13 @@ impl CandidateSlot {
                 let read = read.map(|document| document.map(seen)).map_err(|error| error.fault);
                 self.step(id, Input::Read(ask, read), parts, queue)
             }
-            (Request::Machine(ask), Answer::Write(put)) => {
+            (Request::Floor(ask), Answer::Read(read)) => {
+                self.bulletin.note(read.as_ref().err());
+                let read =
+                    read.map(|document| document.map(seen_floor)).map_err(|error| error.fault);
+                self.step(id, Input::ReadFloor(ask, read), parts, queue)
+            }
+            (Request::Machine(ask) | Request::Floor(ask), Answer::Write(put)) => {
                 self.bulletin.note(put.as_ref().err());
                 self.step(id, Input::Wrote(ask, put.map_err(|error| error.fault)), parts, queue)
             }
@@ -113,6 +124,17 @@ impl CandidateSlot {
                 let body = Some(stamped(record, parts.clock.wall()).encode());
                 let write = Write { key: self.key.clone(), expect, body, durability };
                 queue.write(id, Request::Machine(ask), write);
+            }
+            Output::ReadFloor { ask } => {
+                if let Some(key) = self.floor.clone() {
+                    queue.read(id, Request::Floor(ask), key);
+                }
+            }
+            Output::WriteFloor { ask, expect, laid } => {
+                if let Some(key) = self.floor.clone() {
+                    let (body, durability) = (Some(laid.encode()), Durability::Lasting);
+                    queue.write(id, Request::Floor(ask), Write { key, expect, body, durability });
+                }
             }
             Output::Elected(lease) => self.bulletin.elect(lease, &parts.clock),
             Output::Extended(lease) => self.bulletin.extend(lease),
@@ -157,6 +179,10 @@ impl CandidateSlot {
 
 fn seen(document: Document) -> Seen {
     Seen { version: document.version, record: Record::decode_lease(&document.body) }
+}
+
+fn seen_floor(document: Document) -> SeenFloor {
+    SeenFloor { version: document.version, laid: Laid::decode(&document.body) }
 }
 
 /// What is wrong with a record that is none, or another protocol's.

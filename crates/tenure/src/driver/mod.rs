@@ -58,7 +58,7 @@ pub(crate) enum Command {
     Stand(Box<Candidacy>),
     StandInLine(Box<Entrant>),
     Tell(Arc<Shared>, Word),
-    Observe(Observation),
+    Observe(Box<Observation>),
     ObserveLine(LineObservation),
     Close(oneshot::Sender<()>),
 }
@@ -368,7 +368,7 @@ impl Driver {
                 Kind::Candidate(Box::new(CandidateSlot::new(*candidacy, id)))
             }),
             Command::Observe(observation) => {
-                self.admit(observation.key.clone(), |_| Kind::Observer(Box::new(observation)));
+                self.admit(observation.key.clone(), |_| Kind::Observer(observation));
             }
             Command::StandInLine(entrant) => self.admit(entrant.key.clone(), |id| {
                 Kind::InLine(Box::new(LineSlot::new(*entrant, id)))
@@ -633,6 +633,8 @@ fn arm<T>(
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
     Machine(crate::lease::machine::Ask),
+    /// The floor's, which belongs to the machine too.
+    Floor(crate::lease::machine::Ask),
     Registration,
     Observation,
     Opening,

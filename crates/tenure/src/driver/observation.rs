@@ -67,6 +67,7 @@ impl Observation {
             Input::Tick => self.publish(now),
             Input::Batch
             | Input::Read(..)
+            | Input::ReadFloor(..)
             | Input::Wrote(..)
             | Input::WorkEnded
             | Input::Release(_)

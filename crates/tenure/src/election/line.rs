@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures_util::StreamExt;
 
+use crate::candidate::CandidateId;
 use crate::lease::record::Record;
 use crate::observer::{ElectionState, Standing};
 use crate::queue::{Entry, Line, Place, SessionQueue};
@@ -62,7 +64,7 @@ fn view(name: &Name, line: &Line) -> View {
     match line {
         Line::Missing => View { standing: standing(ElectionState::Missing, None, 0), first: None },
         Line::Ended { places, .. } => {
-            let first = places.first();
+            let first = first_of(places);
             let token = first.map_or(0, |place| place.entry.token);
             View {
                 standing: standing(ElectionState::Ended, None, token),
@@ -70,7 +72,7 @@ fn view(name: &Name, line: &Line) -> View {
             }
         }
         Line::Open { places, unclean, .. } => {
-            let first = places.first();
+            let first = first_of(places);
             let token = first.map_or(0, |place| place.entry.token);
             let standing = match (first, *unclean) {
                 // Somebody led and did not leave cleanly: whoever is first waits out the lock delay.
@@ -85,28 +87,50 @@ fn view(name: &Name, line: &Line) -> View {
     }
 }
 
-/// Those in line, in their order.
+/// The first candidate. What belongs to no session is none.
+fn first_of(places: &[Place]) -> Option<&Place> {
+    places.iter().find(|place| place.holder.is_some())
+}
+
+/// Those in line, in their order; and what stands there without being a candidate, which has no place.
 pub(crate) fn candidates(line: &Line) -> Vec<Registered> {
     let places: &[Place] = match line {
         Line::Missing => &[],
         Line::Open { places, .. } | Line::Ended { places, .. } => places,
     };
     let mut found = Vec::with_capacity(places.len());
-    for (at, place) in places.iter().enumerate() {
+    let mut position = 0;
+    for place in places {
         let Some(holder) = &place.holder else {
-            tracing::warn!(entry = %place.entry.name, "skipping an entry that makes no sense");
+            found.extend(ignored(place));
             continue;
         };
+        position += 1;
         found.push(Registered {
             id: holder.id.clone(),
             name: holder.name.clone(),
             value: holder.value.clone(),
             since: None,
-            position: Some(at + 1),
+            position: Some(position),
             stale: false,
         });
     }
     found
+}
+
+/// An entry that belongs to no session, for people.
+fn ignored(place: &Place) -> Option<Registered> {
+    let entry = &place.entry.name;
+    tracing::warn!(%entry, "this entry has no session: it is no candidate, and is ignored");
+    let name = entry.rsplit('/').next().unwrap_or(entry);
+    Some(Registered {
+        id: CandidateId::parse(name).ok()?,
+        name: name.into(),
+        value: Bytes::new(),
+        since: None,
+        position: None,
+        stale: true,
+    })
 }
 
 /// The names of those in line, for people.

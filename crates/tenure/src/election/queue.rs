@@ -37,8 +37,8 @@ impl Election {
         queue: &Arc<dyn SessionQueue>,
         create: bool,
     ) -> Result<(), Error> {
-        self.check_grace(queue)?;
-        match self.made_line(queue).await? {
+        self.check_grace(queue).await?;
+        match made(queue.survey(&self.key).await?) {
             Line::Open { .. } => self.record_line(false).await,
             Line::Ended { .. } => {
                 self.record_line(false).await?;
@@ -55,8 +55,8 @@ impl Election {
 
     /// Makes the line, or the next generation of one that has ended.
     pub(super) async fn create_line(&self, queue: &Arc<dyn SessionQueue>) -> Result<(), Error> {
-        self.check_grace(queue)?;
-        match self.made_line(queue).await? {
+        self.check_grace(queue).await?;
+        match made(queue.survey(&self.key).await?) {
             Line::Open { .. } => self.record_line(false).await,
             Line::Ended { .. } | Line::Missing => self.make_line(queue).await.map(|_| ()),
         }
@@ -125,12 +125,8 @@ impl Election {
         }
     }
 
-    /// The line as one of ours made it: one that only other clients of the store have used is not made yet.
     async fn made_line(&self, queue: &Arc<dyn SessionQueue>) -> Result<Line, Error> {
-        Ok(match queue.look(&self.key).await? {
-            Line::Open { generation: 0, .. } => Line::Missing,
-            line @ (Line::Open { .. } | Line::Ended { .. } | Line::Missing) => line,
-        })
+        Ok(made(queue.look(&self.key).await?))
     }
 
     /// Stands in line.
@@ -153,13 +149,17 @@ impl Election {
         Ok(Candidacy::new(self.clone(), shared, driver))
     }
 
-    fn check_grace(&self, queue: &Arc<dyn SessionQueue>) -> Result<(), Error> {
-        let session = *queue.session().borrow();
-        match self.timing.chosen_grace() {
-            // Before the first session its ttl is not known.
-            Some(grace) if session.number > 0 => Ok(check_session_grace(grace, session.ttl)?),
-            Some(_) | None => Ok(()),
-        }
+    /// Refuses a stop budget that the session leaves no room for.
+    async fn check_grace(&self, queue: &Arc<dyn SessionQueue>) -> Result<(), Error> {
+        let Some(grace) = self.timing.chosen_grace() else { return Ok(()) };
+        let mut sessions = queue.session();
+        // Before the first session its ttl is not known, and some stores begin one only now.
+        let first = sessions.wait_for(|session| session.number > 0);
+        let granted = match tokio::time::timeout(self.timing.request(), first).await {
+            Ok(Ok(session)) => session.ttl,
+            Ok(Err(_)) | Err(_) => return Ok(()),
+        };
+        Ok(check_session_grace(grace, granted)?)
     }
 
     /// `again`: its last generation has ended, so that its settings may change.
@@ -222,6 +222,14 @@ impl Election {
                 () = timer.until(clock.now() + SECOND_LOOK) => {}
             }
         }
+    }
+}
+
+/// The line as one of ours made it: one that only other clients of the store have used is not made yet.
+fn made(line: Line) -> Line {
+    match line {
+        Line::Open { generation: 0, .. } => Line::Missing,
+        line @ (Line::Open { .. } | Line::Ended { .. } | Line::Missing) => line,
     }
 }
 

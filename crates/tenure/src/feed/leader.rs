@@ -12,8 +12,9 @@
 //! that follows it compares with the very version that was shown. Anything but a renewal by the same
 //! holder under the same terms is read for good, and so is whatever there is after a write of our own.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -26,15 +27,17 @@ use super::record::{PREFERRED, preferred, to_body, to_fields};
 use super::store::{Beat, FeedStore, Fields, Found, LEADER};
 use crate::backend::Parts;
 use crate::candidate::CandidateId;
+use crate::clock::Moment;
 use crate::lease::record::{Record, State};
 use crate::store::{Document, Expect, Fault, Page, Put, Reads, Store, StoreError, Version, Write};
 use crate::{Error, Key, Name};
 
 /// How often somebody else may be faster before asking for a hand-over is given up.
 const MOST_ATTEMPTS: u32 = 64;
-/// A feed that has not refreshed its document for so many ttls is not registered any more. It does so every
-/// tenth.
-const STALE_TTLS: u64 = 20;
+/// A feed whose document stayed the same for so many ttls is not registered any more. It refreshes it every tenth.
+const STALE_TTLS: u32 = 20;
+/// How many registrations are remembered.
+const MOST_REGISTRATIONS: usize = 1024;
 
 /// How many candidacies of this feed are remembered. One that left has a ttl to be done.
 const MOST_REMEMBERED: usize = 16;
@@ -79,6 +82,29 @@ struct Memory {
     mine: VecDeque<CandidateId>,
     /// Whom the record is freed for.
     successor: Option<String>,
+    registrations: Registrations,
+}
+
+/// Registrations of other feeds, and since when each was seen to be the same.
+///
+/// Their timestamps are those of whichever server took the write, and servers' clocks differ: only this process's own
+/// clock tells how long a registration was left alone.
+#[derive(Debug, Default)]
+struct Registrations {
+    seen: HashMap<String, (Version, Moment)>,
+}
+
+impl Registrations {
+    fn is_fresh(&mut self, id: &str, at: &Version, ttl: Option<Duration>, now: Moment) -> bool {
+        if self.seen.len() >= MOST_REGISTRATIONS && !self.seen.contains_key(id) {
+            self.seen.clear();
+        }
+        let (seen, since) = self.seen.entry(id.to_owned()).or_insert_with(|| (at.clone(), now));
+        if seen != at {
+            (*seen, *since) = (at.clone(), now);
+        }
+        ttl.is_none_or(|ttl| now.at_least_since(*since) <= ttl.saturating_mul(STALE_TTLS))
+    }
 }
 
 impl Memory {
@@ -163,18 +189,11 @@ impl LeaderStore {
 
     /// Whether a feed of this id takes part.
     pub(super) async fn is_registered(&self, id: &str) -> Result<bool, StoreError> {
-        let ids = [registration(id), registration(&self.me)];
-        let mut found = self.feed.read(&self.table, &ids).await?.into_iter();
-        let (theirs, ours) = (found.next().flatten(), found.next().flatten());
-        let Some(theirs) = theirs else { return Ok(false) };
-        // Both times are the server's. Ours is at most ten ttls old; without it nobody is too old.
-        let number = |found: &Found, name: &str| found.fields.get(name).and_then(Value::as_u64);
-        let age = ours.and_then(|ours| {
-            let (ours, theirs) = (number(&ours, "timestamp")?, number(&theirs, "timestamp")?);
-            Some(ours.saturating_sub(theirs))
-        });
-        let most = number(&theirs, "ttl").map(|ttl| ttl.saturating_mul(STALE_TTLS));
-        Ok(!matches!((age, most), (Some(age), Some(most)) if age > most))
+        let found = self.feed.read(&self.table, &[registration(id)]).await?;
+        let Some(found) = found.into_iter().next().flatten() else { return Ok(false) };
+        let ttl = found.fields.get("ttl").and_then(Value::as_u64).map(Duration::from_millis);
+        let now = self.parts.clock.now();
+        Ok(self.lock().registrations.is_fresh(id, &found.version, ttl, now))
     }
 
     /// Asks whoever leads to hand over to this feed: by a note in the leader's document.
@@ -433,4 +452,23 @@ fn is_renewal(before: &Record, after: &Record) -> bool {
 fn no_record() -> StoreError {
     let says = "what the protocol wrote is no JSON object";
     StoreError::new(Fault::Permanent, "feed", "writing the leader's document", says)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_registration_is_old_when_it_was_seen_unchanged_for_long_enough() {
+        let (mut registrations, began) = (Registrations::default(), crate::clock::system().now());
+        let (one, other, ttl) = (Version::new("a-1"), Version::new("a-2"), Duration::from_secs(2));
+        let mut fresh = |version: &Version, after: u64| {
+            let now = began + Duration::from_secs(after);
+            registrations.is_fresh("a", version, Some(ttl), now)
+        };
+        assert!(fresh(&one, 0) && fresh(&one, 39));
+        assert!(!fresh(&one, 45), "nobody refreshes it");
+        assert!(fresh(&other, 46) && fresh(&other, 80), "it was refreshed");
+        assert!(!fresh(&other, 90));
+    }
 }

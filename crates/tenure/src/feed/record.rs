@@ -88,6 +88,7 @@ mod tests {
             generation: 1,
             revision: 12,
             op: Op::new(&id, 9),
+            floor: None,
         }
     }
 

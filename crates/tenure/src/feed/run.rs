@@ -14,7 +14,7 @@ use crate::backend::Backend;
 use crate::leadership::{Candidacy, Leadership, Resignation};
 use crate::mandate::Tenure;
 use crate::status::Status;
-use crate::store::{Fault, StoreError};
+use crate::store::{Fault, Reads, Store as _, StoreError};
 use crate::{Election, Error};
 
 /// The first pause after a subscription that failed, and the longest.
@@ -295,7 +295,9 @@ impl Stander<'_> {
     async fn follow(&mut self, candidacy: &Candidacy, after: u64) -> Followed {
         let mut statuses = candidacy.statuses();
         loop {
-            self.tell_whom_we_follow(&candidacy.status());
+            if let Err(error) = self.tell_whom_we_follow(&candidacy.status()) {
+                return Followed::Left(Next::Failed(error));
+            }
             tokio::select! {
                 biased;
                 order = self.orders.recv() => if refuse(order) { return Followed::Left(Next::Stop) },
@@ -346,7 +348,9 @@ impl Stander<'_> {
         }
     }
 
-    fn tell_whom_we_follow(&mut self, status: &Status) {
+    /// Fails when a leader's token is below one that this feed has told of: the record was deleted, or the table
+    /// created anew.
+    fn tell_whom_we_follow(&mut self, status: &Status) -> Result<(), Error> {
         let garbled = matches!(status.error, Some(Error::Record { .. }));
         if let Some(error) = status.error.clone().filter(|_| garbled && !self.garbled) {
             self.shared.teller.tell(Event::HeartbeatError(error));
@@ -356,8 +360,12 @@ impl Stander<'_> {
         if let (Some(leader), Some(known)) = (&status.follows, known)
             && leader.id == known.holder
         {
+            if known.token < self.told && self.store.reads() == Reads::Linearizable {
+                return Err(Error::Regressed { found: known.token, known: self.told });
+            }
             self.tell_leader(&leader.name, known.token);
         }
+        Ok(())
     }
 
     fn tell_leader(&mut self, leader: &str, token: u64) {

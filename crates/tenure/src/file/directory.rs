@@ -1,19 +1,18 @@
 //! The store's directory: opened safely, and walked without following links.
 
-use std::fs::DirBuilder;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{
-    Access, AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, ResolveFlags, Stat, accessat,
-    flock, fstat, fstatfs, mkdirat, open, openat, openat2, stat,
+    Access, AtFlags, FileType, FlockOperation, Mode, OFlags, ResolveFlags, Stat, accessat, flock,
+    fstat, fstatfs, mkdirat, openat, openat2, stat,
 };
 use rustix::io::Errno;
 
 use super::disk::fsync;
 use super::error::{failed, refused};
+use super::parents::{Above, Parents, sync, walk};
 use super::step::step;
 use crate::store::{Fault, StoreError};
 
@@ -23,6 +22,9 @@ pub(super) const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 
 const OPEN_DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// The rights of everyone but the owner.
+const OTHERS: u32 = 0o077;
 
 /// A lock is asked for again this soon, then less and less often.
 const FIRST_PAUSE: Duration = Duration::from_micros(100);
@@ -51,24 +53,35 @@ pub(super) struct Root {
 
 impl Root {
     /// Creates the directory if it is missing, and refuses one that others could tamper with.
-    pub(super) fn open(path: &Path, force_file_system: bool) -> Result<Root, StoreError> {
+    pub(super) fn open(
+        path: &Path,
+        force_file_system: bool,
+        parents: Parents,
+    ) -> Result<Root, StoreError> {
         let doing = || format!("opening the directory {}", path.display());
         let absolute = std::path::absolute(path)
             .map_err(|error| StoreError::new(Fault::Permanent, "file", doing(), error))?;
         // Without its trailing slash, through which a link would be followed.
         let path: PathBuf = absolute.components().collect();
-        create(&path)?;
-        let descriptor =
-            open(&path, OPEN_DIRECTORY, Mode::empty()).map_err(|errno| match errno {
-                Errno::LOOP | Errno::NOTDIR => refused(
+        let above = walk(&path, parents)?;
+        let descriptor = match open_in(&above) {
+            Err(Errno::NOENT) => {
+                create(&above).and_then(|()| open_in(&above)).map_err(|errno| {
+                    failed(format!("creating the directory {}", path.display()), errno)
+                })?
+            }
+            Err(Errno::LOOP | Errno::NOTDIR) => {
+                return Err(refused(
                     Fault::Permanent,
                     doing(),
                     "it is a symbolic link or not a directory; name the directory itself",
-                ),
-                other => failed(doing(), other),
-            })?;
+                ));
+            }
+            other => other.map_err(|errno| failed(doing(), errno))?,
+        };
         let found = fstat(&descriptor).map_err(|errno| failed(doing(), errno))?;
         check_owner(&found).map_err(|says| refused(Fault::Denied, doing(), says))?;
+        check_mode(found.st_mode).map_err(|says| refused(Fault::Permanent, doing(), says))?;
         let kind = fstatfs(&descriptor).map_err(|errno| failed(doing(), errno))?;
         check_file_system(kind.f_type as u64, force_file_system)
             .map_err(|says| refused(Fault::Permanent, doing(), says))?;
@@ -202,26 +215,16 @@ pub(super) fn unlock(directory: &OwnedFd) {
     let _ = flock(directory, FlockOperation::Unlock);
 }
 
-fn create(path: &Path) -> Result<(), StoreError> {
-    if rustix::fs::lstat(path).is_ok() {
-        return Ok(());
+fn open_in(above: &Above) -> Result<OwnedFd, Errno> {
+    openat(&above.directory, &above.name, OPEN_DIRECTORY, Mode::empty())
+}
+
+fn create(above: &Above) -> Result<(), Errno> {
+    match mkdirat(&above.directory, &above.name, DIRECTORY_MODE) {
+        // Another process made it just now.
+        Ok(()) | Err(Errno::EXIST) => sync(&above.directory),
+        Err(errno) => Err(errno),
     }
-    let doing = format!("creating the directory {}", path.display());
-    let fails = |error: std::io::Error| match Errno::from_io_error(&error) {
-        Some(errno) => failed(doing.clone(), errno),
-        None => StoreError::new(Fault::Unavailable, "file", doing.clone(), error),
-    };
-    let parent = path.parent().unwrap_or(Path::new("/"));
-    // The parents are nobody's secret: the umask decides.
-    std::fs::create_dir_all(parent).map_err(fails)?;
-    match DirBuilder::new().mode(DIRECTORY_MODE.as_raw_mode()).create(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
-            return Err(fails(error));
-        }
-        Ok(()) | Err(_) => {}
-    }
-    let parent = openat(CWD, parent, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
-    parent.and_then(fsync).map_err(|errno| failed(doing, errno))
 }
 
 fn check_owner(found: &Stat) -> Result<(), String> {
@@ -235,13 +238,19 @@ fn check_owner(found: &Stat) -> Result<(), String> {
             found.st_uid
         ));
     }
-    if found.st_mode & 0o022 != 0 {
-        return Err(format!(
-            "others may write to it (mode {:04o}), and could make themselves leader; chmod go-w it",
-            found.st_mode & 0o7777
-        ));
-    }
     Ok(())
+}
+
+/// A user who may only read the directory can still lock it, and no process could open it then.
+fn check_mode(mode: u32) -> Result<(), String> {
+    if mode & OTHERS == 0 {
+        return Ok(());
+    }
+    Err(format!(
+        "others may enter it (mode {:04o}), and could lock it or make themselves leader; chmod 700 \
+         it",
+        mode & 0o7777
+    ))
 }
 
 /// Locks and renames must mean the same to everybody who sees the directory, which network file
@@ -278,7 +287,8 @@ mod tests {
         std::fs::create_dir_all(at.path().join("a/b")).expect("made");
         std::fs::write(at.path().join("a/b/c"), "").expect("written");
         std::os::unix::fs::symlink("a", at.path().join("link")).expect("linked");
-        let top = open(at.path(), OPEN_DIRECTORY, Mode::empty()).expect("opened");
+        let top =
+            openat(rustix::fs::CWD, at.path(), OPEN_DIRECTORY, Mode::empty()).expect("opened");
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         for path in ["a/b/c", "a/b", "a", ".", "link/b/c", "link", "a/x", "x/y", "a/b/c/d"] {
             let identity = |opened: Result<OwnedFd, Errno>| {

@@ -22,12 +22,13 @@ mod job;
 mod journal;
 mod mark;
 mod notify;
-mod orphan;
+mod parents;
 mod path;
 mod presence;
 mod proof;
 mod recovery;
 mod spare;
+mod started;
 mod step;
 mod sweep;
 mod temporary;
@@ -57,9 +58,10 @@ use self::error::{BACKEND, failed, refused};
 use self::held::Held;
 use self::journal::Known;
 use self::notify::{Bells, Ring};
-pub use self::orphan::Orphan;
+use self::parents::Parents;
 use self::path::Place;
 pub use self::presence::FilePresence;
+pub use self::started::{ControlGroup, StartedWork, Starter, WorkStart};
 use self::turns::Turns;
 use self::unsettled::Unsettled;
 pub use self::work::{WorkFile, WorkProbe};
@@ -74,6 +76,9 @@ pub struct FileOptions {
     pub request: Duration,
     /// Accept a file system that is not known to keep the store's promises.
     pub force_file_system: bool,
+    /// Accept parents of the directory that another user could rename, and with it elect a second
+    /// leader. For user namespaces, where root's directories do not look like root's.
+    pub trust_parents: bool,
     /// Pretend that the machine was booted under this name. For tests of recovery.
     #[doc(hidden)]
     pub boot_id: Option<String>,
@@ -81,7 +86,12 @@ pub struct FileOptions {
 
 impl Default for FileOptions {
     fn default() -> FileOptions {
-        FileOptions { request: Duration::from_secs(2), force_file_system: false, boot_id: None }
+        FileOptions {
+            request: Duration::from_secs(2),
+            force_file_system: false,
+            trust_parents: false,
+            boot_id: None,
+        }
     }
 }
 
@@ -111,11 +121,13 @@ impl FileStore {
     /// Opens a directory, and creates it if it is missing. Blocks for a moment.
     ///
     /// # Errors
-    /// [`Fault::Permanent`] for a link, something that is no directory, or a file system where locks
-    /// are not known to hold; [`Fault::Denied`] when the directory is not ours alone to write, or not
-    /// writable; [`Fault::Unavailable`] when another process keeps it locked.
+    /// [`Fault::Permanent`] for a link, something that is no directory, a file system where locks are
+    /// not known to hold, a directory that others may enter, or one of whose parents another user
+    /// could rename; [`Fault::Denied`] when it is another user's, or not writable;
+    /// [`Fault::Unavailable`] when another process keeps it locked.
     pub fn open(directory: &Path, options: FileOptions) -> Result<FileStore, StoreError> {
-        let root = Root::open(directory, options.force_file_system)?;
+        let parents = if options.trust_parents { Parents::Trusted } else { Parents::Checked };
+        let root = Root::open(directory, options.force_file_system, parents)?;
         let boot = match options.boot_id {
             Some(boot) => boot,
             None => recovery::boot_id().map_err(|error| {

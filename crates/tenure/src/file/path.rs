@@ -13,6 +13,8 @@ const SUFFIX: &str = ".json";
 const KEPT: &str = ".kept";
 const SPARE: &str = ".spare";
 const TEMPORARY: &str = ".temp";
+/// The record that the work of a work file was started.
+const START: &str = ".start";
 /// The file that lasting writes of a directory go through.
 pub(super) const JOURNAL: &str = ".journal";
 const RANDOM_DIGITS: usize = 32;
@@ -84,6 +86,16 @@ pub(super) fn random() -> String {
 pub(super) fn is_random(name: &str) -> bool {
     name.len() == RANDOM_DIGITS
         && name.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+/// The record of the start of the work that holds this file.
+pub(super) fn start(work: &str) -> String {
+    format!("{work}{START}")
+}
+
+/// The work file whose record this is, if it is one.
+pub(super) fn work_of_start(file: &str) -> Option<&str> {
+    file.strip_suffix(START).filter(|work| is_random(work))
 }
 
 /// The segment a document's file name stands for; `None` for a name we never write.

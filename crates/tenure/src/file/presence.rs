@@ -20,8 +20,8 @@ use super::directory::{FILE_MODE, Identity, Root};
 use super::error::{failed, refused};
 use super::mark::{Claim, Life, Locked};
 use super::notify::Bells;
-use super::orphan::{self, Orphan};
 use super::proof::{Prover, is_free};
+use super::started::{self, StartedWork, WorkStart};
 use super::work::WorkFile;
 use super::{path, presence_directory};
 use crate::store::{Fault, Mark, Presence, StoreError};
@@ -84,32 +84,6 @@ impl FilePresence {
     /// # Errors
     /// [`Fault::Unavailable`] while earlier work still has its file open: a mark names only one.
     pub fn work(&self) -> Result<WorkFile, StoreError> {
-        self.make_work(None)
-    }
-
-    /// The same, for the work of one election: [`orphans`](FilePresence::orphans) finds it when this
-    /// process is dead. `cgroup` is the control group that the work is going to be put into.
-    ///
-    /// # Errors
-    /// As for [`work`](FilePresence::work).
-    pub fn work_for(&self, election: &str, cgroup: Option<&str>) -> Result<WorkFile, StoreError> {
-        self.make_work(Some((election, cgroup)))
-    }
-
-    /// The work of an election that may still run although the process it belonged to, and every
-    /// process that shared its proof of life, is dead.
-    ///
-    /// Whoever leads next should end it first. Where the work has a control group it is listed even
-    /// when its file is free: a process may have closed that.
-    ///
-    /// # Errors
-    /// When the directory cannot be read.
-    pub fn orphans(&self, election: &str) -> Result<Vec<Orphan>, StoreError> {
-        orphan::find(&self.root, &self.bells, &self.boot, election)
-            .map_err(|errno| failed("looking for work that was left behind", errno))
-    }
-
-    fn make_work(&self, purpose: Option<(&str, Option<&str>)>) -> Result<WorkFile, StoreError> {
         const DOING: &str = "making a work file";
         let mut own = self.own();
         self.check_process(DOING)?;
@@ -119,17 +93,42 @@ impl FilePresence {
                 return Err(refused(Fault::Unavailable, DOING, says));
             }
             let name = earlier.file.clone();
+            if let Ok(Some(directory)) = self.root.find(&presence_directory()) {
+                started::forget(&directory, &name);
+            }
             own.earlier.push(name);
         }
         let (locked, descriptor) = create(&self.root).map_err(|errno| failed(DOING, errno))?;
-        if let Some((election, cgroup)) = purpose {
-            let life = self.life(&mut own)?.0.clone();
-            let claim = Claim { life, work: Some(locked.clone()) };
-            orphan::describe(&descriptor, &claim, election, cgroup)
-                .map_err(|errno| failed(DOING, errno))?;
-        }
         own.work = Some(locked.clone());
         Ok(WorkFile::new(descriptor, locked, Arc::clone(&self.root), Arc::clone(&self.bells)))
+    }
+
+    /// Records that the work which inherits this file starts now: [`started`](FilePresence::started)
+    /// finds it from now on. Call it before the work exists.
+    ///
+    /// # Errors
+    /// When the record cannot be written. Then the work must not be started.
+    pub fn record_start(&self, work: &WorkFile, start: &WorkStart<'_>) -> Result<(), StoreError> {
+        let life = self.life(&mut self.own())?.0.clone();
+        started::record(&self.root, work.locked(), &life, start)
+            .map_err(|errno| failed("recording the start of the work", errno))
+    }
+
+    /// The work of an election that was started and may still run.
+    ///
+    /// The next leader must start nothing before all of it has ended. Work that was put into a control
+    /// group is listed even when its file is free: a process may have closed that.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    pub fn started(&self, election: &str) -> Result<Vec<StartedWork>, StoreError> {
+        started::find(&self.root, &self.bells, &self.boot, election)
+            .map_err(|errno| failed("looking for work of an earlier leader", errno))
+    }
+
+    #[cfg(test)]
+    pub(super) fn root_and_life(&self) -> Result<(Arc<Root>, Life), StoreError> {
+        Ok((Arc::clone(&self.root), self.life(&mut self.own())?.0.clone()))
     }
 
     fn life<'o>(&self, own: &'o mut Own) -> Result<&'o (Life, OwnedFd), StoreError> {
@@ -206,11 +205,17 @@ impl Drop for FilePresence {
         }
         let mut own = self.own();
         let life = own.life.as_ref().map(|(life, _)| life.locked.file.clone());
-        let work = own.work.take().map(|locked| locked.file);
+        let work = own.work.take();
+        // The record of work that escaped is for the next leader.
+        let ended = work.clone().filter(|work| is_free(&self.root, work));
+        let work = work.map(|work| work.file);
         let mut files = std::mem::take(&mut own.earlier);
         files.extend(life.into_iter().chain(work));
         drop(own);
         let Ok(Some(directory)) = self.root.find(&presence_directory()) else { return };
+        if let Some(work) = ended {
+            started::forget(&directory, &work.file);
+        }
         for file in files {
             // Not unlinked: if anything is still in this process's name, its followers prove its death
             // by this file, and without it they would wait for the ttl. A sweep takes it in an hour.

@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use super::directory::{FILE_MODE, Root};
 use super::path;
 use super::presence_directory;
+use super::started;
 use super::tree::{each_directory, entries};
 
 /// The mode of a dead process's file.
@@ -56,6 +57,11 @@ fn sweep_presence(root: &Root) -> Result<(), Errno> {
             if let Err(errno) = swept {
                 tracing::debug!(name = entry.name, %errno, "sweeping a presence file");
             }
+        }
+        if let Some(work) = path::work_of_start(&entry.name)
+            && started::is_stray(&directory, work)
+        {
+            started::forget(&directory, work);
         }
     }
     Ok(())

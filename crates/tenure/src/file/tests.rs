@@ -216,10 +216,13 @@ fn a_directory_that_others_could_tamper_with_is_refused() {
     let mode = |mode| {
         fs::set_permissions(file(&at, ""), fs::Permissions::from_mode(mode)).expect("changed");
     };
-    mode(0o770);
-    let error = refusal(file(&at, ""));
-    assert_eq!(error.fault, Fault::Denied);
-    assert!(words(&error).contains("chmod"), "{}", words(&error));
+    // A user who may only read or pass can lock the directory, and so keep everyone out.
+    for other in [0o770, 0o720, 0o750, 0o755, 0o701] {
+        mode(other);
+        let error = refusal(file(&at, ""));
+        assert_eq!(error.fault, Fault::Permanent);
+        assert!(words(&error).contains("chmod 700"), "{}", words(&error));
+    }
     mode(0o700);
     symlink(file(&at, ""), at.path().join("link")).expect("linked");
     for link in ["link", "link/"] {
@@ -231,6 +234,79 @@ fn a_directory_that_others_could_tamper_with_is_refused() {
         std::os::unix::fs::chown(file(&at, ""), Some(12345), None).expect("changed");
         let error = refusal(file(&at, ""));
         assert!(words(&error).contains("belongs to user 12345"), "{}", words(&error));
+    }
+}
+
+/// The store as it is opened at a path below the test's directory.
+fn opened_below(at: &TempDir, below: &str, trust_parents: bool) -> Result<FileStore, StoreError> {
+    let options = FileOptions { trust_parents, ..FileOptions::default() };
+    FileStore::open(&at.path().join(below), options)
+}
+
+#[test]
+fn a_parent_that_others_may_rename_in_is_refused_by_its_path() {
+    let at = directory();
+    let parent = at.path().join("a");
+    drop(opened_below(&at, "a/b/store", false).expect("opened"));
+    let made = fs::metadata(&parent).expect("made").permissions().mode();
+    assert_eq!(made & 0o022, 0, "{made:o}");
+    for (mode, safe) in [(0o777, false), (0o775, false), (0o1777, true), (0o755, true)] {
+        fs::set_permissions(&parent, fs::Permissions::from_mode(mode)).expect("changed");
+        match opened_below(&at, "a/b/store", false) {
+            Ok(_) => assert!(safe, "{mode:o}"),
+            Err(error) => {
+                assert!(!safe, "{mode:o}: {}", words(&error));
+                assert_eq!(error.fault, Fault::Permanent);
+                let wrong = format!("write to {} (mode {mode:04o})", parent.display());
+                assert!(words(&error).contains(&wrong), "{}", words(&error));
+                assert!(words(&error).contains("trust-parents"), "{}", words(&error));
+            }
+        }
+        opened_below(&at, "a/b/store", true).expect("trusted");
+    }
+}
+
+#[test]
+fn a_parent_reached_through_a_link_is_refused_by_its_own_path() {
+    let at = directory();
+    let parent = at.path().join("open");
+    fs::create_dir(&parent).expect("made");
+    fs::set_permissions(&parent, fs::Permissions::from_mode(0o777)).expect("changed");
+    fs::create_dir(parent.join("inner")).expect("made");
+    symlink(parent.join("inner"), at.path().join("absolute")).expect("linked");
+    symlink("open/inner/../inner", at.path().join("relative")).expect("linked");
+    symlink("round", at.path().join("round")).expect("linked");
+    for below in ["absolute/store", "relative/store", "relative/../inner/store"] {
+        let error = opened_below(&at, below, false).expect_err(below);
+        let wrong = format!("write to {} ", parent.display());
+        assert!(words(&error).contains(&wrong), "{}", words(&error));
+    }
+    let error = opened_below(&at, "round/store", false).expect_err("a loop");
+    assert_eq!(error.fault, Fault::Permanent);
+    fs::set_permissions(&parent, fs::Permissions::from_mode(0o755)).expect("changed");
+    for below in ["absolute/store", "relative/store", "relative/../inner/store"] {
+        opened_below(&at, below, false).expect(below);
+    }
+    assert!(parent.join("inner/store").is_dir());
+}
+
+#[test]
+fn a_parent_or_a_link_of_another_user_is_refused_by_its_path() {
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIPPED: only root can give directories away");
+        return;
+    }
+    let at = directory();
+    drop(opened_below(&at, "theirs/store", false).expect("opened"));
+    std::os::unix::fs::chown(at.path().join("theirs"), Some(12345), None).expect("changed");
+    symlink(at.path(), at.path().join("link")).expect("linked");
+    std::os::unix::fs::lchown(at.path().join("link"), Some(12345), None).expect("changed");
+    for (below, wrong) in [("theirs/store", "theirs"), ("link/store", "link")] {
+        let error = opened_below(&at, below, false).expect_err(below);
+        assert_eq!(error.fault, Fault::Permanent);
+        let says = format!("{} belongs to user 12345", at.path().join(wrong).display());
+        assert!(words(&error).contains(&says), "{}", words(&error));
+        opened_below(&at, below, true).expect("trusted");
     }
 }
 

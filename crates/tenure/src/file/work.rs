@@ -1,4 +1,4 @@
-//! The file that a leader's work inherits: while anyone has it open, the work is not over.
+//! The file that a leader's work inherits: while any process has it open, the work is not over.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -42,6 +42,15 @@ impl WorkFile {
     /// Closes this process's copy; the work's copies decide from now on.
     pub fn close(self) -> WorkProbe {
         self.probe
+    }
+
+    /// Tells whether the work has ended. It has not before this process's copy is closed.
+    pub fn probe(&self) -> WorkProbe {
+        self.probe.clone()
+    }
+
+    pub(super) fn locked(&self) -> &Locked {
+        &self.probe.locked
     }
 }
 

@@ -7,6 +7,7 @@
 //! One request is under way at a time. An answer that comes after its deadline is dropped; a read will
 //! tell what became of the request.
 
+mod footing;
 mod inputs;
 mod leaving;
 mod reading;
@@ -19,6 +20,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::floor::{Floor, Laid};
 use super::mutant::Mutant;
 use super::record::{Holder, MAX_NUMBER, Op, Record, RecordError, State};
 use crate::clock::Moment;
@@ -41,6 +43,8 @@ pub struct Settings {
     pub delay: Option<Duration>,
     /// What a read of the store proves.
     pub reads: Reads,
+    /// By how many tokens the election's floor is raised at once; `None` where none is kept.
+    pub floor: Option<u64>,
     /// Draws the jitters. Two candidates should not have the same.
     pub seed: u64,
 }
@@ -64,6 +68,15 @@ pub struct Seen {
     pub record: Result<Record, RecordError>,
 }
 
+/// What was found where the election's floor is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeenFloor {
+    /// The version that was read.
+    pub version: Version,
+    /// Its content, if it made sense.
+    pub laid: Result<Laid, RecordError>,
+}
+
 /// What happened.
 #[derive(Clone, Debug)]
 pub enum Input {
@@ -79,7 +92,9 @@ pub enum Input {
     HolderGone(Version),
     /// A read was answered.
     Read(Ask, Result<Option<Seen>, Fault>),
-    /// A write was answered.
+    /// A read of the floor was answered.
+    ReadFloor(Ask, Result<Option<SeenFloor>, Fault>),
+    /// A write was answered, the floor's too.
     Wrote(Ask, Result<Put, Fault>),
     /// The work of a lost tenure has ended: stand again.
     WorkEnded,
@@ -222,6 +237,20 @@ pub enum Output {
         /// What it must survive.
         durability: Durability,
     },
+    /// Read the floor.
+    ReadFloor {
+        /// To be given back with the answer.
+        ask: Ask,
+    },
+    /// Write the floor. It must last.
+    WriteFloor {
+        /// To be given back with the answer.
+        ask: Ask,
+        /// What must hold.
+        expect: Expect,
+        /// What to write.
+        laid: Laid,
+    },
     /// Leadership was won.
     Elected(Lease),
     /// The lease was renewed.
@@ -254,6 +283,8 @@ pub struct Machine {
     timing: Timing,
     delay: Option<Duration>,
     reads: Reads,
+    /// By how much the floor is raised, where there is one.
+    block: Option<u64>,
     notified: bool,
     seed: u64,
     draws: u64,
@@ -261,6 +292,8 @@ pub struct Machine {
     ops: u64,
 
     view: Option<View>,
+    /// The floor under the version in view.
+    floor: Known,
     /// Versions of a weak store, and when each was first seen: they never recur.
     first_seen: VecDeque<(Version, Moment)>,
     following: Option<Arc<Holder>>,
@@ -311,6 +344,19 @@ struct View {
     gone: Option<Moment>,
 }
 
+/// What is known of the floor, since the record's version was first seen.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Known {
+    /// Nothing.
+    Unread,
+    /// It may have changed: a raise was refused, or not answered.
+    Doubtful,
+    /// A read showed this.
+    Read(Option<(Version, Laid)>),
+    /// We raised it, and the store said so.
+    Raised(Laid),
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Sent {
     op: Op,
@@ -329,10 +375,14 @@ struct Flight {
 enum Request {
     Read,
     Write { record: Record, purpose: Purpose },
+    ReadFloor,
+    WriteFloor(Laid),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Purpose {
+    /// Make a record where there is none. Held by nobody, so that it harms nobody when it arrives late.
+    Create,
     Claim,
     Renew,
     /// Free or end what we hold.
@@ -354,18 +404,20 @@ impl Machine {
     /// A candidate that knows nothing yet. The first step reads.
     #[must_use]
     pub fn new(settings: Settings) -> Machine {
-        let Settings { candidate, timing, delay, reads, seed } = settings;
+        let Settings { candidate, timing, delay, reads, floor, seed } = settings;
         Machine {
             me: Arc::new(candidate),
             timing,
             delay,
             reads,
+            block: floor,
             notified: false,
             seed,
             draws: 0,
             asks: 0,
             ops: 0,
             view: None,
+            floor: Known::Unread,
             first_seen: VecDeque::new(),
             following: None,
             generation: None,

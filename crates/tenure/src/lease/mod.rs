@@ -9,12 +9,14 @@
 //!
 //! # Why tokens never repeat
 //! Every claim raises the record's token by one, a release leaves it, and the record is never deleted,
-//! only freed. A token that was lost is never believed again, not even by the process that had it.
+//! only freed. A token that was lost is never believed again, not even by the process that had it. If
+//! an operator deletes the record, its [`floor`] still knows how far tokens had come.
 //!
 //! [`machine`] is the protocol, pure: `step(now, input)` gives what is to be done. The same code runs
-//! in the driver, in the simulator and under the model checker. [`record`] is the wire format,
+//! in the driver, in the simulator and under the model checker. [`record`] and [`floor`] are the wire formats,
 //! [`ruling`] what outsiders may do, [`mutant`] the rules broken on purpose.
 
+pub mod floor;
 pub mod machine;
 pub mod mutant;
 pub mod record;

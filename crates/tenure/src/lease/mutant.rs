@@ -63,11 +63,23 @@ pub enum Mutant {
     NeverRests,
     /// A lease that stands still is respected for ten times its ttl.
     WaitsTooLong,
+    /// A candidate leaves although a claim of its own may still arrive.
+    LeavesUnfenced,
+    /// A claim exceeds the floor, which was laid once and is never raised.
+    FloorNotRaised,
+    /// A claim with a longer ttl or lock delay than the floor's does not raise it.
+    FloorKeepsFirstTerms,
+    /// A read of a weak store shows how high the floor is.
+    FloorBelievedOnWeakRead,
+    /// After a record was deleted, tokens begin at 1 again.
+    DeletedTokenForgotten,
+    /// After a record was deleted, the next is claimed at once.
+    DeletedTenureNotWaitedFor,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 28] = [
+    pub const ALL: [Mutant; 34] = [
         Mutant::WindowFromAnswer,
         Mutant::ObservedAtSend,
         Mutant::OpReused,
@@ -96,5 +108,11 @@ impl Mutant {
         Mutant::SleepsThroughExpiry,
         Mutant::NeverRests,
         Mutant::WaitsTooLong,
+        Mutant::LeavesUnfenced,
+        Mutant::FloorNotRaised,
+        Mutant::FloorKeepsFirstTerms,
+        Mutant::FloorBelievedOnWeakRead,
+        Mutant::DeletedTokenForgotten,
+        Mutant::DeletedTenureNotWaitedFor,
     ];
 }

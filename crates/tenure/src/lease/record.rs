@@ -13,6 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use super::floor::{Floor, WireFloor};
 use crate::candidate::CandidateId;
 use crate::name::{MAX_SEGMENT_BYTES, check_segment};
 use crate::store::{MAX_DOCUMENT_BYTES, Mark};
@@ -121,6 +122,8 @@ pub struct Record {
     pub revision: u64,
     /// Which write made this.
     pub op: Op,
+    /// What it is known to stand on; `None` in a record of before there were floors.
+    pub floor: Option<Floor>,
 }
 
 impl Record {
@@ -172,6 +175,7 @@ impl Record {
             value,
             value_base64,
             presence: holder.and_then(|holder| holder.presence.clone()),
+            floor: self.floor.as_ref().map(WireFloor::of),
         };
         let mut line = serde_json::to_vec(&wire).expect("strings, numbers and maps always encode");
         line.push(b'\n');
@@ -207,7 +211,7 @@ impl Record {
     }
 }
 
-fn millis(duration: Duration) -> u64 {
+pub(super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
@@ -240,6 +244,8 @@ struct Wire {
     value_base64: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     presence: Option<Mark>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    floor: Option<WireFloor>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -251,7 +257,8 @@ enum WireState {
 }
 
 impl Wire {
-    fn check(self) -> Result<Record, RecordError> {
+    fn check(mut self) -> Result<Record, RecordError> {
+        let floor = self.floor.take().map(WireFloor::check).transpose()?;
         for (field, number) in
             [("token", self.token), ("generation", self.generation), ("revision", self.revision)]
         {
@@ -294,6 +301,7 @@ impl Wire {
             generation,
             revision,
             op,
+            floor,
         })
     }
 
@@ -324,7 +332,11 @@ fn self_contained(state: &State) -> bool {
     }
 }
 
-fn duration(field: &'static str, millis: u64, least: u64) -> Result<Duration, RecordError> {
+pub(super) fn duration(
+    field: &'static str,
+    millis: u64,
+    least: u64,
+) -> Result<Duration, RecordError> {
     let most = u64::try_from(MAX_TTL.as_millis()).unwrap_or(u64::MAX);
     if millis < least || millis > most {
         return Err(RecordError::OutOfRange { field, number: millis, most });
@@ -394,7 +406,12 @@ mod tests {
             generation: 1,
             revision: 12,
             op: Op::new(&id, 9),
+            floor: None,
         }
+    }
+
+    fn id_of(number: u128) -> CandidateId {
+        CandidateId::from_bits(number)
     }
 
     #[test]
@@ -408,13 +425,16 @@ mod tests {
                  \"op\":\"{id}-9\",\"value\":\"10.0.0.7:80\"}}\n"
             )
         );
-        let free = Record { state: State::Free { clean: true }, expire: 0, ..held() };
+        let floor = Floor { token: 1024, ttl: held().ttl, ..Floor::unlaid(Op::new(&id_of(5), 0)) };
+        let free =
+            Record { state: State::Free { clean: true }, expire: 0, floor: Some(floor), ..held() };
         assert_eq!(
             std::str::from_utf8(&free.encode()).expect("text"),
             format!(
                 "{{\"holder\":\"\",\"expire\":0,\"token\":3,\"ttl\":15000,\"delay\":0,\
                  \"state\":\"free\",\"clean\":true,\"generation\":1,\"revision\":12,\
-                 \"op\":\"{id}-9\"}}\n"
+                 \"op\":\"{id}-9\",\"floor\":{{\"id\":\"{}-0\",\"token\":1024,\"ttl\":15000}}}}\n",
+                id_of(5)
             )
         );
     }
@@ -455,7 +475,9 @@ mod tests {
             State::Ended { kept: None, deleted: true },
             State::Ended { kept: holder, deleted: false },
         ] {
-            let record = Record { state, next_delay: Some(Duration::from_secs(1)), ..held() };
+            let floor = Some(Floor::unlaid(Op::new(&id_of(5), 0)));
+            let next_delay = Some(Duration::from_secs(1));
+            let record = Record { state, next_delay, floor, ..held() };
             assert_eq!(Record::decode(&record.encode()), Ok(record));
         }
     }
@@ -501,6 +523,9 @@ mod tests {
             (with("protocol", "raft".into()), "not a record"),
             (with("protocol", "queue".into()), "bad state"),
             (with("presence", 5.into()), "not a record"),
+            (with("floor", 5.into()), "not a record"),
+            (with("floor", serde_json::json!({"id": ""})), "bad floor"),
+            (with("floor", serde_json::json!({"id": "a", "token": 1u64 << 53})), "bad floor"),
         ] {
             let error = Record::decode(&body).expect_err(says);
             assert!(error.to_string().contains(says), "{says}: {error}");

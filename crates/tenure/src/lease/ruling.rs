@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use super::floor::Floor;
 use super::record::{Op, Record, State};
 use crate::Protocol;
 
@@ -25,6 +26,8 @@ pub struct Terms {
     pub ttl: Duration,
     /// The lock delay; `None` leaves what is in force.
     pub delay: Option<Duration>,
+    /// Whether a floor is kept beside the record.
+    pub floor: bool,
 }
 
 /// Creates an election, or the next generation of one that has ended.
@@ -147,7 +150,8 @@ fn ended(record: &Record, delete: bool, op: Op) -> Ruling {
     Ruling::Write(Record { state: State::Ended { kept, deleted }, ..record.following(op) })
 }
 
-fn first(terms: Terms, op: Op) -> Record {
+/// A record that was never claimed.
+pub(super) fn first(terms: Terms, op: Op) -> Record {
     Record {
         protocol: Protocol::Lease,
         state: State::Free { clean: true },
@@ -158,6 +162,7 @@ fn first(terms: Terms, op: Op) -> Record {
         next_delay: None,
         generation: 1,
         revision: 1,
+        floor: terms.floor.then(|| Floor::unlaid(op.clone())),
         op,
     }
 }
@@ -170,7 +175,7 @@ mod tests {
     use crate::CandidateId;
     use crate::lease::record::Holder;
 
-    const TERMS: Terms = Terms { ttl: Duration::from_secs(15), delay: None };
+    const TERMS: Terms = Terms { ttl: Duration::from_secs(15), delay: None, floor: true };
 
     fn op(number: u64) -> Op {
         Op::new(&CandidateId::from_bits(1), number)
@@ -191,6 +196,18 @@ mod tests {
     }
 
     #[test]
+    fn every_record_that_is_created_has_an_id_of_its_own_for_life() {
+        let id = |record: &Record| record.floor.clone().map(|floor| floor.id);
+        let created = written(create(None, TERMS, op(1)));
+        assert_eq!(id(&created), Some(op(1)));
+        let ended = written(end(Some(&created), TERMS, op(2)));
+        assert_eq!(id(&written(create(Some(&ended), TERMS, op(3)))), Some(op(1)));
+        assert_eq!(id(&written(end(None, TERMS, op(4)))), Some(op(4)));
+        let without = Terms { floor: false, ..TERMS };
+        assert_eq!(written(create(None, without, op(5))).floor, None);
+    }
+
+    #[test]
     fn creating_what_exists_changes_nothing() {
         assert_eq!(create(Some(&held()), TERMS, op(2)), Ruling::Stands);
     }
@@ -205,7 +222,8 @@ mod tests {
     #[test]
     fn re_creating_what_was_held_gives_it_back_to_its_holder_under_its_own_terms() {
         let ended = written(end(Some(&held()), TERMS, op(2)));
-        let shorter = Terms { ttl: Duration::from_secs(1), delay: Some(Duration::from_secs(9)) };
+        let delay = Some(Duration::from_secs(9));
+        let shorter = Terms { ttl: Duration::from_secs(1), delay, ..TERMS };
         let again = written(create(Some(&ended), shorter, op(3)));
         assert_eq!(again.holder(), held().holder());
         assert_eq!((again.token, again.ttl, again.delay), (7, held().ttl, held().delay));
@@ -218,7 +236,7 @@ mod tests {
     fn a_new_lock_delay_does_not_cut_the_one_in_force_short() {
         let free = Record { state: State::Free { clean: false }, delay: TERMS.ttl, ..held() };
         let ended = written(end(Some(&free), TERMS, op(2)));
-        let none = Terms { ttl: TERMS.ttl, delay: Some(Duration::ZERO) };
+        let none = Terms { delay: Some(Duration::ZERO), ..TERMS };
         let again = written(create(Some(&ended), none, op(3)));
         assert_eq!((again.delay, again.next_delay), (TERMS.ttl, Some(Duration::ZERO)));
     }

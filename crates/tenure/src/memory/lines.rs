@@ -48,6 +48,7 @@ struct Root {
     generation: u64,
     ended: bool,
     unclean: Option<u64>,
+    highest: u64,
 }
 
 #[derive(Debug)]
@@ -87,6 +88,18 @@ impl MemoryLines {
         let client = Arc::new(client);
         let heart = tokio::spawn(beat(Arc::downgrade(&client), self.server.clock.clone(), ttl));
         MemoryQueue { client, heart: Arc::new(Heart(heart.abort_handle())) }
+    }
+
+    /// A client whose first session is about to begin: [`MemoryQueue::resume`] begins it.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime, as [`MemoryLines::connect`] does.
+    #[must_use]
+    pub fn connect_later(&self, ttl: Duration) -> MemoryQueue {
+        let queue = self.connect(ttl);
+        queue.client.link().expired = true;
+        queue.client.known.send_replace(Session { ttl, ..Session::none() });
+        queue
     }
 
     /// Deletes the first entry of a line, as an operator could; says whether there was one.
@@ -366,6 +379,11 @@ impl State {
         }
     }
 
+    /// Whether the election has been open since this entry joined it, so that no end came before its deletion.
+    fn is_open_since(&self, key: &Key, token: u64) -> bool {
+        self.roots.get(key).is_some_and(|root| !root.ended && root.generation <= token)
+    }
+
     fn delete(&mut self, key: &Key, token: u64) -> bool {
         let deleted = self.entries.remove(&(key.clone(), token)).is_some();
         if deleted {
@@ -395,7 +413,8 @@ impl State {
         if root.ended {
             Line::Ended { generation, places }
         } else {
-            Line::Open { generation, places, unclean: root.unclean }
+            let (unclean, highest) = (root.unclean, root.highest);
+            Line::Open { generation, places, unclean, highest }
         }
     }
 }
@@ -452,9 +471,14 @@ impl SessionQueue for MemoryQueue {
 
     async fn gone(&self, entry: &Entry) -> Gone {
         let Some(key) = key_of(entry) else { return Gone::Perhaps };
-        self.client.change(&key, |state| state.find(entry).is_none()).await;
+        let mut open = false;
+        let gone = |state: &mut State| {
+            open = state.is_open_since(&key, entry.token);
+            state.find(entry).is_none()
+        };
+        self.client.change(&key, gone).await;
         self.client.link().counts.told += 1;
-        Gone::Deleted
+        if open { Gone::Deleted } else { Gone::Perhaps }
     }
 
     async fn ended(&self, election: &Key, generation: u64) {
@@ -470,7 +494,7 @@ impl SessionQueue for MemoryQueue {
             let key = state.find(entry).map(|(key, _)| key);
             match key.and_then(|key| state.roots.get_mut(&key)) {
                 Some(root) => {
-                    root.unclean = Some(entry.token);
+                    (root.unclean, root.highest) = (Some(entry.token), entry.token);
                     Ok(())
                 }
                 None => {
@@ -478,6 +502,16 @@ impl SessionQueue for MemoryQueue {
                     Err(StoreError::new(Fault::Unavailable, "memory", "beginning", says))
                 }
             }
+        })
+    }
+
+    async fn note(&self, entry: &Entry) -> Result<(), StoreError> {
+        self.client.call("recording a token", |state, _| {
+            let key = state.find(entry).map(|(key, _)| key);
+            if let Some(root) = key.and_then(|key| state.roots.get_mut(&key)) {
+                root.highest = entry.token;
+            }
+            Ok(())
         })
     }
 
@@ -508,9 +542,12 @@ impl SessionQueue for MemoryQueue {
             if let Some(root) = state.roots.get(election).filter(|root| !root.ended) {
                 return Ok(root.generation);
             }
-            let unclean = state.roots.get(election).and_then(|root| root.unclean);
+            let earlier = state.roots.get(election);
+            let unclean = earlier.and_then(|root| root.unclean);
+            let highest = earlier.map_or(0, |root| root.highest);
             let generation = state.next();
-            state.roots.insert(election.clone(), Root { generation, ended: false, unclean });
+            let root = Root { generation, ended: false, unclean, highest };
+            state.roots.insert(election.clone(), root);
             state.ring(election);
             Ok(generation)
         })
@@ -546,6 +583,10 @@ impl SessionQueue for MemoryQueue {
         self.client.call("looking", |state, _| Ok(state.read(election, None)))
     }
 
+    async fn survey(&self, election: &Key) -> Result<Line, StoreError> {
+        self.look(election).await
+    }
+
     async fn moved(&self, election: &Key, first: Option<&Entry>) {
         let seen = {
             let mut state = self.client.server.lock();
@@ -561,6 +602,10 @@ impl SessionQueue for MemoryQueue {
 
     fn session(&self) -> watch::Receiver<Session> {
         self.client.known.subscribe()
+    }
+
+    fn trouble(&self) -> Option<StoreError> {
+        None
     }
 
     fn pace(&self, pace: Pace) {

@@ -41,6 +41,9 @@ pub struct Place {
     /// know.
     pub ticket: Option<Ticket>,
     /// Who stands there, if that was read. It is always read of the first.
+    ///
+    /// In the whole line ([`SessionQueue::look`](super::SessionQueue::look)) nothing marks an entry that belongs to no
+    /// session: somebody put it there by hand. It is no candidate, and nobody waits for it.
     pub holder: Option<Arc<Holder>>,
 }
 
@@ -58,6 +61,10 @@ pub enum Line {
         ///
         /// It may still stand in line, as its leader.
         unclean: Option<u64>,
+        /// The highest token of a tenure that is recorded; 0 if none is, or the backend records none.
+        ///
+        /// In a store whose numbers only rise no entry that stands has a lower one than an earlier leader's.
+        highest: u64,
     },
     /// The election has ended. Entries may still stand; each is its owner's to delete.
     Ended {
@@ -95,9 +102,9 @@ pub enum Left {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use]
 pub enum Gone {
-    /// The store says that this very entry was deleted.
+    /// The store says that this very entry was deleted, and that its election had not ended before that.
     Deleted,
-    /// It may have been; only a look can tell.
+    /// It may have been deleted, or its election may have ended before; only a look can tell.
     Perhaps,
 }
 

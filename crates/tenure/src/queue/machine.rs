@@ -13,6 +13,7 @@ mod delay;
 mod inputs;
 mod leaving;
 mod reading;
+mod regression;
 mod standing;
 #[cfg(test)]
 mod tests;
@@ -45,6 +46,8 @@ pub struct Settings {
     pub generation: Option<u64>,
     /// D: how long it waits after a tenure that did not end cleanly; zero if the election has no lock delay.
     pub delay: Duration,
+    /// The highest token that this process has led the election with; 0 if it never did.
+    pub highest: u64,
 }
 
 /// What happened.
@@ -60,6 +63,8 @@ pub enum Input {
     Line(Ask, Result<Line, Fault>),
     /// The record of a tenure's beginning was answered.
     Begun(Ask, Result<(), Fault>),
+    /// The record of a tenure's token was answered.
+    Noted(Ask, Result<(), Fault>),
     /// A deletion was answered.
     Left(Ask, Result<Left, Fault>),
     /// An end was answered.
@@ -105,6 +110,13 @@ pub enum Output {
     },
     /// Record that the tenure of this entry begins.
     Begin {
+        /// To be given back with the answer.
+        ask: Ask,
+        /// Whose.
+        entry: Entry,
+    },
+    /// Record the token of a tenure that goes on.
+    Note {
         /// To be given back with the answer.
         ask: Ask,
         /// Whose.
@@ -186,6 +198,8 @@ pub struct Machine {
 
     lease: Option<Lease>,
     ended_token: u64,
+    /// The highest token of any tenure that is known of, but for the one of our own entry.
+    highest: u64,
     /// Work was told to stop. Latched: a proof does not take it back.
     stopping: bool,
     /// A tenure was announced, and its work has not been reported as ended.
@@ -214,13 +228,27 @@ struct Mine {
     discard: bool,
     /// Its work had not ended when the session could have.
     outlived: bool,
+    /// Whether the token of its tenure is recorded, and since when that is due.
+    note: Note,
 }
 
 impl Mine {
     fn new(entry: Entry, session: u64) -> Mine {
         let (ahead, turn) = (Ahead::Unknown, Turn::Unread);
-        Mine { entry, session, ahead, turn, discard: false, outlived: false }
+        let note = Note::Unled;
+        Mine { entry, session, ahead, turn, discard: false, outlived: false, note }
     }
+}
+
+/// How far the record of a tenure's token has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Note {
+    /// It does not lead.
+    Unled,
+    /// It leads since this moment, and that is not recorded.
+    Since(Moment),
+    /// It is recorded.
+    Done,
 }
 
 /// Who is before us, by the newest line that showed our entry.
@@ -253,6 +281,7 @@ enum Request {
         first: bool,
     },
     Begin(Entry),
+    Note(Entry),
     Leave(Entry),
     End,
     Publish,
@@ -286,13 +315,15 @@ enum Why {
     Ended,
     /// The store refuses, and always will.
     Refused(Fault),
+    /// The store's numbers have fallen: to the first of these, below the second.
+    Regressed { found: u64, known: u64 },
 }
 
 impl Machine {
     /// A candidate that knows nothing yet. It joins when it is told of a session.
     #[must_use]
     pub fn new(settings: Settings) -> Machine {
-        let Settings { candidate, grace, generation, delay } = settings;
+        let Settings { candidate, grace, generation, delay, highest } = settings;
         Machine {
             me: Arc::new(candidate),
             grace,
@@ -312,6 +343,7 @@ impl Machine {
             unpublished: false,
             lease: None,
             ended_token: 0,
+            highest,
             stopping: false,
             working: false,
             led: false,

@@ -18,12 +18,20 @@
 //! deleted, though the session may live, and a new one joins at the end of the line. An entry left in place would
 //! block everybody behind it.
 //!
+//! A store that was rebuilt may count from a lower number again: from a backup, or with its contents copied. Then
+//! tokens that were given out would be given out again. An entry whose token is not above every tenure that is
+//! recorded for the election, or that this process has led, never leads: that is a regression, and ends the
+//! candidacy; see the machine's `regression`.
+//!
 //! # What may be believed
 //! - A line that shows our own entry may be old, and is still right about who is *not* before us: that is why
 //!   a plain read of the session is enough, except after a lost connection, when the question is whether our own
 //!   entry still stands. Then the read must come after a write that a quorum took ([`Freshness::Barrier`]).
 //! - The predecessor's deletion ([`Gone::Deleted`]) makes us leader without another look only if it was first in
-//!   a line that showed this very entry of ours. If it was not, those before it may stand, or be gone as well.
+//!   a line that showed this very entry of ours. If it was not, those before it may stand, or be gone as well. It
+//!   makes no leader once the election has ended: a leader that hears of the end leaves, and the notice of its
+//!   deletion may overtake the notice of the end. So a backend says [`Gone::Deleted`] only where it knows that no end
+//!   is ordered before the deletion. Everywhere else it says [`Gone::Perhaps`], and one read decides.
 //! - An entry of ours that we did not know of was made by a join whose answer was lost. It is taken if that
 //!   join is the one we wait for, and deleted otherwise: an earlier candidacy's entry is never adopted.
 //!
@@ -105,6 +113,10 @@ pub trait SessionQueue: fmt::Debug + Send + Sync + 'static {
 
     /// Resolves when this entry is gone, or when that can no longer be told without looking.
     ///
+    /// [`Gone::Deleted`] also promises that the election had not ended before the deletion. That must not rest on
+    /// [`SessionQueue::ended`], whose notice may come later than this one or never. For an entry of this process it
+    /// promises no more than the deletion.
+    ///
     /// Resolves at once if the entry is gone already. May never wake.
     ///
     /// # Cancel safety
@@ -127,6 +139,16 @@ pub trait SessionQueue: fmt::Debug + Send + Sync + 'static {
     /// # Cancel safety
     /// Not cancel safe.
     async fn begin(&self, entry: &Entry) -> Result<(), StoreError>;
+
+    /// Records the token of a tenure that was announced, while its entry stands: from then on lines show it as
+    /// `highest` of [`Line::Open`]. Asked for some time after the announcement, which does not wait for it, and only
+    /// in elections without a lock delay: [`SessionQueue::begin`] records the token too. Idempotent.
+    ///
+    /// A backend that keeps no such record does nothing.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe.
+    async fn note(&self, entry: &Entry) -> Result<(), StoreError>;
 
     /// Deletes an entry of this process, and only that very one: same name *and* same token.
     ///
@@ -176,6 +198,16 @@ pub trait SessionQueue: fmt::Debug + Send + Sync + 'static {
     /// Cancel safe.
     async fn look(&self, election: &Key) -> Result<Line, StoreError>;
 
+    /// The same, for a process that is about to stand in the line or to make it.
+    ///
+    /// Refuses ([`Fault::Permanent`](crate::Fault::Permanent)) a line whose candidates would not see ours, or ours
+    /// not them, where the store's clients may disagree on that; [`SessionQueue::join`] and
+    /// [`SessionQueue::create`] refuse it too.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    async fn survey(&self, election: &Key) -> Result<Line, StoreError>;
+
     /// Resolves when what [`SessionQueue::look`] shows may be another first than `first`, another state of the
     /// election, or another value of the first. A hint; may wake too often, or never.
     ///
@@ -185,6 +217,11 @@ pub trait SessionQueue: fmt::Debug + Send + Sync + 'static {
 
     /// What is known of the session.
     fn session(&self) -> watch::Receiver<Session>;
+
+    /// The reason why there is no session, or none that is proven, where it is known. It is shown to people.
+    ///
+    /// A change of it comes with a change of the session.
+    fn trouble(&self) -> Option<StoreError>;
 
     /// How the session is to prove its life from now on: the most that any of its candidacies needs.
     fn pace(&self, pace: Pace);

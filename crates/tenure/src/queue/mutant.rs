@@ -51,6 +51,20 @@ pub enum Mutant {
     PingByOwnClock,
     /// The leader's first answer after its ping proves a request, whose report may be stuck (ZooKeeper).
     OneAnswerCounts,
+    /// A write that one server refused by itself counts as a quorum's word (ZooKeeper).
+    RefusalCounts,
+    /// A line that was read behind a barrier which one server refused counts as fresh (ZooKeeper).
+    RefusedBarrierCounts,
+    /// A request that was under way with the one before it proves that the reply between them arrived (ZooKeeper).
+    RequestUnderWayCounts,
+    /// A reply that arrived proves life though no write shows that a leader read it (ZooKeeper).
+    ArrivalNeedsNoWrite,
+    /// A sync shows that its leader was one (ZooKeeper).
+    SyncCountsAsWrite,
+    /// A read is answered by the leader (ZooKeeper).
+    ReadCountsAsSync,
+    /// A keep-alive is confirmed by a get of a later term (etcd).
+    LaterTermConfirms,
     /// Nobody waits after a tenure that did not end cleanly.
     DelayIgnored,
     /// How the last tenure ended is taken from a line that is older than its end.
@@ -59,11 +73,19 @@ pub enum Mutant {
     BeginNotAwaited,
     /// The entry of a tenure whose work went on for too long is left as if that had ended in time.
     OutlivedCountsAsClean,
+    /// A clean release does not take back the record of a beginning whose answer was lost (ZooKeeper).
+    LostBeginForgotten,
+    /// An entry leads although a tenure with its token, or a higher one, is known of.
+    RegressionIgnored,
+    /// A predecessor's deletion makes a leader although the election ended before it.
+    DeletionAfterEndCounts,
+    /// A new lease counts although entries are still under the former one, which may be revoked (etcd).
+    LeasedBeforeMoved,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 28] = [
+    pub const ALL: [Mutant; 39] = [
         Mutant::LeadWhenAnyPredecessorLeaves,
         Mutant::AdoptOldEntry,
         Mutant::DeposedKeepAliveCounts,
@@ -88,9 +110,20 @@ impl Mutant {
         Mutant::NewestAnswerCounts,
         Mutant::PingByOwnClock,
         Mutant::OneAnswerCounts,
+        Mutant::RefusalCounts,
+        Mutant::RefusedBarrierCounts,
+        Mutant::RequestUnderWayCounts,
+        Mutant::ArrivalNeedsNoWrite,
+        Mutant::SyncCountsAsWrite,
+        Mutant::ReadCountsAsSync,
+        Mutant::LaterTermConfirms,
         Mutant::DelayIgnored,
         Mutant::EarlierMarkCounts,
         Mutant::BeginNotAwaited,
         Mutant::OutlivedCountsAsClean,
+        Mutant::LostBeginForgotten,
+        Mutant::RegressionIgnored,
+        Mutant::DeletionAfterEndCounts,
+        Mutant::LeasedBeforeMoved,
     ];
 }

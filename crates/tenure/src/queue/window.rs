@@ -7,4 +7,4 @@ mod etcd;
 mod zookeeper;
 
 pub use etcd::EtcdWindow;
-pub use zookeeper::{Kind, ZookeeperWindow};
+pub use zookeeper::{Kind, Voice, ZookeeperWindow};

@@ -167,6 +167,7 @@ pub struct Context {
     /// The right to act, where there is one.
     pub mandate: Option<Mandate>,
     /// What processes find in their environment beside this, or do not find there.
+    #[cfg_attr(not(all(feature = "process", unix)), expect(dead_code, reason = "for processes"))]
     pub(super) variables: Variables,
 }
 

@@ -6,6 +6,7 @@ mod cancelling;
 mod faulty;
 mod holders;
 mod hung;
+mod idle;
 mod leader;
 mod lost;
 mod lost_answers;

@@ -22,8 +22,9 @@ impl Handler for Nothing {
 #[tokio::test]
 async fn what_the_store_refuses_to_show_is_told_of_and_holds_nothing_else_up() {
     let directory = tempfile::tempdir().expect("a directory");
-    let store = FileStore::open(directory.path(), FileOptions::default()).expect("opened");
-    let slots = directory.path().join("clusters/shop/till/slots");
+    let store =
+        FileStore::open(&directory.path().join("store"), FileOptions::default()).expect("opened");
+    let slots = directory.path().join("store/clusters/shop/till/slots");
     std::fs::create_dir_all(&slots).expect("made");
     std::fs::write(slots.join("00001.json"), vec![b'x'; 4 * MAX_DOCUMENT_BYTES]).expect("written");
     std::fs::create_dir(slots.join("00003.json")).expect("made");

@@ -106,7 +106,8 @@ async fn a_gap_before_what_was_submitted_is_closed() {
 async fn it_works_on_a_directory_too() {
     let directory = tempfile::tempdir().expect("a directory");
     let options = tenure::file::FileOptions::default();
-    let store = tenure::FileStore::open(directory.path(), options).expect("it opens");
+    let store =
+        tenure::FileStore::open(&directory.path().join("store"), options).expect("it opens");
     let books = books_on(std::sync::Arc::new(store.clone()));
     books
         .submit((0..50).map(|number| order(&number.to_string())).collect())

@@ -279,3 +279,33 @@ async fn a_cursor_that_makes_no_sense_is_an_error_that_names_it() {
     let Error::Document { key, .. } = &error else { panic!("{error:?}") };
     assert_eq!(*key, books.keys().cursor());
 }
+
+/// A cursor that counted 9,007,199,254,740,991 pieces made whoever asked for all results read for ever.
+#[tokio::test]
+async fn results_end_although_the_cursor_counts_pieces_that_are_not_there() {
+    let (books, store) = stage();
+    let cursor = Cursor { pieces: (1 << 53) - 1, ..Cursor::new(op(1)) };
+    write(&store, &books.keys().cursor(), &cursor).await;
+    let report = |serial: u64| Report {
+        serial,
+        id: serial.to_string(),
+        state: OutcomeState::Done,
+        attempt: 1,
+        note: None,
+    };
+    for number in [0, 5_000_000] {
+        let piece = Piece { reports: vec![report(number)], op: op(number) };
+        write(&store, &books.keys().piece(number), &piece).await;
+    }
+    let (mut from, mut found) = (0, Vec::new());
+    for _ in 0..5 {
+        let results = books.results(from).await.expect("it serves");
+        found.extend(results.reports.into_iter().map(|report| report.serial));
+        from = results.next;
+        if !results.more {
+            assert_eq!(found, [0, 5_000_000]);
+            return;
+        }
+    }
+    panic!("it goes on at piece {from}");
+}

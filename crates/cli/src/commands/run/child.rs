@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use tenure::file::{FilePresence, WorkFile};
+use tenure::file::{FilePresence, WorkFile, WorkProbe, WorkStart};
 use tenure::{
     Candidacy, Candidate, Election, ElectionState, Leadership, Loss, Resignation, Status,
 };
@@ -18,7 +18,7 @@ use crate::mandate_file::MandateFile;
 use crate::session::Session;
 use crate::show;
 use crate::signals::{Asked, Signals};
-use crate::supervise::{BootTime, Cgroup, Guardian, end_orphans};
+use crate::supervise::{BootTime, Cgroup, Guardian, end_leftovers};
 use crate::systemd::Systemd;
 
 /// A child that keeps failing is tried again after pauses from the first to the longest.
@@ -54,6 +54,8 @@ enum Pause {
     Short,
     /// CMD failed: longer each time.
     Backoff,
+    /// CMD was not started, because work of an earlier leader still runs: longer each time.
+    WorkLeft,
 }
 
 /// What came of waiting.
@@ -80,6 +82,7 @@ impl Runner<'_> {
                 Round::Over(code) => return Ok(ExitCode::from(code)),
                 Round::Again { code, pause } => (code, pause),
             };
+            let left = pause == Pause::WorkLeft;
             let pause = match pause {
                 Pause::None => continue,
                 Pause::LastInLine => {
@@ -92,13 +95,13 @@ impl Runner<'_> {
                     backoff = FIRST_PAUSE;
                     FIRST_PAUSE
                 }
-                Pause::Backoff => {
-                    let pause = backoff;
-                    backoff = (backoff * 2).min(LONGEST_PAUSE);
-                    pause
+                Pause::Backoff | Pause::WorkLeft => {
+                    let longer = (backoff * 2).min(LONGEST_PAUSE);
+                    std::mem::replace(&mut backoff, longer)
                 }
             };
-            show::say(&format!("standing again in {} (CMD: {code})", show::span(pause)));
+            let why = if left { String::new() } else { format!(" (CMD: {code})") };
+            show::say(&format!("standing again in {}{why}", show::span(pause)));
             self.systemd.status("waiting before it stands again");
             if self.interrupted_within(pause).await {
                 return Ok(ExitCode::from(code));
@@ -124,14 +127,11 @@ impl Runner<'_> {
     async fn round(&mut self) -> Result<Round, Failure> {
         // The work file comes first: the candidacy's proof of life names it.
         let presence = self.opened.presence.clone();
-        let cgroup = Cgroup::plan();
-        let path = cgroup.as_ref().and_then(Cgroup::path);
         let name = self.election.name().to_string();
-        let work =
-            presence.as_deref().map(|presence| presence.work_for(&name, path)).transpose()?;
+        let work = presence.as_deref().map(FilePresence::work).transpose()?;
         let share = presence.as_deref().map(FilePresence::share).transpose()?;
         let mut guardian = Guardian::post(&self.wanted.command, &secrets(), share)?;
-        tracing::info!(guardian = ?guardian.pid(), "the guardian waits");
+        tracing::info!(guardian = guardian.pid().as_raw_nonzero().get(), "the guardian waits");
         let now_or_never = self.wanted.patience == Patience::None;
         if now_or_never && self.election.standing().await?.state == ElectionState::Led {
             guardian.dismiss().await;
@@ -143,7 +143,7 @@ impl Runner<'_> {
         let waited = self.wait(candidacy, &mut guardian).await;
         let ending = match waited {
             Ok(Waited::Elected(leadership)) => {
-                return self.lead(*leadership, guardian, work, cgroup).await;
+                return self.lead(*leadership, guardian, work).await;
             }
             Ok(Waited::Interrupted) => Ok(Round::Over(0)),
             Ok(Waited::SteppedDown) => Ok(Round::Again { code: 0, pause: Pause::LastInLine }),
@@ -163,7 +163,7 @@ impl Runner<'_> {
     /// Waits to be elected. Dropping the candidacy withdraws it.
     async fn wait(
         &mut self,
-        candidacy: Candidacy,
+        mut candidacy: Candidacy,
         guardian: &mut Guardian,
     ) -> Result<Waited, Failure> {
         let patience = self.wanted.patience.span(self.session.timing);
@@ -200,27 +200,24 @@ impl Runner<'_> {
         leadership: Leadership,
         guardian: Guardian,
         work: Option<WorkFile>,
-        cgroup: Option<Cgroup>,
     ) -> Result<Round, Failure> {
         let token = leadership.mandate().token();
         let name = self.election.name().to_string();
         tracing::info!(election = %name, token, "leading");
-        if let Some(presence) = self.opened.presence.clone() {
-            // Nothing of a former leader may still run when CMD starts.
-            let ended = end_orphans(&presence, &name, self.election.grace()).await;
-            if let Err(error) = ended {
-                guardian.dismiss().await;
-                release(leadership, work, &self.election).await;
-                return Err(Failure::new(exit::FAILURE, error));
-            }
-        }
-        let cgroup = cgroup.filter(|cgroup| match cgroup.create() {
-            Ok(()) => true,
+        let probe = work.as_ref().map(WorkFile::probe);
+        let cgroup = match self.prepare(token, work.as_ref()).await {
+            Ok(cgroup) => cgroup,
             Err(error) => {
-                tracing::info!(%error, "no control group for CMD");
-                false
+                guardian.dismiss().await;
+                drop(work);
+                release(leadership, probe, &self.election).await;
+                if !self.wanted.keep {
+                    return Err(Failure::new(exit::FAILURE, error));
+                }
+                show::say(&show::chain(&error));
+                return Ok(Round::Again { code: exit::FAILURE, pause: Pause::WorkLeft });
             }
-        });
+        };
         let mandate_file = mandate_file(&leadership);
         self.systemd.status(&format!("leading {name} with token {token}"));
         let begun = BootTime::now();
@@ -231,23 +228,50 @@ impl Runner<'_> {
             signal: self.wanted.signal,
             orphan_grace: self.wanted.orphan_grace,
             cgroup: cgroup.clone(),
+            privileges: self.wanted.privileges,
             mandate_file: mandate_file.as_ref(),
             systemd: &self.systemd,
             signals: &mut self.signals,
         }
-        .run(guardian, work.as_ref())
+        .run(guardian, work)
         .await;
         if let (Cause::Itself, Some(_), Some(hold)) = (&led.cause, led.status, self.wanted.hold)
             && self.hold(&leadership, begun.after(hold)).await
         {
             led.cause = Cause::Interrupted;
         }
-        let resigned = release(leadership, work, &self.election).await;
+        let resigned = release(leadership, probe, &self.election).await;
         if let Some(cgroup) = cgroup {
             // Not earlier: it takes a while, and others wait.
             cgroup.remove();
         }
         Ok(self.judge(&led, resigned))
+    }
+
+    /// Sees to it that nothing of a former leader runs, and records that CMD is started. CMD's control
+    /// group, if it has one.
+    ///
+    /// # Errors
+    /// When CMD must not be started.
+    async fn prepare(&self, token: u64, work: Option<&WorkFile>) -> anyhow::Result<Option<Cgroup>> {
+        let name = self.election.name().to_string();
+        let presence = self.opened.presence.as_ref();
+        if let Some(presence) = presence {
+            end_leftovers(presence, &name, self.election.grace()).await?;
+        }
+        let cgroup = Cgroup::create().unwrap_or_else(|error| {
+            tracing::info!(%error, "no control group for CMD");
+            None
+        });
+        if let (Some(presence), Some(work)) = (presence, work) {
+            let control_group = cgroup.as_ref().map(Cgroup::record);
+            let start = WorkStart { election: &name, token, control_group };
+            if let Err(error) = presence.record_start(work, &start) {
+                cgroup.iter().for_each(Cgroup::remove);
+                return Err(error.into());
+            }
+        }
+        Ok(cgroup)
     }
 
     /// Goes on leading, idle, until then; or until it is lost. Whether somebody interrupted it.
@@ -368,8 +392,8 @@ enum Released {
 }
 
 /// Gives the leadership up, if nothing of its work can be left.
-async fn release(leadership: Leadership, work: Option<WorkFile>, election: &Election) -> Released {
-    if let Some(probe) = work.map(WorkFile::close) {
+async fn release(leadership: Leadership, work: Option<WorkProbe>, election: &Election) -> Released {
+    if let Some(probe) = work {
         // The kernel closes the files of a dead process a moment after its parent has heard of it.
         let patience = election.grace() / 4;
         if tokio::time::timeout(patience, probe.freed()).await.is_err() {

@@ -23,9 +23,12 @@ pub(super) fn describe(
         show::escape(election),
         show::escape(candidate.name()),
         show::escape(&session.location.to_string()),
-        show::span(session.timing.ttl()),
-        show::span(session.timing.grace()),
+        show::span(session.asked().unwrap_or(session.timing.ttl())),
+        show::span(session.grace()),
     ))?;
+    if session.asked().is_some() {
+        show::print("the server may grant another ttl; `tenure doctor` says which")?;
+    }
     let handlers = &options.handlers;
     for (step, text) in [
         ("begin", &handlers.leader_begin_command),

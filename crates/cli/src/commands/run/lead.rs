@@ -11,7 +11,7 @@ use tenure::{Loss, Mandate};
 
 use crate::mandate_file::MandateFile;
 use crate::signals::{Asked, Signals};
-use crate::supervise::{BootTime, Cgroup, Event, Guardian, Leash, Status, Work};
+use crate::supervise::{BootTime, Cgroup, Event, Guardian, Leash, Privileges, Status, Work};
 use crate::systemd::Systemd;
 
 /// What leading needs.
@@ -24,6 +24,7 @@ pub(super) struct Lead<'a> {
     /// How long CMD has when this process is dead.
     pub(super) orphan_grace: Duration,
     pub(super) cgroup: Option<Cgroup>,
+    pub(super) privileges: Privileges,
     /// Where CMD reads how long it may go on.
     pub(super) mandate_file: Option<&'a MandateFile>,
     pub(super) systemd: &'a Systemd,
@@ -62,8 +63,8 @@ struct Course {
     leash: Leash,
     /// Whether the user has interrupted before.
     interrupted: bool,
-    /// Whether the leadership is over, whatever else had been decided by then.
-    lost: bool,
+    /// Why the leadership is over, if it is.
+    lost: Option<Loss>,
 }
 
 impl Lead<'_> {
@@ -71,7 +72,7 @@ impl Lead<'_> {
     ///
     /// # Cancel safety
     /// Not cancel safe: the tree may live.
-    pub(super) async fn run(mut self, mut guardian: Guardian, work: Option<&WorkFile>) -> Led {
+    pub(super) async fn run(mut self, mut guardian: Guardian, work: Option<WorkFile>) -> Led {
         let mut led = Led { cause: Cause::Itself, status: None, refused: None };
         if let Some(loss) = self.mandate.must_stop() {
             // This process has slept since it was elected: there is nothing to begin any more.
@@ -81,10 +82,9 @@ impl Lead<'_> {
         }
         let leash = Leash::new(self.mandate.clone(), self.grace);
         let until = leash.until();
-        let mut course = Course { led, leash, interrupted: false, lost: false };
+        let mut course = Course { led, leash, interrupted: false, lost: None };
         let environment = std::mem::take(&mut self.environment);
-        let file = work.map(WorkFile::descriptor);
-        let work = Work {
+        let start = Work {
             environment,
             until,
             grace: self.grace,
@@ -92,13 +92,19 @@ impl Lead<'_> {
             orphan_grace: self.orphan_grace,
             runtime: self.mandate_file.map(|file| file.directory().to_owned()),
             cgroup: self.cgroup.take(),
-            file,
+            file: work.as_ref().map(WorkFile::descriptor),
+            privileges: self.privileges,
             run: None,
         };
-        let healthy =
-            guardian.start(work).is_ok() && self.oversee(&mut guardian, &mut course).await;
+        let started = guardian.start(start).is_ok();
+        // From here on it is locked only while CMD, or a process that CMD started, lives: if this
+        // process hangs, the next leader must not take it for work.
+        drop(work);
+        let healthy = started && self.oversee(&mut guardian, &mut course).await;
         if !healthy {
-            course.led.cause = Cause::GuardianFailed;
+            // This process may have slept: the lease may be over before it was told so.
+            let must_stop = self.mandate.must_stop();
+            course.guardian_failed(must_stop);
         }
         // Reaps the guardian; kills it, and what is left, if it failed.
         guardian.dismiss().await;
@@ -117,8 +123,8 @@ impl Lead<'_> {
                     ControlFlow::Continue(()) => Ok(()),
                     ControlFlow::Break(healthy) => return healthy,
                 },
-                loss = mandate.lost(), if !course.lost => self.lose(guardian, course, loss),
-                () = mandate.renewed(), if !course.lost => Ok(()),
+                loss = mandate.lost(), if course.lost.is_none() => self.lose(guardian, course, loss),
+                () = mandate.renewed(), if course.lost.is_none() => Ok(()),
                 asked = self.signals.next() => self.obey(guardian, course, asked),
                 () = hung => match is_hung(guardian, course) {
                     ControlFlow::Continue(()) => Ok(()),
@@ -149,7 +155,7 @@ impl Lead<'_> {
     }
 
     fn lose(&self, guardian: &Guardian, course: &mut Course, loss: Loss) -> std::io::Result<()> {
-        course.lost = true;
+        course.lost = Some(loss.clone());
         let kill_at = course.leash.killed_after(&loss);
         if matches!(course.led.cause, Cause::Itself) && course.led.status.is_none() {
             course.led.cause = Cause::Lost(loss);
@@ -189,13 +195,24 @@ impl Lead<'_> {
 }
 
 impl Course {
+    /// The guardian died or hung. A lease that was lost before that stays lost: the guardian may just
+    /// have been slow.
+    fn guardian_failed(&mut self, must_stop: Option<Loss>) {
+        self.led.cause = match (&self.led.cause, self.lost.take().or(must_stop)) {
+            (Cause::Lost(_) | Cause::Itself | Cause::SteppedDown, Some(loss)) => Cause::Lost(loss),
+            (Cause::Lost(loss), None) => Cause::Lost(loss.clone()),
+            (Cause::Interrupted | Cause::GuardianFailed, _)
+            | (Cause::Itself | Cause::SteppedDown, None) => Cause::GuardianFailed,
+        };
+    }
+
     /// Takes note of an event. Breaks when nothing is left to oversee: well, or because the guardian
     /// failed.
     fn learn(&mut self, event: Event) -> ControlFlow<bool> {
         match event {
             Event::Started { pid, contained } => {
                 let found_by = if contained { "its control group" } else { "its parents" };
-                tracing::info!(?pid, found_by, "CMD runs");
+                tracing::info!(pid = pid.as_raw_nonzero().get(), found_by, "CMD runs");
             }
             Event::Failed(code, why) => self.led.refused = Some((code, why)),
             Event::Exited(status) => self.led.status = Some(status),

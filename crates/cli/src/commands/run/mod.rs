@@ -10,6 +10,7 @@ mod steered;
 mod unproven;
 mod wanted;
 
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,6 +28,7 @@ use crate::args::{Run, RunOptions, Settings};
 use crate::config::Origins;
 use crate::exit::{self, Ending, Failure, USAGE};
 use crate::mandate_file::MandateFile;
+use crate::opening::{self, Opening};
 use crate::session::{self, Session};
 use crate::show;
 use crate::signals::Signals;
@@ -51,16 +53,17 @@ pub(crate) async fn run(mut settings: Settings, origins: &Origins, run: Run) -> 
         return dry::describe(&session, &candidate, &election, &options, &wanted.command);
     }
     let create = !options.waiting.no_create;
-    let mut opened = session.open_with(session.timing.request(), None, create).await?;
+    let (wait, patient) =
+        (options.waiting.opening.wait_for_store, wanted.patience == Patience::Endless);
+    let mut opened = match opening::open(&session, create, wait, patient).await? {
+        Opening::Opened(opened) => *opened,
+        Opening::Interrupted(_) => return Ok(ExitCode::SUCCESS),
+    };
     if doing == Doing::Handlers {
         opened.backend = unproven::unproven(&opened.backend);
     }
-    if session.embedded {
-        show::say(&format!(
-            "no --store given: electing among this machine's processes only, in {}",
-            session.location
-        ));
-    }
+    session.mention_embedded("electing");
+    session.mention_granted(&opened.backend);
     let mut builder = Election::builder(&opened.backend, &election)
         .timing(session.timing)
         .create_if_missing(create);

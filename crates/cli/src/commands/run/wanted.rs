@@ -9,6 +9,7 @@ use tenure::Timing;
 use crate::args::RunOptions;
 use crate::config::{Origin, Origins};
 use crate::exit::{Failure, USAGE};
+use crate::supervise::Privileges;
 
 /// What CMD, or the handlers, are run with.
 #[derive(Debug)]
@@ -20,6 +21,7 @@ pub(super) struct Wanted {
     pub(super) hold: Option<Duration>,
     pub(super) signal: Signal,
     pub(super) orphan_grace: Duration,
+    pub(super) privileges: Privileges,
     pub(super) command: Vec<OsString>,
 }
 
@@ -40,7 +42,7 @@ pub(super) enum Doing {
 }
 
 /// Settings that say nothing about handlers, and nothing about CMD.
-const OF_CMD: [&str; 5] = ["once", "keep", "hold", "signal", "orphan-grace"];
+const OF_CMD: [&str; 6] = ["once", "keep", "hold", "signal", "orphan-grace", "no-new-privs"];
 const OF_HANDLERS: [&str; 9] = [
     "leader-begin-command",
     "leader-end-command",
@@ -106,6 +108,7 @@ impl Wanted {
             hold: child.hold,
             signal: child.signal,
             orphan_grace: child.orphan_grace,
+            privileges: Privileges::of(child.no_new_privs),
             command,
         })
     }

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 
 use super::errand::{Course, How, Returned};
 use super::tail::Tail;
-use crate::supervise::{Guardian, Process, adopt_orphans};
+use crate::supervise::{Guardian, Privileges, Process, adopt_orphans};
 
 /// One run of CMD.
 pub(super) struct Errand {
@@ -39,6 +39,8 @@ pub(super) struct Crew {
     /// Held open by CMD and everything it starts: while it is, this process is not proven gone.
     pub(super) work: Option<WorkFile>,
     pub(super) grace: Duration,
+    /// Of CMD and everything it starts.
+    pub(super) privileges: Privileges,
     idle: Mutex<Vec<Guardian>>,
     /// The children that this process was born with.
     foreign: Vec<Process>,
@@ -59,6 +61,7 @@ impl Crew {
         unset: Vec<&'static str>,
         presence: Option<Arc<FilePresence>>,
         grace: Duration,
+        privileges: Privileges,
     ) -> anyhow::Result<Crew> {
         let foreign = adopt_orphans()?;
         let work = presence.as_deref().map(FilePresence::work).transpose()?;
@@ -68,6 +71,7 @@ impl Crew {
             presence,
             work,
             grace,
+            privileges,
             idle: Mutex::default(),
             spared: Mutex::new(foreign.clone()),
             foreign,

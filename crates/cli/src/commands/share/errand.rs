@@ -81,6 +81,7 @@ impl<'a> Course<'a> {
             runtime: None,
             cgroup: None,
             file: crew.work.as_ref().map(WorkFile::descriptor),
+            privileges: crew.privileges,
             run: Some(RunOfMany {
                 item: item.as_deref(),
                 streams: [stdin.as_fd(), out_end.as_fd(), err_end.as_fd()],
@@ -116,7 +117,9 @@ impl<'a> Course<'a> {
         self.out.close();
         self.err.close();
         let how = match (healthy, self.stopped, self.refused, self.status) {
-            (false, ..) => How::GuardianFailed,
+            // A guardian that was too slow after that does not change the reason.
+            (false, Some(How::Lost(loss)), ..) => How::Lost(loss),
+            (false, ..) => self.mandate.must_stop().map_or(How::GuardianFailed, How::Lost),
             (true, _, Some(why), _) => How::Refused(why),
             (true, Some(why), None, _) => why,
             (true, None, None, Some(status)) => How::Ended(status),

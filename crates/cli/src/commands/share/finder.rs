@@ -39,6 +39,7 @@ impl Finder {
             runtime: None,
             cgroup: None,
             file: None,
+            privileges: crew.privileges,
             run: Some(RunOfMany {
                 item: None,
                 streams: [nothing.as_fd(), end.as_fd(), stderr.as_fd()],

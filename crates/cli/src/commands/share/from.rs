@@ -3,6 +3,8 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Mode, OFlags};
+
 use crate::exit::{DENIED, Failure, REFUSED, USAGE};
 
 /// Where items come from.
@@ -49,7 +51,9 @@ impl From {
             return Ok(From::Directory(path.to_owned()));
         }
         if found.is_file() {
-            std::fs::File::open(path).map_err(|error| unreadable(path, error))?;
+            // A pipe may have taken its place, and is not waited for.
+            rustix::fs::open(path, OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())
+                .map_err(|error| unreadable(path, error.into()))?;
             return Ok(From::Lines(path.to_owned()));
         }
         let says = "neither a file nor a directory; `--from -` reads what others write";

@@ -5,9 +5,10 @@ use std::fs::File;
 use std::io::{self, Seek, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use rustix::fs::MemfdFlags;
+use tenure::cluster::inputs::{check_below, open_below};
 
 /// The kind of tasks whose item is text: a line, or what was submitted.
 pub(super) const LINE: &str = "command";
@@ -37,15 +38,26 @@ pub(super) struct Prepared {
     /// What stands for `{}`.
     pub(super) item: Option<OsString>,
     pub(super) stdin: OwnedFd,
-    /// A copy that goes when this is dropped.
+    /// A copy that goes when this is dropped, or the room that it takes.
     pub(super) copy: Option<Box<dyn Send>>,
 }
 
 impl Sort {
+    /// The same, whose copies take at most so many bytes at once, where it has any.
+    pub(super) fn with_copies_of_at_most(self, bytes: u64) -> Sort {
+        #[cfg(feature = "objects")]
+        if let Sort::Object(objects) = self {
+            return Sort::Object(objects.copies_of_at_most(bytes));
+        }
+        let _ = bytes;
+        self
+    }
+
     /// Makes it an argument, or an input where CMD has no place for one.
     ///
     /// # Errors
-    /// In words: it cannot be an argument, or its file cannot be opened. What comes from a store is not trusted.
+    /// In words: it cannot be an argument, or its file cannot be opened, is behind a link or is no regular file. What comes
+    /// from a store is not trusted.
     ///
     /// # Cancel safety
     /// Cancel safe: nothing is left behind.
@@ -53,18 +65,26 @@ impl Sort {
         match self {
             Sort::Line if argument => Prepared::argument(text(payload)?),
             Sort::Line => Ok(Prepared::input(as_input(payload)?)),
-            Sort::File(root) => Prepared::file(below(root, payload)?, argument),
+            Sort::File(root) => {
+                let path = relative(payload)?;
+                let root = root.clone();
+                blocking(move || Prepared::file_below(&root, &path, argument)).await
+            }
             #[cfg(feature = "objects")]
             Sort::Object(objects) => {
                 let key = std::str::from_utf8(payload).map_err(|_| "this is no key".to_owned())?;
                 let copy = objects.fetch(key).await.map_err(|error| error.to_string())?;
-                let prepared = Prepared::file(copy.to_path_buf(), argument)?;
+                if argument {
+                    let prepared = Prepared::argument(copy.to_path_buf().into())?;
+                    return Ok(Prepared { copy: Some(Box::new(copy)), ..prepared });
+                }
                 // As an input it is open, and needs no name any more.
-                Ok(if argument {
-                    Prepared { copy: Some(Box::new(copy)), ..prepared }
-                } else {
-                    prepared
+                blocking(move || {
+                    let says = |error: io::Error| format!("opening the copy: {error}");
+                    let (file, room) = copy.into_file().map_err(says)?;
+                    Ok(Prepared { copy: Some(Box::new(room)), ..Prepared::input(file.into()) })
                 })
+                .await
             }
         }
     }
@@ -79,12 +99,35 @@ impl Prepared {
         Prepared { item: None, stdin, copy: None }
     }
 
-    fn file(path: PathBuf, argument: bool) -> Result<Prepared, String> {
-        match argument {
-            true => Prepared::argument(path.into()),
-            false => Ok(Prepared::input(open(&path)?)),
+    /// A file below a directory to which others may write: it is a file now, whatever was listed.
+    fn file_below(root: &Path, path: &Path, argument: bool) -> Result<Prepared, String> {
+        let full = root.join(path);
+        let says = |error: io::Error| {
+            if error.kind() == io::ErrorKind::InvalidInput {
+                return "this is no path below the directory".to_owned();
+            }
+            format!("opening {}: {error}", full.display())
+        };
+        if !argument {
+            return Ok(Prepared::input(open_below(root, path).map_err(says)?.into()));
         }
+        check_below(root, path).map_err(says)?;
+        Prepared::argument(undashed(full).into())
     }
+}
+
+/// The same path, spelt so that it is not taken for a flag.
+fn undashed(path: PathBuf) -> PathBuf {
+    let dashed = path.as_os_str().as_encoded_bytes().starts_with(b"-");
+    if dashed { Path::new(".").join(path) } else { path }
+}
+
+/// Runs what may wait for a disk on a thread where it may.
+async fn blocking(
+    work: impl FnOnce() -> Result<Prepared, String> + Send + 'static,
+) -> Result<Prepared, String> {
+    let ran = tokio::task::spawn_blocking(work).await;
+    ran.unwrap_or_else(|error| Err(format!("preparing the item: {error}")))
 }
 
 fn text(payload: &[u8]) -> Result<OsString, String> {
@@ -94,20 +137,13 @@ fn text(payload: &[u8]) -> Result<OsString, String> {
     }
 }
 
-/// The path of a file that is below the directory, whatever the store says.
-fn below(root: &Path, payload: &[u8]) -> Result<PathBuf, String> {
+/// The path of a file below the directory.
+fn relative(payload: &[u8]) -> Result<PathBuf, String> {
     if payload.ends_with(b"/") {
         // It stands for what is in it, which nobody knows: no run of CMD could be the work on that.
         return Err("a directory that the leader may not list".into());
     }
-    let path = PathBuf::from(text(payload)?);
-    let plain = path.components().all(|part| matches!(part, Component::Normal(_)));
-    if !plain || path.as_os_str().is_empty() {
-        return Err("this is no path below the directory".into());
-    }
-    // What begins with a dash would be taken for a flag.
-    let dashed = root.as_os_str().as_encoded_bytes().starts_with(b"-");
-    Ok(if dashed { Path::new(".").join(root).join(path) } else { root.join(path) })
+    Ok(PathBuf::from(text(payload)?))
 }
 
 fn open(path: &Path) -> Result<OwnedFd, String> {
@@ -136,10 +172,23 @@ pub(super) fn has_place(command: &[OsString]) -> bool {
     command.iter().skip(1).any(holds)
 }
 
+/// Whether an item that begins with a dash would stand where CMD looks for flags.
+pub(super) fn may_be_a_flag(command: &[OsString]) -> bool {
+    let words: Vec<&[u8]> = command.iter().map(|word| word.as_encoded_bytes()).collect();
+    let Some((program, arguments)) = words.split_first() else { return false };
+    let name = program.rsplit(|byte| *byte == b'/').next().unwrap_or(program);
+    let is_shell = matches!(name, b"sh" | b"bash" | b"dash" | b"ash" | b"ksh" | b"zsh");
+    // After the text that a shell runs come that text's own parameters.
+    let is_text = |word: &&[u8]| word.starts_with(b"-") && word.ends_with(b"c");
+    let text = arguments.iter().position(is_text).filter(|_| is_shell).map(|at| at + 1);
+    let end = arguments.iter().position(|word| *word == b"--");
+    let safe_after = [text, end].into_iter().flatten().min().unwrap_or(usize::MAX);
+    arguments.iter().take(safe_after).any(|word| word.starts_with(PLACE.as_bytes()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use futures_util::FutureExt;
     use std::io::Read;
 
     fn read(prepared: Prepared) -> Vec<u8> {
@@ -148,38 +197,63 @@ mod tests {
         bytes
     }
 
-    /// Nothing of this waits.
-    fn prepare(sort: &Sort, payload: &[u8], argument: bool) -> Result<Prepared, String> {
-        sort.prepare(payload, argument).now_or_never().expect("ready at once")
+    async fn prepare(sort: &Sort, payload: &[u8], argument: bool) -> Result<Prepared, String> {
+        sort.prepare(payload, argument).await
     }
 
-    #[test]
-    fn a_line_is_an_argument_or_an_input_as_it_is() {
+    #[tokio::test]
+    async fn a_line_is_an_argument_or_an_input_as_it_is() {
         let line = b"a b; $(x) \xff";
-        let argument = prepare(&Sort::Line, line, true).expect("an argument");
+        let argument = prepare(&Sort::Line, line, true).await.expect("an argument");
         assert_eq!(argument.item, Some(OsString::from_vec(line.to_vec())));
         assert_eq!(read(argument), b"");
-        let input = prepare(&Sort::Line, line, false).expect("an input");
+        let input = prepare(&Sort::Line, line, false).await.expect("an input");
         assert_eq!(input.item, None);
         assert_eq!(read(input), b"a b; $(x) \xff\n");
-        assert!(prepare(&Sort::Line, b"a\0b", true).is_err());
+        assert!(prepare(&Sort::Line, b"a\0b", true).await.is_err());
     }
 
-    #[test]
-    fn a_file_is_never_outside_of_its_directory() {
-        let files = Sort::File("/srv/in".into());
-        let path = |payload: &[u8]| prepare(&files, payload, true).map(|prepared| prepared.item);
-        assert_eq!(path(b"a/b c"), Ok(Some("/srv/in/a/b c".into())));
-        for bad in ["", "/etc/passwd", "../x", "a/../../x", "./a", "a\0b", "closed/"] {
-            assert!(path(bad.as_bytes()).is_err(), "{bad:?}");
+    #[tokio::test]
+    async fn a_file_is_never_outside_of_its_directory() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let root = directory.path().join("in");
+        std::fs::create_dir_all(root.join("a")).expect("directories");
+        std::fs::write(root.join("a/b c"), "content").expect("a file");
+        std::fs::write(directory.path().join("x"), "secret").expect("a file");
+        std::os::unix::fs::symlink("..", root.join("out")).expect("a link");
+        std::os::unix::fs::symlink("../x", root.join("link")).expect("a link");
+        let files = Sort::File(root.clone());
+        let path = prepare(&files, b"a/b c", true).await.expect("a path");
+        assert_eq!(path.item, Some(root.join("a/b c").into()));
+        assert_eq!(read(prepare(&files, b"a/b c", false).await.expect("an input")), b"content");
+        for bad in [
+            "",
+            "/etc/passwd",
+            "../x",
+            "a/../../x",
+            "./a/b c",
+            "a\0b",
+            "closed/",
+            "out/x",
+            "link",
+            "gone",
+            "a",
+        ] {
+            for argument in [true, false] {
+                assert!(prepare(&files, bad.as_bytes(), argument).await.is_err(), "{bad:?}");
+            }
         }
-        let dashed = prepare(&Sort::File("-in".into()), b"a", true).expect("a path");
-        assert_eq!(dashed.item, Some("./-in/a".into()));
     }
 
     #[test]
-    fn a_file_that_is_gone_cannot_be_an_input() {
-        let gone = prepare(&Sort::File("/nonexistent".into()), b"a", false);
+    fn a_path_is_no_flag() {
+        assert_eq!(undashed("-in/a".into()), Path::new("./-in/a"));
+        assert_eq!(undashed("in/-a".into()), Path::new("in/-a"));
+    }
+
+    #[tokio::test]
+    async fn a_file_that_is_gone_cannot_be_an_input() {
+        let gone = prepare(&Sort::File("/nonexistent".into()), b"a", false).await;
         let says = gone.err().expect("no file");
         assert!(says.contains("opening /nonexistent/a: No such file"), "{says}");
     }
@@ -191,5 +265,20 @@ mod tests {
         assert!(has_place(&words("sh -c x{}y")));
         assert!(!has_place(&words("cat")));
         assert!(!has_place(&words("{} a { }")));
+    }
+
+    #[test]
+    fn an_item_may_be_a_flag_unless_a_double_dash_or_the_text_of_a_shell_comes_first() {
+        let words = |line: &str| line.split(' ').map(OsString::from).collect::<Vec<_>>();
+        for line in
+            ["cat {}", "cat -n {} --", "cp a {}", "/bin/sh {}", "sh -x {} -c", "env -c x {}"]
+        {
+            assert!(may_be_a_flag(&words(line)), "{line}");
+        }
+        for line in
+            ["cat", "cat -- {}", "cat x{}", "cp --to={} a", "sh -c x {}", "/bin/bash -ec x a {}"]
+        {
+            assert!(!may_be_a_flag(&words(line)), "{line}");
+        }
     }
 }

@@ -6,6 +6,7 @@ mod finder;
 mod from;
 mod handler;
 mod item;
+mod others;
 mod printer;
 mod progress;
 mod reader;
@@ -36,9 +37,10 @@ use super::secrets::secrets;
 use super::submit::template;
 use crate::args::{EachTask, Share};
 use crate::exit::{Ending, FAILURE, Failure, NOT_EXECUTABLE, NOT_FOUND, REFUSED};
+use crate::opening::{self, Opening};
 use crate::session::{self, Session};
-use crate::show;
 use crate::signals::{Asked, Signals};
+use crate::supervise::Privileges;
 use crate::systemd::Systemd;
 
 pub(crate) async fn share(session: &Session, wanted: Share) -> Ending {
@@ -48,27 +50,47 @@ pub(crate) async fn share(session: &Session, wanted: Share) -> Ending {
         check(program)?;
     }
     let Listed { inputs, sort } = listed(from.as_ref(), each, options.follow).await?;
-    let opened = session.open().await?;
-    if session.embedded {
-        show::say(&format!(
-            "no --store given: sharing among this machine's processes only, in {}",
-            session.location
-        ));
-    }
+    let opened = match opening::open(session, true, options.opening.wait_for_store, true).await? {
+        Opening::Opened(opened) => *opened,
+        // As it is when it is interrupted before the end.
+        Opening::Interrupted(_) if from.is_none() || options.follow => {
+            return Ok(ExitCode::SUCCESS);
+        }
+        Opening::Interrupted(signal) => {
+            let code = u8::try_from(128 + signal.as_raw()).unwrap_or(FAILURE);
+            return Ok(ExitCode::from(code));
+        }
+    };
+    session.mention_embedded("sharing");
     let books = group::books(session, &opened.backend, &group.group)?;
     let before = before(&books, from.as_ref(), options.follow).await?;
-    let as_argument = item::has_place(&command);
+    let (as_argument, may_be_a_flag) = (item::has_place(&command), item::may_be_a_flag(&command));
     let failed = |error| Failure::new(FAILURE, error);
     // Before anybody hears of this process: its death is proven only when everything that CMD started is dead, too.
     let (presence, grace) = (opened.presence.clone(), session.timing.grace());
-    let crew = Arc::new(Crew::new(command, secrets(), presence, grace).map_err(failed)?);
+    let privileges = Privileges::of(options.no_new_privs);
+    let crew = Crew::new(command, secrets(), presence, grace, privileges).map_err(failed)?;
+    let crew = Arc::new(crew);
     let handler = |sort: Sort| {
         let (crew, group) = (Arc::clone(&crew), group.group.clone());
         Arc::new(RunsCommand { crew, group, sort, as_argument })
     };
-    let mut tasks = Tasks::new().handling(item::LINE, handler(Sort::Line));
+    // A plain item is any text that anybody submitted: beside a source that confines its items it is run only on request.
+    let plain = sort.is_none() || options.accept_submitted;
+    let (mut tasks, mut kinds) = (Tasks::new(), Vec::new());
     if let Some((kind, sort)) = sort {
-        tasks = tasks.handling(kind, handler(sort));
+        tasks = tasks.handling(kind, handler(sort.with_copies_of_at_most(options.copy_limit)));
+        kinds.push(kind);
+    }
+    if plain {
+        tasks = tasks.handling(item::LINE, handler(Sort::Line));
+        kinds.push(item::LINE);
+    }
+    if plain && may_be_a_flag {
+        crate::show::say(
+            "an item that begins with a dash may look like a flag to CMD: write -- before {}, or leave {} out and \
+             read the item on standard input",
+        );
     }
     let mut signals = Signals::listen()?;
     let name = session::name(session.id.as_ref());
@@ -103,6 +125,7 @@ pub(crate) async fn share(session: &Session, wanted: Share) -> Ending {
         before,
         timing: session.timing,
         json,
+        kinds,
     };
     let ending = run.run(reader).await;
     // If this process led, others lead before it goes.

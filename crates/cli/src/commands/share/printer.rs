@@ -6,6 +6,8 @@ use std::thread::JoinHandle;
 
 use serde::Serialize;
 
+use crate::escape;
+
 /// How many lines may wait for a reader.
 const MOST_WAITING: usize = 64 * 1024;
 
@@ -28,7 +30,7 @@ impl Printer {
     /// Prints one line of JSON, unless too many wait already: then it is counted.
     pub(super) fn print(&mut self, value: &impl Serialize) {
         let line = match serde_json::to_string(value) {
-            Ok(line) => line,
+            Ok(line) => escape::json(&line).into_owned(),
             // Numbers and texts always encode.
             Err(error) => return tracing::error!(%error, "a line that is no JSON"),
         };
@@ -43,7 +45,7 @@ impl Printer {
     pub(super) fn close(self, last: &impl Serialize) -> u64 {
         if let Ok(line) = serde_json::to_string(last) {
             // This one may wait: nothing else is left to do.
-            let _ = self.lines.send(line);
+            let _ = self.lines.send(escape::json(&line).into_owned());
         }
         drop(self.lines);
         // It does not panic.

@@ -14,6 +14,7 @@ use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::sync::watch;
 
 use super::crew::Crew;
+use super::others::Others;
 use super::printer::Printer;
 use super::progress::{Progress, Standing};
 use super::reader::{Read, Reader};
@@ -46,6 +47,8 @@ pub(super) struct Run {
     pub(super) before: Before,
     pub(super) timing: Timing,
     pub(super) json: bool,
+    /// The kinds of tasks that this process runs.
+    pub(super) kinds: Vec<&'static str>,
 }
 
 /// What a process finds when it comes.
@@ -129,7 +132,8 @@ impl Run {
         stop_reading: Option<watch::Sender<bool>>,
     ) -> Result<Why, Failure> {
         let (looks, mut looked) = watch::channel(None);
-        let looking = look_again_and_again(self.cluster.books().clone(), looks);
+        let others = Others::new(self.kinds.clone());
+        let looking = look_again_and_again(self.cluster.books().clone(), looks, others);
         tokio::pin!(looking);
         let mut draw = tokio::time::interval(DRAW);
         let mut leaving: Option<BoxFuture<'static, ()>> = None;
@@ -363,7 +367,11 @@ impl Course {
 }
 
 /// Looks how far everybody is, for as long as somebody wants to know.
-async fn look_again_and_again(books: Books, looks: watch::Sender<Option<Look>>) {
+async fn look_again_and_again(
+    books: Books,
+    looks: watch::Sender<Option<Look>>,
+    mut others: Others,
+) {
     let mut told = false;
     loop {
         let began = Instant::now();
@@ -371,6 +379,7 @@ async fn look_again_and_again(books: Books, looks: watch::Sender<Option<Look>>) 
             Ok(totals) => {
                 told = false;
                 looks.send_replace(Some(Look { began, totals }));
+                others.look(&books, &totals).await;
             }
             Err(error) if !told => {
                 told = true;

@@ -75,6 +75,8 @@ struct Claim {
     leaving: bool,
     /// The revision of the election's mark when it was looked at last.
     mark: i64,
+    /// The token of the entry before it, and the revision of the store at which the line was open and showed both.
+    behind: Option<(u64, i64)>,
     /// Who led then: its token, the revision of its entry, and who it is.
     leader: Option<(u64, i64, Arc<Holder>)>,
 }
@@ -220,6 +222,7 @@ impl Claims {
             stage: Stage::Joining,
             leaving: false,
             mark: 0,
+            behind: None,
             leader: None,
         };
         let earlier = claims.iter_mut().find(|claim| claim.ticket.candidate == ticket.candidate);
@@ -280,6 +283,25 @@ impl Claims {
     /// The mark of the election was at this revision when a candidacy of ours looked.
     pub(super) fn saw_mark(&self, election: &Key, candidate: &CandidateId, revision: i64) {
         self.with(election, candidate, |claim| claim.mark = claim.mark.max(revision));
+    }
+
+    /// The line was open at this revision of the store, and showed this entry before that of a candidacy of ours.
+    pub(super) fn saw_before(
+        &self,
+        election: &Key,
+        candidate: &CandidateId,
+        before: Option<u64>,
+        revision: i64,
+    ) {
+        let behind = before.map(|token| (token, revision));
+        self.with(election, candidate, |claim| claim.behind = behind);
+    }
+
+    /// The revision at which the line was last seen open by those of ours who stand behind this entry.
+    pub(super) fn looked(&self, election: &Key, before: u64) -> Option<i64> {
+        let state = self.lock();
+        let behind = state.claims.get(election)?.iter().filter_map(|claim| claim.behind);
+        behind.filter(|(token, _)| *token == before).map(|(_, revision)| revision).min()
     }
 
     /// The oldest mark of the election that a candidacy of ours goes by.

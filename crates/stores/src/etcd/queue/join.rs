@@ -10,8 +10,8 @@ use tokio::time::Instant;
 use super::super::proto::KeyValue;
 use super::batch::{Change, Changed, Company};
 use super::claims::Stage;
-use super::keys::{is_entry, to_name};
-use super::line::{Part, only};
+use super::keys::to_name;
+use super::line::{Part, is_candidate, only};
 use super::record::Mark;
 use super::{Shared, doubtful, requests, unavailable};
 
@@ -108,10 +108,10 @@ impl Shared {
         let own = newest.kvs.iter().find(|found| found.key == key).cloned();
         let before = newest.kvs.into_iter().find(|found| found.key != key);
         let part = Part { first, before, own };
-        // Keys nested deeper were in the way, or came with it: the whole line tells who is before us.
+        // Keys that are no candidates were in the way, or came with it: the whole line tells who is before us.
         let entries = self.keys.entries(election);
         let odd = |found: &Option<KeyValue>| {
-            found.as_ref().is_some_and(|found| !is_entry(&entries, &found.key))
+            found.as_ref().is_some_and(|found| !is_candidate(&entries, found))
         };
         let lost = part.own.is_none() || odd(&part.first) || odd(&part.before);
         let part = if lost {

@@ -32,7 +32,7 @@ impl Part {
     /// The same from all keys of the line, lowest first.
     pub(super) fn of(all: Vec<KeyValue>, entries: &Topic, own: Option<&[u8]>) -> Part {
         let mut part = Part::default();
-        for entry in all.into_iter().filter(|entry| is_entry(entries, &entry.key)) {
+        for entry in all.into_iter().filter(|entry| is_candidate(entries, entry)) {
             if part.first.is_none() {
                 part.first = Some(entry.clone());
             }
@@ -47,6 +47,12 @@ impl Part {
         }
         part
     }
+}
+
+/// Whether a key stands for a candidate. One without a lease does not: it was put there by hand, belongs to no session, and
+/// would stand there for ever.
+pub(super) fn is_candidate(entries: &Topic, found: &KeyValue) -> bool {
+    is_entry(entries, &found.key) && found.lease != 0
 }
 
 /// The only key that was read, if it was there.
@@ -103,12 +109,14 @@ pub(super) fn whole(
         Place { entry: entry(found), ticket: stood.map(|stood| stood.ticket), holder }
     };
     let places: Vec<Place> =
-        entries.iter().filter(|found| is_entry(&topic, &found.key)).map(place).collect();
+        entries.iter().filter(|found| is_candidate(&topic, found)).map(place).collect();
     match mark {
         Mark::Missing if places.is_empty() => Line::Missing,
         // Others' clients stand in a line that none of ours has made yet.
-        Mark::Missing => Line::Open { generation: 0, places, unclean: None },
-        Mark::Open { generation } => Line::Open { generation, places, unclean: tenure },
+        Mark::Missing => Line::Open { generation: 0, places, unclean: None, highest: 0 },
+        Mark::Open { generation } => {
+            Line::Open { generation, places, unclean: tenure, highest: tenure.unwrap_or(0) }
+        }
         Mark::Ended { generation } => Line::Ended { generation, places },
     }
 }
@@ -119,7 +127,8 @@ mod tests {
     use super::*;
 
     fn found(key: &str, created: i64) -> KeyValue {
-        KeyValue { key: key.to_owned().into(), create_revision: created, ..KeyValue::default() }
+        let key = key.to_owned().into();
+        KeyValue { key, create_revision: created, lease: 7, ..KeyValue::default() }
     }
 
     fn topic() -> Topic {
@@ -141,5 +150,18 @@ mod tests {
         assert_eq!(tokens(&part(Some(b"p/a/1"))), [3]);
         assert_eq!(tokens(&part(Some(b"p/a/9"))), [3], "it does not stand there");
         assert_eq!(tokens(&part(None)), [3]);
+    }
+
+    #[test]
+    fn a_key_without_a_lease_is_no_candidate() {
+        let by_hand = KeyValue { lease: 0, ..found("p/a/0", 2) };
+        let all = vec![by_hand.clone(), found("p/a/1", 3), found("p/a/2", 5)];
+        assert_eq!(tokens(&Part::of(all.clone(), &topic(), Some(b"p/a/2"))), [3, 5]);
+        assert!(tokens(&Part::of(vec![by_hand], &topic(), None)).is_empty());
+        let election = Key::parse("elections/a").expect("a good key");
+        let (keys, mark) = (LineKeys::new(&Keys::new("p")), Mark::Open { generation: 1 });
+        let line = whole(&keys, &election, mark, None, all, &[]);
+        let Line::Open { places, .. } = line else { panic!("{line:?}") };
+        assert_eq!(places.iter().map(|place| place.entry.token).collect::<Vec<_>>(), [3, 5]);
     }
 }

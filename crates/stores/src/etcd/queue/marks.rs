@@ -3,9 +3,10 @@
 use bytes::Bytes;
 use tenure::{Key, StoreError};
 
-use super::keys::is_entry;
-use super::line::only;
+use super::super::proto::KeyValue;
+use super::line::{entry, is_candidate, only};
 use super::record::{self, Mark};
+use super::requests::Beginning;
 use super::{Shared, requests, unavailable};
 
 /// How often a mark that somebody else is changing is tried to be changed.
@@ -42,10 +43,38 @@ impl Shared {
             // No creation of ours has that number.
             return Ok(());
         };
-        let txn = requests::mark(&self.keys, election, at, Mark::ended(generation));
         let doing = || format!("ending {election}");
-        // Where it is no longer at that revision, that generation is over already.
-        self.change(election.clone(), txn, doing).await.map(|_| ())
+        for _ in 0..ATTEMPTS {
+            let mut read = self.read(requests::beginning(&self.keys, election), doing).await?;
+            let (mark, first) = (only(read.next()), only(read.next()));
+            if mark.is_none_or(|mark| mark.mod_revision != at) {
+                // That generation is over already.
+                return Ok(());
+            }
+            let begins = self.beginning(election, first, read.revision).await?;
+            let body = Mark::ended(generation);
+            let txn = requests::end(&self.keys, election, at, body, &begins);
+            if self.change(election.clone(), txn, doing).await?.succeeded {
+                return Ok(());
+            }
+        }
+        Err(unavailable(doing(), "its line changes all the time"))
+    }
+
+    /// How a line begins, given its first key at this revision.
+    async fn beginning(
+        &self,
+        election: &Key,
+        first: Option<KeyValue>,
+        revision: i64,
+    ) -> Result<Beginning, StoreError> {
+        let entries = self.keys.entries(election);
+        let first = match first {
+            Some(first) if !is_candidate(&entries, &first) => self.all(election, None).await?.first,
+            first => first,
+        };
+        // A later entry makes the comparison fail, and then the line is read again.
+        Ok(first.map_or(Beginning::Empty { revision }, |first| Beginning::With(entry(&first))))
     }
 
     pub(super) async fn remove(&self, election: &Key) -> Result<bool, StoreError> {
@@ -55,7 +84,7 @@ impl Shared {
         let (mark, some) = (only(read.next()), read.next());
         let topic = self.keys.entries(election);
         self.saw(&[(self.keys.mark(election), mark.as_ref())], revision);
-        let mut first = some.kvs.into_iter().find(|found| is_entry(&topic, &found.key));
+        let mut first = some.kvs.into_iter().find(|found| is_candidate(&topic, found));
         if first.is_none() && some.more {
             first = self.all(election, None).await?.first;
         }

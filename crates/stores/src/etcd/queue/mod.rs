@@ -19,11 +19,12 @@ mod reaper;
 mod record;
 mod requests;
 mod session;
-mod version;
+pub(super) mod version;
 mod view;
 
+use std::collections::HashSet;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -46,6 +47,9 @@ use super::proto::KeyValue;
 use super::waits::Topic;
 use super::{Core, failed};
 
+/// Keys beyond these are not warned of.
+const MOST_WARNED: usize = 1024;
+
 /// Lines of candidates in etcd; [`EtcdStore::queue`](super::EtcdStore::queue) gives it.
 pub struct EtcdQueue {
     shared: Arc<Shared>,
@@ -62,8 +66,12 @@ struct Shared {
     changes: Batches<Change>,
     readings: Batches<Reading>,
     session: watch::Sender<Session>,
+    /// Why there is no session, or none that is proven.
+    trouble: Mutex<Option<StoreError>>,
     pace: watch::Sender<Pace>,
     closing: watch::Sender<bool>,
+    /// Keys that people were warned of.
+    warned: Mutex<HashSet<Bytes>>,
 }
 
 struct Tasks {
@@ -81,8 +89,10 @@ impl EtcdQueue {
             changes: Batches::new(client.clone()),
             readings: Batches::new(client),
             session: watch::Sender::new(Session::none()),
+            trouble: Mutex::default(),
             pace: watch::Sender::new(Pace::Waiting),
             closing: watch::Sender::new(false),
+            warned: Mutex::default(),
             core,
         };
         EtcdQueue { shared: Arc::new(shared), tasks: Mutex::default() }
@@ -154,13 +164,14 @@ impl SessionQueue for EtcdQueue {
         if gone == Gone::Perhaps {
             return gone;
         }
-        let Some((election, seat)) = shared.keys.parse(&key) else { return gone };
+        let Some((election, seat)) = shared.keys.parse(&key) else { return Gone::Perhaps };
         if shared.claims.vanished(&election, seat, entry.token) {
             shared.claims.gone(&election, seat, entry.token);
             return gone;
         }
-        // Whoever leaves because the election ended must not make the next lead: its end is heard of first.
-        if shared.is_open_for_all_we_know(&election) { Gone::Deleted } else { Gone::Perhaps }
+        // A leader that leaves because the election has ended must not make the next one lead.
+        let open = shared.was_open_until_deleted(&election, entry);
+        if open { Gone::Deleted } else { Gone::Perhaps }
     }
 
     async fn ended(&self, election: &Key, generation: u64) {
@@ -178,6 +189,12 @@ impl SessionQueue for EtcdQueue {
         let txn = requests::begin(&shared.keys, &election, of_name(&entry.name), entry.token);
         let changed = shared.change(election, txn, doing).await?;
         vanished_unless(changed.succeeded, doing)
+    }
+
+    /// Nothing is kept: a copy of an etcd has none of the leases that a record would be compared with, and a restored
+    /// backup has the record of that day. A process still knows what it led with.
+    async fn note(&self, _entry: &Entry) -> Result<(), StoreError> {
+        Ok(())
     }
 
     async fn leave(&self, entry: &Entry, clean: bool) -> Result<Left, StoreError> {
@@ -224,6 +241,10 @@ impl SessionQueue for EtcdQueue {
         self.shared.look(election).await
     }
 
+    async fn survey(&self, election: &Key) -> Result<Line, StoreError> {
+        self.look(election).await
+    }
+
     async fn moved(&self, election: &Key, first: Option<&Entry>) {
         let shared = &self.shared;
         shared.core.listen();
@@ -243,6 +264,10 @@ impl SessionQueue for EtcdQueue {
     fn session(&self) -> watch::Receiver<Session> {
         self.start();
         self.shared.session.subscribe()
+    }
+
+    fn trouble(&self) -> Option<StoreError> {
+        self.shared.trouble().clone()
     }
 
     fn pace(&self, pace: Pace) {
@@ -277,6 +302,16 @@ impl Shared {
     ) -> Result<Read, StoreError> {
         let read = self.readings.send(Reading { ranges }).await;
         read.map_err(|failure| failed(failure, &doing()))
+    }
+
+    /// Whether this key has not been warned of yet. It counts as warned of from now on.
+    fn is_news(&self, key: &Bytes) -> bool {
+        let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
+        warned.len() < MOST_WARNED && warned.insert(key.clone())
+    }
+
+    fn trouble(&self) -> MutexGuard<'_, Option<StoreError>> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn failed(&self, failure: Failure, doing: String) -> StoreError {

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use tenure::Key;
 use tenure::lease::record::Holder;
-use tenure::queue::Ticket;
+use tenure::queue::{Entry, Ticket};
 
 use super::super::message::within;
 use super::super::proto::compare::{CompareResult, CompareTarget, TargetUnion};
@@ -14,7 +14,7 @@ use super::super::proto::{
 };
 use super::super::waits::Topic;
 use super::claims::Seat;
-use super::keys::LineKeys;
+use super::keys::{LineKeys, of_name};
 use super::record;
 
 /// More candidates of one election are not shown to people.
@@ -144,6 +144,41 @@ pub(super) fn create(keys: &LineKeys, election: &Key) -> TxnRequest {
     }
 }
 
+/// Ends an election, if its mark is still the one of revision `at` and its line still begins as it was read.
+///
+/// The transaction also writes the first entry again, unchanged. The next candidate watches that key, and etcd tells of
+/// one key in order: the candidate hears of the end before it hears that the entry is gone. Of two keys, such as the
+/// entry and the mark, etcd may tell in any order.
+pub(super) fn end(
+    keys: &LineKeys,
+    election: &Key,
+    at: i64,
+    body: Bytes,
+    begins: &Beginning,
+) -> TxnRequest {
+    let mark = keys.mark(election);
+    let (compare, touched) = match begins {
+        // No entry can come before one that stands.
+        Beginning::With(first) => (made_at(of_name(&first.name), first.token), Some(first)),
+        Beginning::Empty { revision } => (none_since(keys.entries(election), *revision), None),
+    };
+    let touched = touched.map(|first| touch(of_name(&first.name)));
+    TxnRequest {
+        compare: vec![unchanged(mark.clone(), at), compare],
+        success: std::iter::once(put(mark, body, 0)).chain(touched).collect(),
+        failure: Vec::new(),
+    }
+}
+
+/// How a line begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Beginning {
+    /// With this entry.
+    With(Entry),
+    /// It was empty at this revision of the store.
+    Empty { revision: i64 },
+}
+
 /// Writes another mark if it is still as it was at this revision; says what it is otherwise.
 pub(super) fn mark(keys: &LineKeys, election: &Key, at: i64, body: Bytes) -> TxnRequest {
     let mark = keys.mark(election);
@@ -162,6 +197,11 @@ pub(super) fn remove(keys: &LineKeys, election: &Key, at: i64) -> TxnRequest {
         success: vec![delete(mark), delete(keys.tenure(election))],
         failure: Vec::new(),
     }
+}
+
+/// The two reads that an end needs: the mark, and the first in line.
+pub(super) fn beginning(keys: &LineKeys, election: &Key) -> Vec<RangeRequest> {
+    vec![one(keys.mark(election)), first(keys.entries(election))]
 }
 
 /// What stands for these leases, which are those of new seats, as long as they live.
@@ -240,13 +280,21 @@ fn range(range: RangeRequest) -> RequestOp {
 }
 
 fn put(key: Bytes, value: Bytes, lease: i64) -> RequestOp {
-    let put = PutRequest { key, value, lease, ignore_value: false };
+    let put = PutRequest { key, value, lease, ignore_value: false, ignore_lease: false };
     RequestOp { request: Some(Request::RequestPut(put)) }
 }
 
 /// The same value, under another lease. etcd refuses it where there is no such key.
 fn keep(key: Bytes, lease: i64) -> RequestOp {
-    let put = PutRequest { key, value: Bytes::new(), lease, ignore_value: true };
+    let value = Bytes::new();
+    let put = PutRequest { key, value, lease, ignore_value: true, ignore_lease: false };
+    RequestOp { request: Some(Request::RequestPut(put)) }
+}
+
+/// Another revision of the same value under the same lease. etcd refuses it where there is no such key.
+fn touch(key: Bytes) -> RequestOp {
+    let value = Bytes::new();
+    let put = PutRequest { key, value, lease: 0, ignore_value: true, ignore_lease: true };
     RequestOp { request: Some(Request::RequestPut(put)) }
 }
 
@@ -268,6 +316,18 @@ fn made_at(key: Bytes, token: u64) -> Compare {
     // No revision is that high: nothing was made there.
     let revision = i64::try_from(token).unwrap_or(i64::MAX);
     equal(key, CompareTarget::Create, TargetUnion::CreateRevision(revision))
+}
+
+/// Nothing in this range was made after this revision.
+fn none_since(range: Topic, revision: i64) -> Compare {
+    let target_union = Some(TargetUnion::CreateRevision(revision.saturating_add(1)));
+    Compare {
+        result: CompareResult::Less.into(),
+        target: CompareTarget::Create.into(),
+        key: range.key,
+        target_union,
+        range_end: range.end,
+    }
 }
 
 /// No key that is not there is under a lease.

@@ -17,20 +17,23 @@ use std::time::Duration;
 
 use tenure::queue::window::EtcdWindow;
 use tenure::queue::{Life, Session};
-use tenure::{Fault, Key, SystemClock};
+use tenure::{Fault, Key, StoreError, SystemClock};
 use tokio::time::sleep;
 
 use self::leases::fresh;
 use self::round::Round;
 use self::stream::Stream;
 use super::super::fault::{Failure, Kind};
-use super::super::kv;
 use super::super::proto::TxnResponse;
+use super::super::{failed, kv};
 use super::claims::Seat;
-use super::{Shared, requests, version};
+use super::{Shared, requests, unavailable, version};
 
 /// The pause after a failure; it doubles up to a twentieth of the ttl.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
+
+/// So many KeepAlives without an answer are no accident.
+const REPEATEDLY: u32 = 3;
 
 /// Keeps a session, and begins another when it is over.
 pub(super) async fn run(shared: Arc<Shared>) {
@@ -42,8 +45,15 @@ pub(super) async fn run(shared: Arc<Shared>) {
     };
     let number = shared.session.borrow().number;
     let connection = shared.session.borrow().connection;
-    let mut keeper =
-        Keeper { shared: &shared, clock, number, connection, term: 0, held: Vec::new() };
+    let mut keeper = Keeper {
+        shared: &shared,
+        clock,
+        number,
+        connection,
+        term: 0,
+        held: Vec::new(),
+        unanswered: 0,
+    };
     tokio::select! {
         () = closed => keeper.close().await,
         () = keeper.keep() => {}
@@ -59,6 +69,8 @@ struct Keeper<'a> {
     term: u64,
     /// The seats there are; the first is every election's.
     held: Vec<Held>,
+    /// How often KeepAlives were not answered since the last proof.
+    unanswered: u32,
 }
 
 /// A seat, and what is known of its leases.
@@ -84,10 +96,20 @@ impl Held {
         std::iter::once(self.seat.lease).chain(self.seat.former).chain(next)
     }
 
+    /// Whether nothing of it is under another lease than its own, or about to be.
+    fn has_moved(&self) -> bool {
+        self.next.is_none() && self.seat.former.is_none() && self.behind.is_empty()
+    }
+
     /// Whether what stands for it may be under this lease.
     fn may_be_under(&self, lease: i64) -> bool {
         self.seat.lease == lease || self.next.is_some_and(|(next, _)| next == lease)
     }
+}
+
+/// The term that was known before any of the leases was asked for; none while something is under an earlier lease.
+fn leased(held: &[Held]) -> Option<u64> {
+    held.iter().all(Held::has_moved).then(|| held.iter().map(|held| held.term).min()).flatten()
 }
 
 /// Why a session did not begin, or ended.
@@ -131,6 +153,7 @@ impl Keeper<'_> {
                     self.number += 1;
                     self.connection += 1;
                     self.shared.claims.begin(self.number, Seat::new(id));
+                    *self.shared.trouble() = None;
                     self.publish(Some(ttl), Life::Live { proof: None });
                     version::warn(&self.shared.core.client).await;
                     return Ok(ttl);
@@ -138,6 +161,8 @@ impl Keeper<'_> {
                 Err(failure) => failure,
             };
             tracing::debug!(error = %failure.source, "etcd: no session yet");
+            self.tell_trouble(failed(failure.copy(), "beginning a session"));
+            self.publish(None, Life::Suspended { proof: None });
             if matches!(failure.fault, Fault::Denied | Fault::Permanent) {
                 tracing::warn!(error = %failure.source, "etcd: a session is refused");
                 return Err(());
@@ -186,6 +211,8 @@ impl Keeper<'_> {
             match self.round(&mut stream, &mut window).await {
                 Ok(Round::Proven) => {
                     pause = SHORTEST_PAUSE;
+                    self.unanswered = 0;
+                    *self.shared.trouble() = None;
                     if !std::mem::replace(&mut connected, true) {
                         self.connection += 1;
                     }
@@ -200,16 +227,13 @@ impl Keeper<'_> {
                     continue;
                 }
                 Ok(Round::Outdated { term }) => {
-                    match self.move_on(term).await {
-                        Ok(()) => {
-                            self.term =
-                                self.held.iter().map(|held| held.term).min().unwrap_or(term);
-                            window.leased(self.term);
-                        }
-                        Err(failure) => {
-                            tracing::debug!(error = %failure.source, "etcd: not all has moved yet");
-                            sleep(SHORTEST_PAUSE).await;
-                        }
+                    if let Err(failure) = self.move_on(term).await {
+                        tracing::debug!(error = %failure.source, "etcd: not all has moved yet");
+                        sleep(SHORTEST_PAUSE).await;
+                    }
+                    if let Some(term) = leased(&self.held) {
+                        self.term = term;
+                        window.leased(term);
                     }
                     continue;
                 }
@@ -217,6 +241,7 @@ impl Keeper<'_> {
                 Err(failure) => {
                     tracing::debug!(error = %failure.source, "etcd: the session is suspended");
                     connected = false;
+                    self.note_trouble(failure).await;
                     (stream, pause) = self.suspend(ttl, &mut window, pause).await;
                     continue;
                 }
@@ -227,6 +252,7 @@ impl Keeper<'_> {
                 self.shared.core.client.gave_up(&open.chosen, &failure);
                 tracing::debug!(error = %failure.source, "etcd: the session is suspended");
                 connected = false;
+                self.note_trouble(failure).await;
                 (stream, pause) = self.suspend(ttl, &mut window, SHORTEST_PAUSE).await;
                 continue;
             }
@@ -238,6 +264,30 @@ impl Keeper<'_> {
             self.revoke(spare).await;
             self.grant_more().await;
         }
+    }
+
+    /// Keeps the reason for people to read. KeepAlives that stay unanswered while requests are answered have a cause of
+    /// their own, and no candidate would ever lead.
+    async fn note_trouble(&mut self, failure: Failure) {
+        let id = self.held.first().map_or(0, |held| held.seat.name);
+        let trouble = if self.unanswered >= REPEATEDLY && self.read_term(id).await.is_ok() {
+            let says = "requests are answered, and KeepAlives of leases are not: a gRPC proxy between \
+                        us and etcd passes them on when it likes (`etcd grpc-proxy` does); name \
+                        etcd's own members in the URL, or hold elections by leases \
+                        (`?protocol=lease`)";
+            unavailable("keeping a session alive".into(), says)
+        } else {
+            failed(failure, "keeping a session alive")
+        };
+        self.tell_trouble(trouble);
+    }
+
+    /// Another reason counts as another lost connection, so that every candidate hears of it.
+    fn tell_trouble(&mut self, trouble: StoreError) {
+        let text = |trouble: &StoreError| format!("{trouble}: {}", trouble.source);
+        let known = self.shared.trouble().replace(trouble.clone());
+        let same = known.is_some_and(|known| text(&known) == text(&trouble));
+        self.connection += u64::from(!same);
     }
 
     /// The connection is lost: at once nothing is certain but what was proven.
@@ -280,5 +330,27 @@ impl Keeper<'_> {
 
     fn longest_pause(&self) -> Duration {
         (self.shared.ttl / 20).max(SHORTEST_PAUSE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An entry that is still under the former lease goes with it, and a deposed leader of etcd may revoke that.
+    #[test]
+    fn leases_count_once_nothing_is_under_a_former_one() {
+        let moved = |term| Held::new(10, term);
+        let election = Key::parse("elections/a").expect("a good key");
+        let seat = Seat { name: 10, lease: 20, former: Some(10) };
+        assert_eq!(leased(&[moved(4), moved(3)]), Some(3), "the oldest counts");
+        for lagging in [
+            Held { behind: vec![election], ..moved(4) },
+            Held { seat, ..moved(4) },
+            Held { next: Some((30, 5)), ..moved(4) },
+        ] {
+            assert_eq!(leased(&[moved(4), lagging]), None);
+        }
+        assert_eq!(leased(&[]), None);
     }
 }

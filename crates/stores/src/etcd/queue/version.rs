@@ -13,20 +13,29 @@ pub(super) async fn warn(client: &Client) {
     if SAID.load(Ordering::Relaxed) {
         return;
     }
-    let send =
-        |channel, request| async move { MaintenanceClient::new(channel).status(request).await };
-    let status: Result<StatusResponse, Failure> =
-        client.call(Kind::Read, StatusRequest {}, send).await;
-    if let Ok(StatusResponse { version, .. }) = status
+    if let Ok(version) = version(client).await
         && loses_leases(&version)
         && !SAID.swap(true, Ordering::Relaxed)
     {
-        tracing::warn!(
-            %version,
-            "etcd before 3.4.31 and 3.5.13 may take a lease away after its own leader changed \
-             (etcd issue 15247): a leader may be replaced before its time; please update it"
-        );
+        tracing::warn!(%version, "{LOSES_LEASES}");
     }
+}
+
+/// Why the server that answers should be newer, if it should.
+pub(in super::super) async fn advice(client: &Client) -> Result<Option<String>, Failure> {
+    let version = version(client).await?;
+    Ok(loses_leases(&version).then(|| format!("this is etcd {version}: {LOSES_LEASES}")))
+}
+
+const LOSES_LEASES: &str = "etcd before 3.4.31 and 3.5.13 may take a lease away after its own leader \
+                            changed (etcd issue 15247): a leader may be replaced before its time; \
+                            please update it";
+
+async fn version(client: &Client) -> Result<String, Failure> {
+    let send =
+        |channel, request| async move { MaintenanceClient::new(channel).status(request).await };
+    let status: StatusResponse = client.call(Kind::Read, StatusRequest {}, send).await?;
+    Ok(status.version)
 }
 
 /// Whether a former leader of this version may still revoke leases.

@@ -9,8 +9,8 @@ use tenure::{Key, StoreError};
 use super::super::proto::KeyValue;
 use super::super::waits::Topic;
 use super::claims::{Own, Stage};
-use super::keys::is_entry;
-use super::line::{Part, entry, only, stood, whole};
+use super::keys::{is_entry, of_name};
+use super::line::{Part, entry, is_candidate, only, stood, whole};
 use super::record::{self, Mark};
 use super::{Shared, requests, unavailable};
 
@@ -51,7 +51,7 @@ impl Shared {
                 None => (only(read.next()), None),
             };
             let odd = |found: &Option<KeyValue>| {
-                found.as_ref().is_some_and(|found| !is_entry(&entries, &found.key))
+                found.as_ref().is_some_and(|found| !is_candidate(&entries, found))
             };
             if odd(&first) || odd(&before) {
                 self.all(election, key.as_deref()).await?
@@ -86,7 +86,8 @@ impl Shared {
         let (mark, tenure) = (only(read.next()), only(read.next()));
         let (entries, records) = (read.next().kvs, read.next().kvs);
         let range = self.keys.entries(election);
-        let first = entries.iter().find(|found| is_entry(&range, &found.key));
+        self.report_unleased(&range, &entries);
+        let first = entries.iter().find(|found| is_candidate(&range, found));
         let mut looks = vec![(self.keys.mark(election), mark.as_ref())];
         looks.extend(first.map(|first| (first.key.clone(), Some(first))));
         self.saw(&looks, read.revision);
@@ -157,6 +158,10 @@ impl Shared {
                 let candidate = &ticket.candidate;
                 let written = mark.as_ref().map_or(0, |mark| mark.mod_revision);
                 self.claims.saw_mark(election, candidate, written);
+                let at = places.iter().position(|place| Some(&place.entry) == own.as_ref());
+                let before = at.and_then(|at| places.get(at.checked_sub(1)?));
+                let before = before.map(|place| place.entry.token);
+                self.claims.saw_before(election, candidate, before, revision);
                 if let (Some(first), Some(found)) = (places.first_mut(), entries.first()) {
                     let holder = self.see(election, found).await;
                     let (token, revision) = (first.entry.token, found.mod_revision);
@@ -164,7 +169,7 @@ impl Shared {
                     first.holder = Some(holder);
                 }
                 let unclean = record::read_tenure(tenure.as_ref());
-                Line::Open { generation, places, unclean }
+                Line::Open { generation, places, unclean, highest: unclean.unwrap_or(0) }
             }
             mark @ (Mark::Ended { .. } | Mark::Missing) => {
                 places.retain(|place| Some(&place.entry) == own.as_ref());
@@ -229,12 +234,38 @@ impl Shared {
         Ok((only(read.next()), own.and_then(|_| only(read.next()))))
     }
 
-    /// Whether an end that came before anything we have heard of would have been heard of.
-    pub(super) fn is_open_for_all_we_know(&self, election: &Key) -> bool {
-        let mark = Topic::one(self.keys.mark(election));
-        let waits = &self.core.waits;
-        let heard = waits.heard(&mark).zip(self.claims.mark(election));
-        waits.in_order(&mark) && heard.is_some_and(|(heard, seen)| heard <= seen)
+    /// Whether no end of the election is ordered before the deletion of this entry, which was heard of.
+    ///
+    /// The end writes the first entry in line in its own transaction ([`Shared::end`]). The next candidate has seen that
+    /// entry as the first, so the entry either was there at the end or was deleted before. It is enough to know that
+    /// the entry was not written after the look that showed it in an open line. Other writes to it are rare, and after
+    /// one a look decides.
+    pub(super) fn was_open_until_deleted(&self, election: &Key, entry: &Entry) -> bool {
+        let looked = self.claims.looked(election, entry.token);
+        let topic = Topic::one(of_name(&entry.name));
+        looked.is_some_and(|looked| self.core.waits.is_unwritten_since(&topic, looked))
+            && !self.has_heard_of_an_end(election)
+    }
+
+    /// Whether the mark has changed since a candidacy of ours looked at it.
+    fn has_heard_of_an_end(&self, election: &Key) -> bool {
+        let heard = self.core.waits.heard(&Topic::one(self.keys.mark(election)));
+        heard.zip(self.claims.mark(election)).is_some_and(|(heard, seen)| heard > seen)
+    }
+
+    /// Warns once of each entry that belongs to no session.
+    fn report_unleased(&self, entries: &Topic, all: &[KeyValue]) {
+        let by_hand = |found: &&KeyValue| found.lease == 0 && is_entry(entries, &found.key);
+        for found in all.iter().filter(by_hand) {
+            if self.is_news(&found.key) {
+                let key = String::from_utf8_lossy(&found.key);
+                tracing::warn!(
+                    %key,
+                    "etcd: this key has no lease, so it stands for no candidate: it is ignored, and \
+                     best deleted"
+                );
+            }
+        }
     }
 
     /// The part of a line that concerns us, from all its keys.
@@ -242,6 +273,8 @@ impl Shared {
         let entries = self.keys.entries(election);
         let doing = || format!("reading the line of {election}");
         let mut read = self.read(vec![requests::all(entries.clone())], doing).await?;
-        Ok(Part::of(read.next().kvs, &entries, own))
+        let all = read.next().kvs;
+        self.report_unleased(&entries, &all);
+        Ok(Part::of(all, &entries, own))
     }
 }

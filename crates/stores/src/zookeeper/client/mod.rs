@@ -15,6 +15,7 @@ mod state;
 mod stream;
 mod task;
 mod tls;
+mod voice;
 mod watches;
 
 use std::fmt;
@@ -183,8 +184,13 @@ impl Client {
     }
 
     /// Reads many nodes at once; only of a server that [`reads_many`](Client::reads_many).
-    pub(super) fn many_data(&self, paths: Vec<String>) -> Pending<Vec<Found>> {
-        self.ask(Request::ManyData(paths), wire::many_data)
+    pub(super) fn many_data(&self, paths: Vec<String>, barrier: bool) -> Pending<Vec<Found>> {
+        self.ask_behind(Request::ManyData(paths), wire::many_data, barrier)
+    }
+
+    /// Reads a node after a write that a quorum takes.
+    pub(super) fn proven_data(&self, path: &str) -> Pending<(Vec<u8>, Stat)> {
+        self.ask_behind(Request::Data { path: path.into(), watch: false }, wire::data, true)
     }
 
     /// Whether the server may be asked for many nodes at once.
@@ -210,8 +216,13 @@ impl Client {
     }
 
     pub(super) fn ask<T>(&self, request: Request, read: pending::Read<T>) -> Pending<T> {
+        self.ask_behind(request, read, false)
+    }
+
+    /// Asks, if told to after a write that a quorum takes; all who ask at the moment share one.
+    fn ask_behind<T>(&self, request: Request, read: pending::Read<T>, barrier: bool) -> Pending<T> {
         let shared = &self.owner.shared;
-        let answer = shared.lock().ask(request);
+        let answer = shared.lock().ask(request, barrier);
         shared.work.notify_one();
         Pending::new(answer, read)
     }

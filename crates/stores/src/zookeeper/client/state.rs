@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tenure::Moment;
-use tenure::queue::window::{Kind, ZookeeperWindow};
+use tenure::queue::window::{Kind, Voice, ZookeeperWindow};
 use tenure::queue::{Life, Pace, Proof, Session};
 use tokio::sync::oneshot;
 
 use super::super::wire::{self, Code, Head, Malformed, NOTIFICATION, Reader, Request, Stat};
 use super::MOST_BYTES;
 use super::error::Error;
+use super::voice::{overtakes, voice};
 use super::watches::Watches;
 
 /// How much is asked of a server before it has answered, at least, at first and at most: as much as it answers
@@ -30,7 +31,8 @@ const MOST_JOINED_BYTES: usize = 512 << 10;
 const MOST_ORDERS: usize = 1 << 17;
 /// For how many of them room is kept.
 const ROOM: usize = 256;
-/// A node that never exists. Its deletion is refused by a quorum, which is all that a heartbeat wants of one.
+/// A node that never exists. A transaction that checks it is refused by a quorum, which is all that a heartbeat wants
+/// of one; nothing under `/` has to be permitted to us for that.
 const NOWHERE: &str = "/=tenure";
 
 /// An answer.
@@ -52,8 +54,14 @@ pub(in super::super) struct Made {
 /// Something to be sent.
 #[derive(Debug)]
 pub(super) enum Order {
-    Ask { request: Request, reply: oneshot::Sender<Outcome> },
-    Barrier,
+    Ask {
+        request: Request,
+        reply: oneshot::Sender<Outcome>,
+        /// Behind which barrier.
+        barrier: Option<u64>,
+    },
+    /// Which one.
+    Barrier(u64),
     List(Listing),
 }
 
@@ -83,16 +91,25 @@ struct Flying {
     number: i32,
     sent: Moment,
     weight: usize,
+    kind: Kind,
     /// Whether it asks for many nodes at once, which not every server knows.
     reads_many: bool,
+    /// Whether an error may stand in its answer's body only.
+    is_transaction: bool,
     awaited: Awaited,
 }
 
 #[derive(Debug)]
 enum Awaited {
     Nobody,
+    /// This barrier.
+    Barrier(u64),
     Answer(oneshot::Sender<Outcome>),
-    Answers(Vec<oneshot::Sender<Outcome>>),
+    Answers {
+        replies: Vec<oneshot::Sender<Outcome>>,
+        /// Worth nothing unless this barrier was taken by a quorum.
+        barrier: Option<u64>,
+    },
     Join(Join),
     Joins(Vec<Join>),
 }
@@ -130,6 +147,8 @@ pub(super) struct State {
     secret: Vec<u8>,
     /// The newest transaction that was seen, in any session: no server that lags behind it is used.
     seen: i64,
+    /// When a server was last heard of; nothing once what it said is forgotten.
+    contact: Option<Moment>,
     ttl: Duration,
     window: ZookeeperWindow,
     joins: VecDeque<Join>,
@@ -139,6 +158,8 @@ pub(super) struct State {
     /// How many barriers there were, and whether the newest was not sent yet.
     barriers: u64,
     barrier_waits: bool,
+    /// The newest barrier that a quorum took.
+    proven_barrier: u64,
     lists: HashMap<Listing, Askers>,
     flying: VecDeque<Flying>,
     weight: usize,
@@ -147,7 +168,6 @@ pub(super) struct State {
     /// Nothing sent before this is a sign any more that too much flies.
     lowered: i32,
     requests: i32,
-    last_write: Option<Moment>,
     /// When a heartbeat was sent before its time.
     eager: Option<Moment>,
     /// What was told of the proof.
@@ -178,6 +198,7 @@ impl State {
             id: 0,
             secret: vec![0; 16],
             seen: 0,
+            contact: None,
             ttl,
             window: ZookeeperWindow::new(ttl),
             joins: VecDeque::new(),
@@ -185,13 +206,13 @@ impl State {
             orders: VecDeque::new(),
             barriers: 0,
             barrier_waits: false,
+            proven_barrier: 0,
             lists: HashMap::new(),
             flying: VecDeque::new(),
             weight: 0,
             limit: FIRST_FLYING,
             lowered: 0,
             requests: 0,
-            last_write: None,
             eager: None,
             told: None,
             standing: HashSet::new(),
@@ -220,6 +241,19 @@ impl State {
         self.standing.clear();
     }
 
+    /// R·T after a server was last heard of, every server has let go of the session.
+    pub(super) fn is_forgotten(&self, now: Moment) -> bool {
+        self.contact.is_some_and(|contact| now.at_least_since(contact) >= self.ttl * 5 / 4)
+    }
+
+    /// Declares the session over, without a server's word. Servers that were rebuilt count from a lower number and
+    /// accept nobody who has seen a higher one, so that is forgotten with it: in the next session every line is read
+    /// after an entry of ours was made, which no server that lags behind shows.
+    pub(super) fn forget(&mut self) {
+        self.expired();
+        (self.seen, self.contact) = (0, None);
+    }
+
     /// A server accepted us; `before` is a moment before the handshake was sent.
     pub(super) fn accepted(&mut self, id: i64, secret: Vec<u8>, ttl: Duration, before: Moment) {
         if id != self.id {
@@ -232,12 +266,12 @@ impl State {
         }
         (self.id, self.secret, self.ttl) = (id, secret, ttl);
         self.window.connecting(before);
+        self.contact = Some(before);
         self.connection += 1;
         self.up = true;
         self.given_up = false;
         self.many_answered = false;
         (self.requests, self.lowered) = (0, 0);
-        self.last_write = None;
         self.trouble = None;
     }
 
@@ -333,13 +367,20 @@ impl State {
 
 /// Asking.
 impl State {
-    pub(super) fn ask(&mut self, request: Request) -> oneshot::Receiver<Outcome> {
+    pub(super) fn ask(
+        &mut self,
+        request: Request,
+        after_barrier: bool,
+    ) -> oneshot::Receiver<Outcome> {
         let (reply, answer) = oneshot::channel();
         match self.refuse(&request) {
             Some(error) => {
                 let _ = reply.send(Err(error));
             }
-            None => self.orders.push_back(Order::Ask { request, reply }),
+            None => {
+                let barrier = after_barrier.then(|| self.barrier());
+                self.orders.push_back(Order::Ask { request, reply, barrier });
+            }
         }
         answer
     }
@@ -348,7 +389,7 @@ impl State {
     fn barrier(&mut self) -> u64 {
         if !std::mem::replace(&mut self.barrier_waits, true) {
             self.barriers += 1;
-            self.orders.push_back(Order::Barrier);
+            self.orders.push_back(Order::Barrier(self.barriers));
         }
         self.barriers
     }
@@ -411,22 +452,30 @@ impl State {
             }
             match self.orders.pop_front() {
                 None => return self.tidy(),
-                Some(Order::Barrier) => {
+                Some(Order::Barrier(number)) => {
                     self.barrier_waits = false;
-                    self.fly(now, &barrier(), Awaited::Nobody, out);
+                    self.fly(now, &barrier(), Awaited::Barrier(number), out);
                 }
                 Some(Order::List(listing)) => {
                     let [lines, owns] = self.lists.remove(&listing).unwrap_or_default();
-                    let path = listing.root;
+                    let Listing { root: path, barrier } = listing;
                     let children = Request::Children { path: path.clone(), watch: false };
-                    self.fly(now, &children, Awaited::Answers(lines), out);
+                    self.fly(now, &children, Awaited::Answers { replies: lines, barrier }, out);
                     let own = Request::Data { path, watch: false };
-                    self.fly(now, &own, Awaited::Answers(owns), out);
+                    self.fly(now, &own, Awaited::Answers { replies: owns, barrier }, out);
                 }
                 // Nobody waits for it any more.
                 Some(Order::Ask { reply, .. }) if reply.is_closed() => {}
-                Some(Order::Ask { request, reply }) => {
+                Some(Order::Ask { request, reply, barrier: None }) => {
                     self.fly(now, &request, Awaited::Answer(reply), out);
+                }
+                Some(Order::Ask { request, reply, barrier }) => {
+                    self.fly(
+                        now,
+                        &request,
+                        Awaited::Answers { replies: vec![reply], barrier },
+                        out,
+                    );
                 }
             }
         }
@@ -507,12 +556,11 @@ impl State {
 
     fn until_beat(&self, now: Moment) -> Duration {
         let beat = self.window.until_heartbeat(now, self.pace);
-        // Reads of others must not keep a leader's writes away.
-        let written = self.last_write.map_or(Duration::MAX, |write| now.at_most_since(write));
         match self.pace {
             Pace::Waiting => beat,
             Pace::Leading if self.is_eager(now) => Duration::ZERO,
-            Pace::Leading => beat.min((self.ttl / 8).saturating_sub(written)),
+            // Reads of others must not keep a leader's writes away.
+            Pace::Leading => beat.min(self.window.until_write(now)),
         }
     }
 
@@ -557,15 +605,15 @@ impl State {
 
     fn fly(&mut self, now: Moment, request: &Request, awaited: Awaited, out: &mut Vec<u8>) {
         self.requests = self.requests.wrapping_add(1).max(1);
-        let (number, weight) = (self.requests, request.weight());
-        if request.kind() == Kind::Write {
-            self.last_write = Some(now);
-        }
-        self.window.sent(now, request.kind());
+        let (number, weight, kind) = (self.requests, request.weight(), request.kind());
+        self.window.sent(now, kind);
         request.write(out, number);
         self.weight += weight;
         let reads_many = matches!(request, Request::ManyData(_));
-        self.flying.push_back(Flying { number, sent: now, weight, reads_many, awaited });
+        let is_transaction = matches!(request, Request::Multi(_));
+        let sent = now;
+        let flying = Flying { number, sent, weight, kind, reads_many, is_transaction, awaited };
+        self.flying.push_back(flying);
     }
 }
 
@@ -575,16 +623,15 @@ impl State {
     pub(super) fn receive(&mut self, now: Moment, frame: &[u8]) -> Result<(), End> {
         let mut reader = Reader::new(frame);
         let head = Head::read(&mut reader)?;
+        self.contact = Some(now);
         if head.number == NOTIFICATION {
             if let Some(event) = wire::Event::read(reader)? {
                 self.watches.ring(event);
             }
             return Ok(());
         }
+        check_session(head.refused)?;
         match head.refused {
-            Some(Code::SessionExpired) => return Err(End::Expired),
-            // Another connection has taken the session over: this one is of no use.
-            Some(Code::SessionMoved) => return Err(End::Lost("the session moved".to_owned())),
             // A server before 3.6 says so ahead of its other answers, and closes the connection.
             Some(Code::Unimplemented) if self.is_about_many(head.number) => {
                 self.many_from = u64::MAX;
@@ -592,16 +639,38 @@ impl State {
             }
             Some(_) | None => {}
         }
-        // Answers come in the order of what was asked; anything else is no ZooKeeper.
-        let flying = self.flying.pop_front_if(|flying| flying.number == head.number);
-        let flying = flying.ok_or(End::Malformed)?;
+        let place = self.place(head)?;
+        if self.flying[place].is_transaction {
+            // A follower passes on in the body what the leader said of the session.
+            let refused = wire::results(&mut { reader }).ok().and_then(Result::err);
+            check_session(refused.map(|(_, code)| code))?;
+        }
+        let flying = self.flying.remove(place).ok_or(End::Malformed)?;
         self.seen = self.seen.max(head.zxid);
         self.weight -= flying.weight;
         self.many_answered |= flying.reads_many;
         self.adapt(now.at_most_since(flying.sent), flying.number, flying.weight);
-        self.window.answered(now);
+        let voice = voice(flying.kind, head.refused);
+        match place {
+            0 => self.window.answered(now, voice),
+            _ => self.window.overtaken(place),
+        }
+        if let (Awaited::Barrier(barrier), Voice::Ensemble) = (&flying.awaited, voice) {
+            self.proven_barrier = *barrier;
+        }
         self.answer(flying.awaited, head.refused, reader);
         Ok(())
+    }
+
+    /// Finds what was answered.
+    ///
+    /// Answers come in the order of what was asked. Only a refusal by a server that looks at permissions itself may
+    /// overtake others; anything else is no ZooKeeper.
+    fn place(&self, head: Head) -> Result<usize, End> {
+        let place = self.flying.iter().position(|flying| flying.number == head.number);
+        let place = place.ok_or(End::Malformed)?;
+        let in_order = place == 0 || overtakes(self.flying[place].kind, head.refused);
+        if in_order { Ok(place) } else { Err(End::Malformed) }
     }
 
     fn is_about_many(&self, number: i32) -> bool {
@@ -624,7 +693,7 @@ impl State {
     fn answer(&mut self, awaited: Awaited, refused: Option<Code>, mut reader: Reader<'_>) {
         let session = self.number;
         match (awaited, refused) {
-            (Awaited::Nobody, _) => {}
+            (Awaited::Nobody | Awaited::Barrier(_), _) => {}
             (Awaited::Answer(reply), refused) => {
                 let body = Bytes::copy_from_slice(reader.rest());
                 let _ = reply.send(match refused {
@@ -632,9 +701,12 @@ impl State {
                     None => Ok(Answer { body }),
                 });
             }
-            (Awaited::Answers(replies), refused) => {
+            (Awaited::Answers { replies, barrier }, refused) => {
                 let body = Bytes::copy_from_slice(reader.rest());
+                // Answers keep their order: the barrier before it had its answer.
+                let unproven = barrier.is_some_and(|barrier| self.proven_barrier < barrier);
                 let outcome = match refused {
+                    Some(_) | None if unproven => Err(Error::Unproven),
                     Some(code) => Err(Error::from(code)),
                     None => Ok(Answer { body }),
                 };
@@ -683,9 +755,9 @@ impl Awaited {
     fn fail(self, error: &Error) {
         // Whoever asked may have gone.
         match self {
-            Awaited::Nobody => {}
+            Awaited::Nobody | Awaited::Barrier(_) => {}
             Awaited::Answer(reply) => drop(reply.send(Err(error.clone()))),
-            Awaited::Answers(replies) => {
+            Awaited::Answers { replies, .. } => {
                 for reply in replies {
                     let _ = reply.send(Err(error.clone()));
                 }
@@ -707,8 +779,20 @@ fn digest(entry: &str) -> u64 {
     hasher.finish()
 }
 
+/// Ends the connection if the server says that the session is over, or elsewhere.
+fn check_session(refused: Option<Code>) -> Result<(), End> {
+    if refused == Some(Code::SessionExpired) {
+        return Err(End::Expired);
+    }
+    if refused == Some(Code::SessionMoved) {
+        // Another connection has taken the session over: this one is of no use.
+        return Err(End::Lost("the session moved".to_owned()));
+    }
+    Ok(())
+}
+
 fn barrier() -> Request {
-    Request::Delete { path: NOWHERE.to_owned(), version: -1 }
+    Request::Multi(vec![Request::Check { path: NOWHERE.to_owned(), version: -1 }])
 }
 
 #[cfg(test)]

@@ -34,6 +34,7 @@ pub(super) async fn run(shared: Arc<Shared>, options: ClientOptions) {
     let mut next = 0;
     while !shared.lock().closing && !trouble.is_enough() {
         let host = hosts.get(next).map_or("", String::as_str);
+        shared.forget();
         tokio::select! {
             biased;
             () = shared.closing() => {}
@@ -270,6 +271,19 @@ impl Shared {
         });
         drop(state);
         self.session.send_replace(session);
+    }
+
+    /// Gives up a session that no server can still keep.
+    fn forget(&self) {
+        let mut state = self.lock();
+        if !state.is_forgotten(self.clock.now()) {
+            return;
+        }
+        state.forget();
+        let over = state.session(|_| Life::Over);
+        drop(state);
+        tracing::warn!("zookeeper: no server was heard of for so long that the session is over");
+        self.session.send_replace(over);
     }
 
     fn tell(&self, news: Option<Session>) {

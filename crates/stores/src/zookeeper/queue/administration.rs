@@ -11,6 +11,7 @@ use super::super::fault::{Kind, failed, unsent};
 use super::super::wire::{self, Lifetime, Request, Stat};
 use super::ZookeeperQueue;
 use super::root::{self, Root};
+use super::tenures::Tenure;
 
 /// Somebody else may be making, ending or removing it at the same time; not for ever.
 const MOST_ATTEMPTS: usize = 8;
@@ -24,7 +25,13 @@ impl ZookeeperQueue {
             attempts += 1;
             let made = match self.client.data(&root.path).await {
                 Ok((data, stat)) if !root::has_ended(&data, &stat) => {
-                    return Ok(root::generation(&stat));
+                    // One without a record is recorded by whoever joins first.
+                    return match root::recorded(&data) {
+                        Some(other) if !other.is_like(&self.recipe) => {
+                            Err(self.other_recipe(root, &other))
+                        }
+                        Some(_) | None => Ok(root::generation(&stat)),
+                    };
                 }
                 Ok((_, stat)) => self.make_anew(root, &stat).await,
                 Err(Error::NoNode) => self.make_first(root).await,
@@ -47,10 +54,14 @@ impl ZookeeperQueue {
     /// Creates its node and those above that are missing; nothing if somebody else was faster.
     async fn make_first(&self, root: &Root) -> Result<Option<u64>, Error> {
         let levels: Vec<&str> = root.levels().collect();
+        let data = |level: &str| match level == &*root.path {
+            true => Bytes::from(root::open(&self.recipe)),
+            false => Bytes::new(),
+        };
         // All of them are sent before the first is answered, in this order.
         let created: Vec<_> = levels
             .iter()
-            .map(|level| self.client.create(level, Bytes::new(), Lifetime::Lasting, &self.acl))
+            .map(|level| self.client.create(level, data(level), Lifetime::Lasting, &self.acl))
             .collect();
         let (mut last, mut above) = (Err(Error::Lost), None);
         for created in created {
@@ -69,22 +80,12 @@ impl ZookeeperQueue {
     }
 
     /// Puts a new node in the place of one that has ended; nothing if it changed meanwhile.
-    ///
-    /// The record of a tenure that was not left cleanly stays: its lock delay is not over with its generation.
     async fn make_anew(&self, root: &Root, stat: &Stat) -> Result<Option<u64>, Error> {
-        let unclean = match self.client.data(&root.unclean()).await {
-            Ok((tenure, _)) => Some((root.unclean(), Bytes::from(tenure))),
-            Err(Error::NoNode) => None,
-            Err(error) => return Err(error),
-        };
-        let made = [(root.path.to_string(), Bytes::new())].into_iter().chain(unclean);
-        let mut parts = self.removal(root, stat).await?;
-        parts.extend(made.map(|(path, data)| Request::Create {
-            path,
-            data,
-            lifetime: Lifetime::Lasting,
-            acl: self.acl.clone(),
-        }));
+        let path = root.path.to_string();
+        let delete = Request::Delete { path: path.clone(), version: stat.version };
+        let (data, acl) = (root::open(&self.recipe).into(), self.acl.clone());
+        let create = Request::Create { path, data, lifetime: Lifetime::Lasting, acl };
+        let parts = vec![delete, create];
         match self.client.transaction(parts).await? {
             // Servers before 3.9 do not say which it is; then it is to be read.
             Ok(results) => {
@@ -94,25 +95,6 @@ impl ZookeeperQueue {
             Err((_, wire::Code::NoNode | wire::Code::BadVersion)) => Ok(None),
             Err((_, code)) => Err(code.into()),
         }
-    }
-
-    /// What removes an election at this version, if nobody stands in it.
-    async fn removal(&self, root: &Root, stat: &Stat) -> Result<Vec<Request>, Error> {
-        let version = stat.version;
-        let own = Request::Delete { path: root.path.to_string(), version };
-        if stat.children == 0 {
-            return Ok(vec![own]);
-        }
-        let (names, _) = match self.client.children(&root.path).await {
-            Ok(listed) => listed,
-            Err(Error::NoNode) => return Ok(vec![own]),
-            Err(error) => return Err(error),
-        };
-        if names.iter().any(|name| !root::is_unclean(name)) {
-            return Err(Error::NotEmpty);
-        }
-        let mark = names.iter().map(|_| Request::Delete { path: root.unclean(), version: -1 });
-        Ok(mark.chain([own]).collect())
     }
 
     /// Waits until somebody has come or gone; not longer than this.
@@ -143,7 +125,7 @@ impl ZookeeperQueue {
                 return Ok(());
             }
             // The mark names its generation: if the election is made anew just now, it means nothing.
-            let mark = root::mark(generation);
+            let mark = root::mark(generation, root::recorded(&data).as_ref());
             match self.client.set_data(&root.path, mark, Some(stat.version)).await {
                 Ok(_) | Err(Error::NoNode) => return Ok(()),
                 Err(Error::BadVersion) => {}
@@ -164,11 +146,19 @@ impl ZookeeperQueue {
         if !root::has_ended(&data, &stat) {
             return Ok(false);
         }
-        let parts = match self.removal(root, &stat).await {
-            Ok(parts) => parts,
-            Err(Error::NotEmpty) => return Ok(false),
+        let version = stat.version;
+        let mut parts = vec![Request::Delete { path: root.path.to_string(), version }];
+        // What is deleted needs no lock delay. Its token is kept.
+        match self.client.data(&root.tenure).await {
+            Ok((data, stat)) => {
+                if let Some(token) = Tenure::read(&data, &stat).unclean() {
+                    let (path, data) = (root.tenure.to_string(), Tenure::Left(token).data());
+                    parts.push(Request::SetData { path, data, version: stat.version });
+                }
+            }
+            Err(Error::NoNode) => {}
             Err(error) => return Err(failed(error, Kind::Read, doing())),
-        };
+        }
         match self.client.transaction(parts).await.map_err(fail)? {
             Ok(_) => Ok(true),
             Err((_, wire::Code::NotEmpty | wire::Code::NoNode | wire::Code::BadVersion)) => {

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use tenure::StoreError;
 use tenure::lease::record::Holder;
 use tenure::queue::{Entry, Line, Place, Ticket};
+use tenure::{Fault, StoreError};
 use tokio::sync::oneshot;
 
 use super::super::client::{Answer, Client, Error, Outcome, Pending, read_answer};
@@ -12,6 +12,7 @@ use super::super::fault::{Kind, failed, unsent};
 use super::super::wire::{self, Reader, Stat};
 use super::names::{Recipe, Stem};
 use super::root::{self, Root};
+use super::tenures::Tenure;
 use super::{ZookeeperQueue, entry};
 
 /// Whoever is read about may leave meanwhile; more often than this the line moves faster than it can be read.
@@ -22,99 +23,191 @@ const MOST_ATTEMPTS: usize = 8;
 pub(super) enum Whose<'a> {
     /// What concerns this candidacy; with its entry, if that was just made.
     Candidacy { ticket: &'a Ticket, own: Option<(&'a Entry, &'a Arc<Holder>)> },
-    /// Everyone's.
+    /// Everyone's, whatever their recipe.
     Everyone,
+    /// Everyone's, if ours may stand there.
+    Ours,
 }
 
-/// The answers from which a line is read.
-pub(super) type Listed = [oneshot::Receiver<Outcome>; 2];
+/// The answers from which a line is read, in the order in which they were asked for.
+pub(super) struct Reading {
+    /// Who stands in line, and what the election's own node says.
+    pub(super) listed: [oneshot::Receiver<Outcome>; 2],
+    /// The record of its tenures: as new as the line, because it was asked for after it.
+    pub(super) tenure: Pending<(Vec<u8>, Stat)>,
+}
+
+/// What one reading came to.
+enum Read {
+    Line(Line),
+    /// A candidate has left, or the election was made anew meanwhile.
+    Moved,
+    /// The election's node, at this version, records no prefix yet.
+    Unrecorded(i32),
+    /// Candidates of another recipe stand there.
+    Other(Recipe),
+}
 
 impl ZookeeperQueue {
+    /// Asks for a line.
+    pub(super) fn ask_line(&self, root: &Root, barrier: bool) -> Reading {
+        let listed = self.client.list(&root.path, barrier);
+        Reading { listed, tenure: self.client.data(&root.tenure) }
+    }
+
     /// Reads a line, from these answers at first.
     pub(super) async fn read_line(
         &self,
         root: &Root,
         whose: Whose<'_>,
-        first: Option<Listed>,
+        first: Option<Reading>,
     ) -> Result<Line, StoreError> {
         let doing = || format!("reading the line of {}", root.path);
         let fail = |error| failed(error, Kind::Read, doing());
-        let mut answers = first;
+        let mut reading = first;
         for _ in 0..MOST_ATTEMPTS {
-            let asked = answers.take().unwrap_or_else(|| self.client.list(&root.path, false));
-            let Some(answers) = both(asked).await.map_err(fail)? else {
+            let asked = reading.take().unwrap_or_else(|| self.ask_line(root, false));
+            let Some(answers) = both(asked.listed).await.map_err(fail)? else {
                 return Ok(Line::Missing);
             };
-            let line = self.read_places(root, whose, &answers).await.map_err(fail)?;
-            if let Some(line) = line {
-                return Ok(line);
+            match self.read_places(root, whose, &answers, asked.tenure).await.map_err(fail)? {
+                Read::Line(line) => return Ok(line),
+                Read::Moved => {}
+                Read::Unrecorded(version) => self.record_recipe(root, version).await?,
+                Read::Other(recorded) => return Err(self.other_recipe(root, &recorded)),
             }
         }
         Err(unsent(doing(), "it moves faster than it can be read"))
     }
 
-    /// Reads those whom it is about; nothing when one of them has left, or the election was made anew meanwhile.
+    /// Records our prefix in the election's node, unless another process was faster. The next look tells.
+    async fn record_recipe(&self, root: &Root, version: i32) -> Result<(), StoreError> {
+        let data = root::open(&self.recipe);
+        match self.client.set_data(&root.path, data, Some(version)).await {
+            Ok(_) | Err(Error::BadVersion | Error::NoNode) => Ok(()),
+            Err(error) => {
+                let doing = format!("recording the prefix of the candidates in {}", root.path);
+                // Written or not, the next look tells: nothing is in doubt.
+                Err(failed(error, Kind::Read, doing))
+            }
+        }
+    }
+
+    /// Candidates with different prefixes ignore each other: two of them would lead.
+    pub(super) fn other_recipe(&self, root: &Root, recorded: &Recipe) -> StoreError {
+        let (recorded, wanted) = (recorded.prefix(), self.recipe.prefix());
+        let says = format!(
+            "the nodes of its candidates have the prefix `{recorded}`, and ours would have `{wanted}`: they would \
+             ignore each other, and two would lead. Open the store with {}, or end the election and create it with \
+             {}, or use another name",
+            Recipe::option(recorded),
+            Recipe::option(wanted),
+        );
+        let doing = format!("standing in the line of {}", root.path);
+        StoreError::new(Fault::Permanent, "zookeeper", doing, says)
+    }
+
+    /// Reads those whom it is about.
     async fn read_places(
         &self,
         root: &Root,
         whose: Whose<'_>,
         [listed, own]: &[Answer; 2],
-    ) -> Result<Option<Line>, Error> {
+        tenure: Pending<(Vec<u8>, Stat)>,
+    ) -> Result<Read, Error> {
         let (data, stat) = read_answer(own, wire::data)?;
-        let (names, same) = wire::names(&mut Reader::new(&listed.body))?;
-        if stat.created != same.created {
-            return Ok(None);
+        let (names, listed) = wire::names(&mut Reader::new(&listed.body))?;
+        if !is_same_node(&stat, &listed) {
+            return Ok(Read::Moved);
         }
         let (generation, ended) = (root::generation(&stat), root::has_ended(&data, &stat));
-        let unclean = names.iter().any(|name| root::is_unclean(name));
-        let unclean = unclean.then(|| self.client.data(&root.unclean()));
-        let asked = match self.ask_places(root, whose, names, ended) {
-            Some(asked) => asked,
-            // Read before the entry was made, or it is gone already: the next look tells.
-            None => return Ok(None),
-        };
-        let mut places = Vec::with_capacity(asked.len());
-        for asked in asked {
-            match asked.place(&self.recipe, whose).await {
-                Ok(place) => {
-                    if place.ticket.is_some() {
-                        self.client.stands(&place.entry.name, true);
-                    }
-                    places.push(place);
-                }
-                // Of everyone's line it is enough to leave out who has left.
-                Err(Error::NoNode) if matches!(whose, Whose::Everyone) => {}
-                Err(Error::NoNode) => return Ok(None),
-                Err(error) => return Err(error),
+        let recipe = match (root::recorded(&data), whose) {
+            (recorded, Whose::Everyone) => recorded.unwrap_or_else(|| self.recipe.clone()),
+            // An election that has ended may be made anew for others.
+            (Some(recorded), Whose::Ours) if ended => recorded,
+            (Some(recorded), Whose::Candidacy { .. } | Whose::Ours)
+                if !recorded.is_like(&self.recipe) =>
+            {
+                return Ok(Read::Other(recorded));
             }
-        }
-        if ended {
-            return Ok(Some(Line::Ended { generation, places }));
-        }
-        let unclean = match unclean {
-            None => None,
-            Some(read) => match read.await {
-                Ok((data, stat)) => Some(tenure_of(&data, &stat)),
-                Err(Error::NoNode) => None,
-                Err(error) => return Err(error),
-            },
+            (None, Whose::Candidacy { .. }) if !ended => return Ok(Read::Unrecorded(stat.version)),
+            (_, Whose::Candidacy { .. } | Whose::Ours) => self.recipe.clone(),
         };
-        Ok(Some(Line::Open { generation, places, unclean }))
+        let Some(places) = self.ask_all(&recipe, root, whose, names, ended).await? else {
+            return Ok(Read::Moved);
+        };
+        if ended {
+            return Ok(Read::Line(Line::Ended { generation, places }));
+        }
+        let tenure = match tenure.await {
+            Ok((data, stat)) => Some(Tenure::read(&data, &stat)),
+            Err(Error::NoNode) => None,
+            Err(error) => return Err(error),
+        };
+        let (unclean, highest) =
+            (tenure.and_then(Tenure::unclean), tenure.map_or(0, Tenure::token));
+        Ok(Read::Line(Line::Open { generation, places, unclean, highest }))
+    }
+
+    /// Reads about those whom it concerns; nothing if one of them has left, or an entry that was made is not in line.
+    ///
+    /// A node without a session is no candidate. It never leads and never goes, so a candidate behind it would wait for
+    /// ever. Only reading the node shows that; then the node before it is read instead.
+    async fn ask_all(
+        &self,
+        recipe: &Recipe,
+        root: &Root,
+        whose: Whose<'_>,
+        mut names: Vec<&str>,
+        ended: bool,
+    ) -> Result<Option<Vec<Place>>, Error> {
+        loop {
+            // Read before the entry was made, or it is gone already: the next look tells.
+            let Some(asked) = self.ask_places(recipe, root, whose, names.clone(), ended) else {
+                return Ok(None);
+            };
+            let (mut places, mut lasting) = (Vec::with_capacity(asked.len()), Vec::new());
+            for asked in asked {
+                match asked.place(recipe, whose).await {
+                    Ok(place) => {
+                        if place.ticket.is_some() {
+                            self.client.stands(&place.entry.name, true);
+                        }
+                        if place.holder.is_none() {
+                            lasting.push(place.entry.name.clone());
+                        }
+                        places.push(place);
+                    }
+                    // Of everyone's line it is enough to leave out who has left.
+                    Err(Error::NoNode) if matches!(whose, Whose::Everyone | Whose::Ours) => {}
+                    Err(Error::NoNode) => return Ok(None),
+                    Err(error) => return Err(error),
+                }
+            }
+            for entry in &lasting {
+                tracing::warn!(%entry, "this node has no session: it is no candidate, and is ignored");
+            }
+            if lasting.is_empty() || matches!(whose, Whose::Everyone | Whose::Ours) {
+                return Ok(Some(places));
+            }
+            names.retain(|name| !lasting.iter().any(|entry| **entry == *root.child(name)));
+        }
     }
 
     /// Asks about those whom it concerns, in the order of the line; nothing if an entry that was made is not in it.
     fn ask_places(
         &self,
+        recipe: &Recipe,
         root: &Root,
         whose: Whose<'_>,
         names: Vec<&str>,
         ended: bool,
     ) -> Option<Vec<Asked>> {
-        let number = |name| Some((self.recipe.sequence(name)?, name));
+        let number = |name| Some((recipe.sequence(name)?, name));
         let mut line: Vec<(u64, &str)> = names.into_iter().filter_map(number).collect();
         line.sort_unstable();
         let (candidacy, own) = match whose {
-            Whose::Everyone => (None, None),
+            Whose::Everyone | Whose::Ours => (None, None),
             Whose::Candidacy { ticket, own } => (Some(Stem::of(&ticket.candidate)), own),
         };
         let shown =
@@ -123,7 +216,7 @@ impl ZookeeperQueue {
             None => true,
             Some(stem) => {
                 let ours = |at: usize| {
-                    line.get(at).is_some_and(|(_, name)| self.recipe.attempt(name, stem).is_some())
+                    line.get(at).is_some_and(|(_, name)| recipe.attempt(name, stem).is_some())
                 };
                 // The first, our own, and those before our own.
                 ours(at) || !ended && (at == 0 || ours(at + 1))
@@ -135,7 +228,7 @@ impl ZookeeperQueue {
 }
 
 /// Awaits the two answers; nothing for a missing election.
-async fn both(asked: Listed) -> Result<Option<[Answer; 2]>, Error> {
+async fn both(asked: [oneshot::Receiver<Outcome>; 2]) -> Result<Option<[Answer; 2]>, Error> {
     let mut answers = Vec::with_capacity(2);
     for answer in asked {
         match answer.await.unwrap_or(Err(Error::Lost)) {
@@ -173,19 +266,93 @@ impl Asked {
         };
         let (data, stat) = read.await?;
         let holder = entry::decode(recipe.owner(&node), &node, &data);
+        let holder = has_session(&stat).then(|| Arc::new(holder));
         let ticket = match whose {
-            Whose::Everyone => None,
+            Whose::Everyone | Whose::Ours => None,
             Whose::Candidacy { ticket, .. } => recipe
                 .attempt(&node, &Stem::of(&ticket.candidate))
                 .map(|attempt| Ticket { attempt, ..ticket.clone() }),
         };
         let entry = Entry { name, token: root::number(stat.created) };
-        Ok(Place { entry, ticket, holder: Some(Arc::new(holder)) })
+        Ok(Place { entry, ticket, holder })
     }
 }
 
-/// The tenure that was not left cleanly. One that cannot be read counts as the newest there can have been.
-fn tenure_of(data: &[u8], stat: &Stat) -> u64 {
-    let text = std::str::from_utf8(data).ok();
-    text.and_then(|text| text.parse().ok()).unwrap_or(root::number(stat.modified))
+/// Whether a node goes with somebody's session: neither one that stays, nor a container. (A node with a time to live is
+/// taken for one that does, because a server may number its sessions like that; it goes by itself.)
+pub(super) fn has_session(stat: &Stat) -> bool {
+    const CONTAINER: i64 = i64::MIN;
+    stat.owner != 0 && stat.owner != CONTAINER
+}
+
+/// Whether a list and what was read after it are of the same election: one that was deleted and made anew in between
+/// has another line.
+fn is_same_node(own: &Stat, listed: &Stat) -> bool {
+    own.created == listed.created
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use bytes::{BufMut, Bytes};
+
+    use super::super::super::client::ClientOptions;
+    use super::*;
+
+    /// What a server says of a node that was created by this transaction.
+    fn stat(created: i64) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for number in [created, created, 0, 0] {
+            bytes.put_i64(number);
+        }
+        bytes.put_slice(&[0; 12]);
+        bytes.put_i64(0);
+        bytes.put_slice(&[0; 8]);
+        bytes.put_i64(created);
+        bytes
+    }
+
+    fn answer(parts: &[&[u8]]) -> Answer {
+        Answer { body: Bytes::from(parts.concat()) }
+    }
+
+    fn is_moved(read: &Read) -> bool {
+        match read {
+            Read::Moved => true,
+            Read::Line(_) | Read::Unrecorded(_) | Read::Other(_) => false,
+        }
+    }
+
+    /// An election may be deleted and made anew between the list of its line and what its own node says.
+    #[tokio::test]
+    async fn a_list_of_an_earlier_generation_is_not_taken_for_the_line_of_a_later_one() {
+        let client = Client::new(ClientOptions::new(["127.0.0.1:9"]));
+        let queue = ZookeeperQueue::new(client, "/tenure", Duration::from_secs(1));
+        let root = queue.root(&tenure::Key::parse("elections/a").expect("a good key"));
+        let ended = root::mark(7, None);
+        let length = i32::try_from(ended.len()).expect("short").to_be_bytes();
+        for (listed, moved) in [(7, false), (6, true), (8, true)] {
+            let listed = answer(&[&0_i32.to_be_bytes(), &stat(listed)]);
+            let own = answer(&[&length, ended.as_bytes(), &stat(7)]);
+            let tenure = queue.client.data(&root.tenure);
+            let read = queue.read_places(&root, Whose::Everyone, &[listed, own], tenure).await;
+            let read = read.expect("both are good answers");
+            assert_eq!(is_moved(&read), moved);
+        }
+    }
+
+    #[test]
+    fn nodes_that_stay_and_containers_are_no_candidates() {
+        let with = |owner| Stat {
+            created: 1,
+            modified: 1,
+            version: 0,
+            children_version: 0,
+            owner,
+            children: 0,
+        };
+        assert!(has_session(&with(0x0100_0000_0000_0001)) && has_session(&with(-2)));
+        assert!(!has_session(&with(0)) && !has_session(&with(i64::MIN)));
+    }
 }

@@ -8,8 +8,9 @@ mod entry;
 mod line;
 mod names;
 mod root;
+mod tenures;
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,12 +27,13 @@ use tenure::{Fault, Key, StoreError};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use self::line::Whose;
+use self::line::{Reading, Whose, has_session};
 pub use self::names::Recipe;
 use self::root::Root;
+use self::tenures::{Recorded, Tenure};
 use super::client::{Client, Error, Event, Watching};
-use super::fault::{Kind, failed, unsent};
-use super::wire::{self, Acl, Code, Lifetime, Request};
+use super::fault::{Kind, failed};
+use super::wire::{self, Acl, Lifetime, Request};
 
 /// The pause after a watch could not be set, lest a server that always refuses be asked all the time.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -45,8 +47,8 @@ pub struct ZookeeperQueue {
     /// How long administration waits for others.
     request: Duration,
     leads: AtomicBool,
-    /// Entries whose tenure was recorded as begun.
-    begun: Mutex<HashSet<Arc<str>>>,
+    /// Entries whose tenure was recorded as begun, or may have been.
+    begun: Mutex<HashMap<Arc<str>, Recorded>>,
 }
 
 impl ZookeeperQueue {
@@ -89,24 +91,32 @@ impl ZookeeperQueue {
         ready.map_err(|error| failed(error, Kind::Read, doing()))
     }
 
-    fn has_begun(&self, entry: &Entry) -> bool {
-        self.begun.lock().unwrap_or_else(PoisonError::into_inner).contains(&entry.name)
+    fn known_of(&self, entry: &Entry) -> Option<Recorded> {
+        self.begun.lock().unwrap_or_else(PoisonError::into_inner).get(&entry.name).copied()
     }
 
-    fn note_begun(&self, entry: &Entry, begun: bool) {
+    fn note_begun(&self, entry: &Entry, begun: Option<Recorded>) {
         let mut entries = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
-        if begun {
-            entries.insert(entry.name.clone());
-        } else {
-            entries.remove(&entry.name);
+        match begun {
+            Some(begun) => drop(entries.insert(entry.name.clone(), begun)),
+            None => drop(entries.remove(&entry.name)),
         }
     }
 
     /// An entry that is gone, or whose fate is nobody's business any more.
     fn forget(&self, entry: &Entry) {
-        self.note_begun(entry, false);
+        self.note_begun(entry, None);
         self.client.stands(&entry.name, false);
         self.client.stands(without_number(&entry.name), false);
+    }
+
+    /// Deletes an entry that must not stand; says whether it is gone.
+    async fn retract(&self, entry: &Entry) -> bool {
+        let gone = self.delete(entry, false).await.is_ok();
+        if gone {
+            self.forget(entry);
+        }
+        gone
     }
 
     /// Watches an entry, unless it is gone.
@@ -150,34 +160,11 @@ impl ZookeeperQueue {
     /// moment. Of the mark it has heard before, since events come in order: unless its election is known to have
     /// been open up to this one, it has to look.
     fn deleted(&self, entry: &Entry) -> Gone {
-        let root = Root::of_entry(&entry.name);
+        let root = Root::of_entry(&self.base, &entry.name);
         if self.client.owns(&entry.name) || self.client.is_unchanged(&root.path) {
             Gone::Deleted
         } else {
             Gone::Perhaps
-        }
-    }
-
-    async fn delete(&self, entry: &Entry, clean: bool) -> Result<Left, Error> {
-        if clean && self.has_begun(entry) {
-            // While our entry stands, no later tenure can have begun: the record is ours.
-            let root = Root::of_entry(&entry.name);
-            let parts = vec![
-                Request::Delete { path: entry.name.to_string(), version: -1 },
-                Request::Delete { path: root.unclean(), version: -1 },
-            ];
-            match self.client.transaction(parts).await? {
-                Ok(_) => return Ok(Left::Deleted),
-                Err((0, Code::NoNode)) => return Ok(Left::Absent),
-                // Somebody has deleted the record, and none of this was done.
-                Err((_, Code::NoNode)) => {}
-                Err((_, code)) => return Err(code.into()),
-            }
-        }
-        match self.client.delete(&entry.name, None).await {
-            Ok(()) => Ok(Left::Deleted),
-            Err(Error::NoNode) => Ok(Left::Absent),
-            Err(error) => Err(error),
         }
     }
 }
@@ -197,6 +184,7 @@ impl SessionQueue for ZookeeperQueue {
         let (lifetime, acl) = (Lifetime::EphemeralSequential, self.acl.clone());
         let create = Request::Create { path: path.clone(), data, lifetime, acl };
         let (made, listed) = self.client.join(&root.path, create);
+        let reading = Reading { listed, tenure: self.client.data(&root.tenure) };
         let made = match made.await.unwrap_or(Err(Error::Lost)) {
             Ok(made) => made,
             Err(Error::NoNode) => {
@@ -220,12 +208,18 @@ impl SessionQueue for ZookeeperQueue {
             return Err(StoreError::new(Fault::Permanent, "zookeeper", doing(), says));
         }
         let whose = Whose::Candidacy { ticket, own: Some((&entry, holder)) };
-        // Made it is: whatever goes wrong from here on, a look must tell. (In a box of its own: thousands may join at
-        // once, and most of them wait for the entry.)
-        let line = Box::pin(self.read_line(&root, whose, Some(listed)))
-            .await
-            .map_err(|error| StoreError::new(Fault::Indeterminate, "zookeeper", doing(), error))?;
-        Ok(Joined { session: made.session, entry: Some(entry), line })
+        // In a box of its own: thousands may join at once, and most of them wait for the entry.
+        let error = match Box::pin(self.read_line(&root, whose, Some(reading))).await {
+            Ok(line) => return Ok(Joined { session: made.session, entry: Some(entry), line }),
+            Err(error) => error,
+        };
+        let refused = matches!(error.fault, Fault::Permanent | Fault::Denied);
+        if refused && self.retract(&entry).await {
+            // It may not stand here, and does so no longer.
+            return Err(error);
+        }
+        // Made it is: whatever goes wrong from here on, a look must tell.
+        Err(StoreError::new(Fault::Indeterminate, "zookeeper", doing(), error))
     }
 
     async fn line(
@@ -235,7 +229,7 @@ impl SessionQueue for ZookeeperQueue {
         freshness: Freshness,
     ) -> Result<Line, StoreError> {
         let root = self.root(election);
-        let asked = self.client.list(&root.path, freshness == Freshness::Barrier);
+        let asked = self.ask_line(&root, freshness == Freshness::Barrier);
         Box::pin(self.read_line(&root, Whose::Candidacy { ticket, own: None }, Some(asked))).await
     }
 
@@ -263,27 +257,19 @@ impl SessionQueue for ZookeeperQueue {
     }
 
     async fn begin(&self, entry: &Entry) -> Result<(), StoreError> {
-        let doing = || format!("recording the tenure of {}", entry.name);
-        let fail = |error| failed(error, Kind::Write, doing());
-        let path = Root::of_entry(&entry.name).unclean();
-        let data = Bytes::from(entry.token.to_string());
-        let stands = Request::Check { path: entry.name.to_string(), version: -1 };
-        let replace = Request::SetData { path: path.clone(), data: data.clone(), version: -1 };
-        let (lifetime, acl) = (Lifetime::Lasting, self.acl.clone());
-        let create = Request::Create { path, data, lifetime, acl };
-        // Which of the two does it is known only by trying; the other has no effect.
-        for record in [replace, create] {
-            match self.client.transaction(vec![stands.clone(), record]).await.map_err(fail)? {
-                Ok(_) => {
-                    self.note_begun(entry, true);
-                    return Ok(());
-                }
-                Err((1, Code::NoNode | Code::NodeExists)) => {}
-                Err((_, Code::NoNode)) => return Err(unsent(doing(), "the entry is gone")),
-                Err((_, code)) => return Err(fail(code.into())),
-            }
+        let before = self.known_of(entry);
+        self.note_begun(entry, Some(Recorded::Perhaps));
+        let recorded = self.record(entry, Tenure::Begun(entry.token)).await;
+        match &recorded {
+            Ok(()) => self.note_begun(entry, Some(Recorded::Known)),
+            Err(error) if error.fault == Fault::Indeterminate => {}
+            Err(_) => self.note_begun(entry, before),
         }
-        Err(unsent(doing(), "somebody else records one at this moment"))
+        recorded
+    }
+
+    async fn note(&self, entry: &Entry) -> Result<(), StoreError> {
+        self.record(entry, Tenure::Led(entry.token)).await
     }
 
     async fn leave(&self, entry: &Entry, clean: bool) -> Result<Left, StoreError> {
@@ -330,6 +316,12 @@ impl SessionQueue for ZookeeperQueue {
         self.read_line(&root, Whose::Everyone, None).await
     }
 
+    async fn survey(&self, election: &Key) -> Result<Line, StoreError> {
+        let root = self.root(election);
+        self.ready(|| format!("looking at {}", root.path)).await?;
+        self.read_line(&root, Whose::Ours, None).await
+    }
+
     async fn moved(&self, election: &Key, first: Option<&Entry>) {
         let root = self.root(election);
         self.client.up().await;
@@ -346,11 +338,21 @@ impl SessionQueue for ZookeeperQueue {
                 (Either::Left(same), watching)
             }
             None => {
-                let request = Request::Children { path, watch: true };
+                let request = Request::Children { path: path.clone(), watch: true };
                 let (read, watching) = self.client.watch(request, wire::children);
+                let data = self.client.data(&path);
                 let empty = async move {
-                    let (names, _) = read.await?;
-                    Ok(!names.iter().any(|name| self.recipe.sequence(name).is_some()))
+                    let ((names, _), (data, _)) = (read.await?, data.await?);
+                    let recipe = root::recorded(&data).unwrap_or_else(|| self.recipe.clone());
+                    for name in names.iter().filter(|name| recipe.sequence(name).is_some()) {
+                        match self.client.exists(&root.child(name)).await {
+                            Ok(stat) if has_session(&stat) => return Ok(false),
+                            // No candidate, or it has left already.
+                            Ok(_) | Err(Error::NoNode) => {}
+                            Err(error) => return Err(error),
+                        }
+                    }
+                    Ok(true)
                 };
                 (Either::Right(empty), watching)
             }
@@ -372,6 +374,11 @@ impl SessionQueue for ZookeeperQueue {
 
     fn session(&self) -> watch::Receiver<Session> {
         self.client.session()
+    }
+
+    fn trouble(&self) -> Option<StoreError> {
+        // Without a session there is no connection, and every request says so.
+        None
     }
 
     fn pace(&self, pace: Pace) {

@@ -51,6 +51,21 @@ impl Recipe {
         fits.then(|| Recipe::Prefix(prefix.into()))
     }
 
+    /// Whether candidates of both take each other for candidates.
+    pub(super) fn is_like(&self, other: &Recipe) -> bool {
+        self.prefix() == other.prefix()
+    }
+
+    /// What a URL says to have this prefix.
+    pub(super) fn option(prefix: &str) -> String {
+        let named = [(Recipe::CuratorLatch, "curator-latch"), (Recipe::Kazoo, "kazoo")];
+        match named.iter().find(|(recipe, _)| recipe.prefix() == prefix) {
+            _ if prefix == Recipe::Own.prefix() => "no `recipe` and no `node-prefix`".to_owned(),
+            Some((_, name)) => format!("`recipe={name}`"),
+            None => format!("`node-prefix={prefix}`"),
+        }
+    }
+
     /// The name of a new entry, to which the server adds its number.
     pub(super) fn name(&self, ticket: &Ticket) -> String {
         let Stem(stem) = Stem::of(&ticket.candidate);

@@ -1,4 +1,9 @@
-//! An election's own node: where it is, and whether it has ended.
+//! An election's own node: its place, its end, and the prefix of its candidates.
+//!
+//! Its data is a few lines of ours: `tenure: ended <generation>` when it has ended, and `tenure: prefix <prefix>`.
+//! The prefix is in this node and not in the election's document, because it must be as old as the line. A process
+//! reads both together, and an election that is made anew may have another prefix. (A document that is read before
+//! the join may belong to an earlier generation.)
 
 use std::sync::Arc;
 
@@ -6,16 +11,21 @@ use tenure::Key;
 
 use super::super::paths;
 use super::super::wire::Stat;
+use super::names::Recipe;
 
 /// Marks an election that has ended, with the generation that has: one made anew has another.
 const ENDED: &str = "tenure: ended ";
-/// The node with the tenure that was not left cleanly. After all digits, so that nobody takes it for a candidate.
-const UNCLEAN: &str = "=unclean";
+/// Stands before the prefix of its candidates' nodes.
+const PREFIX: &str = "tenure: prefix ";
+/// Below it are the records of tenures. No segment of a name has a `=`.
+const TENURES: &str = "=tenures";
 
 /// Where an election is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Root {
     pub(super) path: Arc<str>,
+    /// The record of its tenures: not in the line, where other clients would take it for a candidate.
+    pub(super) tenure: Arc<str>,
 }
 
 impl Root {
@@ -27,21 +37,23 @@ impl Root {
             path.push('/');
             paths::encode(segment, &mut path);
         }
-        Root { path: path.into() }
+        Root::at(base, &path)
     }
 
     /// The election that an entry stands in.
-    pub(super) fn of_entry(entry: &str) -> Root {
+    pub(super) fn of_entry(base: &str, entry: &str) -> Root {
         let (path, _) = entry.rsplit_once('/').unwrap_or((entry, ""));
-        Root { path: path.into() }
+        Root::at(base, path)
+    }
+
+    fn at(base: &str, path: &str) -> Root {
+        let name = path.strip_prefix(base).unwrap_or(path).trim_start_matches('/');
+        let tenure = format!("{}/{}", tenures(base), name.replace('/', "="));
+        Root { path: path.into(), tenure: tenure.into() }
     }
 
     pub(super) fn child(&self, node: &str) -> String {
         format!("{}/{node}", self.path)
-    }
-
-    pub(super) fn unclean(&self) -> String {
-        self.child(UNCLEAN)
     }
 
     /// The nodes above, outermost first, and the election's own.
@@ -61,32 +73,80 @@ pub(super) fn number(zxid: i64) -> u64 {
     u64::try_from(zxid).unwrap_or(0)
 }
 
-pub(super) fn mark(generation: u64) -> String {
-    format!("{ENDED}{generation}")
+/// The data of an election that is open to candidates of this recipe.
+pub(super) fn open(recipe: &Recipe) -> String {
+    format!("{PREFIX}{}", recipe.prefix())
+}
+
+/// The data of a generation that has ended, whose candidates are of this recipe.
+pub(super) fn mark(generation: u64, recipe: Option<&Recipe>) -> String {
+    let prefix = recipe.map(|recipe| format!("\n{}", open(recipe)));
+    format!("{ENDED}{generation}{}", prefix.unwrap_or_default())
 }
 
 pub(super) fn has_ended(data: &[u8], stat: &Stat) -> bool {
-    data == mark(generation(stat)).as_bytes()
+    data.split(|byte| *byte == b'\n').next() == Some(mark(generation(stat), None).as_bytes())
 }
 
-pub(super) fn is_unclean(node: &str) -> bool {
-    node == UNCLEAN
+/// The recorded prefix of the candidates.
+pub(super) fn recorded(data: &[u8]) -> Option<Recipe> {
+    let lines = data.split(|byte| *byte == b'\n');
+    let mut prefixes = lines.filter_map(|line| line.strip_prefix(PREFIX.as_bytes()));
+    let prefix = prefixes.next().and_then(|prefix| std::str::from_utf8(prefix).ok());
+    prefix.and_then(Recipe::with_prefix)
+}
+
+/// The node that the records of tenures are below.
+pub(super) fn tenures(base: &str) -> String {
+    format!("{base}/{TENURES}")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const PAGE: &str = include_str!("../../../../../docs/keys.md");
+
     #[test]
     fn elections_are_where_the_documentation_says() {
         let key = Key::parse("elections/billing/primary é").expect("a good key");
         let root = Root::of("/tenure", &key);
         assert_eq!(&*root.path, "/tenure/billing/primary%20%C3%A9");
+        assert_eq!(&*root.tenure, "/tenure/=tenures/billing=primary%20%C3%A9");
         let levels: Vec<_> = root.levels().collect();
         assert_eq!(levels, ["/tenure", "/tenure/billing", "/tenure/billing/primary%20%C3%A9"]);
-        assert_eq!(Root::of_entry(&root.child("n-1")), root);
-        assert!(
-            include_str!("../../../../../docs/keys.md").contains("`tenure: ended <generation>`")
-        );
+        assert_eq!(Root::of_entry("/tenure", &root.child("n-1")), root);
+        let top = Root::of("", &Key::parse("elections/a").expect("a good key"));
+        assert_eq!((&*top.path, &*top.tenure), ("/a", "/=tenures/a"));
+        assert!(PAGE.contains("`tenure: ended <generation>`"));
+        assert!(PAGE.contains("`tenure: prefix <prefix>`"));
+        assert!(PAGE.contains("`/tenure/=tenures/billing=primary`"));
+    }
+
+    #[test]
+    fn the_data_of_an_election_says_whose_candidates_stand_in_it_ended_or_not() {
+        let stat = Stat {
+            created: 7,
+            modified: 9,
+            version: 1,
+            children_version: 0,
+            owner: 0,
+            children: 0,
+        };
+        let latch = Recipe::with_prefix("latch-").expect("a good prefix");
+        let (open, ended) = (open(&latch), mark(7, Some(&latch)));
+        for (data, recipe, has) in [
+            (open.as_bytes(), Some(&latch), false),
+            (ended.as_bytes(), Some(&latch), true),
+            (mark(7, None).as_bytes(), None, true),
+            (mark(8, Some(&latch)).as_bytes(), Some(&latch), false),
+            (b"", None, false),
+            (b"10.0.0.7", None, false),
+            (b"tenure: prefix a/b", None, false),
+            (b"\xff\ntenure: prefix latch-", Some(&latch), false),
+        ] {
+            assert_eq!(recorded(data).as_ref(), recipe, "{data:?}");
+            assert_eq!(has_ended(data, &stat), has, "{data:?}");
+        }
     }
 }

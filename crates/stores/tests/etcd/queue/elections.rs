@@ -14,7 +14,7 @@ async fn first_come_is_first_led_and_tokens_rise() {
     }
     assert_eq!(names(&line[0].1.1).await, ["a", "b", "c", "d"]);
     let mut token = 0;
-    for (name, (_backend, election, candidacy)) in line {
+    for (name, (_backend, election, mut candidacy)) in line {
         let leader = soon(name, candidacy.elected()).await.expect("elected");
         assert!(leader.mandate().token() > token);
         token = leader.mandate().token();
@@ -28,7 +28,7 @@ async fn two_candidates_of_one_process_stand_in_the_same_line() {
     let servers = require!(servers(1).await);
     let backend = process(&servers.addresses(), LONG).await;
     let election = enter(&backend).await;
-    let (first, second) = (stand_in(&election, "a").await, stand_in(&election, "b").await);
+    let (mut first, mut second) = (stand_in(&election, "a").await, stand_in(&election, "b").await);
     let entries = keys_under(&servers, &format!("{PREFIX}/{NAME}/"));
     assert_eq!(entries.len(), 2, "{entries:?}");
     let first = soon("elected", first.elected()).await.expect("elected");
@@ -49,7 +49,7 @@ async fn an_end_ends_everybody_and_a_new_creation_starts_over() {
     let servers = require!(servers(1).await);
     let addresses = servers.addresses();
     let (_one, election, leader) = lead(&addresses, LONG, "a").await;
-    let (_two, _, waiting) = stand(&addresses, LONG, "b").await;
+    let (_two, _, mut waiting) = stand(&addresses, LONG, "b").await;
     let token = leader.mandate().token();
     let other = process(&addresses, LONG).await;
     let outsider = enter(&other).await;
@@ -81,7 +81,7 @@ async fn a_follower_that_resigns_in_the_middle_disturbs_nobody() {
     let addresses = servers.addresses();
     let (_a, election, leader) = lead(&addresses, LONG, "a").await;
     let (_b, _, middle) = stand(&addresses, LONG, "b").await;
-    let (_c, _, last) = stand(&addresses, LONG, "c").await;
+    let (_c, _, mut last) = stand(&addresses, LONG, "c").await;
     soon("withdrawn", middle.withdraw()).await;
     assert_eq!(names(&election).await, ["a", "c"]);
     assert!(leader.mandate().is_leader());
@@ -120,7 +120,7 @@ async fn keys_nested_deeper_are_no_candidates() {
     let servers = require!(servers(1).await);
     ask(&servers, &["put", &format!("{PREFIX}/{NAME}/deeper/1"), "x"]);
     let (_a, election, leader) = lead(&servers.addresses(), LONG, "a").await;
-    let (_b, _, waiting) = stand(&servers.addresses(), LONG, "b").await;
+    let (_b, _, mut waiting) = stand(&servers.addresses(), LONG, "b").await;
     assert_eq!(names(&election).await, ["a", "b"]);
     leader.resign().await;
     let next = soon("elected", waiting.elected()).await.expect("elected");
@@ -142,14 +142,14 @@ async fn what_was_not_left_cleanly_is_waited_for_under_a_lock_delay() {
     assert_eq!(keys_under(&servers, &format!("{PREFIX}//tenures/")).len(), 1);
     let two = process(&addresses, LONG).await;
     let election = opened(&two).await;
-    let waiting = stand_in(&election, "b").await;
+    let mut waiting = stand_in(&election, "b").await;
     let began = std::time::Instant::now();
     first.resign().await;
     let second = soon("elected", waiting.elected()).await.expect("elected");
     println!("after a clean release: {:?}", began.elapsed());
     assert!(began.elapsed() < DELAY, "{:?}", began.elapsed());
     let third = opened(&one).await;
-    let third = stand_in(&third, "c").await;
+    let mut third = stand_in(&third, "c").await;
     // An operator deletes the leader's entry: it had no chance to end its work first.
     let entries = ask(&servers, &["get", "--prefix", "--keys-only", &format!("{PREFIX}/{NAME}/")]);
     let mandate = second.mandate();
@@ -205,4 +205,26 @@ async fn an_observer_sees_the_line_and_every_leader() {
     })
     .await;
     leader.resign().await;
+}
+
+/// A key that was put there by hand belongs to no session, and would block the line for ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_without_a_lease_in_the_line_blocks_nobody() {
+    let servers = require!(servers(1).await);
+    let backend = process(&servers.addresses(), LONG).await;
+    let election = enter(&backend).await;
+    for number in 0..2 {
+        ask(&servers, &["put", &format!("{PREFIX}/{NAME}/by-hand-{number}"), "somebody"]);
+    }
+    let (_a, _, first) = lead(&servers.addresses(), LONG, "a").await;
+    let (_b, _, mut second) = stand(&servers.addresses(), LONG, "b").await;
+    ask(&servers, &["put", &format!("{PREFIX}/{NAME}/by-hand-2"), "somebody"]);
+    let (_c, _, mut third) = stand(&servers.addresses(), LONG, "c").await;
+    assert_eq!(names(&election).await, ["a", "b", "c"]);
+    first.resign().await;
+    let second = soon("b", second.elected()).await.expect("elected");
+    second.resign().await;
+    let third = soon("c", third.elected()).await.expect("elected");
+    third.resign().await;
+    soon("the election is deleted", election.delete()).await.expect("deleted");
 }

@@ -46,7 +46,7 @@ async fn a_server_that_is_down_at_the_campaign_is_waited_for() {
     let backend = process(&servers.addresses(), TTL).await;
     let election = enter(&backend).await;
     servers[0].kill().await.expect("it runs");
-    let candidacy = election.stand(candidate("a")).expect("it stands");
+    let mut candidacy = election.stand(candidate("a")).expect("it stands");
     soon("told that the store is away", async {
         while candidacy.status().error.is_none() {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -191,7 +191,7 @@ async fn a_leave_whose_answer_is_lost_is_found_out() {
     let servers = require!(servers(1).await);
     let proxy = Proxy::start(servers[0].address(), Framing::Http2).expect("a proxy");
     let (_a, _, leader) = lead(&[proxy.address()], LONG, "a").await;
-    let (_b, _, waiting) = stand(&servers.addresses(), LONG, "b").await;
+    let (_b, _, mut waiting) = stand(&servers.addresses(), LONG, "b").await;
     let entry = keys_under(&servers, &format!("{PREFIX}//holders/{NAME}/")).len();
     assert_eq!(entry, 2);
     // A deletion names the record beside the entry; nothing else sends that while it leads.
@@ -210,7 +210,7 @@ async fn a_lease_that_an_operator_revokes_costs_the_leadership_and_a_new_one_fol
     let referee = Referee::start();
     let (_a, election, leader) = lead(&servers.addresses(), LONG, "a").await;
     referee.elected("a", &leader);
-    let (_b, _, waiting) = stand(&servers.addresses(), LONG, "b").await;
+    let (_b, _, mut waiting) = stand(&servers.addresses(), LONG, "b").await;
     let entry = keys_under(&servers, &format!("{PREFIX}/{NAME}/"))
         .into_iter()
         .find(|key| ask(&servers, &["get", "--print-value-only", key]).trim() == "a")
@@ -249,7 +249,7 @@ async fn a_waiter_that_was_overtaken_by_a_compaction_reads_again() {
     let servers = require!(servers(1).await);
     let proxy = Proxy::start(servers[0].address(), Framing::Http2).expect("a proxy");
     let (_a, _, leader) = lead(&servers.addresses(), LONG, "a").await;
-    let (_b, _, waiting) = stand(&[proxy.address()], LONG, "b").await;
+    let (_b, _, mut waiting) = stand(&[proxy.address()], LONG, "b").await;
     proxy.cut().await;
     leader.resign().await;
     // What the waiter was watching from is forgotten when it comes back.
@@ -271,7 +271,7 @@ async fn a_connection_that_falls_silent_costs_the_leadership_before_the_server_l
     let proxy = Proxy::start(servers[0].address(), Framing::Http2).expect("a proxy");
     let (_a, _, leader) = lead(&[proxy.address()], TTL, "a").await;
     referee.elected("a", &leader);
-    let (_b, _, waiting) = stand(&servers.addresses(), TTL, "b").await;
+    let (_b, _, mut waiting) = stand(&servers.addresses(), TTL, "b").await;
     let began = Instant::now();
     proxy.blackhole(Direction::ToClient);
     proxy.blackhole(Direction::ToServer);
@@ -330,7 +330,7 @@ async fn a_leader_whose_process_is_killed_is_succeeded_when_its_lease_ends() {
     })
     .await
     .expect("no panic");
-    let (_b, _, waiting) = stand(&servers.addresses(), TTL, "b").await;
+    let (_b, _, mut waiting) = stand(&servers.addresses(), TTL, "b").await;
     let began = Instant::now();
     victim.kill().expect("it runs");
     victim.wait().expect("it is ours");

@@ -75,7 +75,7 @@ async fn etcdctl_elect_waits_for_ours_and_ours_for_it() {
     let (_a, election, first) = lead(&addresses, LONG, "a").await;
     let theirs = Running::start(&servers, &["elect", &place(), "theirs"]);
     in_line(&election, "theirs").await;
-    let (_b, _, last) = stand(&addresses, LONG, "b").await;
+    let (_b, _, mut last) = stand(&addresses, LONG, "b").await;
     assert_eq!(names(&election).await, ["a", "theirs", "b"]);
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert!(theirs.says_nothing(), "ours leads");
@@ -110,7 +110,7 @@ async fn etcdctl_listens_to_our_leaders() {
     let first = soon("elected", election.campaign(named)).await.expect("elected");
     assert!(listener.line().await.starts_with(&format!("{}/", place())));
     assert_eq!(listener.line().await, "a", "the name, where nothing is published");
-    let (_b, _, second) = stand(&addresses, LONG, "b").await;
+    let (_b, _, mut second) = stand(&addresses, LONG, "b").await;
     second.publish("10.0.0.7:8080").expect("small enough");
     first.resign().await;
     let second = soon("elected", second.elected()).await.expect("elected");
@@ -136,7 +136,7 @@ async fn etcdctl_lock_and_ours_exclude_each_other() {
         "{line:?}"
     );
     let election = enter(&backend).await;
-    let ours = stand_in(&election, "a").await;
+    let mut ours = stand_in(&election, "a").await;
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert!(!matches!(ours.status().role, Role::Leading { .. }), "they hold the lock");
     theirs.interrupt();

@@ -57,7 +57,7 @@ async fn race(at_least: usize) {
     let (_backends, candidacies) = crowd(&servers, &servers.addresses(), at_least).await;
     let outsider = enter(&process(&servers.addresses(), LONG).await).await;
     let leading = Arc::new(AtomicUsize::new(0));
-    let waits = candidacies.into_iter().map(|candidacy| {
+    let waits = candidacies.into_iter().map(|mut candidacy| {
         let leading = leading.clone();
         tokio::spawn(async move {
             match candidacy.elected().await {
@@ -109,7 +109,7 @@ async fn a_handover_among_a_thousand_notifies_the_leaver_and_the_next_alone() {
     let mut by_id: std::collections::HashMap<_, _> =
         candidacies.into_iter().map(|candidacy| (candidacy.id(), candidacy)).collect();
     let mut line = order.iter().map(|one| by_id.remove(&one.id).expect("it is one of ours"));
-    let first = line.next().expect("there are many");
+    let mut first = line.next().expect("there are many");
     let mut leader = soon("elected", first.elected()).await.expect("elected");
     referee.elected("first", &leader);
     // Watches that began while others joined are all there when nothing is said any more.
@@ -138,7 +138,7 @@ async fn a_handover_among_a_thousand_notifies_the_leaver_and_the_next_alone() {
                 counted.fetch_add(1, Ordering::Relaxed);
             }
         });
-        let next = line.next().expect("there are many");
+        let mut next = line.next().expect("there are many");
         leader.resign().await;
         leader = soon("elected", next.elected()).await.expect("elected");
         referee.elected("next", &leader);

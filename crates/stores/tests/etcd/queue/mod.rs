@@ -3,8 +3,10 @@
 mod cluster;
 mod elections;
 mod faults;
+mod grpc_proxy;
 mod interop;
 mod many;
+mod proofs;
 mod referee;
 
 use std::future::Future;
@@ -108,7 +110,7 @@ pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
 /// A few leaders, one after the other, on servers of any age; many elections of one process beside them.
 pub(crate) async fn leaders_follow_each_other(addresses: &[SocketAddr]) {
     let (backend, _, first) = lead(addresses, LONG, "a").await;
-    let (_other, _, waiting) = stand(addresses, LONG, "b").await;
+    let (_other, _, mut waiting) = stand(addresses, LONG, "b").await;
     let names: Vec<String> = (0..150).map(|number| format!("many/{number}")).collect();
     let opened = names.iter().map(|name| Election::open(&backend, name));
     let opened = futures_util::future::try_join_all(opened).await.expect("they open");

@@ -19,7 +19,7 @@ async fn whoever_comes_first_leads_first() {
         waiting.push(program.stand(&format!("c{number}"), number).await);
         programs.push(program);
     }
-    for (number, candidacy) in waiting.into_iter().enumerate() {
+    for (number, mut candidacy) in waiting.into_iter().enumerate() {
         let leader = soon("elected", candidacy.elected()).await.expect("elected");
         referee.saw(&leader);
         assert_eq!(programs[0].line().await[0], format!("c{number}"));
@@ -46,7 +46,7 @@ async fn a_follower_that_leaves_in_the_middle_lets_nobody_lead_early() {
     let program = Program::at(&server.addresses(), CALM).await;
     let first = program.lead("first").await;
     let middle = program.stand("middle", 1).await;
-    let last = program.stand("last", 2).await;
+    let mut last = program.stand("last", 2).await;
     middle.withdraw().await;
     assert_eq!(program.line().await, ["first", "last"]);
     // Whoever follows the one that left looks again, and follows the first now.
@@ -66,7 +66,7 @@ async fn the_fourth_leads_when_the_first_three_are_gone_at_once() {
     let second = before.stand("2", 1).await;
     let third = before.stand("3", 2).await;
     let program = Program::at(&server.addresses(), CALM).await;
-    let fourth = program.stand("4", 3).await;
+    let mut fourth = program.stand("4", 3).await;
     let token = first.mandate().token();
     tokio::join!(first.resign(), second.withdraw(), third.withdraw());
     let fourth = soon("elected", fourth.elected()).await.expect("elected");
@@ -82,7 +82,7 @@ async fn a_candidate_knows_whom_it_follows_and_followed() {
     let a = Candidate::new("a").and_then(|a| a.with_value("10.0.0.1:80")).expect("a candidate");
     let a = soon("elected", election.campaign(a)).await.expect("elected");
     let program = Program::at(&server.addresses(), CALM).await;
-    let b = program.stand("b", 1).await;
+    let mut b = program.stand("b", 1).await;
     let c = program.stand("c", 2).await;
     until("b follows a", || async {
         b.status().follows.is_some_and(|leader| {
@@ -118,7 +118,7 @@ async fn an_entry_that_an_operator_deletes_is_lost_and_may_stand_again() {
     let program = Program::at(&server.addresses(), CALM).await;
     let leader = program.lead("a").await;
     let other = Program::at(&server.addresses(), CALM).await;
-    let waiting = other.stand("b", 1).await;
+    let mut waiting = other.stand("b", 1).await;
     let operator = operator(server[0].address()).await;
     operator.delete(&nodes(&operator).await[0], None).await.expect("deleted");
     assert_eq!(soon("it is told", leader.lost()).await, Loss::Vanished);
@@ -138,7 +138,7 @@ async fn the_node_of_a_waiting_candidate_may_be_deleted_too() {
     let server = require!(single().await);
     let program = Program::at(&server.addresses(), CALM).await;
     let leader = program.lead("a").await;
-    let waiting = program.stand("b", 1).await;
+    let mut waiting = program.stand("b", 1).await;
     let operator = operator(server[0].address()).await;
     let former = nodes(&operator).await[1].clone();
     operator.delete(&former, None).await.expect("deleted");
@@ -162,7 +162,7 @@ async fn a_lock_delay_passes_after_a_tenure_that_did_not_end_cleanly() {
     let Line::Open { unclean, .. } = program.look().await else { panic!("it is open") };
     assert_eq!(unclean, Some(leader.mandate().token()));
     let other = Program::at(&server.addresses(), CALM).await;
-    let waiting = other.stand("b", 1).await;
+    let mut waiting = other.stand("b", 1).await;
     let operator = operator(server[0].address()).await;
     operator.delete(&nodes(&operator).await[0], None).await.expect("deleted");
     let began = std::time::Instant::now();
@@ -206,7 +206,7 @@ async fn leaders_follow_each_other_on_debians_server() {
     let program = Program::at(&server.addresses(), CALM).await;
     let first = program.lead("a").await;
     let other = Program::at(&server.addresses(), CALM).await;
-    let waiting = other.stand("b", 1).await;
+    let mut waiting = other.stand("b", 1).await;
     soon("extended", first.mandate().renewed()).await;
     first.resign().await;
     let second = soon("elected", waiting.elected()).await.expect("elected");

@@ -40,7 +40,7 @@ async fn a_server_that_is_down_at_open_is_told_and_one_that_is_down_at_campaign_
     let options = open_options(CALM).with_request(Duration::from_secs(1));
     let opened = tenure_stores::open(&url(&server.addresses()), &options).await;
     opened.expect_err("nobody is there");
-    let waiting = election.stand(candidate("a")).expect("it stands");
+    let mut waiting = election.stand(candidate("a")).expect("it stands");
     tokio::time::sleep(Duration::from_millis(500)).await;
     server[0].restart().await.expect("it starts again");
     let _leader = soon("elected", waiting.elected()).await.expect("elected");
@@ -54,7 +54,7 @@ async fn a_connection_that_is_lost_and_back_in_time_costs_nothing() {
     let leader = program.lead("a").await;
     let token = leader.mandate().token();
     let follower = Program::at(&[proxy.address()], CALM).await;
-    let waiting = follower.stand("b", 1).await;
+    let mut waiting = follower.stand("b", 1).await;
     for _ in 0..3 {
         let mut statuses = leader.statuses();
         proxy.cut().await;
@@ -102,7 +102,7 @@ async fn a_session_that_expires_is_lost_and_another_stands_again() {
     let leader = program.lead("a").await;
     referee.saw(&leader);
     let other = Program::at(&server.addresses(), BRISK).await;
-    let waiting = other.stand("b", 1).await;
+    let mut waiting = other.stand("b", 1).await;
     proxy.cut().await;
     let mandate = leader.mandate();
     let second = soon("the other leads", waiting.elected()).await.expect("elected");
@@ -138,7 +138,7 @@ async fn an_entry_whose_creation_was_never_answered_is_found_and_no_ghost_stays(
     assert!(nodes[0].contains("-n-"), "the first attempt's own: {}", nodes[0]);
     // The same for one that has to wait.
     proxy.lose_answer_of(creates_an_entry);
-    let waiting = program.stand("b", 1).await;
+    let mut waiting = program.stand("b", 1).await;
     assert_eq!(proxy.answers_lost(), 2);
     assert_eq!(program.line().await, ["a", "b"]);
     leader.resign().await;
@@ -152,7 +152,7 @@ async fn a_creation_that_never_arrived_is_tried_again() {
     let program = Program::at(&[proxy.address()], CALM).await;
     let election = program.election().await;
     proxy.blackhole(Direction::ToServer);
-    let waiting = election.stand(candidate("a")).expect("it stands");
+    let mut waiting = election.stand(candidate("a")).expect("it stands");
     tokio::time::sleep(CALM / 6).await;
     proxy.sever().await;
     proxy.heal().await;
@@ -167,7 +167,7 @@ async fn a_resignation_that_the_store_never_saw_is_finished_on_reconnect() {
     let program = Program::at(&[proxy.address()], CALM).await;
     let leader = program.lead("a").await;
     let other = Program::at(&server.addresses(), CALM).await;
-    let waiting = other.stand("b", 1).await;
+    let mut waiting = other.stand("b", 1).await;
     proxy.blackhole(Direction::ToServer);
     let resigning = tokio::spawn(async move { leader.resign().await });
     tokio::time::sleep(CALM / 6).await;
@@ -186,7 +186,7 @@ async fn a_resignation_whose_answer_is_lost_frees_the_election_once() {
     let program = Program::at(&[proxy.address()], CALM).await;
     let leader = program.lead("a").await;
     let other = Program::at(&server.addresses(), CALM).await;
-    let waiting = other.stand("b", 1).await;
+    let mut waiting = other.stand("b", 1).await;
     proxy.lose_answer_of(|request| request.get(8..12) == Some(&[0, 0, 0, 2]));
     assert_eq!(soon("resigned", leader.resign()).await, Resignation::Released);
     assert_eq!(proxy.answers_lost(), 1);
@@ -201,7 +201,7 @@ async fn a_lost_notification_is_made_good_by_looking_again() {
     let leading = Program::at(&server.addresses(), BRISK).await;
     let leader = leading.lead("a").await;
     let program = Program::at(&[proxy.address()], BRISK).await;
-    let waiting = program.stand("b", 1).await;
+    let mut waiting = program.stand("b", 1).await;
     // The notification is swallowed, with the connection that it would have come on.
     proxy.lose_answers(1);
     leader.resign().await;

@@ -45,7 +45,7 @@ async fn a_handover_among_a_thousand_notifies_two() {
     });
     let mut referee = Referee::default();
     for number in 0..HANDOVERS {
-        let leader = line.pop_front().expect("one for each handover");
+        let mut leader = line.pop_front().expect("one for each handover");
         let leader = soon("elected", leader.elected()).await.expect("elected");
         referee.saw(&leader);
         // Everybody watches by now; a watch that is set late is told nothing.
@@ -82,6 +82,13 @@ async fn hundreds_of_elections_on_one_connection_are_led_together_and_are_quiet(
     let leaders: Vec<_> = leaders.into_iter().map(|leader| leader.expect("elected")).collect();
     println!("{ELECTIONS} elections opened and led after {:?}", began.elapsed());
     assert_eq!(proxy.connections().len(), 1);
+    // An eighth of the session's time after a tenure began its token is recorded, once.
+    let operator = operator(server[0].address()).await;
+    until("all tokens are recorded", || async {
+        let recorded = operator.children("/tests/=tenures").await;
+        recorded.is_ok_and(|(names, _)| names.len() == ELECTIONS)
+    })
+    .await;
     tokio::time::sleep(Duration::from_secs(3)).await;
     let before = proxy.forwarded(Direction::ToServer).messages;
     tokio::time::sleep(Duration::from_secs(5)).await;

@@ -39,7 +39,7 @@ async fn one_server_lost_of_three_costs_nobody_anything() {
         let (leading, _proxies) = program_at(&servers, lost).await;
         let leader = leading.lead("a").await;
         let (following, _others) = program_at(&servers, lost).await;
-        let waiting = following.stand("b", 1).await;
+        let mut waiting = following.stand("b", 1).await;
         let (token, session) =
             (leader.mandate().token(), leading.queue().session().borrow().number);
         servers[lost].kill().await.expect("it ran");
@@ -91,7 +91,7 @@ async fn a_server_on_the_minority_side_is_left_for_another() {
         let leader = program.lead("a").await;
         let token = leader.mandate().token();
         let other = Program::at(&[servers[(cut + 1) % 3].address()], CALM).await;
-        let waiting = other.stand("b", 1).await;
+        let mut waiting = other.stand("b", 1).await;
         servers.isolate(cut).expect("it is cut off");
         let mut statuses = leader.statuses();
         sees("suspended", &mut statuses, |role| matches!(role, Role::Suspended { .. })).await;
@@ -117,7 +117,7 @@ async fn a_client_that_only_reaches_the_minority_stops_before_the_next_leads() {
     let others: Vec<SocketAddr> =
         (0..3).filter(|index| *index != cut).map(|index| servers[index].address()).collect();
     let other = Program::at(&others, BRISK).await;
-    let waiting = other.stand("b", 1).await;
+    let mut waiting = other.stand("b", 1).await;
     servers.isolate(cut).expect("it is cut off");
     let second = soon("the other leads", waiting.elected()).await.expect("elected");
     referee.saw(&second);

@@ -6,7 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::Duration;
 
+use futures_util::StreamExt;
+use tenure::queue::Line;
+use tenure::{Election, Error, Fault};
 use tenure_harness::{Zookeeper, require};
+use tenure_stores::zookeeper::{Acl, Lifetime};
 use tokio::sync::mpsc;
 
 use crate::world::*;
@@ -89,7 +93,7 @@ async fn take_turns(
     let mut first = theirs(address, "theirs-1");
     first.says("stands").await;
     in_line(2).await;
-    let between = program.stand("ours-2", 2).await;
+    let mut between = program.stand("ours-2", 2).await;
     let mut last = theirs(address, "theirs-3");
     last.says("stands").await;
     in_line(4).await;
@@ -171,4 +175,130 @@ async fn candidates_stand_in_one_line_with_latches_of_curator() {
         Foreign::start(&mut command)
     };
     take_turns(&server, "recipe=curator-latch", curator).await;
+}
+
+/// A process of ours with this recipe.
+async fn with(server: &Zookeeper, recipe: &str) -> Program {
+    Program::of(&format!("{}?{recipe}", url(&server.addresses())), CALM).await
+}
+
+/// Each pair ignored the other's nodes, and both led (issue 13, point 1).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_candidate_of_another_recipe_is_refused_in_words_that_name_both() {
+    let server = require!(single().await);
+    let latch = with(&server, "recipe=curator-latch").await;
+    let leader = latch.lead("latch").await;
+    for (recipe, theirs) in [("ttl=12s", "`n-`"), ("node-prefix=x-", "`x-`")] {
+        let other = with(&server, recipe).await;
+        let builder = || Election::builder(&other.backend, NAME);
+        for refused in [
+            builder().create_if_missing(true).open().await.map(drop),
+            builder().create().await.map(drop),
+            Election::open(&other.backend, NAME).await.map(drop),
+        ] {
+            let Err(Error::Store(refused)) = refused else { panic!("{refused:?}") };
+            assert_eq!(refused.fault, Fault::Permanent);
+            let says = std::error::Error::source(&refused).map(ToString::to_string);
+            let says = says.unwrap_or_else(|| refused.to_string());
+            assert!(says.contains("`latch-`") && says.contains(theirs), "{says}");
+            assert!(says.contains("`recipe=curator-latch`"), "the remedy: {says}");
+        }
+        // Whoever only looks needs no recipe.
+        assert_eq!(other.line().await, ["latch"]);
+        let election = builder().build().expect("a good name");
+        let observed = election.observe().expect("a runtime").into_future();
+        let observed = soon("a look", observed).await.0.expect("the first").expect("shown");
+        for shown in [observed, election.standing().await.expect("shown")] {
+            let leader = shown.leader.map(|leader| leader.name.to_string());
+            assert_eq!(leader.as_deref(), Some("latch"));
+        }
+        assert_eq!(election.candidates().await.expect("shown").len(), 1);
+    }
+    assert!(leader.mandate().is_leader());
+    leader.resign().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_recipes_that_make_an_election_at_once_only_one_stands_in_it() {
+    let server = require!(single().await);
+    let (one, other) = (with(&server, "recipe=kazoo").await, with(&server, "ttl=12s").await);
+    for round in 0..20 {
+        let name = format!("round-{round}");
+        let first = Election::builder(&one.backend, &name).create_if_missing(true).open();
+        let second = Election::builder(&other.backend, &name).create_if_missing(true).open();
+        let (one, other) = tokio::join!(first, second);
+        let refused = [&one, &other].iter().filter(|opened| opened.is_err()).count();
+        assert_eq!(refused, 1, "round {round}: {one:?}, {other:?}");
+    }
+}
+
+/// An election that another client has made says nothing of a recipe: the first of ours to stand there does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn in_an_election_of_another_client_two_recipes_of_ours_never_both_stand() {
+    let server = require!(single().await);
+    let operator = operator(server[0].address()).await;
+    let acl = Acl::open();
+    for path in ["/tests", "/tests/jobs", NODE] {
+        operator.create(path, "", Lifetime::Lasting, &acl).await.expect("made");
+    }
+    let (kazoo, own) = (with(&server, "recipe=kazoo").await, with(&server, "ttl=12s").await);
+    // Both find it open and without a record.
+    let (kazoo, own) = (kazoo.election().await, own.election().await);
+    let campaigns =
+        async { tokio::join!(kazoo.campaign(candidate("kazoo")), own.campaign(candidate("own"))) };
+    let outcomes = <[_; 2]>::from(soon("elected or refused", campaigns).await);
+    let elected = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
+    assert_eq!(elected, 1, "{outcomes:?}");
+    let refused = outcomes.into_iter().find_map(Result::err);
+    let Some(Error::Store(refused)) = refused else { panic!("{refused:?}") };
+    assert_eq!(refused.fault, Fault::Permanent);
+}
+
+/// go-zookeeper's lock reads a number at the end of every child's name and fails at any that has none, and
+/// other clients wait for a node that never goes (issue 13, point 1).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_of_ours_but_candidates_is_in_a_line_with_a_lock_delay() {
+    let server = require!(single().await);
+    let program = with(&server, "node-prefix=lock-").await;
+    let delay = Duration::from_millis(500);
+    let builder = Election::builder(&program.backend, NAME).lock_delay(delay);
+    let election = builder.create_if_missing(true).open().await.expect("it opens");
+    let operator = operator(server[0].address()).await;
+    let is_a_number =
+        |name: &String| name.rsplit('-').next().is_some_and(|number| number.parse::<u32>().is_ok());
+    for round in 0..2 {
+        let leader = soon("elected", election.campaign(candidate("a"))).await.expect("elected");
+        let (names, _) = operator.children(NODE).await.expect("the election exists");
+        assert!(names.len() == 1 && names.iter().all(is_a_number), "round {round}: {names:?}");
+        operator.delete(&nodes(&operator).await[0], None).await.expect("deleted");
+        soon("told", leader.lost()).await;
+        drop(leader);
+    }
+    until("everybody has left", || async { nodes(&operator).await.is_empty() }).await;
+    let (names, _) = operator.children(NODE).await.expect("the election exists");
+    assert_eq!(names, Vec::<String>::new(), "the record of the last tenure is elsewhere");
+    let Line::Open { unclean, .. } = program.look().await else { panic!("it is open") };
+    assert!(unclean.is_some(), "and it is there");
+}
+
+/// The same with a client that is none of ours, and a tenure of ours that ended badly before it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_of_kazoo_follows_a_tenure_of_ours_that_ended_badly() {
+    let server = require!(single().await);
+    if !has_kazoo() {
+        return;
+    }
+    let program = with(&server, "recipe=kazoo").await;
+    let builder = Election::builder(&program.backend, NAME).lock_delay(Duration::from_secs(1));
+    let election = builder.create_if_missing(true).open().await.expect("it opens");
+    let leader = soon("elected", election.campaign(candidate("ours"))).await.expect("elected");
+    let operator = operator(server[0].address()).await;
+    let mut theirs = kazoo("lock")(server[0].address(), "theirs");
+    theirs.says("stands").await;
+    until("it is in line", || async { nodes(&operator).await.len() == 2 }).await;
+    operator.delete(&nodes(&operator).await[0], None).await.expect("deleted");
+    theirs.says("leads").await;
+    soon("told", leader.lost()).await;
+    theirs.leave();
+    theirs.says("left").await;
 }

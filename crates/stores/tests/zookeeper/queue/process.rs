@@ -96,7 +96,7 @@ async fn a_leading_process_that_is_killed_is_followed_when_its_session_ends() {
     program.election().await;
     let mut leading = Leading::start(&url(&server.addresses()));
     until("the child stands", || async { program.line().await == ["child"] }).await;
-    let waiting = program.stand("next", 1).await;
+    let mut waiting = program.stand("next", 1).await;
     let token = token_of_the_first(&program).await;
     leading.child.kill().expect("it runs");
     let began = Instant::now();
@@ -114,7 +114,7 @@ async fn a_leading_process_that_stands_still_has_stopped_leading_when_it_goes_on
     program.election().await;
     let leading = Leading::start(&url(&server.addresses()));
     until("the child leads", || async { leading.last_led() > 0 }).await;
-    let waiting = program.stand("next", 1).await;
+    let mut waiting = program.stand("next", 1).await;
     let token = token_of_the_first(&program).await;
     leading.signal("-STOP");
     let next = soon("elected", waiting.elected()).await.expect("elected");

@@ -26,7 +26,7 @@ async fn what_a_user_creates_is_its_own_unless_the_url_says_otherwise() {
     assert!(!format!("{refused:?}").contains("canary"));
     // The same user in another program stands in the same line.
     let same = Program::of(&format!("zookeeper://ann:canary@{address}/tests"), CALM).await;
-    let waiting = same.stand("b", 1).await;
+    let mut waiting = same.stand("b", 1).await;
     leader.resign().await;
     let _leader = soon("elected", waiting.elected()).await.expect("elected");
     // Everyone may read, and only the creator may do more.

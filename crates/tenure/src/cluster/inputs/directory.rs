@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use self::walk::{Found, Walk, native};
+use self::walk::{Found, Walk, is_gone, native};
+use super::confined::{is_plain, remove_below};
 use super::{MOST_ITEMS, Recent, USUAL_POLL, blocking};
 use crate::cluster::documents::{MAX_ID_BYTES, MAX_POSITION_BYTES, Order};
 use crate::cluster::input::{End, InputError, Template, Window, Windowed};
@@ -23,7 +24,8 @@ const MOST_REPORTED: usize = 1024;
 /// The regular files under a directory, each a task whose item is its path below that directory, with `/`.
 ///
 /// They come in the order of their paths, byte by byte, and the position is the last path that was given out. Links are
-/// neither followed nor given out. A directory below it that may not be listed is given out itself, with a `/` at the end of its
+/// neither followed nor given out; [`open_below`](super::open_below) opens an item in the same way, also when it has become
+/// something else since. A directory below it that may not be listed is given out itself, with a `/` at the end of its
 /// path, so that it is accounted for: whoever tries to open it fails. Whether a file that is created while the directory is
 /// listed is given out is left open, as with `find`.
 ///
@@ -77,13 +79,13 @@ impl DirectorySource {
         let (root, hidden) = (self.root.clone(), self.follow.is_none());
         let position = position.map(str::to_owned);
         let reading = blocking("listing a directory", move || {
-            let mut reading = Reading::go_on(kept, root, hidden, position.as_deref());
+            let mut reading = Reading::go_on(kept, root, hidden, position.as_deref())?;
             reading.fill(max)?;
             Ok(reading)
         })
         .await?;
-        let orders: Vec<Order> =
-            reading.recent.first(max).map(|item| self.order(path_of(item))).collect();
+        let order = |item: &String| path_of(item).map(|path| self.order(path));
+        let orders: Vec<Order> = reading.recent.first(max).map(order).collect::<Result<_, _>>()?;
         let position = reading.recent.position_after(orders.len());
         let at_the_end = reading.ended && orders.len() == reading.recent.len();
         if !at_the_end {
@@ -118,17 +120,19 @@ impl Windowed for DirectorySource {
         };
         // A name that was shortened, or is no text, is not the path; a payload may be made of it, and need not be it.
         let own = [id.as_bytes(), payload].into_iter().find(gave);
-        let own = own.map(|path| PathBuf::from(native(path.to_vec())));
-        let Some(below) = own.filter(|path| self.removes && end == End::Done && is_plain(path))
+        let Some(path) = own.filter(|path| self.removes && end == End::Done && is_plain(path))
         else {
             return Ok(());
         };
-        let (root, path) = (self.root.clone(), self.root.join(below));
+        let (root, path) = (self.root.clone(), PathBuf::from(native(path.to_vec())));
         blocking("removing a file", move || match remove_below(&root, &path) {
             Ok(()) => Ok(()),
-            // Told twice, or somebody else was faster.
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(InputError::new(format!("removing {}", path.display()), &error)),
+            // Told twice, or somebody else was faster; or a link is on the way, and nothing behind a link was given out.
+            Err(error) if is_gone(&error) => Ok(()),
+            Err(error) => {
+                let path = root.join(path);
+                Err(InputError::new(format!("removing {}", path.display()), &error))
+            }
         })
         .await
     }
@@ -143,13 +147,6 @@ impl fmt::Debug for DirectorySource {
             .field("removes", &self.removes)
             .finish_non_exhaustive()
     }
-}
-
-/// Whether this leads to a place below the root, as far as names go.
-fn is_plain(path: &Path) -> bool {
-    let mut parts = path.components();
-    !path.as_os_str().is_empty()
-        && parts.all(|part| matches!(part, std::path::Component::Normal(_)))
 }
 
 /// What people call the file at this path.
@@ -173,19 +170,28 @@ fn position_of(path: &[u8]) -> String {
     }
 }
 
-/// The path of a position, wherever that comes from.
-fn path_of(position: &str) -> Vec<u8> {
-    let Some(digits) = position.strip_prefix('\0') else { return position.as_bytes().to_vec() };
-    let byte = |pair: &[u8]| {
-        std::str::from_utf8(pair).ok().and_then(|pair| u8::from_str_radix(pair, 16).ok())
+/// The path of a position. It comes from the store, so it must be one that a walk below the root can have reached.
+fn path_of(position: &str) -> Result<Vec<u8>, InputError> {
+    let path = match position.strip_prefix('\0') {
+        None => Some(position.as_bytes().to_vec()),
+        Some(digits) => bytes_of(digits),
     };
-    digits.as_bytes().chunks(2).filter_map(byte).collect()
+    // A slash at its end is that of a directory that was given out as a whole.
+    let is_reached = |path: &Vec<u8>| is_plain(path.strip_suffix(b"/").unwrap_or(path));
+    path.filter(is_reached).ok_or_else(|| {
+        InputError(format!(
+            "the position {position:?} in the store is no path below the directory; another program wrote it"
+        ))
+    })
 }
 
-/// Removes a file, unless a link on the way leads out of the root: nothing behind a link was given out.
-fn remove_below(root: &Path, path: &Path) -> std::io::Result<()> {
-    let within = path.parent().unwrap_or(root).canonicalize()?.starts_with(root.canonicalize()?);
-    if within { std::fs::remove_file(path) } else { Ok(()) }
+fn bytes_of(digits: &str) -> Option<Vec<u8>> {
+    let byte = |pair: &[u8]| {
+        let is_hexadecimal = pair.len() == 2 && pair.iter().all(u8::is_ascii_hexdigit);
+        let pair = std::str::from_utf8(pair).ok().filter(|_| is_hexadecimal)?;
+        u8::from_str_radix(pair, 16).ok()
+    };
+    digits.as_bytes().chunks(2).map(byte).collect()
 }
 
 /// A walk, and what was given out last.
@@ -204,18 +210,19 @@ impl Reading {
         root: Arc<Path>,
         hidden: bool,
         position: Option<&str>,
-    ) -> Reading {
+    ) -> Result<Reading, InputError> {
         let reported = match kept {
             Some(mut kept) => {
                 if kept.recent.go_on_after(position) {
-                    return kept;
+                    return Ok(kept);
                 }
                 kept.reported
             }
             None => BTreeSet::new(),
         };
-        let walk = Walk::after(root, hidden, &path_of(position.unwrap_or_default()));
-        Reading { walk, recent: Recent::after(position), ended: false, reported }
+        let passed = position.map(path_of).transpose()?.unwrap_or_default();
+        let walk = Walk::after(root, hidden, &passed);
+        Ok(Reading { walk, recent: Recent::after(position), ended: false, reported })
     }
 
     fn fill(&mut self, max: usize) -> Result<(), InputError> {

@@ -10,6 +10,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 
+use super::confined::open_regular;
 use super::{MOST_ITEMS, USUAL_POLL, blocking};
 use crate::cluster::documents::{MAX_TASK_BYTES, Order};
 use crate::cluster::input::{End, InputError, Template, Window, Windowed};
@@ -113,6 +114,8 @@ impl Place {
         let parsed = position.split_once(':').and_then(|(offset, lines)| {
             Some(Place { offset: offset.parse().ok()?, lines: lines.parse().ok()? })
         });
+        // It comes from the store: each line has a byte at least.
+        let parsed = parsed.filter(|place| place.lines <= place.offset);
         parsed.ok_or_else(|| InputError(format!("{position:?} is no position in a file of lines")))
     }
 }
@@ -138,7 +141,7 @@ fn read_lines(
 ) -> Result<Lines, InputError> {
     let says =
         |error: std::io::Error| InputError::new(format!("reading {}", file.display()), &error);
-    let mut reader = BufReader::new(File::open(file).map_err(says)?);
+    let mut reader = BufReader::new(open_regular(file).map_err(says)?);
     check_place(file, &mut reader, place)?;
     let (mut lines, mut place, mut bytes) = (Vec::new(), place, 0);
     while lines.len() < max && bytes < MOST_BYTES {

@@ -1,11 +1,13 @@
 //! Inputs that need nothing but a file system.
 
+mod confined;
 mod directory;
 mod lines;
 mod recent;
 
 use std::time::Duration;
 
+pub use confined::{check_below, open_below};
 pub use directory::DirectorySource;
 pub use lines::LinesSource;
 pub use recent::Recent;

@@ -1,9 +1,9 @@
-//! How many slots there are: made with the cluster, and grown with its workers.
+//! How many slots there are: made with the cluster, and grown when they are full and there are workers for more.
 
 use super::look::{Look, Sight, slots_in_store, wanted_slots};
 use crate::Error;
-use crate::cluster::books::Books;
-use crate::cluster::documents::{Charter, Cursor, Format as _};
+use crate::cluster::books::{Books, encoded};
+use crate::cluster::documents::{Charter, Cursor, LEAST_SLOTS};
 use crate::store::{Expect, Fault, Put, StoreExt as _};
 
 /// Sees to it that there are enough slots. True when that took a write, so that another look is due.
@@ -17,7 +17,11 @@ pub(super) async fn uphold(
     known: &mut Option<usize>,
 ) -> Result<bool, Error> {
     let intended = cursor.intents.iter().map(|intent| intent.slot + 1).max().unwrap_or(0);
-    let wanted = wanted_slots(look.nodes.content().map(|nodes| &**nodes)).max(intended);
+    // A count of workers alone makes no slots: whoever wrote a wrong one into the node list could not take it back.
+    let now = look.charter.content().map_or(0, |charter| charter.slots);
+    let most = if look.has_room() { now } else { now.saturating_mul(2) };
+    let most = most.max(LEAST_SLOTS);
+    let wanted = wanted_slots(look.nodes.content().map(|nodes| &**nodes)).min(most).max(intended);
     let op = books.fresh_op();
     let (expect, charter) = match &look.charter {
         Sight::Found(_, charter)
@@ -42,7 +46,8 @@ pub(super) async fn uphold(
             (expect, Charter { slots, paused: false, revision: 1, op })
         }
     };
-    match books.store().put(&books.keys.charter(), expect, charter.encode()).await {
+    let key = books.keys.charter();
+    match books.store().put(&key, expect, encoded(&key, &charter)?).await {
         Ok(Put::Stored(_)) => {
             *known = Some(charter.slots);
             Ok(true)

@@ -208,6 +208,15 @@ impl Look {
         self.slots.iter().filter_map(Sight::content).filter(|slot| is_outstanding(slot)).count()
     }
 
+    /// Whether another task would find a slot, now or once those at their end are counted.
+    pub(super) fn has_room(&self) -> bool {
+        self.slots.iter().any(|sight| match sight {
+            Sight::Absent => true,
+            Sight::Found(_, slot) => slot.progress == Progress::Vacant || is_ended(slot),
+            Sight::Garbled(..) | Sight::Unreadable => false,
+        })
+    }
+
     /// The slots that nothing stands in, far apart from each other one after the other: nodes begin to look at
     /// different places.
     pub(super) fn free(&self) -> Vec<usize> {

@@ -1,7 +1,7 @@
 //! The cursor as the leader holds it: nothing is counted or taken in but by a compare-and-set of it.
 
 use crate::Error;
-use crate::cluster::books::Books;
+use crate::cluster::books::{Books, encoded};
 use crate::cluster::documents::{Cursor, Format as _, Progress, Slot, first_token};
 use crate::cluster::mutant::ClusterMutant;
 use crate::lease::record::MAX_NUMBER;
@@ -64,7 +64,7 @@ impl Office {
                 op: books.fresh_op(),
                 ..before
             };
-            match books.store().put(&key, expect, cursor.encode()).await {
+            match books.store().put(&key, expect, encoded(&key, &cursor)?).await {
                 Ok(Put::Stored(version)) => {
                     let mut office = Office::holding(version, cursor);
                     if ClusterMutant::ForgetsRecordedIntents.is_on() {
@@ -108,7 +108,8 @@ impl Office {
     /// Moves on: one compare-and-set.
     pub(super) async fn record(&mut self, books: &Books, after: Cursor) -> Result<(), Stop> {
         let expect = Expect::At(self.version.clone());
-        match books.store().put(&books.keys.cursor(), expect, after.encode()).await {
+        let key = books.keys.cursor();
+        match books.store().put(&key, expect, encoded(&key, &after)?).await {
             Ok(Put::Stored(version)) => {
                 *self = Office::holding(version, after);
                 Ok(())

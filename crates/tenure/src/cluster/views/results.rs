@@ -3,6 +3,7 @@
 use super::Garbled;
 use crate::cluster::books::Books;
 use crate::cluster::documents::{Cursor, Format, Letter, Piece, Report};
+use crate::store::Document;
 use crate::{Error, Key};
 
 /// How many pieces are read at a time.
@@ -48,6 +49,11 @@ impl Books {
         let keys: Vec<Key> = (from..end).map(|number| self.keys.piece(number)).collect();
         let found = self.find_many::<Piece>(&keys).await?;
         let mut results = Results { next: end, more: end < pieces, ..Results::default() };
+        if results.more && found.iter().all(Option::is_none) {
+            // The cursor counts pieces that are not there; only the store knows where the next one is.
+            let next = self.next_piece(end).await?.filter(|next| *next < pieces);
+            (results.next, results.more) = (next.unwrap_or(pieces), next.is_some());
+        }
         for (key, found) in keys.into_iter().zip(found) {
             match found.map(|found| found.content) {
                 Some(Ok(piece)) => results.reports.extend(piece.reports),
@@ -56,6 +62,15 @@ impl Books {
             }
         }
         Ok(results)
+    }
+
+    /// The first piece from this one on that is in the store.
+    async fn next_piece(&self, from: u64) -> Result<Option<u64>, Error> {
+        let pieces = self.keys.pieces();
+        let before = from.checked_sub(1).map(|number| self.keys.piece(number));
+        let page = self.store().list(&pieces, before.as_ref(), 1).await?;
+        let number = |(key, _): &(Key, Document)| key.below(&pieces)?.parse().ok();
+        Ok(page.documents.first().and_then(number))
     }
 
     /// At most so many dead letters, those after [`Letters::next`] of an earlier look.

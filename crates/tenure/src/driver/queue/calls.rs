@@ -18,6 +18,7 @@ pub(in crate::driver) enum Answer {
     Joined(Ask, Result<Joined, StoreError>),
     Line(Ask, Result<Line, StoreError>),
     Begun(Ask, Result<(), StoreError>),
+    Noted(Ask, Result<(), StoreError>),
     Left(Ask, Result<Left, StoreError>),
     Ended(Ask, Result<(), StoreError>),
     Published(Ask, Result<(), StoreError>),
@@ -29,9 +30,10 @@ impl Answer {
             Answer::Joined(_, answer) => answer.as_ref().err(),
             Answer::Line(_, answer) => answer.as_ref().err(),
             Answer::Left(_, answer) => answer.as_ref().err(),
-            Answer::Begun(_, answer) | Answer::Ended(_, answer) | Answer::Published(_, answer) => {
-                answer.as_ref().err()
-            }
+            Answer::Begun(_, answer)
+            | Answer::Noted(_, answer)
+            | Answer::Ended(_, answer)
+            | Answer::Published(_, answer) => answer.as_ref().err(),
         }
     }
 
@@ -39,9 +41,11 @@ impl Answer {
     pub(super) fn is_look(&self) -> bool {
         match self {
             Answer::Joined(..) | Answer::Line(..) => true,
-            Answer::Begun(..) | Answer::Left(..) | Answer::Ended(..) | Answer::Published(..) => {
-                false
-            }
+            Answer::Begun(..)
+            | Answer::Noted(..)
+            | Answer::Left(..)
+            | Answer::Ended(..)
+            | Answer::Published(..) => false,
         }
     }
 
@@ -51,6 +55,7 @@ impl Answer {
             Answer::Joined(ask, answer) => Input::Joined(ask, answer.map_err(fault)),
             Answer::Line(ask, answer) => Input::Line(ask, answer.map_err(fault)),
             Answer::Begun(ask, answer) => Input::Begun(ask, answer.map_err(fault)),
+            Answer::Noted(ask, answer) => Input::Noted(ask, answer.map_err(fault)),
             Answer::Left(ask, answer) => Input::Left(ask, answer.map_err(fault)),
             Answer::Ended(ask, answer) => Input::Ended(ask, answer.map_err(fault)),
             Answer::Published(ask, answer) => Input::Published(ask, answer.map_err(fault)),
@@ -93,6 +98,14 @@ impl Caller<'_> {
             "beginning a tenure",
             move |line, _| async move { Answer::Begun(ask, line.begin(&entry).await) },
             move |error| Answer::Begun(ask, Err(error)),
+        )
+    }
+
+    pub(super) fn note(&self, ask: Ask, entry: Entry) -> BoxFuture<'static, Done> {
+        self.call(
+            "recording a token",
+            move |line, _| async move { Answer::Noted(ask, line.note(&entry).await) },
+            move |error| Answer::Noted(ask, Err(error)),
         )
     }
 

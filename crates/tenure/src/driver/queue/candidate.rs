@@ -12,7 +12,7 @@ use crate::clock::Moment;
 use crate::lease::machine::{Farewell, Lease, Outcome};
 use crate::lease::record::{Holder, Record, State};
 use crate::queue::machine::{Input, Machine, Output, Settings};
-use crate::queue::{Entry, Freshness, Gone, Pace, Session};
+use crate::queue::{Entry, Freshness, Gone, Pace};
 use crate::store::{Document, Fault, StoreError};
 use crate::{Error, Key, Name, Protocol};
 
@@ -174,7 +174,7 @@ impl LineSlot {
         match self.judge(document) {
             Ok(delay) => {
                 self.bulletin.note(None);
-                self.begin(delay);
+                self.begin(delay, io.parts.highest(&self.key));
             }
             // Somebody may mend it.
             Err(error @ Error::Record { .. }) => self.bulletin.warn(error),
@@ -207,12 +207,12 @@ impl LineSlot {
         }
     }
 
-    fn begin(&mut self, delay: Duration) {
+    fn begin(&mut self, delay: Duration, highest: u64) {
         let Stage::Opening(opening) = std::mem::replace(&mut self.stage, Stage::Over) else {
             return;
         };
         let Opening { candidate, grace, .. } = *opening;
-        let settings = Settings { candidate, grace, generation: None, delay };
+        let settings = Settings { candidate, grace, generation: None, delay, highest };
         self.stage = Stage::Standing(Box::new(Machine::new(settings)));
     }
 
@@ -239,7 +239,7 @@ impl LineSlot {
             Stage::Standing(_) => {
                 if self.heard != io.version {
                     self.heard = io.version;
-                    self.warn_of(&io.session);
+                    self.warn_of(io);
                     self.advance(id, Input::Session(io.session), io);
                 }
                 if let Some(input) = input {
@@ -251,11 +251,18 @@ impl LineSlot {
         self.wants(id, io)
     }
 
-    /// A candidate that waits for the connection says so.
-    fn warn_of(&self, session: &Session) {
-        if !session.is_live() {
+    /// A candidate that waits for the connection says so, and why if that is known.
+    fn warn_of(&self, io: &Io<'_>) {
+        if io.session.is_live() {
+            return;
+        }
+        let error = io.line.trouble().or_else(|| {
+            // Before the first session there is none to lose: it is about to begin.
             let says = "the session is not connected";
-            let error = StoreError::new(Fault::Unavailable, "queue", "keeping the session", says);
+            let lost = || StoreError::new(Fault::Unavailable, "queue", "keeping the session", says);
+            (io.session.number > 0).then(lost)
+        });
+        if let Some(error) = error {
             self.bulletin.note(Some(&error));
         }
     }
@@ -275,10 +282,14 @@ impl LineSlot {
                 caller.line(ask, ticket, freshness)
             }
             Output::Begin { ask, entry } => caller.begin(ask, entry),
+            Output::Note { ask, entry } => caller.note(ask, entry),
             Output::Leave { ask, entry, clean } => caller.leave(ask, entry, clean),
             Output::End { ask, generation } => caller.end(ask, generation),
             Output::Publish { ask, entry, value } => caller.publish(ask, entry, value),
-            Output::Elected(lease) => return self.bulletin.elect(lease, &io.parts.clock),
+            Output::Elected(lease) => {
+                io.parts.remember(&self.key, lease.token);
+                return self.bulletin.elect(lease, &io.parts.clock);
+            }
             Output::Extended(lease) => return self.bulletin.extend(lease),
             Output::MustStop => return self.bulletin.must_stop(),
             Output::Lost { token, loss } => return self.bulletin.lose(token, &loss),

@@ -84,11 +84,18 @@ impl Machine {
                     self.take_read(now, now, answer, out);
                 }
             }
+            Input::ReadFloor(ask, answer) => {
+                if self.landed(ask).is_some() {
+                    self.take_floor(now, answer, out);
+                }
+            }
             Input::Wrote(ask, answer) => {
-                if let Some(flight) = self.landed(ask)
-                    && let Request::Write { record, purpose } = flight.request
-                {
-                    self.take_write(now, flight.sent, record, purpose, answer, out);
+                match self.landed(ask).map(|flight| (flight.sent, flight.request)) {
+                    Some((sent, Request::Write { record, purpose })) => {
+                        self.take_write(now, sent, record, purpose, answer, out);
+                    }
+                    Some((_, Request::WriteFloor(laid))) => self.take_laid(now, laid, answer, out),
+                    Some((_, Request::Read | Request::ReadFloor)) | None => {}
                 }
             }
             Input::WorkEnded => {
@@ -184,12 +191,15 @@ mod tests {
             timing: Timing::default(),
             delay: None,
             reads: Reads::Linearizable,
+            floor: None,
             seed: 1,
         });
         let now = Moment::default();
         let read = machine.step(now, Input::Tick);
         let [Output::Read { ask }] = read[..] else { panic!("it reads first: {read:?}") };
-        let claim = machine.step(now, Input::Read(ask, Ok(None)));
+        let created = machine.step(now, Input::Read(ask, Ok(None)));
+        let [Output::Write { ask, .. }] = created[..] else { panic!("it creates: {created:?}") };
+        let claim = machine.step(now, Input::Wrote(ask, Ok(Put::Stored(Version::new("0")))));
         let [Output::Write { ask, .. }] = claim[..] else { panic!("it claims: {claim:?}") };
         let version = Version::new("1");
         let won = machine.step(now, Input::Wrote(ask, Ok(Put::Stored(version))));

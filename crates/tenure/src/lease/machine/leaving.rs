@@ -37,19 +37,19 @@ impl Machine {
             // is on its way, may be what really is there.
             Reads::Weak => had_lease || !self.sent.is_empty(),
         };
-        if doubtful {
+        if doubtful && !self.is(Mutant::LeavesUnfenced) {
             return self.rewrite(now, version, &record, Purpose::Fence, out);
         }
         let outcome = self.leaving_empty_handed();
         self.over(outcome, out);
     }
 
-    /// Nothing is there. A creation of ours may still be on its way, and a free record stops it.
+    /// Nothing is there. A record that we create is held by nobody, so that none of ours need be stopped.
     fn leave_absent(&mut self, now: Moment, out: &mut Vec<Output>) {
-        if self.sent.iter().any(|sent| sent.base.is_none()) {
-            let state = State::Free { clean: true };
-            let free = Record { state, token: 0, ..self.first_record() };
-            return self.send_write(now, None, free, Purpose::Fence, out);
+        let had_lease = matches!(self.stage, Stage::Leaving { had_lease: true, .. });
+        if self.reads == Reads::Weak && (had_lease || !self.sent.is_empty()) {
+            // A replica that lags: what we hold, or a write of ours, may be what really is there.
+            return self.fail(now, Fault::Unavailable, out);
         }
         let outcome = self.leaving_empty_handed();
         self.over(outcome, out);

@@ -25,8 +25,8 @@ impl Machine {
         let since = if self.is(Mutant::ObservedAtSend) { sent } else { now };
         match self.reads {
             Reads::Linearizable => self.take_proof(now, since, found, out),
-            // Nothing is there although there was something: a replica that lags. Never create.
-            Reads::Weak if found.is_none() && self.highest_token > 0 => {
+            // Nothing is there although there was something: a replica that lags. Without a floor, never create.
+            Reads::Weak if found.is_none() && self.highest_token > 0 && self.block.is_none() => {
                 self.fail(now, Fault::Unavailable, out);
             }
             Reads::Weak => {
@@ -117,6 +117,7 @@ impl Machine {
             self.view = Some(View { found, since, draw, gone });
             return;
         }
+        self.floor = Known::Unread;
         // Only a replica that shows the same old version again and again is a reason to slow down.
         self.conflicts = 0;
         let mut first = since;

@@ -1,6 +1,8 @@
 //! What a candidate, or a leader, sends next.
 
+use super::footing::Footing;
 use super::*;
+use crate::lease::ruling::{Terms, first};
 
 impl Machine {
     pub(super) fn act(&mut self, now: Moment, out: &mut Vec<Output>) {
@@ -36,7 +38,7 @@ impl Machine {
         }
         let Some(view) = &self.view else { return };
         let Some((version, record)) = view.found.clone() else {
-            return self.claim_absent(now, out);
+            return self.create(now, out);
         };
         if self.must_confirm(&record) {
             return self.rewrite(now, version, &record, Purpose::Confirm, out);
@@ -98,12 +100,30 @@ impl Machine {
         not_mine || self.is_terminal(record)
     }
 
+    /// The lock delay that a claim of ours puts in force.
+    pub(super) fn next_delay(&self, record: &Record) -> Duration {
+        self.delay.or(record.next_delay).unwrap_or(record.delay)
+    }
+
     /// How long until the view may be claimed; `None` while it may not.
     pub(super) fn until_claim(&self, now: Moment) -> Option<Duration> {
+        let span = self.until_free(now)?;
+        let Known::Read(Some(_)) = &self.floor else { return Some(span) };
+        let found = self.view.as_ref().and_then(|view| view.found.as_ref());
+        match found.map(|(_, record)| self.footing(now, record)) {
+            Some(Footing::Waits(more)) => Some(span.max(more)),
+            Some(Footing::Firm { .. } | Footing::Unread | Footing::Low { .. }) | None => Some(span),
+        }
+    }
+
+    /// The same, by the record alone.
+    fn until_free(&self, now: Moment) -> Option<Duration> {
         let view = self.view.as_ref()?;
         let Some((_, record)) = &view.found else {
-            // A weak read that shows nothing where there was something proves nothing: never create.
-            return (self.highest_token == 0).then_some(Duration::ZERO);
+            // A weak read that shows nothing where there was something proves nothing. Only a record that we
+            // create does, and that forgets no token only where there is a floor.
+            let may_create = self.highest_token == 0 || self.block.is_some();
+            return may_create.then_some(Duration::ZERO);
         };
         let stood = now.at_least_since(view.since);
         let jitter = portion(record.ttl / 10, view.draw);
@@ -148,28 +168,14 @@ impl Machine {
         out.push(Output::Read { ask });
     }
 
-    pub(super) fn claim_absent(&mut self, now: Moment, out: &mut Vec<Output>) {
+    /// Makes the record that is to be claimed.
+    fn create(&mut self, now: Moment, out: &mut Vec<Output>) {
         if self.until_claim(now).is_none() {
             return self.send_read(now, out);
         }
-        let record = self.first_record();
-        self.send_write(now, None, record, Purpose::Claim, out);
-    }
-
-    /// The first record of an election, held by us.
-    pub(super) fn first_record(&mut self) -> Record {
-        Record {
-            protocol: crate::Protocol::Lease,
-            state: State::Held(self.me.clone()),
-            expire: 0,
-            token: 1,
-            ttl: self.timing.ttl(),
-            delay: self.delay.unwrap_or_default(),
-            next_delay: None,
-            generation: 1,
-            revision: 1,
-            op: self.next_op(),
-        }
+        let (ttl, delay, floor) = (self.timing.ttl(), self.delay, self.block.is_some());
+        let record = first(Terms { ttl, delay, floor }, self.next_op());
+        self.send_write(now, None, record, Purpose::Create, out);
     }
 
     pub(super) fn claim(
@@ -179,16 +185,23 @@ impl Machine {
         record: &Record,
         out: &mut Vec<Output>,
     ) {
+        let (token, floor) = match self.footing(now, record) {
+            Footing::Firm { token, floor } => (token, floor),
+            Footing::Unread => return self.send_read_floor(now, out),
+            Footing::Low { expect, laid } => return self.send_floor(now, expect, laid, out),
+            Footing::Waits(_) => return self.send_read(now, out),
+        };
         let reuse = self.is(Mutant::TokenReusedAfterLapse) && record.is_held_by(&self.me.id);
-        let token = if reuse { record.token } else { record.token + 1 };
+        let token = if reuse { record.token } else { token };
         let op = self.next_op();
-        let delay = self.delay.or(record.next_delay).unwrap_or(record.delay);
+        let delay = self.next_delay(record);
         let claimed = Record {
             state: State::Held(self.me.clone()),
             token,
             ttl: self.timing.ttl(),
             delay,
             next_delay: None,
+            floor,
             ..record.following(op)
         };
         self.send_write(now, Some(version), claimed, Purpose::Claim, out);
@@ -237,7 +250,9 @@ impl Machine {
             self.sent.remove(0);
         }
         self.sent.retain(|sent| sent.op != record.op);
-        self.sent.push(Sent { op: record.op.clone(), at: now, base: base.clone() });
+        if purpose != Purpose::Create {
+            self.sent.push(Sent { op: record.op.clone(), at: now, base: base.clone() });
+        }
         let request = Request::Write { record: record.clone(), purpose };
         self.flight = Some(Flight { ask, sent: now, request });
         let expect = base.map_or(Expect::Absent, Expect::At);
@@ -246,9 +261,14 @@ impl Machine {
             // A power cut that takes a release back ended its candidates too: it costs the next one a ttl,
             // and no token is given out twice, because every claim lasts.
             (Purpose::Release, State::Free { .. }) => Durability::UntilPowerCut,
-            (Purpose::Release | Purpose::Claim | Purpose::Confirm | Purpose::Fence, _) => {
-                Durability::Lasting
-            }
+            (
+                Purpose::Create
+                | Purpose::Release
+                | Purpose::Claim
+                | Purpose::Confirm
+                | Purpose::Fence,
+                _,
+            ) => Durability::Lasting,
         };
         out.push(Output::Write { ask, expect, record, durability });
     }

@@ -14,16 +14,7 @@ impl Machine {
     ) {
         let version = match answer {
             Ok(Put::Stored(version)) => version,
-            Ok(Put::Conflict) => {
-                self.stale = true;
-                self.conflicts = self.conflicts.saturating_add(1);
-                // A replica that lags shows the same old version again and again.
-                if self.conflicts > 1 {
-                    self.rest(now);
-                    self.spread_out(now);
-                }
-                return;
-            }
+            Ok(Put::Conflict) => return self.met_conflict(now),
             Err(fault) => return self.fail(now, fault, out),
         };
         self.conflicts = 0;
@@ -31,6 +22,18 @@ impl Machine {
         self.highest_token = self.highest_token.max(record.token);
         let terminal = self.is_terminal(&record);
         match purpose {
+            // A weak read showed that a record is gone which we knew, and now it is proven.
+            Purpose::Create if terminal => {
+                self.finish(now, Loss::Vanished, Outcome::Vanished, out);
+            }
+            Purpose::Create => {
+                self.generation = Some(record.generation);
+                self.see(now, Some((version, record)));
+                // Nobody else knows of it yet.
+                if let Some(view) = &mut self.view {
+                    view.draw = 0;
+                }
+            }
             Purpose::Claim | Purpose::Renew => {
                 self.generation = Some(record.generation);
                 self.see(now, Some((version, record.clone())));
@@ -151,6 +154,16 @@ impl Machine {
             self.timing.poll(false) / 2
         };
         self.pause = Some((now, span));
+    }
+
+    pub(super) fn met_conflict(&mut self, now: Moment) {
+        self.stale = true;
+        self.conflicts = self.conflicts.saturating_add(1);
+        // A replica that lags shows the same old version again and again.
+        if self.conflicts > 1 {
+            self.rest(now);
+            self.spread_out(now);
+        }
     }
 
     /// Hundreds who must each write once, such as those who confirm an end on a weak store, would

@@ -29,6 +29,7 @@ impl Machine {
         let Some(lease) = self.lease.take() else { return };
         self.ended_token = lease.token;
         self.lost = Some(lease);
+        self.remember(lease.token);
         self.stopping = false;
         self.suspended = false;
         self.discard();
@@ -47,6 +48,7 @@ impl Machine {
         if let Some(lease) = self.lease.take() {
             self.ended_token = lease.token;
             self.lost = Some(lease);
+            self.remember(lease.token);
         }
         self.stopping = false;
         self.suspended = false;
@@ -77,6 +79,11 @@ impl Machine {
             Input::Begun(ask, answer) => {
                 if let Some(Request::Begin(entry)) = self.landed(ask) {
                     self.take_begun(now, &entry, answer);
+                }
+            }
+            Input::Noted(ask, answer) => {
+                if let Some(Request::Note(entry)) = self.landed(ask) {
+                    self.take_noted(now, &entry, answer);
                 }
             }
             Input::Left(ask, answer) => {
@@ -162,6 +169,7 @@ impl Machine {
                 Request::Join(_)
                 | Request::Line { .. }
                 | Request::Begin(_)
+                | Request::Note(_)
                 | Request::Leave(_)
                 | Request::End,
             )

@@ -95,6 +95,7 @@ impl Machine {
         let outcome = match leaving.why {
             Why::Ended => Outcome::Ended,
             Why::Refused(fault) => Outcome::Refused(fault),
+            Why::Regressed { found, known } => Outcome::Regressed { found, known },
             Why::Farewell | Why::EndFirst if leaving.had_lease && leaving.tried => {
                 Outcome::Released
             }
@@ -162,6 +163,7 @@ impl Machine {
         out.push(Output::Over(match leaving.why {
             Why::Ended => Outcome::Ended,
             Why::Refused(fault) => Outcome::Refused(fault),
+            Why::Regressed { found, known } => Outcome::Regressed { found, known },
             Why::Farewell | Why::EndFirst if leaving.had_lease => Outcome::Unknown { frees_within },
             Why::Farewell | Why::EndFirst if led => Outcome::AlreadyLost,
             Why::Farewell | Why::EndFirst => Outcome::Withdrawn,

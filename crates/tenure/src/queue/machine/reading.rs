@@ -29,6 +29,9 @@ impl Machine {
             self.unverified = false;
             self.mine = Some(Mine::new(entry, joined.session));
         }
+        if let Some((found, known)) = self.fallen(&joined.line).filter(|_| self.mine.is_some()) {
+            return self.regress(now, found, known, out);
+        }
         self.take_line(now, joined.line, Freshness::Session, false, out);
     }
 
@@ -40,10 +43,18 @@ impl Machine {
         first: bool,
         out: &mut Vec<Output>,
     ) {
+        let fallen = self.fallen(&line).filter(|_| freshness == Freshness::Barrier);
+        if let (Some((found, known)), Line::Open { places, .. } | Line::Ended { places, .. }) =
+            (fallen, &line)
+        {
+            self.collect(places, freshness);
+            return self.regress(now, found, known, out);
+        }
         match line {
-            Line::Open { generation, places, unclean } => match self.age(generation) {
+            Line::Open { generation, places, unclean, highest } => match self.age(generation) {
                 Age::Same => {
                     self.take_places(now, &places, freshness, out);
+                    self.take_highest(highest);
                     self.take_mark(now, unclean, first);
                 }
                 Age::Newer => {
@@ -68,6 +79,18 @@ impl Machine {
                 self.election_over(now, out);
             }
         }
+    }
+
+    /// The generation that a line shows and the one that we know, if it is an earlier one.
+    ///
+    /// In a line that is as new as a write of ours, the store has fallen back.
+    fn fallen(&self, line: &Line) -> Option<(u64, u64)> {
+        let found = match line {
+            Line::Open { generation, .. } | Line::Ended { generation, .. } => *generation,
+            Line::Missing => return None,
+        };
+        let ignored = self.is(Mutant::RegressionIgnored) || self.is(Mutant::GenerationIgnored);
+        self.generation.filter(|known| found < *known && !ignored).map(|known| (found, known))
     }
 
     /// A line from before the election was made: whoever answered lags behind.
@@ -111,6 +134,9 @@ impl Machine {
             },
             (Some(_), None) | (None, Some(_) | None) => Ahead::Nobody,
         };
+        if self.judge_token(now, out) {
+            return;
+        }
         if freshness == Freshness::Barrier {
             self.unverified = false;
             if std::mem::take(&mut self.suspended) {

@@ -37,6 +37,9 @@ impl Machine {
         self.suspended = false;
         self.working = true;
         self.led = true;
+        if let Some(mine) = &mut self.mine {
+            mine.note = Note::Since(now);
+        }
         out.push(Output::Elected(lease));
     }
 
@@ -44,6 +47,7 @@ impl Machine {
     pub(super) fn is_next(&self, mine: &Mine) -> bool {
         let returns = self.is(Mutant::LostTokenReturns);
         let usable = !mine.discard && mine.entry.token > self.ended_token || returns;
+        let usable = usable && !self.is_too_low(mine) || returns;
         usable && !self.unverified && mine.ahead == Ahead::Nobody && self.is_current(mine)
     }
 
@@ -75,6 +79,9 @@ impl Machine {
             self.flight = Some(Flight { ask, request: Request::Publish });
             let value = self.me.value.clone();
             return out.push(Output::Publish { ask, entry, value });
+        }
+        if self.until_note(now).is_some_and(|span| span.is_zero()) {
+            return self.send_note(entry, out);
         }
         if self.until_look(now).is_zero() {
             self.send_line(Freshness::Session, out);
@@ -131,8 +138,8 @@ impl Machine {
             Stage::Leaving(_) => Some(Duration::ZERO),
             Stage::Standing if self.mine.is_none() || self.stale => Some(Duration::ZERO),
             Stage::Standing => {
-                let look = self.until_look(now);
-                Some(self.until_turn(now).map_or(look, |turn| turn.min(look)))
+                let sooner = [self.until_turn(now), self.until_note(now)];
+                Some(sooner.into_iter().flatten().fold(self.until_look(now), Duration::min))
             }
         }
         .filter(|span| *span != Duration::MAX)

@@ -20,7 +20,12 @@ fn place(token: u64) -> Place {
 }
 
 fn open(tokens: &[u64]) -> Line {
-    Line::Open { generation: 1, places: tokens.iter().copied().map(place).collect(), unclean: None }
+    Line::Open {
+        generation: 1,
+        places: tokens.iter().copied().map(place).collect(),
+        unclean: None,
+        highest: 0,
+    }
 }
 
 fn session(number: u64, connection: u64, proven: u64) -> Session {
@@ -41,7 +46,7 @@ fn machine() -> Machine {
 fn machine_with(delay: Duration) -> Machine {
     let id = CandidateId::from_bits(7);
     let candidate = Holder { id, name: "a".into(), value: Bytes::new(), presence: None };
-    Machine::new(Settings { candidate, grace: None, generation: None, delay })
+    Machine::new(Settings { candidate, grace: None, generation: None, delay, highest: 0 })
 }
 
 fn ask(outputs: &[Output]) -> Ask {
@@ -49,6 +54,7 @@ fn ask(outputs: &[Output]) -> Ask {
         Output::Join { ask, .. }
         | Output::Line { ask, .. }
         | Output::Begin { ask, .. }
+        | Output::Note { ask, .. }
         | Output::Leave { ask, .. }
         | Output::End { ask, .. }
         | Output::Publish { ask, .. } => Some(*ask),
@@ -80,7 +86,16 @@ fn joined_with(delay: Duration, before: &[u64]) -> (Machine, Vec<Output>) {
     (machine, out)
 }
 
+/// One whose token is recorded.
 fn leader() -> Machine {
+    let mut machine = fresh_leader();
+    if let Some(mine) = &mut machine.mine {
+        mine.note = Note::Done;
+    }
+    machine
+}
+
+fn fresh_leader() -> Machine {
     let (machine, out) = joined(&[]);
     assert!(matches!(out[..], [Output::Elected(Lease { token: 5, .. })]), "{out:?}");
     machine
@@ -222,7 +237,7 @@ fn a_join_whose_answer_was_lost_is_found_by_its_ticket_and_an_older_entry_is_del
         Place { ticket: Some(earlier), ..place(4) },
         Place { ticket: Some(ticket.clone()), ..place(5) },
     ];
-    let line = Line::Open { generation: 1, places, unclean: None };
+    let line = Line::Open { generation: 1, places, unclean: None, highest: 0 };
     let out = machine.step(at(2_010), Input::Line(ask(&read), Ok(line)));
     assert!(matches!(&out[..], [Output::Leave { entry, .. }] if entry.token == 4), "{out:?}");
     assert_eq!(machine.watching(), [Some(&entry(5)), Some(&entry(4))]);
@@ -307,7 +322,8 @@ fn another_generation_is_an_end_and_an_older_one_is_an_old_read() {
     let older = Line::Ended { generation: 0, places: Vec::new() };
     assert_eq!(machine.step(at(30), Input::Line(ask(&look), Ok(older))), []);
     let look = machine.step(at(2_000), Input::Tick);
-    let newer = Line::Open { generation: 2, places: vec![place(4), place(5)], unclean: None };
+    let newer =
+        Line::Open { generation: 2, places: vec![place(4), place(5)], unclean: None, highest: 0 };
     let leave = machine.step(at(2_010), Input::Line(ask(&look), Ok(newer)));
     assert!(matches!(leave[..], [Output::Leave { .. }]), "{leave:?}");
     let out = machine.step(at(2_020), Input::Left(ask(&leave), Ok(Left::Deleted)));
@@ -366,7 +382,7 @@ fn a_value_given_while_a_join_is_in_doubt_is_published_at_the_entry_that_is_foun
     assert_eq!(machine.step(at(20), Input::Publish(Bytes::from_static(b"new"))), []);
     let read = machine.step(at(2_000), Input::Tick);
     let places = vec![place(4), Place { ticket: Some(ticket.clone()), ..place(5) }];
-    let line = Line::Open { generation: 1, places, unclean: None };
+    let line = Line::Open { generation: 1, places, unclean: None, highest: 0 };
     let out = machine.step(at(2_010), Input::Line(ask(&read), Ok(line)));
     assert!(matches!(out[..], [Output::Publish { .. }]), "{out:?}");
 }
@@ -375,7 +391,7 @@ const DELAY: Duration = Duration::from_secs(3);
 
 fn marked(tokens: &[u64], unclean: Option<u64>) -> Line {
     let places = tokens.iter().copied().map(place).collect();
-    Line::Open { generation: 1, places, unclean }
+    Line::Open { generation: 1, places, unclean, highest: 0 }
 }
 
 /// Entry 5 has become first, and its look has shown this mark at 30 ms.
@@ -477,4 +493,79 @@ fn a_candidacy_waits_after_its_own_tenure_too_or_its_next_mark_would_hide_that_o
     assert_eq!(out, []);
     let begin = machine.step(at(3_220), Input::Tick);
     assert!(matches!(&begin[..], [Output::Begin { entry, .. }] if entry.token == 9), "{begin:?}");
+}
+
+fn recorded(tokens: &[u64], highest: u64) -> Line {
+    let places = tokens.iter().copied().map(place).collect();
+    Line::Open { generation: 1, places, unclean: None, highest }
+}
+
+#[test]
+fn an_entry_at_or_below_a_recorded_token_leaves_and_says_so_after_a_second_look() {
+    for highest in [5, 6] {
+        let mut machine = machine();
+        let join = machine.step(at(0), Input::Session(session(1, 1, 0)));
+        let answer = Joined { session: 1, entry: Some(entry(5)), line: recorded(&[5], highest) };
+        let look = machine.step(at(10), Input::Joined(ask(&join), Ok(answer)));
+        assert!(matches!(look[..], [Output::Line { .. }]), "its entry may have gone: {look:?}");
+        let leave = machine.step(at(20), Input::Line(ask(&look), Ok(recorded(&[5], highest))));
+        assert!(matches!(leave[..], [Output::Leave { .. }]), "{leave:?}");
+        let out = machine.step(at(30), Input::Left(ask(&leave), Ok(Left::Deleted)));
+        assert_eq!(out, [Output::Over(Outcome::Regressed { found: 5, known: highest })]);
+    }
+}
+
+#[test]
+fn a_record_that_a_successor_wrote_between_the_list_and_its_reading_is_no_regression() {
+    let mut machine = machine();
+    let join = machine.step(at(0), Input::Session(session(1, 1, 0)));
+    let answer = Joined { session: 1, entry: Some(entry(5)), line: recorded(&[5], 6) };
+    let look = machine.step(at(10), Input::Joined(ask(&join), Ok(answer)));
+    let again = machine.step(at(20), Input::Line(ask(&look), Ok(recorded(&[6], 6))));
+    assert!(matches!(again[..], [Output::Join { .. }]), "somebody deleted its entry: {again:?}");
+}
+
+#[test]
+fn a_token_that_this_process_led_with_is_never_led_with_again() {
+    let candidate = machine().candidate().clone();
+    let settings = Settings {
+        candidate: (*candidate).clone(),
+        grace: None,
+        generation: None,
+        delay: Duration::ZERO,
+        highest: 7,
+    };
+    let mut machine = Machine::new(settings);
+    let join = machine.step(at(0), Input::Session(session(1, 1, 0)));
+    let answer = Joined { session: 1, entry: Some(entry(5)), line: open(&[5]) };
+    let leave = machine.step(at(10), Input::Joined(ask(&join), Ok(answer)));
+    assert!(matches!(leave[..], [Output::Leave { .. }]), "{leave:?}");
+    let out = machine.step(at(20), Input::Left(ask(&leave), Ok(Left::Deleted)));
+    assert_eq!(out, [Output::Over(Outcome::Regressed { found: 5, known: 7 })]);
+}
+
+#[test]
+fn an_earlier_generation_after_a_join_of_ours_is_a_regression_and_no_old_read() {
+    let (mut machine, _) = joined(&[4]);
+    let join = machine.step(at(100), Input::Session(session(2, 2, 90)));
+    assert!(matches!(join[..], [Output::Join { .. }]), "{join:?}");
+    let line = Line::Open { generation: 0, places: vec![place(6)], unclean: None, highest: 0 };
+    let answer = Joined { session: 2, entry: Some(entry(6)), line };
+    let leave = machine.step(at(110), Input::Joined(ask(&join), Ok(answer)));
+    assert!(matches!(leave[..], [Output::Leave { .. }]), "{leave:?}");
+    let out = machine.step(at(120), Input::Left(ask(&leave), Ok(Left::Deleted)));
+    assert_eq!(out, [Output::Over(Outcome::Regressed { found: 0, known: 1 })]);
+}
+
+#[test]
+fn a_tenure_is_recorded_once_some_time_after_it_began_and_does_not_wait_for_it() {
+    let mut machine = fresh_leader();
+    assert!(machine.wake(at(11)).is_some_and(|span| span <= TTL / 8));
+    let note = machine.step(at(1_300), Input::Tick);
+    assert!(matches!(&note[..], [Output::Note { entry, .. }] if entry.token == 5), "{note:?}");
+    assert_eq!(machine.step(at(1_310), Input::Noted(ask(&note), Ok(()))), []);
+    assert_eq!(machine.step(at(3_000), Input::Tick), []);
+    let look = machine.step(at(3_100), Input::Hint);
+    let out = machine.step(at(3_110), Input::Line(ask(&look), Ok(recorded(&[5], 5))));
+    assert_eq!(out, [], "its own record is none against it");
 }

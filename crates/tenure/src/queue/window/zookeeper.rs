@@ -42,8 +42,14 @@
 //! ([`ZookeeperWindow::answered`], in the order of the answers, which is that of the requests):
 //! - reads, watches that are set by reads, and the client's pings are [`Kind::Read`];
 //! - `sync` is [`Kind::Sync`];
-//! - `create`, `delete`, `setData` and `multi` are [`Kind::Write`], also if they are refused for what they found (no
-//!   node, wrong version, not empty): the leader proposes that as an error, and a quorum takes it.
+//! - `create`, `delete`, `setData` and `multi` are [`Kind::Write`].
+//!
+//! Each answer has a [`Voice`]. A write that succeeded, and one that was refused for what the leader
+//! found (no node, node exists, bad version, not empty), is [`Voice::Ensemble`]: the leader proposes such a refusal as
+//! an error, and a quorum takes it. So is a `multi` whose header carries no error, and a `sync` that succeeded. Any
+//! other refusal is [`Voice::OneServer`]: a server that is cut off throttles requests and, with
+//! `enableEagerACLCheck`, refuses writes for want of permission, all by itself. It counts as a read. A server that
+//! refuses a write before its turn is told apart by [`ZookeeperWindow::overtaken`].
 //!
 //! Notifications are no answers. "Session expired" and "session moved" are none either: they end the connection. In
 //! doubt it is a read, which proves nothing by itself.
@@ -73,6 +79,15 @@ pub enum Kind {
     Sync,
     /// Answered only once a quorum has taken it, be it as an error: create, delete, set, multi.
     Write,
+}
+
+/// Whose word an answer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Voice {
+    /// It proves what its kind can prove: the leader answered a sync, a quorum took a write.
+    Ensemble,
+    /// A server may have refused it without asking the others: it proves no more than a read.
+    OneServer,
 }
 
 /// What a ZooKeeper session has proven.
@@ -184,6 +199,8 @@ impl ZookeeperWindow {
     pub fn disconnected(&mut self) {
         self.began = None;
         self.sent.clear();
+        // The next handshake is later than all of it, so none of it could prove more than that does. It goes all the
+        // same: no reader has to see that first.
         self.answered.clear();
         self.reported = None;
         self.arrived = None;
@@ -202,11 +219,23 @@ impl ZookeeperWindow {
         self.sent.push_back(Sent { at: now, kind, number: self.count });
     }
 
-    /// The oldest request that was not answered has been, at this moment.
-    pub fn answered(&mut self, now: Moment) {
+    /// The oldest request that was not answered has been, at this moment and by this voice.
+    pub fn answered(&mut self, now: Moment, voice: Voice) {
         let Some(Sent { at, kind, number }) = self.sent.pop_front() else { return };
+        let kind = match voice {
+            Voice::OneServer if !self.is_broken(Broken::Refusal) => {
+                self.proves_nothing(at);
+                Kind::Read
+            }
+            Voice::OneServer | Voice::Ensemble => kind,
+        };
         match kind {
+            Kind::Read if self.is_broken(Broken::Read) => self.follows(at, number),
             Kind::Read => {}
+            Kind::Sync if self.is_broken(Broken::Sync) => {
+                self.follows(at, number);
+                self.writes(at);
+            }
             Kind::Sync => self.follows(at, number),
             Kind::Write => {
                 self.follows(at, number);
@@ -215,10 +244,25 @@ impl ZookeeperWindow {
         }
         self.answered.push_back(Answered { sent: at, answered: now });
         if let Some(arrived) = self.arrived
-            && self.written.is_some_and(|written| written >= arrived)
+            && (self.written.is_some_and(|written| written >= arrived)
+                || self.is_broken(Broken::Unwritten))
         {
             self.raise(arrived);
         }
+    }
+
+    /// One server refused the request at this place among those that were not answered, before its turn.
+    ///
+    /// The others keep their order; this one counts for nothing.
+    pub fn overtaken(&mut self, place: usize) {
+        if let Some(Sent { at, .. }) = self.sent.remove(place) {
+            self.proves_nothing(at);
+        }
+    }
+
+    /// A write that proves nothing does not put off the next one.
+    fn proves_nothing(&mut self, sent: Moment) {
+        self.last_write.take_if(|last| *last == sent);
     }
 
     /// Whether a request has waited too long, and the connection must end.
@@ -250,6 +294,13 @@ impl ZookeeperWindow {
         self.heartbeat(pace).saturating_sub(since)
     }
 
+    /// How long until a leading session writes again.
+    #[must_use]
+    pub fn until_write(&self, now: Moment) -> Duration {
+        let since = self.last_write.map_or(Duration::MAX, |last| now.at_most_since(last));
+        (self.ttl / 8).saturating_sub(since)
+    }
+
     /// What is proven.
     #[must_use]
     pub fn proof(&self) -> Option<Proof> {
@@ -269,7 +320,9 @@ impl ZookeeperWindow {
     /// The leader answered something sent at this moment: what it sent us before has arrived, and what our
     /// server sent it before, too.
     fn follows(&mut self, sent: Moment, number: u64) {
-        if let Some(reported) = self.reported.take_if(|reported| number > reported.after) {
+        let under_way = self.is_broken(Broken::UnderWay);
+        let follows = |reported: &mut Reported| number > reported.after || under_way;
+        if let Some(reported) = self.reported.take_if(follows) {
             self.arrived = Some(reported.from);
         }
         let ping = self.ping();
@@ -309,6 +362,11 @@ impl ZookeeperWindow {
                     Broken::Quarter => Mutant::NewestAnswerCounts,
                     Broken::Rate => Mutant::PingByOwnClock,
                     Broken::Third => Mutant::OneAnswerCounts,
+                    Broken::Refusal => Mutant::RefusalCounts,
+                    Broken::UnderWay => Mutant::RequestUnderWayCounts,
+                    Broken::Unwritten => Mutant::ArrivalNeedsNoWrite,
+                    Broken::Sync => Mutant::SyncCountsAsWrite,
+                    Broken::Read => Mutant::ReadCountsAsSync,
                 })
         }
         #[cfg(not(feature = "mutants"))]
@@ -326,124 +384,12 @@ enum Broken {
     Quarter,
     Rate,
     Third,
+    Refusal,
+    UnderWay,
+    Unwritten,
+    Sync,
+    Read,
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const TTL: Duration = Duration::from_secs(8);
-
-    fn at(millis: u64) -> Moment {
-        Moment::default() + Duration::from_millis(millis)
-    }
-
-    fn from(window: &ZookeeperWindow) -> Option<Moment> {
-        window.proof().map(|proof| proof.from)
-    }
-
-    /// A connection on which everything is answered 10 ms after it was sent, one a second.
-    fn steady(kind: Kind, seconds: u64) -> ZookeeperWindow {
-        let mut window = ZookeeperWindow::new(TTL);
-        window.connecting(at(0));
-        for second in 1..=seconds {
-            exchange(&mut window, second * 1000, kind);
-        }
-        window
-    }
-
-    fn exchange(window: &mut ZookeeperWindow, millis: u64, kind: Kind) {
-        window.sent(at(millis), kind);
-        window.answered(at(millis + 10));
-    }
-
-    #[test]
-    fn a_handshake_counts_from_before_it_once_a_write_was_answered() {
-        let mut window = steady(Kind::Read, 1);
-        assert_eq!(from(&window), None, "reads prove nothing");
-        window.sent(at(2000), Kind::Write);
-        assert_eq!(from(&window), None, "nor does a write that is not answered");
-        window.answered(at(2010));
-        assert_eq!(from(&window), Some(at(0)));
-        let proof = window.proof().expect("just proven");
-        assert_eq!(proof.window, TTL * 4 / 5);
-    }
-
-    #[test]
-    fn a_request_counts_once_a_ping_has_passed_and_the_leader_answered_twice() {
-        // R·T/4 is 2.5 s: the write of 7 s shows what was answered by 4.5 s, and the next proves it.
-        let mut window = steady(Kind::Write, 7);
-        assert_eq!(from(&window), Some(at(3000)), "shown by the write of 6 s");
-        exchange(&mut window, 7020, Kind::Sync);
-        assert_eq!(from(&window), Some(at(4000)), "a sync is enough, if a write was sent since");
-    }
-
-    #[test]
-    fn syncs_without_a_write_prove_nothing() {
-        let mut window = steady(Kind::Sync, 9);
-        assert_eq!(from(&window), None, "it may have been an old leader that answered");
-        exchange(&mut window, 10_000, Kind::Write);
-        assert_eq!(from(&window), Some(at(6000)));
-    }
-
-    #[test]
-    fn two_writes_prove_the_reads_of_a_waiter() {
-        let mut window = steady(Kind::Read, 20);
-        assert_eq!(from(&window), None);
-        exchange(&mut window, 20_600, Kind::Write);
-        assert_eq!(from(&window), Some(at(0)), "the handshake, which is long ago");
-        exchange(&mut window, 20_620, Kind::Sync);
-        assert_eq!(from(&window), Some(at(18_000)));
-    }
-
-    #[test]
-    fn a_sync_that_was_under_way_with_the_write_proves_nothing() {
-        let mut window = steady(Kind::Read, 20);
-        window.sent(at(20_600), Kind::Write);
-        window.sent(at(20_600), Kind::Sync);
-        window.answered(at(20_610));
-        window.answered(at(20_610));
-        assert_eq!(from(&window), Some(at(0)));
-    }
-
-    #[test]
-    fn a_clock_that_stood_still_in_a_suspend_does_not_shorten_the_wait_for_a_ping() {
-        let slept = Moment { boot: Duration::from_secs(6), monotonic: Duration::from_secs(2) };
-        let mut window = steady(Kind::Write, 1);
-        window.sent(slept, Kind::Write);
-        window.answered(slept);
-        window.sent(slept, Kind::Write);
-        window.answered(slept);
-        assert_eq!(from(&window), Some(at(0)), "by one of the clocks no ping need have passed");
-    }
-
-    #[test]
-    fn a_leading_session_writes_every_eighth_and_syncs_in_between() {
-        let mut window = steady(Kind::Write, 3);
-        assert_eq!(window.until_heartbeat(at(3100), Pace::Leading), Duration::from_millis(400));
-        assert_eq!(window.beat(at(3500), Pace::Leading), Kind::Sync);
-        exchange(&mut window, 3500, Kind::Sync);
-        assert_eq!(window.beat(at(4000), Pace::Leading), Kind::Write);
-        assert_eq!(window.beat(at(4000), Pace::Waiting), Kind::Read);
-    }
-
-    #[test]
-    fn a_request_that_is_not_answered_ends_the_connection() {
-        let mut window = steady(Kind::Write, 7);
-        window.sent(at(8000), Kind::Write);
-        assert!(!window.is_overdue(at(8800)));
-        assert!(window.is_overdue(at(8801)));
-    }
-
-    #[test]
-    fn answers_of_an_earlier_connection_prove_nothing_on_this_one() {
-        let mut window = steady(Kind::Write, 7);
-        window.sent(at(7500), Kind::Write);
-        window.connecting(at(7600));
-        window.answered(at(7610));
-        assert_eq!(from(&window), Some(at(3000)));
-        window.sent(at(7700), Kind::Write);
-        window.answered(at(7710));
-        assert_eq!(from(&window), Some(at(7600)), "the new handshake does");
-    }
-}
+mod tests;

@@ -34,7 +34,7 @@ pub(super) enum Round {
 impl Keeper<'_> {
     /// One KeepAlive of each lease, and a look at what stands for them.
     pub(super) async fn round(
-        &self,
+        &mut self,
         stream: &mut Option<Stream>,
         window: &mut EtcdWindow,
     ) -> Result<Round, Failure> {
@@ -61,18 +61,25 @@ impl Keeper<'_> {
     }
 
     async fn keep_alive(
-        &self,
+        &mut self,
         stream: &mut Option<Stream>,
         limit: Duration,
     ) -> Result<Kept, Failure> {
-        let client = &self.shared.core.client;
+        let shared = self.shared;
+        let client = &shared.core.client;
         let leases = self.leases();
         let mut open = match stream.take() {
             Some(mut open) => {
                 open.unsent = leases.clone();
                 open
             }
-            None => Stream::open(self.shared, &leases, limit).await?,
+            None => {
+                let opened = Stream::open(shared, &leases, limit).await;
+                // A server answers the opening with its first answer.
+                let silent = opened.as_ref().is_err_and(|failure| failure.silent);
+                self.unanswered += u32::from(silent);
+                opened?
+            }
         };
         match timeout(limit, open.answers(&leases)).await {
             Ok(Ok(kept)) => {
@@ -83,7 +90,10 @@ impl Keeper<'_> {
                 client.gave_up(&open.chosen, &failure);
                 Err(failure)
             }
-            Err(_) => Err(late(client, &open, limit)),
+            Err(_) => {
+                self.unanswered += 1;
+                Err(late(client, &open, limit))
+            }
         }
     }
 

@@ -78,10 +78,25 @@ fn created(number: i32, count: usize) -> Vec<u8> {
     frame
 }
 
+/// The answer to a transaction of which nothing happened.
+fn refused(number: i32, codes: &[i32]) -> Vec<u8> {
+    let mut frame = head(number, 0);
+    for code in codes {
+        frame.put_i32(-1);
+        frame.put_u8(0);
+        frame.put_i32(*code);
+        frame.put_i32(*code);
+    }
+    frame.put_i32(-1);
+    frame.put_u8(1);
+    frame.put_i32(-1);
+    frame
+}
+
 #[test]
 fn entries_of_many_elections_are_created_together_and_before_anything_else() {
     let mut state = connected();
-    let _read = state.ask(read("/a"));
+    let _read = state.ask(read("/a"), false);
     let mut made: Vec<_> = (0..3).map(|number| join(&mut state, &format!("/e{number}"))).collect();
     // A second one in the same election would have the same token.
     let mut again = join(&mut state, "/e0");
@@ -125,17 +140,7 @@ fn when_one_of_them_is_refused_each_has_its_own_outcome() {
     let mut state = connected();
     let mut made: Vec<_> = (0..2).map(|number| join(&mut state, &format!("/e{number}"))).collect();
     assert_eq!(sent(&mut state, at(1)), [(1, 14)]);
-    let mut refused = head(1, 0);
-    for code in [0, -101] {
-        refused.put_i32(-1);
-        refused.put_u8(0);
-        refused.put_i32(code);
-        refused.put_i32(code);
-    }
-    refused.put_i32(-1);
-    refused.put_u8(1);
-    refused.put_i32(-1);
-    state.receive(at(2), &refused).expect("an answer");
+    state.receive(at(2), &refused(1, &[0, -101])).expect("an answer");
     assert!(made[0].try_recv().is_err() && made[1].try_recv().is_err());
     assert_eq!(sent(&mut state, at(3)), [(2, 15), (3, 15)]);
     state.receive(at(4), &head(2, -101)).expect("an answer");
@@ -145,9 +150,9 @@ fn when_one_of_them_is_refused_each_has_its_own_outcome() {
 #[test]
 fn what_was_not_sent_is_refused_and_what_was_not_answered_is_lost() {
     let mut state = connected();
-    let mut first = state.ask(read("/a"));
+    let mut first = state.ask(read("/a"), false);
     sent(&mut state, at(1));
-    let mut second = state.ask(read("/b"));
+    let mut second = state.ask(read("/b"), false);
     let mut joined = join(&mut state, "/e");
     let [mut line, _own] = state.list("/e".into(), true);
     state.ended();
@@ -155,7 +160,7 @@ fn what_was_not_sent_is_refused_and_what_was_not_answered_is_lost() {
     assert_eq!(second.try_recv().expect("told").expect_err("unsent"), Error::Unsent);
     assert_eq!(joined.try_recv().expect("told").expect_err("unsent"), Error::Unsent);
     assert_eq!(line.try_recv().expect("told").expect_err("unsent"), Error::Unsent);
-    let mut later = state.ask(read("/c"));
+    let mut later = state.ask(read("/c"), false);
     assert_eq!(later.try_recv().expect("told").expect_err("unsent"), Error::Unsent);
     state.accepted(7, vec![1; 16], TTL, at(9));
     assert_eq!(sent(&mut state, at(10)), [], "nothing of the old connection is left");
@@ -164,7 +169,7 @@ fn what_was_not_sent_is_refused_and_what_was_not_answered_is_lost() {
 #[test]
 fn what_nobody_waits_for_any_more_is_not_sent() {
     let mut state = connected();
-    drop(state.ask(read("/a")));
+    drop(state.ask(read("/a"), false));
     drop(join(&mut state, "/e"));
     assert_eq!(sent(&mut state, at(1)), []);
 }
@@ -177,11 +182,11 @@ fn one_reading_serves_all_who_asked_before_it_was_sent_behind_their_barrier() {
     // Barrier, the line and its own node for those who asked for one, and for the one who did not.
     let codes =
         |requests: Vec<(i32, i32)>| requests.into_iter().map(|(_, code)| code).collect::<Vec<_>>();
-    assert_eq!(codes(sent(&mut state, at(1))), [2, 12, 4, 12, 4]);
+    assert_eq!(codes(sent(&mut state, at(1))), [14, 12, 4, 12, 4]);
     // Whoever asks now wants a newer one.
     asked.push(state.list("/e".into(), true));
-    assert_eq!(codes(sent(&mut state, at(2))), [2, 12, 4]);
-    state.receive(at(3), &head(1, -101)).expect("the barrier's answer");
+    assert_eq!(codes(sent(&mut state, at(2))), [14, 12, 4]);
+    state.receive(at(3), &refused(1, &[-101])).expect("the barrier's answer");
     state.receive(at(3), &head(2, -101)).expect("an answer");
     for [line, _] in &mut asked[..3] {
         assert_eq!(line.try_recv().expect("told").expect_err("refused"), Error::NoNode);
@@ -192,9 +197,132 @@ fn one_reading_serves_all_who_asked_before_it_was_sent_behind_their_barrier() {
 #[test]
 fn answers_out_of_order_end_the_connection() {
     let mut state = connected();
-    let _asked = [state.ask(read("/a")), state.ask(read("/b"))];
+    let _asked = [state.ask(read("/a"), false), state.ask(read("/b"), false)];
     sent(&mut state, at(1));
     assert_eq!(state.receive(at(2), &head(2, 0)), Err(End::Malformed));
+}
+
+fn write() -> Request {
+    Request::Delete { path: "/a".into(), version: -1 }
+}
+
+#[test]
+fn a_write_that_one_server_refuses_proves_nothing() {
+    for (code, proves) in [
+        (0, true),
+        (-101, true),
+        (-103, true),
+        (-110, true),
+        (-111, true),
+        (-102, false),
+        (-127, false),
+        (-5, false),
+    ] {
+        let mut state = connected();
+        let _asked = state.ask(write(), false);
+        sent(&mut state, at(1));
+        state.receive(at(2), &head(1, code)).expect("an answer");
+        assert_eq!(state.window.proof().is_some(), proves, "{code}");
+    }
+}
+
+#[test]
+fn a_heartbeat_asks_for_no_permission_and_is_refused_by_a_quorum() {
+    let mut state = connected();
+    state.leads(true);
+    let mut out = Vec::new();
+    state.beat(at(1), &mut out);
+    let check = Request::Multi(vec![Request::Check { path: NOWHERE.to_owned(), version: -1 }]);
+    let mut expected = Vec::new();
+    check.write(&mut expected, 1);
+    assert_eq!(out, expected);
+    state.receive(at(2), &head(1, -127)).expect("an answer");
+    assert_eq!(state.window.proof(), None, "one server refused to ask the others");
+    state.beat(at(700), &mut out);
+    state.receive(at(701), &refused(2, &[-101])).expect("an answer");
+    assert!(state.window.proof().is_some());
+}
+
+#[test]
+fn a_heartbeat_in_whose_answer_the_leader_disowns_the_session_ends_the_connection() {
+    for (code, end) in [(-112, End::Expired), (-118, End::Lost("the session moved".to_owned()))] {
+        let mut state = connected();
+        state.leads(true);
+        state.beat(at(1), &mut Vec::new());
+        assert_eq!(state.receive(at(2), &refused(1, &[code])), Err(end));
+        assert_eq!(state.window.proof(), None, "and it proves nothing");
+    }
+}
+
+#[test]
+fn a_line_behind_a_barrier_that_no_quorum_took_fails() {
+    let mut state = connected();
+    let [mut line, mut own] = state.list("/e".into(), true);
+    let [mut plain, _] = state.list("/e".into(), false);
+    sent(&mut state, at(1));
+    state.receive(at(2), &head(1, -127)).expect("the barrier is throttled");
+    for number in 2..=5 {
+        state.receive(at(2), &head(number, 0)).expect("the reads are not");
+    }
+    for answer in [&mut line, &mut own] {
+        assert_eq!(answer.try_recv().expect("told").expect_err("cut off?"), Error::Unproven);
+    }
+    assert!(plain.try_recv().expect("told").is_ok(), "it asked for no barrier");
+    let [mut line, _] = state.list("/e".into(), true);
+    sent(&mut state, at(3));
+    state.receive(at(4), &refused(6, &[-101])).expect("a quorum took the next one");
+    state.receive(at(4), &head(7, 0)).expect("an answer");
+    assert!(line.try_recv().expect("told").is_ok());
+}
+
+#[test]
+fn readings_behind_a_barrier_share_it_and_fail_with_it() {
+    let mut state = connected();
+    let mut asked: Vec<_> = (0..3).map(|_| state.ask(read("/a"), true)).collect();
+    let codes: Vec<i32> = sent(&mut state, at(1)).into_iter().map(|(_, code)| code).collect();
+    assert_eq!(codes, [14, 3, 3, 3], "one write for all of them");
+    state.receive(at(2), &head(1, -127)).expect("it is throttled");
+    for (number, asked) in (2..).zip(&mut asked) {
+        state.receive(at(2), &head(number, 0)).expect("an answer");
+        assert_eq!(asked.try_recv().expect("told").expect_err("unproven"), Error::Unproven);
+    }
+    let mut next = state.ask(read("/a"), true);
+    sent(&mut state, at(3));
+    state.receive(at(4), &refused(5, &[-101])).expect("a quorum took it");
+    state.receive(at(4), &head(6, 0)).expect("an answer");
+    assert!(next.try_recv().expect("told").is_ok());
+}
+
+#[test]
+fn a_write_that_is_not_permitted_may_be_refused_before_its_turn() {
+    let mut state = connected();
+    let mut asked =
+        [state.ask(read("/a"), false), state.ask(write(), false), state.ask(read("/b"), false)];
+    sent(&mut state, at(1));
+    // As servers with `enableEagerACLCheck` do it.
+    state.receive(at(2), &head(2, -102)).expect("an answer");
+    assert_eq!(asked[1].try_recv().expect("told").expect_err("refused"), Error::Denied);
+    assert_eq!(state.flying.len(), 2);
+    state.receive(at(3), &head(1, 0)).expect("an answer");
+    state.receive(at(3), &head(3, 0)).expect("an answer");
+    assert!(asked[0].try_recv().expect("told").is_ok());
+    assert!(asked[2].try_recv().expect("told").is_ok());
+    assert_eq!((state.weight, state.window.waited(at(9))), (0, None), "nothing is left");
+}
+
+#[test]
+fn a_handshake_names_the_newest_transaction_that_was_seen() {
+    let mut state = connected();
+    let _asked = state.ask(read("/a"), false);
+    sent(&mut state, at(1));
+    // The answer's head carries transaction 99.
+    state.receive(at(2), &head(1, 0)).expect("an answer");
+    state.ended();
+    let mut greeting = Vec::new();
+    state.greet(&mut greeting);
+    let mut expected = Vec::new();
+    wire::connect(&mut expected, 99, TTL, 7, &[1; 16]);
+    assert_eq!(greeting, expected, "a server that lags behind must refuse us");
 }
 
 fn many() -> Request {
@@ -204,7 +332,7 @@ fn many() -> Request {
 #[test]
 fn a_server_that_reads_nodes_one_by_one_only_is_asked_for_many_once() {
     let mut state = connected();
-    let mut asked = [state.ask(read("/a")), state.ask(many())];
+    let mut asked = [state.ask(read("/a"), false), state.ask(many(), false)];
     assert!(state.reads_many());
     assert_eq!(sent(&mut state, at(1)), [(1, 3), (2, 22)]);
     // As 3.5 does it: before the answer to what was asked earlier.
@@ -224,7 +352,7 @@ fn a_server_that_reads_nodes_one_by_one_only_is_asked_for_many_once() {
 #[test]
 fn a_connection_that_ended_over_its_first_reading_of_many_is_followed_by_one_without() {
     let mut state = connected();
-    let _asked = state.ask(many());
+    let _asked = state.ask(many(), false);
     sent(&mut state, at(1));
     state.ended();
     assert!(!state.reads_many());
@@ -234,7 +362,7 @@ fn a_connection_that_ended_over_its_first_reading_of_many_is_followed_by_one_wit
     state.accepted(7, vec![1; 16], TTL, at(3));
     assert!(state.reads_many(), "but the one after that");
     // Once answered, an end has other reasons.
-    let _asked = [state.ask(many()), state.ask(many())];
+    let _asked = [state.ask(many(), false), state.ask(many(), false)];
     sent(&mut state, at(4));
     state.receive(at(5), &head(1, 0)).expect("an answer");
     state.ended();
@@ -246,7 +374,7 @@ fn a_connection_that_ended_over_its_first_reading_of_many_is_followed_by_one_wit
 fn a_session_that_is_over_or_moved_is_no_answer() {
     for (code, end) in [(-112, End::Expired), (-118, End::Lost("the session moved".to_owned()))] {
         let mut state = connected();
-        let mut asked = state.ask(Request::Delete { path: "/a".into(), version: -1 });
+        let mut asked = state.ask(Request::Delete { path: "/a".into(), version: -1 }, false);
         sent(&mut state, at(1));
         assert_eq!(state.receive(at(2), &head(1, code)), Err(end));
         assert!(asked.try_recv().is_err());
@@ -261,23 +389,23 @@ fn a_leader_writes_every_eighth_whatever_else_is_sent() {
     let mut out = Vec::new();
     state.beat(at(1), &mut out);
     assert_eq!(state.flying.len(), 1, "at once");
-    state.receive(at(2), &head(1, -101)).expect("an answer");
+    state.receive(at(2), &refused(1, &[-101])).expect("an answer");
     assert!(state.window.proof().is_some());
     for millis in (100..1200).step_by(100) {
-        let _asked = state.ask(read("/a"));
+        let _asked = state.ask(read("/a"), false);
         sent(&mut state, at(millis));
     }
     assert_eq!(state.until_beat(at(1200)), Duration::from_millis(51));
     state.beat(at(1251), &mut out);
     let last = state.flying.back().map(|flying| flying.number);
-    assert_eq!(state.last_write, Some(at(1251)));
+    assert_eq!(state.window.until_write(at(1251)), TTL / 8);
     assert_eq!(last, Some(state.requests));
 }
 
 #[test]
 fn slow_answers_let_less_fly() {
     let mut state = connected();
-    let asked: Vec<_> = (0..200).map(|_| state.ask(read("/a"))).collect();
+    let asked: Vec<_> = (0..200).map(|_| state.ask(read("/a"), false)).collect();
     assert_eq!(sent(&mut state, at(0)).len(), FIRST_FLYING);
     // Late, all of them; that is one sign, not as many as there are answers.
     for number in 1..=FIRST_FLYING {
@@ -290,7 +418,7 @@ fn slow_answers_let_less_fly() {
 #[test]
 fn another_session_has_another_number_and_no_proof() {
     let mut state = connected();
-    let _asked = state.ask(Request::Delete { path: "/a".into(), version: -1 });
+    let _asked = state.ask(Request::Delete { path: "/a".into(), version: -1 }, false);
     sent(&mut state, at(1));
     state.receive(at(2), &head(1, 0)).expect("an answer");
     let first = state.session(|proof| Life::Live { proof });
@@ -318,9 +446,9 @@ proptest! {
     ) {
         let mut state = connected();
         let _asked = [
-            state.ask(read("/a")),
-            state.ask(Request::Multi(vec![entry("/a")])),
-            state.ask(many()),
+            state.ask(read("/a"), false),
+            state.ask(Request::Multi(vec![entry("/a")]), false),
+            state.ask(many(), false),
         ];
         let _joined = [join(&mut state, "/a"), join(&mut state, "/b")];
         let _listed = state.list("/a".into(), true);

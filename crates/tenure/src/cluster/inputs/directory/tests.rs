@@ -103,13 +103,53 @@ async fn a_name_that_is_no_text_is_given_out_byte_for_byte_and_gone_on_from() {
 
 #[test]
 fn every_position_leads_back_to_its_path() {
-    for path in [b"".as_slice(), b"a/b", "é".as_bytes(), b"\xff", b"a/\x80\x00/b", b"%ff"] {
-        assert_eq!(path_of(&position_of(path)), path);
+    for path in [b"a".as_slice(), b"a/b", "é".as_bytes(), b"\xff", b"a/\x80/b", b"%ff", b"a/b/"] {
+        assert_eq!(path_of(&position_of(path)).expect("a path"), path);
     }
-    // What somebody else wrote is some path, or another.
-    for position in ["\0", "\0f", "\0zz", "\0ffé"] {
-        let _path: Vec<u8> = path_of(position);
+}
+
+/// Regression: the position of a forged cursor led the listing out of the directory.
+#[tokio::test]
+async fn a_position_that_is_no_plain_relative_path_is_refused() {
+    let (root, _) = source(&["a", "b"]);
+    for position in [
+        "",
+        "/",
+        "/etc/",
+        "/etc/passwd",
+        "..",
+        "../",
+        "../x",
+        "a/../../x",
+        ".",
+        "./a",
+        "a//b",
+        "a/./b",
+        "a\0b",
+        "\0",
+        "\0f",
+        "\0zz",
+        "\0ffé",
+        "\0+f",
+        "\x002e2e2f78",
+        "\0ff00",
+        "\0ff2f2e2e2f78",
+    ] {
+        let source = DirectorySource::new(root.path(), Template::new("file"));
+        let refused = source.outstanding(Some(position), 9).await.expect_err(position);
+        assert!(refused.0.contains("is no path below the directory"), "{position:?}: {refused}");
     }
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn nothing_behind_a_link_is_removed() {
+    let (root, _) = source(&["outside"]);
+    std::fs::create_dir(root.path().join("in")).expect("a directory");
+    std::os::unix::fs::symlink("..", root.path().join("in/out")).expect("a link");
+    let source = DirectorySource::new(root.path().join("in"), Template::new("file")).removing();
+    source.commit("out/outside", b"out/outside", End::Done).await.expect("taken note of");
+    assert!(root.path().join("outside").exists());
 }
 
 #[cfg(target_os = "linux")]

@@ -4,11 +4,12 @@ use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
 use std::ffi::OsString;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::cluster::documents::MAX_POSITION_BYTES;
 use crate::cluster::input::InputError;
+use crate::cluster::inputs::confined::{Kind, list_below};
 
 /// How many names are kept in memory, over all directories on the way.
 const MOST_NAMES: usize = 128 * 1024;
@@ -55,7 +56,7 @@ struct Entry {
 }
 
 impl Walk {
-    /// The walk after this path, which need not exist (any more); after nothing, the whole.
+    /// The walk after this plain path, which need not exist (any more); after nothing, the whole.
     pub(super) fn after(root: Arc<Path>, hidden: bool, position: &[u8]) -> Walk {
         let mut levels = vec![Level::of(Vec::new())];
         let mut prefix = Vec::new();
@@ -104,8 +105,9 @@ impl Walk {
         let room = (MOST_NAMES.saturating_sub(kept) / 2).max(LEAST_NAMES);
         let is_root = self.levels.len() == 1;
         let Some(level) = self.levels.last_mut() else { return Ok(None) };
-        let directory = self.root.join(native(level.prefix.clone()));
-        let listed = match list(&directory, &level.passed, room, self.hidden) {
+        let way =
+            PathBuf::from(native(level.prefix.strip_suffix(b"/").unwrap_or_default().to_vec()));
+        let listed = match list(&self.root, &way, &level.passed, room, self.hidden) {
             // Removed since we heard of it, or replaced by a file: there is nothing in it.
             Err(error) if !is_root && is_gone(&error) => (VecDeque::new(), false),
             // Asking again would not help, and what comes after it shall not wait for that.
@@ -114,6 +116,7 @@ impl Walk {
                 return Ok(closed.map(|level| level.prefix));
             }
             Err(error) => {
+                let directory = if is_root { self.root.to_path_buf() } else { self.root.join(way) };
                 return Err(InputError::new(format!("listing {}", directory.display()), &error));
             }
             Ok(listed) => listed,
@@ -137,34 +140,25 @@ pub(super) fn native(path: Vec<u8>) -> OsString {
     return String::from_utf8_lossy(&path).into_owned().into();
 }
 
-/// The first names of a directory after `passed`, in order, and whether there are more.
+/// The first names of a directory below the root after `passed`, in order, and whether there are more.
 fn list(
-    directory: &Path,
+    root: &Path,
+    way: &Path,
     passed: &[u8],
     room: usize,
     hidden: bool,
 ) -> io::Result<(VecDeque<Entry>, bool)> {
     let mut first: BinaryHeap<Entry> = BinaryHeap::new();
     let mut more = false;
-    for entry in std::fs::read_dir(directory)? {
-        let entry = entry?;
-        let kind = match entry.file_type() {
-            Ok(kind) => kind,
-            Err(error) if is_gone(&error) => continue,
-            Err(error) => return Err(error),
-        };
-        // Neither links nor devices: the one lead anywhere, the others have no end.
-        if !kind.is_dir() && !kind.is_file() {
-            continue;
-        }
-        let entry = Entry { name: entry.file_name(), is_directory: kind.is_dir() };
+    list_below(root, way, |name, kind| {
+        let entry = Entry { name, is_directory: kind == Kind::Directory };
         let is_hidden = entry.name.as_encoded_bytes().starts_with(b".");
         if (is_hidden && !hidden) || compare(entry.parts(), (passed, false)).is_le() {
-            continue;
+            return;
         }
         if first.len() < room {
             first.push(entry);
-            continue;
+            return;
         }
         more = true;
         if let Some(mut last) = first.peek_mut()
@@ -172,11 +166,12 @@ fn list(
         {
             *last = entry;
         }
-    }
+    })?;
     Ok((first.into_sorted_vec().into(), more))
 }
 
-fn is_gone(error: &io::Error) -> bool {
+/// Whether there is no such file, or no way to it.
+pub(super) fn is_gone(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
@@ -264,13 +259,15 @@ mod tests {
     #[test]
     fn a_directory_is_read_in_parts() {
         let directory = tree(&(0..50).map(|number| format!("{number:02}")).collect::<Vec<_>>());
-        let (names, more) = list(directory.path(), b"07", 5, true).expect("a directory");
+        let (names, more) =
+            list(directory.path(), Path::new(""), b"07", 5, true).expect("a directory");
         let names: Vec<_> = names.into_iter().map(|entry| entry.name).collect();
         assert_eq!(
             (names, more),
             (vec!["08".into(), "09".into(), "10".into(), "11".into(), "12".into()], true)
         );
-        let (names, more) = list(directory.path(), b"44", 5, true).expect("a directory");
+        let (names, more) =
+            list(directory.path(), Path::new(""), b"44", 5, true).expect("a directory");
         assert_eq!((names.len(), more), (5, false));
     }
 
@@ -281,6 +278,22 @@ mod tests {
         std::os::unix::fs::symlink("..", root.path().join("d/loop")).expect("a link");
         std::os::unix::fs::symlink("a", root.path().join("link")).expect("a link");
         assert_eq!(rest(root.path(), ""), ["a", "d/b"]);
+    }
+
+    /// Regression: a directory that was listed, and then became a link, was followed out of the root.
+    #[cfg(unix)]
+    #[test]
+    fn a_directory_that_became_a_link_has_nothing_in_it() {
+        let root =
+            tree(&["in/a".to_owned(), "in/d/b".to_owned(), "in/z".to_owned(), "out/b".into()]);
+        let inside = root.path().join("in");
+        let mut walk = Walk::after(inside.as_path().into(), true, b"");
+        assert_eq!(walk.next().expect("a tree"), Some(Found::File(b"a".to_vec())));
+        std::fs::rename(inside.join("d"), root.path().join("elsewhere")).expect("renamed");
+        std::os::unix::fs::symlink("../out", inside.join("d")).expect("a link");
+        assert_eq!(walk.next().expect("a tree"), Some(Found::File(b"z".to_vec())));
+        // Nor is it when the position lies in it.
+        assert_eq!(rest(&inside, "d/a"), ["z"]);
     }
 
     #[cfg(target_os = "linux")]

@@ -62,8 +62,23 @@ async fn a_file_that_became_shorter_or_changed_is_refused() {
         let error = source.outstanding(Some("8:2"), 5).await.expect_err("another file");
         assert!(error.0.contains(says), "{error}");
     }
-    let error = source.outstanding(Some("from elsewhere"), 5).await.expect_err("no position");
-    assert!(error.0.contains("is no position"), "{error}");
+    // No file has more lines than bytes: counting on from there would overflow.
+    for position in ["from elsewhere", "4:18446744073709551615", "4:5", "-1:0", "../x"] {
+        let error = source.outstanding(Some(position), 5).await.expect_err("no position");
+        assert!(error.0.contains("is no position"), "{error}");
+    }
+}
+
+/// Regression: a file that a pipe had replaced was waited for without end.
+#[cfg(unix)]
+#[tokio::test]
+async fn a_pipe_in_place_of_the_file_is_refused_and_not_waited_for() {
+    let (_root, source) = source("one\n");
+    std::fs::remove_file(&source.file).expect("removed");
+    let made = std::process::Command::new("mkfifo").arg(&*source.file).status();
+    assert!(made.expect("mkfifo runs").success());
+    let error = source.outstanding(None, 5).await.expect_err("a pipe");
+    assert!(error.0.contains("no file"), "{error}");
 }
 
 #[tokio::test]

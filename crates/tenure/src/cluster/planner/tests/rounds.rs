@@ -19,10 +19,11 @@ use crate::cluster::documents::{
     Report, Slot, first_token,
 };
 use crate::cluster::input::{End, InputError, Window, Windowed};
+use crate::lease::record::MAX_NUMBER;
 use crate::store::{
     Expect, MAX_DOCUMENT_BYTES, Mark, Presence, Put, StoreError, StoreExt as _, Version,
 };
-use crate::{Key, MemoryStore};
+use crate::{Error, Key, MemoryStore};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -176,17 +177,45 @@ fn orders(many: usize) -> Vec<Order> {
 }
 
 #[test]
-fn a_new_cluster_gets_its_documents_and_more_slots_with_more_workers() {
+fn a_new_cluster_gets_its_documents_and_more_slots_with_more_work_and_workers() {
     let mut stage = Stage::new();
     stage.pass(SECOND);
     assert_eq!((stage.charter().slots, stage.cursor().leader), (256, 1));
     stage.join(7, 40);
-    stage.pass(2 * SECOND);
-    assert_eq!(stage.charter().slots, 800);
+    stage.submit(orders(1000));
+    stage.pass(5 * SECOND);
+    assert_eq!((stage.charter().slots, stage.live().len()), (800, 800));
     let nodes = stage.books.keys.nodes();
     stage.delete(&nodes);
     stage.pass(2 * SECOND);
     assert_eq!(stage.charter().slots, 800, "it never shrinks");
+}
+
+/// A node list that said 4 billion workers made 16,384 slots, for good.
+#[test]
+fn a_forged_count_of_workers_alone_makes_no_slots() {
+    let mut stage = Stage::new();
+    stage.join(7, u32::MAX);
+    stage.submit(orders(200));
+    stage.pass(5 * SECOND);
+    assert_eq!((stage.charter().slots, stage.live().len()), (256, 200));
+}
+
+/// A leader wrote a cursor with a revision beyond the largest, which it then refused to read.
+#[test]
+fn a_cursor_whose_revision_is_at_its_limit_is_left_as_it_is() {
+    let mut stage = Stage::new();
+    stage.pass(SECOND);
+    let key = stage.books.keys.cursor();
+    let forged = Cursor { revision: MAX_NUMBER, ..stage.cursor() };
+    stage.write(&key, forged.encode());
+    stage.submit(orders(3));
+    stage.pass(5 * SECOND);
+    assert_eq!(stage.cursor(), forged, "it can still be read");
+    let charter = stage.books.keys.charter();
+    stage.write(&charter, Charter { revision: MAX_NUMBER, ..stage.charter() }.encode());
+    assert!(matches!(now(stage.books.pause()), Err(Error::Document { .. })));
+    assert_eq!(stage.charter().revision, MAX_NUMBER, "it can still be read");
 }
 
 #[test]

@@ -1,0 +1,84 @@
+//! Refusals by one server alone: requests that it throttles, and writes whose permission it finds missing.
+//!
+//! No other server hears of them, so that one which is cut off refuses as well as any (ZooKeeper).
+
+use tenure::queue::{Freshness, Line};
+
+use super::Rare;
+use super::client::Arrival;
+use super::ensemble::{Answer, Errand, Request};
+use super::swarm::Dialect;
+use super::world::World;
+use crate::history::Instant;
+
+/// Until when a server refuses, and how.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Refusing {
+    pub(super) until: Instant,
+    pub(super) turn: Turn,
+}
+
+/// When a refusal leaves the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// After the answers to what was asked before (`Throttled`).
+    InOrder,
+    /// At once (`NoAuth` with `enableEagerACLCheck`).
+    AtOnce,
+}
+
+impl World {
+    /// Whether a server refuses a request by itself.
+    pub(super) fn refuses(&mut self, server: usize, request: &Request) -> Option<Turn> {
+        let zookeeper = self.swarm.dialect == Dialect::Zookeeper && !self.healed;
+        let refusing = self.servers[server].refusing.filter(|_| zookeeper)?;
+        if refusing.until <= self.now {
+            self.servers[server].refusing = None;
+            return None;
+        }
+        match request {
+            Request::Sync => (refusing.turn == Turn::InOrder).then_some(Turn::InOrder),
+            Request::Touch
+            | Request::Join { .. }
+            | Request::Begin(_)
+            | Request::Note(_)
+            | Request::Leave { .. }
+            | Request::Publish { .. }
+            | Request::End(_) => Some(refusing.turn),
+            // The line behind its barrier is answered in its turn.
+            Request::Line(Freshness::Barrier) => Some(Turn::InOrder),
+            Request::Line(Freshness::Session)
+            | Request::Beat
+            | Request::KeepAlive
+            | Request::Get
+            | Request::Move(..) => None,
+        }
+    }
+
+    pub(super) fn refuse(&mut self, server: usize, errand: &Errand, turn: Turn) {
+        if self.servers[server].isolated {
+            self.saw(Rare::RefusedAlone);
+        }
+        let Errand { node, connection, id, ref request, .. } = *errand;
+        let answer = Answer::Refused { request: request.clone(), line: Line::Missing };
+        match turn {
+            Turn::InOrder => self.ready(errand, answer),
+            Turn::AtOnce if self.nodes[node].client.connection == connection => {
+                self.nodes[node].served.slots.retain(|(waiting, _)| *waiting != id);
+                let zxid = self.servers[server].applied;
+                self.send_client(node, Arrival::Answer { id, answer, zxid });
+                self.flush(node);
+            }
+            Turn::AtOnce => {}
+        }
+    }
+
+    /// A server begins to refuse, mostly the one that the election's leader is connected to.
+    pub(super) fn begin_to_refuse(&mut self, server: usize) {
+        let ttl = self.ttl();
+        let turn = if self.rng.permille(500) { Turn::InOrder } else { Turn::AtOnce };
+        let until = self.now + self.rng.between(ttl / 20, ttl * 2);
+        self.note(|| format!("server {server} refuses, {turn:?}"));
+        self.servers[server].refusing = Some(Refusing { until, turn });
+    }
+}

@@ -1,0 +1,30 @@
+//! Passwords that the program took out of its environment.
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use crate::servers::Secret;
+use crate::{API_KEY_VARIABLE, PASSWORD_VARIABLE};
+
+static PROVIDED: OnceLock<BTreeMap<&'static str, Secret>> = OnceLock::new();
+
+/// Says what [`PASSWORD_VARIABLE`] and [`API_KEY_VARIABLE`] stand for in this process, for a program that
+/// took them out of its environment. Only the first call counts.
+pub fn provide_passwords(password: Option<&str>, api_key: Option<&str>) {
+    let said = [(PASSWORD_VARIABLE, password), (API_KEY_VARIABLE, api_key)];
+    let said = said.into_iter().filter_map(|(name, value)| Some((name, Secret::new(value?))));
+    PROVIDED.get_or_init(|| said.collect());
+}
+
+/// The value of one of them: as it was provided, or from the environment.
+#[cfg(any(
+    feature = "elastic",
+    feature = "etcd",
+    feature = "mongodb",
+    feature = "rethinkdb",
+    feature = "zookeeper"
+))]
+pub(crate) fn variable(name: &str) -> Option<Secret> {
+    let provided = PROVIDED.get().and_then(|provided| provided.get(name).cloned());
+    provided.or_else(|| std::env::var(name).ok().map(Secret::new))
+}

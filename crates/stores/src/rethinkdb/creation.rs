@@ -1,0 +1,239 @@
+//! Which table a process may use, when several of one name can come to be: a pure rule.
+//!
+//! The server checks the name of a new table and creates it in two steps. Processes that start together may each
+//! create a table, and then every question about that name fails. The rule leaves one table, and no process uses
+//! another one:
+//!
+//! - A creator looks after it has created. If its table is the only one of that name, the table stays for good. Two
+//!   creators cannot both see only their own, because both tables were there before the later look.
+//! - A creator that sees other tables drops its own, and never another's, before anybody uses it. The creator of the
+//!   smallest id waits for the others first. After [`Limits::drops_within`] no creator drops any more.
+//! - A process that did not create the table uses it when it has rows, or when it was the only one, and empty, for
+//!   [`Limits::watches`], which is longer: its creator can no longer drop it then.
+//! - Several tables that stay are repaired by renaming, never by dropping. All of them are set aside under names of
+//!   their own, and the one with rows is put back. Two with rows are refused: only an operator knows which one counts.
+//! - No table is created, and no empty one used, while one with rows stands aside.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How long each part of the rule may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// The creator of the smallest id waits so long for the others, then gives way.
+    pub(super) yields_after: Duration,
+    /// A creator drops its table only within this time after it asked for it.
+    pub(super) drops_within: Duration,
+    /// A stranger watches an empty table for so long before it uses it.
+    pub(super) watches: Duration,
+    /// Several tables are repaired when they were there for so long: writes under way have ended, and whoever uses
+    /// one of them has met the ambiguity.
+    pub(super) repairs_after: Duration,
+}
+
+impl Limits {
+    /// Creating a table takes up to a second, and servers tell each other of it within one.
+    pub(super) const REAL: Limits = Limits {
+        yields_after: Duration::from_millis(2500),
+        drops_within: Duration::from_secs(4),
+        watches: Duration::from_secs(6),
+        repairs_after: Duration::from_secs(8),
+    };
+}
+
+/// Whether a table has rows; unknown where it could not be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Rows {
+    None,
+    Some,
+    Unknown,
+}
+
+/// The tables of a name, and those that stand aside for it, by id.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Looked {
+    pub(super) named: BTreeMap<String, Rows>,
+    pub(super) aside: BTreeMap<String, Rows>,
+}
+
+/// What to do next.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Step {
+    /// Look again after a pause.
+    Look,
+    /// Create the table, and report it with [`Opening::created`].
+    Create,
+    /// Drop one's own table.
+    Drop(String),
+    /// Give these tables names of their own.
+    SetAside(Vec<String>),
+    /// Give this one the name again.
+    PutBack(String),
+    /// The table is settled.
+    Use(String),
+    /// There is none, and creating one was not asked for.
+    Missing,
+    /// Several have rows.
+    Refuse(Vec<String>),
+}
+
+/// A process on its way to its table.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Opening {
+    creates: bool,
+    own: Option<Own>,
+    /// The only table, which is empty, and since when it was seen so.
+    watched: Option<(String, Duration)>,
+    /// Since when there are several.
+    several: Option<Duration>,
+    broken: Option<Mutant>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct Own {
+    id: String,
+    /// When its creation was asked for.
+    since: Duration,
+}
+
+/// A part of the rule left out: a test shows the harm.
+#[cfg_attr(not(test), allow(dead_code, reason = "no part is left out but in tests"))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Mutant {
+    /// A creator uses its table without looking.
+    UsesAtOnce,
+    /// An empty table is used as soon as it is seen.
+    WatchesNot,
+    /// A creator drops its table however late it is.
+    DropsLate,
+    /// A creator that is alone keeps its table although one with rows stands aside.
+    ForgetsThoseAside,
+    /// Of several tables the first is put back, whatever they hold.
+    PutsBackTheSmallest,
+}
+
+impl Opening {
+    /// Begins to look.
+    pub(super) fn new(creates: bool) -> Opening {
+        Opening { creates, own: None, watched: None, several: None, broken: None }
+    }
+
+    fn is(&self, mutant: Mutant) -> bool {
+        self.broken == Some(mutant)
+    }
+
+    /// The table that was asked for at `since` has this id.
+    pub(super) fn created(&mut self, id: String, since: Duration) {
+        self.own = Some(Own { id, since });
+    }
+
+    /// Decides by a look; `now` is the time when it was sent.
+    pub(super) fn step(&mut self, now: Duration, looked: &Looked, limits: &Limits) -> Step {
+        if self.own.as_ref().is_some_and(|own| !looked.named.contains_key(&own.id)) {
+            // It was set aside, or an operator removed it.
+            self.own = None;
+        }
+        if let Some(own) = self.own.as_ref().filter(|_| self.is(Mutant::UsesAtOnce)) {
+            return Step::Use(own.id.clone());
+        }
+        let lone = match looked.named.iter().next() {
+            Some((id, rows)) if looked.named.len() == 1 => Some((id.clone(), *rows)),
+            _ => None,
+        };
+        if lone.is_none() {
+            self.watched = None;
+        }
+        if looked.named.len() < 2 {
+            self.several = None;
+        }
+        match lone {
+            Some((id, rows)) => self.step_with_one(now, id, rows, looked, limits),
+            None if looked.named.is_empty() => self.step_with_none(looked),
+            None => self.step_with_several(now, looked, limits),
+        }
+    }
+
+    fn step_with_one(
+        &mut self,
+        now: Duration,
+        id: String,
+        rows: Rows,
+        looked: &Looked,
+        limits: &Limits,
+    ) -> Step {
+        let aside = |rows| looked.aside.values().any(|aside| *aside == rows);
+        let hidden = aside(Rows::Some) || aside(Rows::Unknown);
+        let hidden = hidden && !self.is(Mutant::ForgetsThoseAside);
+        match (rows, &self.own) {
+            (Rows::Some, _) => Step::Use(id),
+            (_, Some(own)) if hidden => match self.may_drop(own, now, limits) {
+                true => Step::Drop(id),
+                false => Step::SetAside(vec![id]),
+            },
+            (_, None) if aside(Rows::Some) && hidden => Step::SetAside(vec![id]),
+            (_, None) if hidden => Step::Look,
+            (Rows::None | Rows::Unknown, Some(_)) => Step::Use(id),
+            (Rows::Unknown, None) => Step::Look,
+            (Rows::None, None) if self.is(Mutant::WatchesNot) => Step::Use(id),
+            (Rows::None, None) => match &self.watched {
+                Some((watched, since)) if *watched == id => {
+                    match now.saturating_sub(*since) >= limits.watches {
+                        true => Step::Use(id),
+                        false => Step::Look,
+                    }
+                }
+                Some(_) | None => {
+                    self.watched = Some((id, now));
+                    Step::Look
+                }
+            },
+        }
+    }
+
+    fn step_with_none(&self, looked: &Looked) -> Step {
+        if looked.aside.is_empty() {
+            return if self.creates { Step::Create } else { Step::Missing };
+        }
+        let with = |wanted: Rows| {
+            let aside = looked.aside.iter().filter(move |(_, rows)| **rows == wanted);
+            aside.map(|(id, _)| id.clone()).collect::<Vec<_>>()
+        };
+        let smallest = looked.aside.keys().next().cloned();
+        match (&with(Rows::Some)[..], smallest) {
+            (_, Some(smallest)) if self.is(Mutant::PutsBackTheSmallest) => Step::PutBack(smallest),
+            ([_, _, ..], _) => Step::Refuse(with(Rows::Some)),
+            _ if !with(Rows::Unknown).is_empty() => Step::Look,
+            ([only], _) => Step::PutBack(only.clone()),
+            ([], Some(smallest)) => Step::PutBack(smallest),
+            ([], None) => Step::Look,
+        }
+    }
+
+    fn step_with_several(&mut self, now: Duration, looked: &Looked, limits: &Limits) -> Step {
+        let several = *self.several.get_or_insert(now);
+        let lasted = now.saturating_sub(several);
+        if let Some(own) = &self.own
+            && self.may_drop(own, now, limits)
+        {
+            let smallest = looked.named.keys().next() == Some(&own.id);
+            return match smallest && lasted < limits.yields_after {
+                true => Step::Look,
+                false => Step::Drop(own.id.clone()),
+            };
+        }
+        // Too late to drop it: somebody may have used it.
+        self.own = None;
+        match lasted >= limits.repairs_after {
+            true => Step::SetAside(looked.named.keys().cloned().collect()),
+            false => Step::Look,
+        }
+    }
+
+    fn may_drop(&self, own: &Own, now: Duration, limits: &Limits) -> bool {
+        now.saturating_sub(own.since) < limits.drops_within || self.is(Mutant::DropsLate)
+    }
+}
+
+#[cfg(test)]
+#[path = "creation_model.rs"]
+mod model;

@@ -1,0 +1,190 @@
+//! Proofs: those of a session, of a look and of a notice.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::*;
+use bytes::Bytes;
+use tenure::lease::record::Holder;
+use tenure::queue::{Entry, Freshness, Gone, Left, Pace, Session, SessionQueue, Ticket};
+use tenure::{CandidateId, Clock as _, SystemClock};
+use tenure_harness::{Direction, Framing, Proxy, require};
+
+fn lines(backend: &Backend) -> Arc<dyn SessionQueue> {
+    backend.queue().expect("its elections are queues").clone()
+}
+
+fn holder(name: &str) -> Arc<Holder> {
+    let id = CandidateId::parse(name).expect("a good id");
+    Arc::new(Holder { id, name: name.into(), value: Bytes::new(), presence: None })
+}
+
+fn ticket(name: &str, attempt: u64) -> Ticket {
+    Ticket { candidate: CandidateId::parse(name).expect("a good id"), attempt }
+}
+
+/// Joins without a machine.
+async fn join(lines: &dyn SessionQueue, name: &str, attempt: u64) -> Entry {
+    live(lines).await;
+    let joined = lines.join(&key(), &ticket(name, attempt), &holder(name)).await;
+    joined.expect("it joins").entry.expect("the election is open")
+}
+
+async fn live(lines: &dyn SessionQueue) -> Session {
+    let mut session = lines.session();
+    *soon("the session lives", session.wait_for(Session::is_live)).await.expect("it is kept")
+}
+
+async fn proven(lines: &dyn SessionQueue) -> Session {
+    let mut session = lines.session();
+    let proven = session.wait_for(|session| session.is_live() && session.proof().is_some());
+    *soon("the session is proven", proven).await.expect("it is kept")
+}
+
+/// The lease of the only session there is.
+fn only_lease(servers: &Etcd) -> i64 {
+    let sessions = keys_under(servers, &format!("{PREFIX}//sessions/"));
+    let [session] = &sessions[..] else { panic!("{sessions:?}") };
+    let digits = session.rsplit('/').next().unwrap_or_default();
+    i64::from_str_radix(digits, 16).expect("hexadecimal digits")
+}
+
+/// How a KeepAlive of this lease is written: its first field is the lease.
+fn keep_alive_of(lease: i64) -> Vec<u8> {
+    let (mut rest, mut bytes) = (lease.cast_unsigned(), vec![0x08]);
+    loop {
+        let low = u8::try_from(rest & 0x7f).unwrap_or(0);
+        rest >>= 7;
+        if rest == 0 {
+            bytes.push(low);
+            return bytes;
+        }
+        bytes.push(low | 0x80);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_proof_is_dated_before_its_keep_alive_was_sent() {
+    const LATE: Duration = Duration::from_millis(300);
+    let servers = require!(servers(1).await);
+    let proxy = Proxy::start(servers[0].address(), Framing::Http2).expect("a proxy");
+    let backend = process(&[proxy.address()], CALM).await;
+    let lines = lines(&backend);
+    lines.pace(Pace::Leading);
+    proven(&*lines).await;
+    proxy.delay(Direction::ToServer, LATE);
+    let before = SystemClock::default().now();
+    let mut session = lines.session();
+    // The KeepAlive and the get that confirms it are both late.
+    let newer = session.wait_for(|session| {
+        session.proof().is_some_and(|proof| proof.from.at_least_since(before) > Duration::ZERO)
+    });
+    let proof = soon("proven again", newer).await.expect("it is kept").proof();
+    let age = proof.map(|proof| SystemClock::default().now().at_most_since(proof.from));
+    println!("published when it was {age:?} old");
+    assert!(age.is_some_and(|age| age >= 2 * LATE), "{age:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_of_keep_alives_that_was_opened_anew_proves_nothing_with_its_first() {
+    let servers = require!(servers(1).await);
+    let proxy = Proxy::start(servers[0].address(), Framing::Http2).expect("a proxy");
+    let backend = process(&[proxy.address()], LONG).await;
+    let lines = lines(&backend);
+    proven(&*lines).await;
+    let sent = Arc::new(AtomicUsize::new(0));
+    let (counted, pattern) = (sent.clone(), keep_alive_of(only_lease(&servers)));
+    proxy.observe(move |message| {
+        let to_server = message.direction == Direction::ToServer;
+        if to_server && message.bytes.windows(pattern.len()).any(|part| part == pattern) {
+            counted.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    proxy.cut().await;
+    let mut session = lines.session();
+    let down = session.wait_for(|session| !session.is_live());
+    drop(soon("suspended", down).await.expect("it is kept"));
+    sent.store(0, Ordering::Relaxed);
+    proxy.heal().await;
+    live(&*lines).await;
+    let sent = sent.load(Ordering::Relaxed);
+    println!("{sent} KeepAlives until it was proven again");
+    assert!(sent >= 2, "{sent}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_whose_key_is_deleted_by_hand_is_over_and_another_follows() {
+    let servers = require!(servers(1).await);
+    let (_a, _, leader) = lead(&servers.addresses(), TTL, "a").await;
+    let token = leader.mandate().token();
+    let lease = only_lease(&servers);
+    ask(&servers, &["del", &format!("{PREFIX}//sessions/{lease:x}")]);
+    soon("lost", leader.lost()).await;
+    let again = soon("elected again", leader.regain()).await.expect("elected");
+    assert!(again.mandate().token() > token);
+}
+
+/// A join that arrived under a lease the seat has left would vanish while it leads.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_entry_under_a_lease_that_nobody_keeps_is_not_taken_for_ours() {
+    let servers = require!(servers(1).await);
+    let backend = process(&servers.addresses(), LONG).await;
+    enter(&backend).await;
+    let lines = lines(&backend);
+    let entry = join(&*lines, "a", 1).await;
+    lines.line(&key(), &ticket("a", 1), Freshness::Barrier).await.expect("it is ours");
+    let granted = ask(&servers, &["lease", "grant", "600"]);
+    let lease = granted.split_whitespace().nth(1).expect("lease ID granted with TTL(600s)");
+    ask(&servers, &["put", &entry.name, "a", "--lease", lease]);
+    let refused = lines.line(&key(), &ticket("a", 1), Freshness::Barrier).await;
+    let error = refused.expect_err("it is under another lease");
+    assert!(crate::support::chain(&error).contains("a lease that lapses"), "{error:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_next_in_line_leads_without_a_look_unless_its_predecessor_was_written_since() {
+    let servers = require!(servers(1).await);
+    let (one, other) =
+        (process(&servers.addresses(), LONG).await, process(&servers.addresses(), LONG).await);
+    enter(&one).await;
+    let (leaver, waiter) = (lines(&one), lines(&other));
+    for (attempt, written, told) in [(1, false, Gone::Deleted), (2, true, Gone::Perhaps)] {
+        let ahead = join(&*leaver, "a", attempt).await;
+        let behind = join(&*waiter, "b", attempt).await;
+        // The mark is not watched: the order of the two watches does not matter.
+        let gone = tokio::spawn({
+            let (waiter, ahead) = (waiter.clone(), ahead.clone());
+            async move { waiter.gone(&ahead).await }
+        });
+        if written {
+            leaver.publish(&ahead, &Bytes::from_static(b"x")).await.expect("published");
+        }
+        assert_eq!(leaver.leave(&ahead, true).await.expect("deleted"), Left::Deleted);
+        assert_eq!(soon("told", gone).await.expect("it ran"), told, "written: {written}");
+        assert_eq!(waiter.leave(&behind, true).await.expect("deleted"), Left::Deleted);
+    }
+}
+
+/// The end writes the first entry again, which keeps its place, its value and its lease.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_end_writes_the_first_in_line_again_as_it_was() {
+    let servers = require!(servers(1).await);
+    let backend = process(&servers.addresses(), LONG).await;
+    enter(&backend).await;
+    let lines = lines(&backend);
+    let generation = lines.create(&key()).await.expect("it is open");
+    let entry = join(&*lines, "a", 1).await;
+    let shown = || ask(&servers, &["get", "-w", "json", &entry.name]);
+    let field = |text: &str, name: &str| {
+        let found: serde_json::Value = serde_json::from_str(text).expect("JSON");
+        found["kvs"][0][name].clone()
+    };
+    let before = shown();
+    lines.end(&key(), generation).await.expect("ended");
+    let after = shown();
+    for same in ["key", "value", "lease", "create_revision"] {
+        assert_eq!(field(&before, same), field(&after, same), "{same}");
+    }
+    assert_ne!(field(&before, "mod_revision"), field(&after, "mod_revision"));
+    lines.end(&key(), generation).await.expect("ending twice is no failure");
+}

@@ -1,0 +1,199 @@
+//! The floor of an election: it remembers how far tokens had come if the record is deleted.
+//!
+//! A record that an operator deletes by hand takes its token and its lock delay along, and tokens would begin
+//! at 1 again. The floor is a second document, beside the records: no tenure has a token above it, or
+//! a longer ttl or lock delay. It is raised *before* the claim that needs more, and in blocks, so that hardly
+//! any claim has to. A record carries a copy of the floor it stands on: an ordinary claim looks nowhere else.
+//!
+//! # How a deletion is noticed
+//! Every record that is created gets an id of its own, and keeps it for life. The floor names the record it
+//! was last raised for. A record that the floor does not name follows one that was deleted: its first claim
+//! waits as long as the floor says that a tenure and its delay may last, and then begins above the floor.
+//!
+//! # Why that is enough
+//! A claim under record *r* is a compare-and-set on a version of *r*, so it fails once *r* is deleted. Every
+//! token under *r* was at or below the floor before it was claimed. The first claim under the next record is made
+//! after an acknowledged raise that its claimant sent once it had seen that record, and takes a token above
+//! the floor as it was before that raise. Only the acknowledgement counts, not the read before it: therefore
+//! this holds on stores whose reads prove nothing, too.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use super::record::{MAX_NUMBER, Op, RecordError, duration, millis};
+use crate::store::MAX_DOCUMENT_BYTES;
+
+/// How many tokens a floor is raised by at once.
+pub const BLOCK: u64 = 1024;
+
+/// What no tenure exceeds.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Floor {
+    /// The record it is for: the op that created it.
+    pub id: Op,
+    /// The highest token that may be claimed; 0 in a record that was never claimed.
+    pub token: u64,
+    /// The longest ttl of a tenure.
+    pub ttl: Duration,
+    /// The longest lock delay of a tenure.
+    pub delay: Duration,
+}
+
+impl Floor {
+    /// That of a record which was just created: nothing may be claimed on it yet.
+    #[must_use]
+    pub fn unlaid(id: Op) -> Floor {
+        Floor { id, token: 0, ttl: Duration::ZERO, delay: Duration::ZERO }
+    }
+
+    /// Whether a tenure with this token, ttl and delay may be claimed.
+    #[must_use]
+    pub fn covers(&self, token: u64, ttl: Duration, delay: Duration) -> bool {
+        token <= self.token && ttl <= self.ttl && delay <= self.delay
+    }
+}
+
+/// The document of a floor.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Laid {
+    /// What no tenure exceeds.
+    pub floor: Floor,
+    /// The floor before the record it names: that record's tenures are above this.
+    pub base: u64,
+    /// Which write made this.
+    pub op: Op,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct WireFloor {
+    id: String,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    token: u64,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    ttl: u64,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    delay: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct WireLaid {
+    id: String,
+    base: u64,
+    token: u64,
+    ttl: u64,
+    delay: u64,
+    op: String,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks with a reference")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+impl WireFloor {
+    pub(super) fn of(floor: &Floor) -> WireFloor {
+        let id = floor.id.as_str().into();
+        let (ttl, delay) = (millis(floor.ttl), millis(floor.delay));
+        WireFloor { id, token: floor.token, ttl, delay }
+    }
+
+    pub(super) fn check(self) -> Result<Floor, RecordError> {
+        let refused = |says: String| RecordError::Field { field: "floor", says };
+        let id = Op::try_from(self.id).map_err(|says| refused(says.into()))?;
+        if self.token > MAX_NUMBER {
+            return Err(refused(format!("token {}, at most {MAX_NUMBER}", self.token)));
+        }
+        let span =
+            |field, number| duration(field, number, 0).map_err(|error| refused(error.to_string()));
+        let (ttl, delay) = (span("ttl", self.ttl)?, span("delay", self.delay)?);
+        Ok(Floor { id, token: self.token, ttl, delay })
+    }
+}
+
+impl Laid {
+    /// Writes the floor as one line of JSON.
+    #[must_use]
+    pub fn encode(&self) -> Bytes {
+        let WireFloor { id, token, ttl, delay } = WireFloor::of(&self.floor);
+        let wire = WireLaid { id, base: self.base, token, ttl, delay, op: self.op.as_str().into() };
+        let mut line = serde_json::to_vec(&wire).expect("strings and numbers always encode");
+        line.push(b'\n');
+        line.into()
+    }
+
+    /// Reads a floor.
+    ///
+    /// # Errors
+    /// [`RecordError`] says what is wrong with it. Never panics.
+    pub fn decode(body: &[u8]) -> Result<Laid, RecordError> {
+        if body.len() > MAX_DOCUMENT_BYTES {
+            return Err(RecordError::TooLong { bytes: body.len() });
+        }
+        let refused = |says: String| RecordError::Field { field: "floor", says };
+        let wire: WireLaid = serde_json::from_slice(body).map_err(|error| {
+            refused(error.to_string().chars().filter(|c| !c.is_control()).take(200).collect())
+        })?;
+        let WireLaid { id, base, token, ttl, delay, op } = wire;
+        let floor = WireFloor { id, token, ttl, delay }.check()?;
+        if base > token {
+            return Err(refused(format!("base {base} above token {token}")));
+        }
+        let op = Op::try_from(op).map_err(|says| refused(says.into()))?;
+        Ok(Laid { floor, base, op })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::CandidateId;
+
+    fn laid() -> Laid {
+        let id = CandidateId::from_bits(7);
+        let floor = Floor {
+            id: Op::new(&id, 0),
+            token: 1024,
+            ttl: Duration::from_secs(15),
+            delay: Duration::from_secs(2),
+        };
+        Laid { floor, base: 0, op: Op::new(&id, 3) }
+    }
+
+    #[test]
+    fn the_format_of_a_floor_is_fixed() {
+        let id = "00000000000000000000000000000007";
+        assert_eq!(
+            std::str::from_utf8(&laid().encode()).expect("text"),
+            format!(
+                "{{\"id\":\"{id}-0\",\"base\":0,\"token\":1024,\"ttl\":15000,\"delay\":2000,\
+                 \"op\":\"{id}-3\"}}\n"
+            )
+        );
+        assert_eq!(Laid::decode(&laid().encode()), Ok(laid()));
+    }
+
+    #[test]
+    fn each_bad_floor_says_what_is_wrong() {
+        let with = |field: &str, value: serde_json::Value| {
+            let mut map: serde_json::Map<String, serde_json::Value> =
+                serde_json::from_slice(&laid().encode()).expect("an object");
+            map.insert(field.into(), value);
+            serde_json::to_vec(&map).expect("encodes")
+        };
+        for (body, says) in [
+            (Vec::new(), "bad floor"),
+            (vec![b' '; MAX_DOCUMENT_BYTES + 1], "65537 bytes"),
+            (with("token", (1u64 << 53).into()), "token 9007199254740992"),
+            (with("base", 1025.into()), "base 1025 above token 1024"),
+            (with("ttl", 86_400_001.into()), "ttl 86400001"),
+            (with("delay", (-1).into()), "bad floor"),
+            (with("id", "".into()), "empty"),
+            (with("op", "".into()), "empty"),
+        ] {
+            let error = Laid::decode(&body).expect_err(says);
+            assert!(error.to_string().contains(says), "{says}: {error}");
+        }
+    }
+}
