@@ -1,4 +1,4 @@
-//! How many slots there are: made with the cluster, and grown when they are full and there are workers for more.
+//! How many slots there are: made with the cluster, and grown when they are full and workers hold most of them.
 
 use super::look::{Look, Sight, slots_in_store, wanted_slots};
 use crate::Error;
@@ -17,9 +17,10 @@ pub(super) async fn uphold(
     known: &mut Option<usize>,
 ) -> Result<bool, Error> {
     let intended = cursor.intents.iter().map(|intent| intent.slot + 1).max().unwrap_or(0);
-    // A count of workers alone makes no slots: whoever wrote a wrong one into the node list could not take it back.
+    // Slots are never taken back, and a count of workers in the node list may be forged: workers that hold slots are
+    // the evidence for more.
     let now = look.charter.content().map_or(0, |charter| charter.slots);
-    let most = if look.has_room() { now } else { now.saturating_mul(2) };
+    let most = if look.is_crowded() { now.saturating_mul(2) } else { now };
     let most = most.max(LEAST_SLOTS);
     let wanted = wanted_slots(look.nodes.content().map(|nodes| &**nodes)).min(most).max(intended);
     let op = books.fresh_op();

@@ -208,13 +208,24 @@ impl Look {
         self.slots.iter().filter_map(Sight::content).filter(|slot| is_outstanding(slot)).count()
     }
 
-    /// Whether another task would find a slot, now or once those at their end are counted.
-    pub(super) fn has_room(&self) -> bool {
-        self.slots.iter().any(|sight| match sight {
-            Sight::Absent => true,
-            Sight::Found(_, slot) => slot.progress == Progress::Vacant || is_ended(slot),
-            Sight::Garbled(..) | Sight::Unreadable => false,
-        })
+    /// Whether more slots would give workers more to do: no task would find a free one, and workers hold at least half of
+    /// them. Tasks that wait in slots are a supply already.
+    pub(super) fn is_crowded(&self) -> bool {
+        let mut held = 0;
+        for sight in &self.slots {
+            match sight {
+                Sight::Absent => return false,
+                Sight::Found(_, slot) => match slot.progress {
+                    Progress::Vacant | Progress::Done { .. } | Progress::Dead { .. } => {
+                        return false;
+                    }
+                    Progress::Outstanding { .. } => {}
+                    Progress::Held(_) => held += 1,
+                },
+                Sight::Garbled(..) | Sight::Unreadable => {}
+            }
+        }
+        2 * held >= self.slots.len()
     }
 
     /// The slots that nothing stands in, far apart from each other one after the other: nodes begin to look at
