@@ -188,13 +188,13 @@ impl Election {
         Ok(Election { backend, name, key, floor, timing, delay, led })
     }
 
-    /// The highest token that an earlier candidacy of this handle led under; 0 if there was none.
+    /// The highest token that earlier candidacies of this handle know of; 0 if there was none.
     pub(crate) fn led(&self) -> u64 {
         self.led.as_ref().map_or(0, |led| led.load(Ordering::Relaxed))
     }
 
-    /// A candidacy of this handle leads under this token.
-    pub(crate) fn note_led(&self, token: u64) {
+    /// A leader has this token: no later candidacy of this handle leads with it.
+    pub(crate) fn note_token(&self, token: u64) {
         if let Some(led) = &self.led {
             led.fetch_max(token, Ordering::Relaxed);
         }

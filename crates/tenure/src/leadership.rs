@@ -178,7 +178,7 @@ impl Place {
             tenure.close(Loss::Regressed);
             return Err(Error::Regressed { found: token, known: self.known });
         }
-        self.election.note_led(token);
+        self.election.note_token(token);
         Ok(tenure)
     }
 

@@ -69,6 +69,8 @@ macro_rules! feed_conformance {
                 changes_go_on_after_an_error_of_the_feed
                 a_missing_table_is_an_error_when_it_is_not_to_be_created
                 a_deleted_record_ends_the_feed_with_an_error
+                a_feed_never_leads_with_a_token_that_it_has_seen
+                another_leader_with_a_token_that_was_seen_ends_the_feed
                 a_record_that_makes_no_sense_is_told_and_left_alone
                 a_dropped_feed_leaves
                 twenty_feeds_agree_on_their_leaders

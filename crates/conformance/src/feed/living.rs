@@ -11,7 +11,7 @@ use tenure::feed::{Event, State};
 use tenure::{Backend, Error};
 
 use super::case::{soon, until};
-use super::{Case, FaultyFeed, Times};
+use super::{Case, FaultyFeed, Member, Times};
 
 pub async fn feeds_join_and_leave_and_somebody_always_leads(case: &Case) {
     let mut fleet = vec![case.leading("f0").await];
@@ -127,6 +127,39 @@ pub async fn a_deleted_record_ends_the_feed_with_an_error(case: &Case) {
     assert!(matches!(error, Error::Vanished), "{error:?}");
     until("a is a follower", async || a.states().last() == Some(&State::Follower)).await;
     a.tells("the error", |event| matches!(event, Event::HeartbeatError(Error::Vanished))).await;
+}
+
+/// The record is deleted while a follower is deaf, so that no candidacy of it sees that.
+pub async fn a_feed_never_leads_with_a_token_that_it_has_seen(case: &Case) {
+    let times = case.subject().times();
+    case.leading_with("a", times).await.feed.stop().await;
+    let (a, b) = leader_and_deaf_follower(case, 2).await;
+    a.feed.stop().await;
+    case.subject().delete(case.table(), "leader").await;
+    b.store.hear();
+    let error = soon("the feed to fail", b.feed.failed()).await;
+    assert!(matches!(error, Error::Regressed { found: 1, known: 2 }), "{error:?}");
+    assert_eq!(b.leaders(), [("a".into(), 2)], "it never led");
+}
+
+pub async fn another_leader_with_a_token_that_was_seen_ends_the_feed(case: &Case) {
+    let (a, b) = leader_and_deaf_follower(case, 1).await;
+    a.feed.stop().await;
+    case.subject().delete(case.table(), "leader").await;
+    let _c = case.leading_with("c", case.subject().times()).await;
+    b.store.hear();
+    let error = soon("the feed to fail", b.feed.failed()).await;
+    assert!(matches!(error, Error::Regressed { found: 1, known: 1 }), "{error:?}");
+}
+
+async fn leader_and_deaf_follower(case: &Case, token: u64) -> (Member, Member) {
+    let times = case.subject().times();
+    let a = case.leading_with("a", times).await;
+    let b = case.started_with("b", times).await;
+    b.follows("a", token).await;
+    b.store.deafen();
+    b.tells("the error", |event| matches!(event, Event::SubscribeError(_))).await;
+    (a, b)
 }
 
 pub async fn a_record_that_makes_no_sense_is_told_and_left_alone(case: &Case) {

@@ -1,5 +1,6 @@
 //! A feed at work: one half follows the table, the other stands and leads.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -92,7 +93,7 @@ impl Run {
             hearing: hearing.subscribe(),
             known: store.known(),
             asked: store.asked(),
-            told: 0,
+            told: None,
             garbled: false,
         };
         let stand = async {
@@ -222,8 +223,8 @@ struct Stander<'a> {
     hearing: watch::Receiver<bool>,
     known: watch::Receiver<Option<Known>>,
     asked: watch::Receiver<Option<String>>,
-    /// The highest token whose leader was told.
-    told: u64,
+    /// The leader with the highest token that was told.
+    told: Option<Known>,
     /// It was told that the leader's document makes no sense.
     garbled: bool,
 }
@@ -318,7 +319,7 @@ impl Stander<'_> {
         *self.shared.lock_tenure() = Some(tenure.clone());
         let token = tenure.mandate().token();
         self.shared.teller.tell(Event::NewState(State::Leader));
-        self.tell_leader(&self.shared.id, token);
+        self.tell_leader(&self.shared.id, Known { holder: leadership.id(), token });
         let why = self.until_over(leadership).await;
         // Told to stop before anybody hears of it. The lease is kept until the work has ended.
         tenure.stop();
@@ -348,8 +349,8 @@ impl Stander<'_> {
         }
     }
 
-    /// Fails when a leader's token is below one that this feed has told of: the record was deleted, or the table
-    /// created anew.
+    /// Fails when a leader's token is at or below one that this feed has told of another leader: the record was
+    /// deleted, or the table created anew.
     fn tell_whom_we_follow(&mut self, status: &Status) -> Result<(), Error> {
         let garbled = matches!(status.error, Some(Error::Record { .. }));
         if let Some(error) = status.error.clone().filter(|_| garbled && !self.garbled) {
@@ -360,18 +361,32 @@ impl Stander<'_> {
         if let (Some(leader), Some(known)) = (&status.follows, known)
             && leader.id == known.holder
         {
-            if known.token < self.told && self.store.reads() == Reads::Linearizable {
-                return Err(Error::Regressed { found: known.token, known: self.told });
+            if let Some(told) = self.told.as_ref().filter(|told| self.has_fallen(told, &known)) {
+                return Err(Error::Regressed { found: known.token, known: told.token });
             }
-            self.tell_leader(&leader.name, known.token);
+            self.tell_leader(&leader.name, known);
         }
         Ok(())
     }
 
-    fn tell_leader(&mut self, leader: &str, token: u64) {
-        if token > self.told {
-            self.told = token;
-            self.shared.teller.tell(Event::NewLeader { leader: leader.to_owned(), token });
+    /// Whether tokens have fallen between the leader that was told last and the one that is shown.
+    fn has_fallen(&self, told: &Known, shown: &Known) -> bool {
+        match shown.token.cmp(&told.token) {
+            // A weak read may show an earlier leader.
+            Ordering::Less => self.store.reads() == Reads::Linearizable,
+            // One token never has two holders.
+            Ordering::Equal => shown.holder != told.holder,
+            Ordering::Greater => false,
+        }
+    }
+
+    fn tell_leader(&mut self, name: &str, leader: Known) {
+        if self.told.as_ref().is_none_or(|told| leader.token > told.token) {
+            let token = leader.token;
+            // No later candidacy leads with this token: the record may be deleted before it stands.
+            self.election.note_token(token);
+            self.told = Some(leader);
+            self.shared.teller.tell(Event::NewLeader { leader: name.to_owned(), token });
         }
     }
 }

@@ -18,8 +18,8 @@ use crate::store::{Expect, Put, Reads, StoreError, Version};
 pub const LEADER: &str = "leader";
 
 /// What the ids of all other documents of ours begin with, whichever part of tenure writes them.
-const RESERVED: [&str; 6] =
-    ["feeds/", "elections/", "candidates/", "clusters/", "protocols/", "tenure/"];
+const RESERVED: [&str; 7] =
+    ["feeds/", "elections/", "floors/", "candidates/", "clusters/", "protocols/", "tenure/"];
 
 /// Whether a document of the table is one of ours: told by its id, because that is all that is left of a
 /// document that was deleted.
@@ -220,6 +220,9 @@ mod tests {
         for ours in ["leader", "feeds/host-a", "elections/a/b", "candidates/a/7"] {
             assert!(is_metadata(ours), "{ours}");
         }
+        let name = crate::Name::parse("a/b").expect("a good name");
+        let floor = crate::Key::floor(&name);
+        assert!(is_metadata(floor.as_str()), "{floor}");
         for theirs in ["leaders", "Leader", "feeds", "leader/a", "order-1", "", "elections"] {
             assert!(!is_metadata(theirs), "{theirs}");
         }
