@@ -1,12 +1,12 @@
 //! Servers that the cases of the suite share.
 
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use tenure::{Backend, Timing};
+use tenure::{Backend, Fault, Timing};
 use tenure_conformance::suite::Subject;
 use tenure_harness::{Failure, Skipped, Version};
-use tenure_stores::OpenOptions;
+use tenure_stores::{OpenError, OpenOptions};
 
 use crate::faults::Servers;
 
@@ -111,10 +111,22 @@ pub(crate) use cluster_suite;
 
 /// A handle as a program of its own would have it.
 pub(crate) async fn open(url: &str, request: Duration) -> Backend {
-    let options = OpenOptions::default().with_request(request);
-    match tenure_stores::open(url, &options).await {
-        Ok(opened) => opened.backend,
-        Err(error) => panic!("{url} does not open: {}", chain(&error)),
+    open_with(url, &OpenOptions::default().with_request(request)).await
+}
+
+/// The same with options. Servers that just started on a busy machine are given a minute to answer in time.
+pub(crate) async fn open_with(url: &str, options: &OpenOptions) -> Backend {
+    let began = Instant::now();
+    loop {
+        match tenure_stores::open(url, options).await {
+            Ok(opened) => return opened.backend,
+            Err(OpenError::Store(error))
+                if error.fault == Fault::Unavailable && began.elapsed().as_secs() < 60 =>
+            {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            Err(error) => panic!("{url} does not open: {}", chain(&error)),
+        }
     }
 }
 

@@ -38,10 +38,7 @@ pub(crate) async fn process(addresses: &[SocketAddr], ttl: Duration) -> Backend 
     let hosts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     let url = format!("etcd://{}/{PREFIX}", hosts.join(","));
     let options = OpenOptions::default().with_request(Duration::from_secs(5)).with_session(ttl);
-    match tenure_stores::open(&url, &options).await {
-        Ok(opened) => opened.backend,
-        Err(error) => panic!("{url} does not open: {}", crate::support::chain(&error)),
-    }
+    crate::support::open_with(&url, &options).await
 }
 
 pub(crate) async fn enter(backend: &Backend) -> Election {
