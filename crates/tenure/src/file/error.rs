@@ -3,6 +3,7 @@
 use rustix::io::Errno;
 
 use super::journal::DAMAGED;
+use super::started::UNREADABLE;
 use crate::store::{Fault, StoreError};
 
 pub(super) const BACKEND: &str = "file";
@@ -55,6 +56,10 @@ fn words(errno: Errno) -> String {
         DAMAGED => {
             "the file .journal in the directory is damaged; restore it from a backup, or move it away to go on with \
              older contents"
+        }
+        UNREADABLE => {
+            "a record of a start makes no sense, and its work may still run; end that, or move the file \
+             presence/*.start away"
         }
         Errno::FBIG => "the documents of one directory are too many for its journal",
         Errno::STALE => "the directory was moved or replaced meanwhile",

@@ -8,7 +8,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, fstat, openat, statat, unlinkat};
+use rustix::fs::{
+    AtFlags, FileType, FlockOperation, Mode, OFlags, flock, fstat, openat, statat, unlinkat,
+};
 use rustix::io::Errno;
 use serde_json::{Map, Value};
 
@@ -24,6 +26,8 @@ use crate::store::Mark;
 
 /// A record is shorter.
 const MOST_BYTES: usize = 16 * 1024;
+/// The content of a record makes no sense.
+pub(super) const UNREADABLE: Errno = Errno::ILSEQ;
 
 /// A control group that work was put into.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -174,9 +178,17 @@ pub(super) fn find(
         if entry.kind != FileType::RegularFile {
             continue;
         }
-        let Some(record) = read(&directory, &entry.name) else {
-            tracing::warn!(file = entry.name, "skipped a record of a start that cannot be read");
-            continue;
+        let record = match read(&directory, &entry.name) {
+            Ok(record) => record,
+            // Its owner, or another leader, has just removed it.
+            Err(Errno::NOENT) => continue,
+            // Work that may still run is not passed over: it could be this election's.
+            Err(errno) if may_be_locked(&directory, name) => return Err(errno),
+            Err(errno) => {
+                // Written before a power failure, for example. Its work has ended.
+                tracing::warn!(file = entry.name, %errno, "skipped an unreadable record of a start");
+                continue;
+            }
         };
         if record.election != election || record.life.boot != boot {
             continue;
@@ -223,9 +235,20 @@ fn look_at(directory: &OwnedFd, name: &str) -> Result<Option<(Identity, u32)>, E
     }
 }
 
-fn read(directory: &OwnedFd, name: &str) -> Option<Record> {
-    let text = read_small(directory, name, MOST_BYTES).ok()?;
-    parse(serde_json::from_slice(&text).ok()?)
+/// Whether a process may have this file locked. In doubt, yes.
+fn may_be_locked(directory: &OwnedFd, name: &str) -> bool {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    match openat(directory, name, flags, Mode::empty()) {
+        Ok(file) => flock(&file, FlockOperation::NonBlockingLockShared).is_err(),
+        Err(errno) => errno != Errno::NOENT,
+    }
+}
+
+/// Reads a record. [`UNREADABLE`] when the file is none.
+fn read(directory: &OwnedFd, name: &str) -> Result<Record, Errno> {
+    let text = read_small(directory, name, MOST_BYTES)?;
+    let map = serde_json::from_slice(&text).ok();
+    map.and_then(parse).ok_or(UNREADABLE)
 }
 
 fn parse(mut map: Map<String, Value>) -> Option<Record> {
@@ -314,19 +337,64 @@ mod tests {
         assert!(presence.started("job").expect("listed").is_empty());
     }
 
+    /// The name of the only record.
+    fn only_record(at: &tempfile::TempDir) -> PathBuf {
+        let listed = std::fs::read_dir(at.path().join("store/presence")).expect("listed");
+        let mut records = listed.flatten().map(|entry| entry.path());
+        records.find(|path| path.extension() == Some("start".as_ref())).expect("a record")
+    }
+
+    /// Issue 13, 3: a leader that passes over a record starts CMD beside live work.
+    #[test]
+    fn a_record_that_cannot_be_read_is_passed_over_only_when_its_work_has_ended() {
+        let at = tempfile::tempdir().expect("a directory");
+        let presence = open(&at).presence();
+        let work = presence.work().expect("a work file");
+        presence.record_start(&work, &start(7)).expect("recorded");
+        let record = only_record(&at);
+        for garbage in ["", "{", r#"{"election":"job"}"#] {
+            std::fs::write(&record, garbage).expect("written");
+            let refused = presence.started("job").expect_err("the work may still run");
+            let text = refused.source.to_string();
+            assert!(text.contains("record of a start"), "{garbage}: {text}");
+        }
+        let probe = work.close();
+        let began = std::time::Instant::now();
+        while !probe.is_free() && began.elapsed().as_secs() < 10 {
+            std::thread::yield_now();
+        }
+        assert!(presence.started("job").expect("listed").is_empty(), "it has ended");
+    }
+
+    /// Like an exhausted table of descriptors, or a bad disk: here the file lets no process open it.
+    #[test]
+    fn a_record_that_another_leader_removes_meanwhile_is_no_failure_and_any_other_error_is() {
+        let at = tempfile::tempdir().expect("a directory");
+        let presence = open(&at).presence();
+        let work = presence.work().expect("a work file");
+        presence.record_start(&work, &start(7)).expect("recorded");
+        let (root, _) = presence.root_and_life().expect("a life");
+        let directory = root.find(&presence_directory()).expect("found").expect("there");
+        let name = path::start(&work.locked().file);
+        assert_eq!(read(&directory, &name).map(|record| record.token), Ok(7));
+        std::fs::remove_file(only_record(&at)).expect("removed");
+        assert_eq!(read(&directory, &name).map(|record| record.token), Err(Errno::NOENT));
+        assert!(may_be_locked(&directory, &work.locked().file));
+        assert!(!may_be_locked(&directory, "missing"));
+        std::os::unix::fs::symlink("elsewhere", at.path().join("store/presence").join(&name))
+            .expect("linked");
+        assert_eq!(read(&directory, &name).map(|record| record.token), Err(Errno::LOOP));
+    }
+
     #[test]
     fn nothing_that_is_written_into_a_work_file_is_believed() {
         let at = tempfile::tempdir().expect("a directory");
         let presence = open(&at).presence();
         let work = presence.work().expect("a work file");
         presence.record_start(&work, &start(7)).expect("recorded");
-        let record = std::fs::read_dir(at.path().join("store/presence"))
-            .expect("listed")
-            .flatten()
-            .find(|entry| entry.file_name().to_string_lossy().ends_with(".start"))
-            .expect("a record");
-        let text = std::fs::read_to_string(record.path()).expect("read");
-        std::fs::remove_file(record.path()).expect("removed");
+        let record = only_record(&at);
+        let text = std::fs::read_to_string(&record).expect("read");
+        std::fs::remove_file(&record).expect("removed");
         rustix::io::pwrite(work.descriptor(), text.as_bytes(), 0).expect("written");
         assert!(presence.started("job").expect("listed").is_empty());
     }
