@@ -5,20 +5,19 @@ mod support;
 
 use std::fs;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use rustix::fs::{FlockOperation, flock};
 use rustix::process::{
     Pid, PidfdFlags, PidfdGetfdFlags, Signal, getuid, kill_process, pidfd_getfd, pidfd_open,
 };
 use serde_json::json;
 
-use support::{Ran, Running, Scene, alive, ran, wait_for, wait_for_death};
-
-/// A user that owns nothing here.
-const STRANGER: u32 = 65534;
+use support::{
+    Ran, Running, STRANGER, Scene, Stopped, alive, as_stranger, ran, skip, user_of, wait_for,
+    wait_for_death,
+};
 
 /// Writes its number down.
 const ALONE: &str = r#"echo $$ >> "$PIDS"; exec sleep 600"#;
@@ -90,10 +89,6 @@ fn work_file(process: i32) -> (i32, PathBuf) {
 fn take_work(process: i32) -> Option<OwnedFd> {
     let pidfd = pidfd_open(Pid::from_raw(process).unwrap(), PidfdFlags::empty()).unwrap();
     pidfd_getfd(&pidfd, work_file(process).0, PidfdGetfdFlags::empty()).ok()
-}
-
-fn skip(test: &str, why: &str) {
-    eprintln!("SKIPPED {test}: {why}");
 }
 
 /// How a forged control group leads astray.
@@ -238,205 +233,104 @@ fn a_holder_that_is_another_users_is_not_killed_and_nothing_is_started() {
     assert_eq!(scene.state("job"), "free", "it has resigned");
 }
 
-fn user_of(process: u32) -> Option<u32> {
-    fs::metadata(format!("/proc/{process}")).ok().map(|found| found.uid())
+/// The control group that this process is in, if tenure made it.
+fn has_group(process: i32) -> bool {
+    let groups = fs::read_to_string(format!("/proc/{process}/cgroup")).unwrap_or_default();
+    groups.lines().any(|line| line.starts_with("0::") && line.contains("/tenure-"))
 }
 
-/// A program, run as another user.
-fn as_stranger(program: &Path) -> Command {
-    let mut command = Command::new("setpriv");
-    let user = STRANGER.to_string();
-    command.args(["--reuid", &user, "--regid", &user, "--clear-groups"]).arg(program);
-    command
+/// The next leader of `job`; its work says whether these processes live, and leaves a file.
+fn next_beside(scene: &Scene, processes: &[i32]) -> Ran {
+    let script = r#"echo started >> "$STARTED"
+        for pid in $WORK; do case $(sed -n 's/^State:.//p' "/proc/$pid/status" 2>/dev/null) in
+        ""|Z*) ;; *) echo "$pid lives" ;; esac; done; echo looked"#;
+    let mut command = scene.tenure(&["run", "job", "--", "sh", "-c", script]);
+    let work: Vec<String> = processes.iter().map(ToString::to_string).collect();
+    command.env("STARTED", scene.path("started")).env("WORK", work.join(" "));
+    ran(command)
 }
-
-/// An unprivileged tenure, and a program that makes its child root's.
-struct Unprivileged {
-    scene: Scene,
-}
-
-impl Unprivileged {
-    /// `Err` says why there can be none.
-    fn new() -> Result<Unprivileged, &'static str> {
-        if !getuid().is_root() {
-            return Err("only root makes setuid programs of root's");
-        }
-        let scene = Scene::new();
-        let open = fs::Permissions::from_mode(0o755);
-        fs::set_permissions(scene.path(""), open).unwrap();
-        fs::create_dir(scene.path("home")).unwrap();
-        chown(scene.path("home"), Some(STRANGER), Some(STRANGER)).unwrap();
-        // The build directory may lie where another user cannot go.
-        fs::copy(env!("CARGO_BIN_EXE_tenure"), scene.path("tenure")).unwrap();
-        let Some(setpriv) = ["/usr/bin/setpriv", "/bin/setpriv"]
-            .iter()
-            .find_map(|path| Path::new(path).exists().then_some(Path::new(path)))
-        else {
-            return Err("no setpriv(1)");
-        };
-        fs::copy(setpriv, scene.path("become")).unwrap();
-        let setuid = fs::Permissions::from_mode(0o4755);
-        fs::set_permissions(scene.path("become"), setuid).unwrap();
-        let unprivileged = Unprivileged { scene };
-        let mut whoami = as_stranger(&unprivileged.scene.path("become"));
-        whoami.args(["--reuid", "0", "--regid", "0", "--clear-groups", "id", "-u"]);
-        match ran(whoami).out.as_str() {
-            "0\n" => Ok(unprivileged),
-            _ => Err("setuid programs do not work here (nosuid)"),
-        }
-    }
-
-    fn run(&self, flags: &[&str], command: &[&str]) -> Command {
-        let scene = &self.scene;
-        let mut run = as_stranger(&scene.path("tenure"));
-        let store = format!("file://{}", scene.path("home/store").display());
-        run.args(["run", "job", "--store", &store]).args(flags).arg("--");
-        run.args(command).stdin(Stdio::null());
-        run.env("XDG_CONFIG_HOME", "/nonexistent").env_remove("TENURE_STORE");
-        run.env("STARTED", scene.path("home/started")).env("PIDS", scene.path("pids"));
-        run
-    }
-
-    /// A leader whose work is root's.
-    fn leader(&self) -> (Running, i32) {
-        let become_root = self.scene.path("become");
-        let script = r#"trap "" TERM; echo $$ >> "$PIDS"; exec sleep 600"#;
-        let work = ["--reuid", "0", "--regid", "0", "--clear-groups", "sh", "-c", script];
-        let command = [&[become_root.to_str().unwrap()], work.as_slice()].concat();
-        let leader = Running::start(self.run(&["--ttl", "4s"], &command));
-        let work = numbers(&self.scene, 1)[0];
-        assert_eq!(user_of(u32::try_from(work).unwrap()), Some(0));
-        (leader, work)
-    }
-
-    fn who(&self) -> serde_json::Value {
-        let mut who = as_stranger(&self.scene.path("tenure"));
-        let store = format!("file://{}", self.scene.path("home/store").display());
-        who.args(["who", "job", "--json", "--store", &store]);
-        serde_json::from_str(&ran(who).out).unwrap()
-    }
-}
-
-fn kill(process: i32) {
-    kill_process(Pid::from_raw(process).unwrap(), Signal::KILL).unwrap();
-}
-
-/// The CMD of a leader that must not start it yet.
-const START: [&str; 3] = ["sh", "-c", r#"echo "$TENURE_TOKEN" >> "$STARTED"; exec sleep 600"#];
 
 #[test]
-fn nothing_is_started_while_work_that_no_guardian_could_kill_is_there() {
-    let unprivileged = match Unprivileged::new() {
-        Ok(unprivileged) => unprivileged,
-        Err(why) => return skip("nothing_is_started_while_work_…", why),
-    };
-    let (leader, work) = unprivileged.leader();
-    // Its guardian notices when the lease ends, and may not kill.
-    leader.signal(Signal::STOP);
-    let next = ran(unprivileged.run(&[], &START));
+fn work_that_closed_the_work_file_is_killed_by_its_control_group_before_the_next_starts() {
+    let scene = Scene::new();
+    let script = r#"(setsid sh -c 'for fd in 3 4 5 6 7 8 9; do eval "exec $fd>&-"; done
+        echo $$ >> "$PIDS"; exec sleep 600' &)
+        until [ -s "$PIDS" ]; do sleep 0.01; done; echo $$ >> "$PIDS"; exec sleep 600"#;
+    let leading = Leading::with(&scene, script, 2);
+    let hidden = leading.work[0];
+    if !has_group(hidden) {
+        return skip("work_that_closed_the_work_file_…", "no control group may be made here");
+    }
+    let open = fs::read_dir(format!("/proc/{hidden}/fd")).unwrap().flatten();
+    let has_work = |path: PathBuf| path.to_string_lossy().contains("/presence/");
+    assert!(!open.flat_map(|entry| fs::read_link(entry.path())).any(has_work), "it closed them");
+    leading.kill_both_guards();
+    let next = next_beside(&scene, &[hidden]);
+    assert_eq!((next.code, next.out.as_str()), (Some(0), "looked\n"), "{next:?}");
+    assert!(!alive(hidden));
+}
+
+/// A starter that only hangs may go on any moment, and stop its work itself.
+#[test]
+fn work_whose_starter_is_not_proven_dead_is_not_killed_and_nothing_is_started() {
+    let scene = Scene::new();
+    let leading = Leading::with(&scene, WORK, 2);
+    let guardian = Stopped::new(leading.tenure.guardian());
+    let supervisor = Stopped::new(leading.tenure.pid());
+    let next = next_beside(&scene, &[]);
     assert_eq!(next.code, Some(125), "{next:?}");
-    let whose = format!("process {}, token 1", leader.pid().as_raw_nonzero());
-    assert!(next.err.contains(&whose), "it names the leader: {next:?}");
-    assert!(!unprivileged.scene.path("home/started").exists(), "{next:?}");
-    assert!(alive(work));
-    assert_eq!(unprivileged.who()["state"], "free", "it has resigned");
-    kill(work);
-    leader.resume();
-    let ended = leader.end();
+    assert!(leading.work.iter().all(|pid| alive(*pid)), "{next:?}");
+    assert!(!scene.path("started").exists(), "{next:?}");
+    drop((guardian, supervisor));
+    let ended = leading.tenure.end();
     assert_eq!(ended.code, Some(75), "{ended:?}");
-    let after = Running::start(unprivileged.run(&[], &START));
-    unprivileged.scene.lines("home/started", 1);
-    after.signal(Signal::TERM);
-    assert_eq!(after.end().code, Some(128 + 15));
+    wait_for_death(&leading.work);
 }
 
+/// Issue 13, 5: an unprivileged CMD of a root leader could have services of root's killed by handing
+/// them the descriptor.
 #[test]
-fn with_keep_it_stands_again_until_work_that_no_guardian_could_kill_has_ended() {
-    let unprivileged = match Unprivileged::new() {
-        Ok(unprivileged) => unprivileged,
-        Err(why) => return skip("with_keep_it_stands_again_until_…", why),
-    };
-    let (leader, work) = unprivileged.leader();
-    leader.signal(Signal::STOP);
-    let next = Running::start(unprivileged.run(&["--keep"], &START));
-    wait_for("a leader that resigns", || {
-        let who = unprivileged.who();
-        (who["state"] == "free" && who["token"].as_u64()? >= 2).then_some(())
-    });
-    assert!(alive(work) && !unprivileged.scene.path("home/started").exists());
-    kill(work);
-    unprivileged.scene.lines("home/started", 1);
-    next.signal(Signal::TERM);
-    let ended = next.end();
-    assert_eq!(ended.code, Some(128 + 15), "{ended:?}");
-    assert!(ended.err.contains("standing again in 1.0 s"), "{ended:?}");
-}
-
-/// A leader whose guardian hangs when the store stops answering; the lock that makes it so.
-fn losing_with_a_hung_guardian(scene: &Scene, flags: &[&str]) -> (Running, fs::File) {
-    let script = r#"trap "" TERM; echo "$TENURE_TOKEN" >> "$LED"; exec sleep 600"#;
-    let line = [&["run", "job", "--ttl", "4s"], flags, &["--", "sh", "-c", script]].concat();
-    let mut command = scene.tenure(&line);
-    command.env("LED", scene.path("led"));
-    let tenure = Running::start(command);
-    scene.lines("led", 1);
-    kill_process(tenure.guardian(), Signal::STOP).unwrap();
-    let elections = fs::File::open(scene.path("store/elections")).unwrap();
-    flock(&elections, FlockOperation::LockExclusive).unwrap();
-    (tenure, elections)
-}
-
-#[test]
-fn a_lost_lease_stays_lost_when_the_guardian_is_slow() {
+fn a_holder_outside_of_the_works_control_group_is_not_killed_and_nothing_is_started() {
+    let name = "a_holder_outside_of_the_works_control_group_…";
     let scene = Scene::new();
-    let (tenure, _locked) = losing_with_a_hung_guardian(&scene, &[]);
-    let ended = tenure.end();
-    assert_eq!(ended.code, Some(75), "{ended:?}");
-    assert!(ended.err.contains("leadership lost"), "{ended:?}");
-}
-
-#[test]
-fn with_keep_a_lost_lease_and_a_slow_guardian_do_not_end_the_candidacy() {
-    let scene = Scene::new();
-    let (tenure, locked) = losing_with_a_hung_guardian(&scene, &["--keep"]);
-    let guardian = tenure.guardian();
-    wait_for_death(&[guardian.as_raw_nonzero().get()]);
-    drop(locked);
-    assert_eq!(scene.lines("led", 2), ["1", "2"]);
-}
-
-/// Whether a process that CMD is may gain privileges.
-fn new_privileges(command: Command) -> String {
-    let ran = ran(command);
-    assert_eq!(ran.code, Some(0), "{ran:?}");
-    let line = ran.out.lines().find_map(|line| line.strip_prefix("NoNewPrivs:\t"));
-    line.unwrap_or_else(|| panic!("{ran:?}")).to_owned()
-}
-
-#[test]
-fn a_cmd_without_new_privileges_gains_none_by_setuid_programs() {
-    let scene = Scene::new();
-    let status = ["--", "cat", "/proc/self/status"];
-    let run = |flags: &[&str]| scene.tenure(&[&["run", "job"], flags, &status].concat());
-    assert_eq!(new_privileges(run(&[])), "0");
-    assert_eq!(new_privileges(run(&["--no-new-privs"])), "1");
-    let mut command = run(&[]);
-    command.env("TENURE_NO_NEW_PRIVS", "yes");
-    assert_eq!(new_privileges(command), "1");
-}
-
-#[test]
-fn a_shared_cmd_without_new_privileges_gains_none_by_setuid_programs() {
-    let scene = Scene::new();
-    fs::write(scene.path("items"), "one\n").unwrap();
-    let items = scene.path("items");
-    let script = r#"grep NoNewPrivs /proc/self/status >> "$SEEN""#;
-    for (group, flags, seen) in [("a", &[][..], "0"), ("b", &["--no-new-privs"], "1")] {
-        let from = ["share", group, "--from", items.to_str().unwrap()];
-        let mut command = scene.tenure(&[&from, flags, &["--", "sh", "-c", script]].concat());
-        command.env("SEEN", scene.path(group));
-        let ended = ran(command);
-        assert_eq!(ended.code, Some(0), "{ended:?}");
-        assert_eq!(scene.lines(group, 1), [format!("NoNewPrivs:\t{seen}")]);
+    let leading = Leading::with(&scene, WORK, 2);
+    if !has_group(leading.work[0]) {
+        return skip(name, "no control group may be made here");
     }
+    let Some(work) = take_work(leading.work[0]) else {
+        return skip(name, "not allowed to take a descriptor");
+    };
+    let mut holder = Command::new("sleep");
+    holder.arg("600").stdin(work);
+    let holder = Bystander::start(holder);
+    leading.kill_both_guards();
+    let next = next_beside(&scene, &[]);
+    assert_eq!(next.code, Some(125), "{next:?}");
+    assert!(next.err.contains(&holder.0.id().to_string()), "it names the process: {next:?}");
+    assert!(holder.lives() && !scene.path("started").exists(), "{next:?}");
+    wait_for_death(&leading.work);
+}
+
+#[test]
+fn without_a_control_group_holders_of_the_lock_are_killed() {
+    let name = "without_a_control_group_…";
+    if !getuid().is_root() {
+        return skip(name, "this user's other tests show it where no group may be made");
+    }
+    let scene = Scene::new();
+    scene.admit_stranger();
+    let line = ["run", "job", "--ttl", "4s", "--", "sh", "-c", WORK];
+    let mut command = scene.tenure_of_stranger(&line);
+    command.env("PIDS", scene.path("home/pids"));
+    let tenure = Running::start(command);
+    let numbers = scene.lines("home/pids", 2);
+    let work = numbers.iter().map(|pid| pid.parse().unwrap()).collect();
+    let leading = Leading { tenure, work };
+    if has_group(leading.work[0]) {
+        return skip(name, "another user may make control groups here");
+    }
+    leading.kill_both_guards();
+    let next = ran(scene.tenure_of_stranger(&["run", "job", "--", "true"]));
+    assert_eq!(next.code, Some(0), "{next:?}");
+    assert!(leading.work.iter().all(|pid| !alive(*pid)), "{next:?}");
 }

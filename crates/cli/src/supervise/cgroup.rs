@@ -90,6 +90,11 @@ impl Cgroup {
         }
     }
 
+    /// Whether it can be found from here.
+    pub(super) fn is_there(&self) -> bool {
+        self.open().is_ok()
+    }
+
     /// Removes it, and the groups that CMD made in it, if it is empty.
     pub(crate) fn remove(&self) {
         if self.open().is_ok() {
@@ -181,7 +186,7 @@ fn own(mounts: &str, groups: &str) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::{MetadataExt, symlink};
+    use std::os::unix::fs::{MetadataExt, chown, symlink};
     use std::process::Command;
 
     #[test]
@@ -239,6 +244,16 @@ mod tests {
         let through = Cgroup::recorded(&ControlGroup { path, inode: group.inode }).expect("a name");
         through.kill();
         assert!(child.try_wait().expect("looked").is_none() && !group.is_empty());
+        if geteuid().is_root() {
+            // A group of another user's is not ours, whatever its inode.
+            chown(&record.path, Some(65534), None).expect("given away");
+            found.kill();
+            assert!(!found.is_there() && found.take(Pid::from_child(&child)).is_err());
+            chown(&record.path, Some(0), None).expect("taken back");
+            assert!(child.try_wait().expect("looked").is_none() && !group.is_empty());
+        } else {
+            eprintln!("SKIPPED a part of a_group_is_killed_…: only root gives a group away");
+        }
         found.kill();
         child.wait().expect("reaped");
         while !group.is_empty() {

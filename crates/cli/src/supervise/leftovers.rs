@@ -3,8 +3,11 @@
 //! | the process that started it | the work | outcome |
 //! |---|---|---|
 //! | is dead, and so is its guardian | in its control group | it is killed |
-//! | is dead, and so is its guardian | holds the lock, has the user it was started as, and is younger than the process that started it | it is killed |
+//! | is dead, and so is its guardian | has no control group here, holds the lock, has the user it was started as, and is younger than the process that started it | it is killed |
 //! | any | anything else | it is waited for, and nothing is started while it is there |
+//!
+//! No process leaves its control group by itself. So a holder of the lock that is outside of the group
+//! was handed the descriptor by CMD, perhaps to have a root leader kill a service of root's.
 //!
 //! A process that merely has the work file open (a backup) holds no lock, and is not looked at. One
 //! that was handed the descriptor may be anything; no bystander is killed for it.
@@ -14,6 +17,7 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tenure::StoreError;
 use tenure::file::{FilePresence, StartedWork, Starter};
@@ -37,12 +41,23 @@ pub(crate) async fn end_leftovers(
     election: &str,
     patience: Duration,
 ) -> anyhow::Result<()> {
+    let (presence, name) = (Arc::clone(presence), election.to_owned());
+    wait_until_ended(move || look_and_kill(&presence, &name), patience).await
+}
+
+/// Looks until nothing is left, for this long; and no single look may take longer.
+///
+/// A look is made on a thread of its own: there may be many processes, and the lease is renewed meanwhile.
+/// One that hangs in a file system which does not answer must not have it renewed without end.
+async fn wait_until_ended(
+    look: impl Fn() -> Result<Vec<StartedWork>, StoreError> + Clone + Send + 'static,
+    patience: Duration,
+) -> anyhow::Result<()> {
     let mut deadline = None;
     loop {
-        let (presence, name) = (Arc::clone(presence), election.to_owned());
-        // Not on the runtime: there may be many processes, and the lease is renewed meanwhile.
-        let looking = tokio::task::spawn_blocking(move || look_and_kill(&presence, &name));
-        let left = looking.await??;
+        let looking = tokio::task::spawn_blocking(look.clone());
+        let looked = tokio::time::timeout(patience, looking).await;
+        let left = looked.context("looking for work of an earlier leader takes too long")???;
         let Some(first) = left.first() else { return Ok(()) };
         // The killed have this long to die, from the first attempt on.
         let deadline = *deadline.get_or_insert_with(|| {
@@ -51,7 +66,9 @@ pub(crate) async fn end_leftovers(
             Instant::now() + patience
         });
         if Instant::now() >= deadline {
-            return Err(refusal(&left));
+            let describing = tokio::task::spawn_blocking(move || refusal(&left));
+            let described = tokio::time::timeout(patience, describing).await;
+            return Err(described.context("work of an earlier leader still runs")??);
         }
         tokio::time::sleep(PAUSE).await;
     }
@@ -105,8 +122,8 @@ fn group(work: &StartedWork) -> Option<Cgroup> {
 }
 
 fn kill(work: &StartedWork) {
-    if let Some(group) = group(work) {
-        group.kill();
+    if let Some(group) = group(work).filter(Cgroup::is_there) {
+        return group.kill();
     }
     for process in tree::processes() {
         if !may_be_killed(&process, work) {
@@ -136,13 +153,13 @@ fn is_part(started: u64, user: Option<u32>, work_started: u64, work_user: u32) -
 /// reading or writing, holds none.
 fn holds(pid: Pid, work: &StartedWork) -> bool {
     let process = pid.as_raw_nonzero();
-    let Ok(open) = fs::read_dir(format!("/proc/{process}/fd")) else { return false };
+    let Ok(open) = fs::read_dir(format!("/proc/{process}/fdinfo")) else { return false };
     open.flatten().any(|entry| {
         let same = |found: fs::Metadata| (found.dev(), found.ino()) == work.file();
-        let number = entry.file_name();
-        fs::metadata(entry.path()).is_ok_and(same)
-            && fs::read_to_string(format!("/proc/{process}/fdinfo/{}", number.display()))
-                .is_ok_and(|says| has_lock(&says))
+        // The lock comes first: looking at a file whose server does not answer takes for ever.
+        fs::read_to_string(entry.path()).is_ok_and(|says| has_lock(&says))
+            && fs::metadata(format!("/proc/{process}/fd/{}", entry.file_name().display()))
+                .is_ok_and(same)
     })
 }
 
@@ -182,6 +199,20 @@ mod tests {
         assert!(!has_lock(&lock("FLOCK  ADVISORY  READ")));
         assert!(!has_lock(&lock("POSIX  ADVISORY  WRITE")));
         assert!(!has_lock(head));
+    }
+
+    #[tokio::test]
+    async fn a_look_that_hangs_is_not_waited_for_longer_than_the_rest() {
+        let (hung, hangs) = std::sync::mpsc::channel::<()>();
+        let hangs = Arc::new(std::sync::Mutex::new(hangs));
+        let look = move || {
+            // Until the other end is dropped.
+            let _ = hangs.lock().map(|hangs| hangs.recv_timeout(Duration::from_secs(30)));
+            Ok(Vec::new())
+        };
+        let refused = wait_until_ended(look, Duration::from_millis(20)).await;
+        assert!(refused.is_err_and(|error| error.to_string().contains("takes too long")));
+        drop(hung);
     }
 
     #[test]

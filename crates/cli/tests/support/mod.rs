@@ -2,13 +2,21 @@
 #![allow(dead_code, missing_docs, unreachable_pub, clippy::unwrap_used)]
 
 use std::fs;
-use std::path::PathBuf;
+use std::io::Read;
+use std::net::TcpListener;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use tempfile::TempDir;
+
+/// A user that owns nothing here.
+pub const STRANGER: u32 = 65534;
 
 /// Far longer than anything takes; only a failure waits so long.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -35,6 +43,24 @@ impl Scene {
     pub fn tenure(&self, arguments: &[&str]) -> Command {
         let mut command = bare(arguments);
         command.env("TENURE_STORE", self.store());
+        command
+    }
+
+    /// Makes a directory, `home`, in which a user that owns nothing else runs the program. Only root may.
+    pub fn admit_stranger(&self) {
+        fs::set_permissions(self.path(""), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::create_dir(self.path("home")).unwrap();
+        chown(self.path("home"), Some(STRANGER), Some(STRANGER)).unwrap();
+        // The build directory may lie where another user cannot go.
+        fs::copy(env!("CARGO_BIN_EXE_tenure"), self.path("tenure")).unwrap();
+    }
+
+    /// The program, run by that user, electing in a store of its own.
+    pub fn tenure_of_stranger(&self, arguments: &[&str]) -> Command {
+        let mut command = as_stranger(&self.path("tenure"));
+        let store = format!("file://{}", self.path("home/store").display());
+        command.args(arguments).stdin(Stdio::null());
+        command.env("XDG_CONFIG_HOME", "/nonexistent").env("TENURE_STORE", store);
         command
     }
 
@@ -137,6 +163,22 @@ impl Running {
         wait_for("the guardian", || children(me).first().copied().and_then(Pid::from_raw))
     }
 
+    /// Reads its standard error up to a line with this in it, byte by byte: the rest is left for
+    /// [`end`](Running::end).
+    pub fn wait_to_hear(&mut self, expected: &str) -> String {
+        let output = self.child().stderr.as_mut().unwrap();
+        let (mut heard, mut byte) = (Vec::new(), [0]);
+        loop {
+            let read = output.read(&mut byte).unwrap();
+            heard.extend_from_slice(&byte[..read]);
+            let text = String::from_utf8_lossy(&heard);
+            if text.ends_with('\n') && text.contains(expected) {
+                return text.into_owned();
+            }
+            assert_ne!(read, 0, "no {expected:?} in {text}");
+        }
+    }
+
     /// Waits for its end.
     pub fn end(self) -> Ran {
         self.end_within(PATIENCE)
@@ -201,4 +243,101 @@ pub fn wait_for_death(pids: &[i32]) {
     wait_for(&format!("the death of {pids:?}"), || {
         pids.iter().all(|pid| !alive(*pid)).then_some(())
     });
+}
+
+/// The owner of a process.
+pub fn user_of(process: u32) -> Option<u32> {
+    fs::metadata(format!("/proc/{process}")).ok().map(|found| found.uid())
+}
+
+/// A program, run as a user that owns nothing here.
+pub fn as_stranger(program: &Path) -> Command {
+    let mut command = Command::new("setpriv");
+    let user = STRANGER.to_string();
+    command.args(["--reuid", &user, "--regid", &user, "--clear-groups"]).arg(program);
+    command
+}
+
+/// Says that a test, or a part of it, does not run here.
+pub fn skip(test: &str, why: &str) {
+    eprintln!("SKIPPED {test}: {why}");
+}
+
+/// Now, on the clock of mandates' files.
+pub fn boot_time() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    u64::try_from(now.tv_sec).unwrap() * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap()
+}
+
+/// When a mandate's file says that the mandate ends, on that clock.
+pub fn mandate_end(file: &Path) -> Option<u64> {
+    let mandate: serde_json::Value = serde_json::from_str(&fs::read_to_string(file).ok()?).ok()?;
+    mandate["until_boottime_ns"].as_u64()
+}
+
+/// Stops a process; it goes on when this is dropped.
+pub struct Stopped(Pid);
+
+impl Stopped {
+    /// Waits until it has stopped.
+    pub fn new(process: Pid) -> Stopped {
+        kill_process(process, Signal::STOP).unwrap();
+        let stopped = Stopped(process);
+        wait_for("the stop", || {
+            let stat = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero()));
+            stat.ok()?.rsplit(')').next()?.trim_start().starts_with('T').then_some(())
+        });
+        stopped
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        let _ = kill_process(self.0, Signal::CONT);
+    }
+}
+
+/// A server at which no store answers.
+pub struct NoStore {
+    port: u16,
+    connections: Arc<AtomicUsize>,
+    keeps: Arc<AtomicBool>,
+}
+
+impl NoStore {
+    /// One that closes every connection at once.
+    pub fn start() -> NoStore {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (connections, keeps) = (Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
+        let (counted, kept) = (Arc::clone(&connections), Arc::clone(&keeps));
+        // It ends with the test's process.
+        std::thread::spawn(move || {
+            let mut open = Vec::new();
+            for connection in listener.incoming().flatten() {
+                if kept.load(Ordering::SeqCst) {
+                    open.push(connection);
+                }
+                counted.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+        NoStore { port, connections, keeps }
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// From now on it keeps connections open, and says nothing.
+    pub fn hang(&self) {
+        self.keeps.store(true, Ordering::SeqCst);
+    }
+
+    /// Waits for one more connection than there were.
+    pub fn wait_for_another(&self) {
+        let before = self.connections.load(Ordering::SeqCst);
+        wait_for("a connection", || {
+            (self.connections.load(Ordering::SeqCst) > before).then_some(())
+        });
+    }
 }
