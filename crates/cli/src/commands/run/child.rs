@@ -344,7 +344,8 @@ impl Runner<'_> {
             }
             (Cause::Lost(loss), None) => {
                 show::say(&format!("leadership lost: {loss}; CMD was stopped"));
-                match keep {
+                // It was told to stop as a whole, also while CMD was being stopped for another reason.
+                match keep && !led.interrupted {
                     true => Round::Again { code: exit::LOST, pause: Pause::None },
                     false => Round::Over(exit::LOST),
                 }

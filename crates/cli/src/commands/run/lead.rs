@@ -39,6 +39,8 @@ pub(super) struct Led {
     pub(super) status: Option<Status>,
     /// Why CMD could not be run, and the exit code that says so.
     pub(super) refused: Option<(u8, String)>,
+    /// Whether the user has asked this process to stop, before or after CMD ended for another cause.
+    pub(super) interrupted: bool,
 }
 
 /// Why CMD ended.
@@ -61,8 +63,6 @@ pub(super) enum Cause {
 struct Course {
     led: Led,
     leash: Leash,
-    /// Whether the user has interrupted before.
-    interrupted: bool,
     /// Why the leadership is over, if it is.
     lost: Option<Loss>,
 }
@@ -73,7 +73,7 @@ impl Lead<'_> {
     /// # Cancel safety
     /// Not cancel safe: the tree may live.
     pub(super) async fn run(mut self, mut guardian: Guardian, work: Option<WorkFile>) -> Led {
-        let mut led = Led { cause: Cause::Itself, status: None, refused: None };
+        let mut led = Led { cause: Cause::Itself, status: None, refused: None, interrupted: false };
         if let Some(loss) = self.mandate.must_stop() {
             // This process has slept since it was elected: there is nothing to begin any more.
             led.cause = Cause::Lost(loss);
@@ -82,7 +82,7 @@ impl Lead<'_> {
         }
         let leash = Leash::new(self.mandate.clone(), self.grace);
         let until = leash.until();
-        let mut course = Course { led, leash, interrupted: false, lost: None };
+        let mut course = Course { led, leash, lost: None };
         let environment = std::mem::take(&mut self.environment);
         let start = Work {
             environment,
@@ -103,8 +103,8 @@ impl Lead<'_> {
         let healthy = started && self.oversee(&mut guardian, &mut course).await;
         if !healthy {
             // This process may have slept: the lease may be over before it was told so.
-            let must_stop = self.mandate.must_stop();
-            course.guardian_failed(must_stop);
+            let loss = course.lost.take().or_else(|| self.mandate.must_stop());
+            course.led.cause = when_the_guardian_failed(course.led.cause, loss);
         }
         // Reaps the guardian; kills it, and what is left, if it failed.
         guardian.dismiss().await;
@@ -169,7 +169,7 @@ impl Lead<'_> {
         let gracefully = BootTime::now().after(self.grace);
         match asked {
             Asked::Stop(signal) => {
-                let again = std::mem::replace(&mut course.interrupted, true);
+                let again = std::mem::replace(&mut course.led.interrupted, true);
                 if matches!(course.led.cause, Cause::Itself | Cause::SteppedDown) {
                     course.led.cause = Cause::Interrupted;
                 }
@@ -195,17 +195,6 @@ impl Lead<'_> {
 }
 
 impl Course {
-    /// The guardian died or hung. A lease that was lost before that stays lost: the guardian may just
-    /// have been slow.
-    fn guardian_failed(&mut self, must_stop: Option<Loss>) {
-        self.led.cause = match (&self.led.cause, self.lost.take().or(must_stop)) {
-            (Cause::Lost(_) | Cause::Itself | Cause::SteppedDown, Some(loss)) => Cause::Lost(loss),
-            (Cause::Lost(loss), None) => Cause::Lost(loss.clone()),
-            (Cause::Interrupted | Cause::GuardianFailed, _)
-            | (Cause::Itself | Cause::SteppedDown, None) => Cause::GuardianFailed,
-        };
-    }
-
     /// Takes note of an event. Breaks when nothing is left to oversee: well, or because the guardian
     /// failed.
     fn learn(&mut self, event: Event) -> ControlFlow<bool> {
@@ -228,6 +217,17 @@ impl Course {
     }
 }
 
+/// The cause when the guardian died or hung. A lease that was lost before that stays lost, whatever else
+/// was asked for: the guardian may just have been slow.
+fn when_the_guardian_failed(cause: Cause, loss: Option<Loss>) -> Cause {
+    match (cause, loss) {
+        (_, Some(loss)) | (Cause::Lost(loss), None) => Cause::Lost(loss),
+        (Cause::Itself | Cause::Interrupted | Cause::SteppedDown | Cause::GuardianFailed, None) => {
+            Cause::GuardianFailed
+        }
+    }
+}
+
 /// Looks twice before it gives up on the guardian: tokio's clock stands still while the machine
 /// sleeps, and a process that was stopped hears of timers before it hears of sockets.
 fn is_hung(guardian: &mut Guardian, course: &mut Course) -> ControlFlow<bool> {
@@ -235,5 +235,27 @@ fn is_hung(guardian: &mut Guardian, course: &mut Course) -> ControlFlow<bool> {
         Some(event) => course.learn(event),
         None if course.leash.latest().has_passed() => ControlFlow::Break(false),
         None => ControlFlow::Continue(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_was_asked_for_before_a_lost_lease_stays_lost_when_the_guardian_fails() {
+        let causes =
+            || [Cause::Itself, Cause::Interrupted, Cause::SteppedDown, Cause::GuardianFailed];
+        for cause in causes() {
+            let told = format!("{cause:?}");
+            let cause = when_the_guardian_failed(cause, Some(Loss::Expired));
+            assert!(matches!(cause, Cause::Lost(Loss::Expired)), "{told}: {cause:?}");
+        }
+        for cause in causes() {
+            let cause = when_the_guardian_failed(cause, None);
+            assert!(matches!(cause, Cause::GuardianFailed), "{cause:?}");
+        }
+        let lost = when_the_guardian_failed(Cause::Lost(Loss::Expired), None);
+        assert!(matches!(lost, Cause::Lost(Loss::Expired)), "{lost:?}");
     }
 }

@@ -116,16 +116,8 @@ impl<'a> Course<'a> {
         let healthy = self.oversee(guardian, answer).await;
         self.out.close();
         self.err.close();
-        let how = match (healthy, self.stopped, self.refused, self.status) {
-            // A guardian that was too slow after that does not change the reason.
-            (false, Some(How::Lost(loss)), ..) => How::Lost(loss),
-            (false, ..) => self.mandate.must_stop().map_or(How::GuardianFailed, How::Lost),
-            (true, _, Some(why), _) => How::Refused(why),
-            (true, Some(why), None, _) => why,
-            (true, None, None, Some(status)) => How::Ended(status),
-            // The guardian stopped it in time, while this process slept.
-            (true, None, None, None) => How::Lost(Loss::Expired),
-        };
+        let must_stop = if healthy { None } else { self.mandate.must_stop() };
+        let how = how_it_ended(healthy, self.stopped, self.refused, self.status, must_stop);
         (healthy, Returned { how, out: self.out, err: self.err })
     }
 
@@ -210,5 +202,41 @@ impl<'a> Course<'a> {
             None if self.leash.latest().has_passed() => ControlFlow::Break(false),
             None => ControlFlow::Continue(()),
         }
+    }
+}
+
+/// How a run ended. `must_stop`: why the leadership is over, if it is; looked at when the guardian failed.
+fn how_it_ended(
+    healthy: bool,
+    stopped: Option<How>,
+    refused: Option<String>,
+    status: Option<Status>,
+    must_stop: Option<Loss>,
+) -> How {
+    match (healthy, stopped, refused, status) {
+        // A guardian that was too slow after that does not change the reason.
+        (false, Some(How::Lost(loss)), ..) => How::Lost(loss),
+        (false, ..) => must_stop.map_or(How::GuardianFailed, How::Lost),
+        (true, _, Some(why), _) => How::Refused(why),
+        (true, Some(why), None, _) => why,
+        (true, None, None, Some(status)) => How::Ended(status),
+        // The guardian stopped it in time, while this process slept.
+        (true, None, None, None) => How::Lost(Loss::Expired),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lost_lease_stays_lost_when_the_guardian_of_a_shared_task_is_slow() {
+        let failed = |stopped, must_stop| how_it_ended(false, stopped, None, None, must_stop);
+        let lost = |how| matches!(how, How::Lost(Loss::Expired));
+        assert!(lost(failed(Some(How::Lost(Loss::Expired)), None)), "it was told so");
+        assert!(lost(failed(Some(How::Stopped), Some(Loss::Expired))), "it was not told any more");
+        assert!(lost(failed(None, Some(Loss::Expired))), "this process slept");
+        assert!(matches!(failed(None, None), How::GuardianFailed));
+        assert!(matches!(failed(Some(How::Stopped), None), How::GuardianFailed));
     }
 }
