@@ -7,9 +7,8 @@ use tenure_stores::Opened;
 
 use crate::args::WaitForStore;
 use crate::exit::{Failure, UNKNOWN, UNREACHABLE};
-use crate::session::Session;
 use crate::show;
-use crate::signals::{Asked, Signals};
+use crate::signals::Signals;
 use crate::systemd::{Systemd, is_service};
 
 /// The pause between two attempts; it doubles.
@@ -18,7 +17,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
 /// What came of opening the store.
 pub(crate) enum Opening {
-    Opened(Box<Opened>),
+    /// It is open. The signals go with it: one that came meanwhile, or comes before the caller listens, is
+    /// lost with any other listener.
+    Opened(Box<Opened>, Signals),
     /// A signal came before the store did.
     Interrupted(Signal),
 }
@@ -31,10 +32,9 @@ pub(crate) enum Opening {
 /// When the store refuses; when it cannot be reached and is not waited for.
 ///
 /// # Cancel safety
-/// Cancel safe.
+/// Cancel safe, if `attempt` is.
 pub(crate) async fn open(
-    session: &Session,
-    create: bool,
+    attempt: impl AsyncFn() -> Result<Opened, Failure>,
     wait: WaitForStore,
     patient: bool,
 ) -> Result<Opening, Failure> {
@@ -43,46 +43,29 @@ pub(crate) async fn open(
         WaitForStore::Always => true,
         WaitForStore::Never => false,
     };
-    let request = session.timing.request();
-    let mut waiting: Option<(Signals, Systemd)> = None;
+    let mut signals = Signals::listen()?;
+    let mut waiting: Option<Systemd> = None;
     let mut pause = FIRST_PAUSE;
     loop {
-        let failure = match session.open_with(request, None, create).await {
-            Ok(opened) => return Ok(Opening::Opened(Box::new(opened))),
-            Err(failure) => failure,
+        let failure = match signals.unless_interrupted(attempt()).await {
+            Ok(Ok(opened)) => return Ok(Opening::Opened(Box::new(opened), signals)),
+            Ok(Err(failure)) => failure,
+            Err(signal) => return Ok(Opening::Interrupted(signal)),
         };
         if !waits || !matches!(failure.code, UNREACHABLE | UNKNOWN) {
             return Err(failure);
         }
-        let (signals, _systemd) = match &mut waiting {
-            Some(waiting) => waiting,
-            None => {
-                let signals = Signals::listen()?;
-                show::say(&format!("waiting for the store: {}", show::chain(&failure.error)));
-                let systemd = Systemd::of_this_process();
-                // As ready as a candidate whose store goes away later.
-                systemd.ready();
-                systemd.status("waiting for the store");
-                waiting.insert((signals, systemd))
-            }
-        };
-        if let Some(signal) = interrupted_within(signals, pause).await {
+        if waiting.is_none() {
+            show::say(&format!("waiting for the store: {}", show::chain(&failure.error)));
+            let systemd = Systemd::of_this_process();
+            // As ready as a candidate whose store goes away later.
+            systemd.ready();
+            systemd.status("waiting for the store");
+            waiting = Some(systemd);
+        }
+        if let Err(signal) = signals.unless_interrupted(tokio::time::sleep(pause)).await {
             return Ok(Opening::Interrupted(signal));
         }
         pause = (pause * 2).min(LONGEST_PAUSE);
-    }
-}
-
-async fn interrupted_within(signals: &mut Signals, pause: Duration) -> Option<Signal> {
-    let pause = tokio::time::sleep(pause);
-    tokio::pin!(pause);
-    loop {
-        tokio::select! {
-            () = &mut pause => return None,
-            asked = signals.next() => match asked {
-                Asked::Stop(signal) | Asked::PassOn(signal) => return Some(signal),
-                Asked::Mention(_) | Asked::StepDown | Asked::Resume => {}
-            },
-        }
     }
 }

@@ -66,6 +66,30 @@ impl Signals {
         })
         .await
     }
+
+    /// What comes of this, unless a signal asks this process to leave before.
+    ///
+    /// # Errors
+    /// The signal.
+    ///
+    /// # Cancel safety
+    /// As cancel safe as the future; and that must be, because a signal drops it.
+    pub(crate) async fn unless_interrupted<T>(
+        &mut self,
+        future: impl Future<Output = T>,
+    ) -> Result<T, Signal> {
+        tokio::pin!(future);
+        loop {
+            tokio::select! {
+                biased;
+                asked = self.next() => match asked {
+                    Asked::Stop(signal) | Asked::PassOn(signal) => return Err(signal),
+                    Asked::Mention(_) | Asked::StepDown | Asked::Resume => {}
+                },
+                done = &mut future => return Ok(done),
+            }
+        }
+    }
 }
 
 impl Asked {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::FalseyValueParser;
 
+use super::settings::Opening;
 use super::values::duration;
 
 /// Take part in a leader feed: follow a table's changes, and lead it or learn who does
@@ -55,4 +56,7 @@ pub(crate) struct Feed {
     /// Fail if the table does not exist
     #[arg(long, env = "TENURE_NO_CREATE", value_parser = FalseyValueParser::new())]
     pub(crate) no_create: bool,
+
+    #[command(flatten)]
+    pub(crate) opening: Opening,
 }

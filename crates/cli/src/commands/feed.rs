@@ -11,10 +11,11 @@ use tenure::feed::{Event, Events, Intervals};
 use crate::args::Feed;
 use crate::escape;
 use crate::exit::{Ending, Failure, REFUSED};
+use crate::opening::{self, Opening};
 use crate::redact;
 use crate::session::{self, Session};
 use crate::show;
-use crate::signals::{Asked, Signals};
+use crate::signals::Asked;
 
 /// Requests of a store are given at least this long.
 const SHORTEST_REQUEST: Duration = Duration::from_secs(2);
@@ -27,7 +28,13 @@ pub(crate) async fn feed(session: &Session, wanted: &Feed) -> Ending {
     };
     // The feed gives a late request up by itself; opening the store, and creating a table, may take longer.
     let request = intervals.timing()?.request().max(SHORTEST_REQUEST);
-    let opened = session.open_with(request, wanted.table.as_deref(), !wanted.no_create).await?;
+    let (table, create) = (wanted.table.as_deref(), !wanted.no_create);
+    let attempt = async || session.open_with(request, table, create).await;
+    let opening = opening::open(attempt, wanted.opening.wait_for_store, true).await?;
+    let (opened, mut signals) = match opening {
+        Opening::Opened(opened, signals) => (*opened, signals),
+        Opening::Interrupted(_) => return Ok(ExitCode::SUCCESS),
+    };
     if opened.backend.feed().is_none() {
         return Err(no_feed(session));
     }
@@ -41,8 +48,11 @@ pub(crate) async fn feed(session: &Session, wanted: &Feed) -> Ending {
     }
     let feed = builder.build()?;
     let mut events = feed.events();
-    let mut signals = Signals::listen()?;
-    feed.start().await?;
+    let Ok(started) = signals.unless_interrupted(feed.start()).await else {
+        feed.stop().await;
+        return Ok(ExitCode::SUCCESS);
+    };
+    started?;
     let ending = loop {
         tokio::select! {
             biased;

@@ -55,8 +55,9 @@ pub(crate) async fn run(mut settings: Settings, origins: &Origins, run: Run) -> 
     let create = !options.waiting.no_create;
     let (wait, patient) =
         (options.waiting.opening.wait_for_store, wanted.patience == Patience::Endless);
-    let mut opened = match opening::open(&session, create, wait, patient).await? {
-        Opening::Opened(opened) => *opened,
+    let attempt = async || session.open_with(session.timing.request(), None, create).await;
+    let (mut opened, mut signals) = match opening::open(attempt, wait, patient).await? {
+        Opening::Opened(opened, signals) => (*opened, signals),
         Opening::Interrupted(_) => return Ok(ExitCode::SUCCESS),
     };
     if doing == Doing::Handlers {
@@ -70,15 +71,19 @@ pub(crate) async fn run(mut settings: Settings, origins: &Origins, run: Run) -> 
     if let Some(delay) = options.waiting.lock_delay {
         builder = builder.lock_delay(delay);
     }
-    let election = builder.open().await?;
+    let Ok(election) = signals.unless_interrupted(builder.open()).await else {
+        return Ok(ExitCode::SUCCESS);
+    };
+    let election = election?;
     match doing {
         Doing::Child => {
-            let signals = Signals::listen()?;
             let systemd = Systemd::of_this_process();
             let session = &session;
             Runner { session, wanted, candidate, opened, election, signals, systemd }.rounds().await
         }
-        Doing::Handlers => with_handlers(&options, &wanted, candidate, opened, election).await,
+        Doing::Handlers => {
+            with_handlers(&options, &wanted, candidate, opened, election, signals).await
+        }
     }
 }
 
@@ -89,6 +94,7 @@ async fn with_handlers(
     candidate: Candidate,
     opened: Opened,
     election: Election,
+    signals: Signals,
 ) -> Ending {
     let now_or_never = wanted.patience == Patience::None;
     if now_or_never && election.standing().await?.state == ElectionState::Led {
@@ -107,7 +113,7 @@ async fn with_handlers(
         patience: wanted.patience.span(election.timing()),
         conflict_exit_code: wanted.conflict_exit_code,
         mandate_file: mandate_file.clone(),
-        signals: Signals::listen()?,
+        signals,
         systemd: Systemd::of_this_process(),
     };
     let reconciler = handlers.reconciler()?;

@@ -21,7 +21,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use rustix::fs::{Access, access};
-use tenure::Error;
 use tenure::cluster::input::Inputs;
 use tenure::cluster::inputs::{DirectorySource, LinesSource};
 use tenure::cluster::{Books, Cluster, Member, Tasks};
@@ -39,7 +38,6 @@ use crate::args::{EachTask, Share};
 use crate::exit::{Ending, FAILURE, Failure, NOT_EXECUTABLE, NOT_FOUND, REFUSED};
 use crate::opening::{self, Opening};
 use crate::session::{self, Session};
-use crate::signals::{Asked, Signals};
 use crate::supervise::Privileges;
 use crate::systemd::Systemd;
 
@@ -50,8 +48,10 @@ pub(crate) async fn share(session: &Session, wanted: Share) -> Ending {
         check(program)?;
     }
     let Listed { inputs, sort } = listed(from.as_ref(), each, options.follow).await?;
-    let opened = match opening::open(session, true, options.opening.wait_for_store, true).await? {
-        Opening::Opened(opened) => *opened,
+    let attempt = async || session.open_with(session.timing.request(), None, true).await;
+    let opening = opening::open(attempt, options.opening.wait_for_store, true).await?;
+    let (opened, mut signals) = match opening {
+        Opening::Opened(opened, signals) => (*opened, signals),
         // As it is when it is interrupted before the end.
         Opening::Interrupted(_) if from.is_none() || options.follow => {
             return Ok(ExitCode::SUCCESS);
@@ -92,7 +92,6 @@ pub(crate) async fn share(session: &Session, wanted: Share) -> Ending {
              read the item on standard input",
         );
     }
-    let mut signals = Signals::listen()?;
     let name = session::name(session.id.as_ref());
     let joining = Cluster::builder(&opened.backend, &group.group)
         .member(Member::new(workers(options.workers)).named(name.clone()))
@@ -100,10 +99,11 @@ pub(crate) async fn share(session: &Session, wanted: Share) -> Ending {
         .tasks(tasks)
         .inputs(inputs)
         .join();
-    let Some(cluster) = unless_interrupted(&mut signals, joining).await? else {
+    let Ok(cluster) = signals.unless_interrupted(joining).await else {
         // Nothing has begun.
         return Ok(ExitCode::SUCCESS);
     };
+    let cluster = cluster?;
     let systemd = Systemd::of_this_process();
     systemd.ready();
     systemd.status(&format!("shares the work of {}", group.group));
@@ -149,23 +149,6 @@ async fn before(books: &Books, from: Option<&From>, follow: bool) -> Result<Befo
         return Err(Failure::new(REFUSED, anyhow::anyhow!(says)));
     }
     Ok(Before { accepted: totals.accepted, finished: is_listed && totals.is_finished() })
-}
-
-/// Joins, unless somebody does not want that any more.
-async fn unless_interrupted(
-    signals: &mut Signals,
-    joining: impl Future<Output = Result<Cluster, Error>>,
-) -> Result<Option<Cluster>, Failure> {
-    tokio::pin!(joining);
-    loop {
-        tokio::select! {
-            joined = &mut joining => return Ok(Some(joined?)),
-            asked = signals.next() => match asked {
-                Asked::Stop(_) | Asked::PassOn(_) => return Ok(None),
-                Asked::Mention(_) | Asked::StepDown | Asked::Resume => {}
-            },
-        }
-    }
 }
 
 /// What whoever leads lists, and what its items are, unless they speak for themselves.
