@@ -5,7 +5,7 @@
 //! password from that:
 //! - A process that is not *dumpable* is read by root alone. `exec` makes it dumpable again, so
 //!   supervisor, guardian and stage each say it anew, first of all.
-//! - `run` and `share` start themselves again without the variables that hold passwords. Those travel
+//! - `run`, `share`, `feed` and `watch` start themselves again without the variables that hold passwords. Those travel
 //!   in a file that has no name, and that no other process has open.
 
 use std::collections::BTreeMap;
@@ -21,12 +21,13 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
 use crate::commands::secrets::{self, HANDED_OVER};
+use crate::exit::{Failure, REFUSED};
 use crate::supervise::THIS_PROGRAM;
 
 /// The name of the file in `/proc/PID/fd`.
 const NAME: &str = "tenure-passwords";
-/// The commands that start processes of the user's.
-const STARTERS: [&str; 2] = ["run", "share"];
+/// The commands that start processes of the user's, or that run for long.
+const STARTERS: [&str; 4] = ["run", "share", "feed", "watch"];
 
 /// The variables with passwords that this program was started with.
 #[derive(Debug, Default)]
@@ -63,6 +64,21 @@ pub(crate) fn passwords() -> Concealed {
         eprintln!("tenure: root can read passwords in this process's environment: {error}");
     }
     Concealed::default()
+}
+
+/// Refuses a password that is no text: no store would be told it, and it stays in the environment.
+///
+/// # Errors
+/// The name of the variable.
+pub(crate) fn check() -> Result<(), Failure> {
+    let is_no_text = |name: &&str| env::var_os(name).is_some_and(|value| value.to_str().is_none());
+    match secrets::passwords().into_iter().find(is_no_text) {
+        Some(name) => {
+            let refused = anyhow::anyhow!("the value of {name} is not valid UTF-8");
+            Err(Failure::new(REFUSED, refused))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Starts this program anew, in the same process, without these variables.

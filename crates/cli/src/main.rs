@@ -40,6 +40,9 @@ fn main() -> ExitCode {
         Err(Misunderstood::Line(error)) => return tell(&error, &words),
         Err(Misunderstood::File(failure)) => return report(&failure),
     };
+    if let Err(failure) = conceal::check() {
+        return report(&failure);
+    }
     let settings = &understood.arguments.settings;
     show::log_to_stderr(settings.verbose, settings.log_format);
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {

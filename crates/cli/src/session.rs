@@ -1,5 +1,6 @@
 //! From flags to what they mean.
 
+use std::sync::Once;
 use std::time::Duration;
 
 use tenure::{Backend, Candidate, Election, Standing, Timing};
@@ -19,6 +20,8 @@ pub(crate) struct Session {
     /// Whether nobody said where, so that it is this user's own directory.
     pub(crate) embedded: bool,
     pub(crate) id: Option<String>,
+    /// Whether people have heard that a password goes over the network in plain text.
+    plain_text: Once,
 }
 
 impl Session {
@@ -34,7 +37,8 @@ impl Session {
             None => tenure_stores::embedded()?,
         };
         let embedded = url.is_none();
-        Ok(Session { timing, json: settings.json, location, embedded, id: settings.id })
+        let (json, id) = (settings.json, settings.id);
+        Ok(Session { timing, json, location, embedded, id, plain_text: Once::new() })
     }
 
     /// Opens the store.
@@ -82,13 +86,8 @@ impl Session {
             Some(table) => &self.location.clone().with_table(table),
             None => &self.location,
         };
-        let hosts = location.hosts_that_passwords_reach_in_plain_text();
-        if !hosts.is_empty() {
-            show::say(&format!(
-                "the password goes to {} in plain text, where others can read it on the way; use TLS",
-                show::escape(&hosts.join(", "))
-            ));
-        }
+        // A store that is waited for is opened again and again.
+        self.plain_text.call_once(|| mention_plain_text(location));
         Ok(tenure_stores::open_at(location, &options).await?)
     }
 
@@ -183,6 +182,17 @@ impl Session {
             let (time, standing) = (show::time(wall), show::standing(standing, wall));
             show::print(format_args!("{time}  {standing}"))
         }
+    }
+}
+
+/// Says so when others can read the password on its way to the store.
+fn mention_plain_text(location: &Location) {
+    let hosts = location.hosts_that_passwords_reach_in_plain_text();
+    if !hosts.is_empty() {
+        show::say(&format!(
+            "the password goes to {} in plain text, where others can read it on the way; use TLS",
+            show::escape(&hosts.join(", "))
+        ));
     }
 }
 

@@ -3,17 +3,16 @@
 
 mod support;
 
+use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, chown};
-use std::process::Command;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
 
-use rustix::process::getuid;
+use rustix::process::{Signal, getuid};
 
-use support::{Scene, bare, ran};
+use support::{Running, Scene, bare, ran, skip};
 
 const CANARY: &str = "C4N4RY";
-/// A user that owns nothing here.
-const STRANGER: u32 = 65534;
 
 /// Prints the ancestors whose environment has the canary in it.
 const SEARCH: &str = r#"process=$PPID
@@ -22,14 +21,31 @@ while [ "$process" -gt 1 ]; do
     process=$(sed 's/.*) . //' "/proc/$process/stat" | cut -d ' ' -f 1)
 done; echo searched"#;
 
+/// Every variable that may hold a password, with the canary in it.
+fn variables() -> [(&'static str, String); 5] {
+    let url = format!("etcd://u:{CANARY}@h");
+    [
+        ("TENURE_STORE_PASSWORD", CANARY.to_owned()),
+        ("TENURE_STORE_API_KEY", CANARY.to_owned()),
+        ("TENURE_STORE", url.clone()),
+        ("TENURE_ETCD_MEMBERS", format!("a:1,{url}")),
+        ("ELECTOR_ETCD_MEMBERS", format!("a:1,{url}")),
+    ]
+}
+
 #[test]
 fn no_ancestor_of_cmd_has_a_password_in_its_environment() {
+    if !getuid().is_root() {
+        // CMD may not look there either way, so it would find nothing.
+        return skip("no_ancestor_of_cmd_has_a_password_…", "only root reads the environment");
+    }
     let scene = Scene::new();
+    let store = scene.store();
     fs::write(scene.path("items"), "one\n").unwrap();
     let items = scene.path("items");
-    for variable in ["TENURE_STORE_PASSWORD", "TENURE_STORE_API_KEY"] {
-        let mut command = scene.tenure(&["run", "job", "--", "sh", "-c", SEARCH]);
-        command.env(variable, CANARY);
+    for (variable, value) in variables() {
+        let mut command = bare(&["run", "job", "--store", &store, "--", "sh", "-c", SEARCH]);
+        command.env(variable, value);
         let ended = ran(command);
         assert_eq!(
             (ended.code, ended.out.as_str()),
@@ -37,12 +53,56 @@ fn no_ancestor_of_cmd_has_a_password_in_its_environment() {
             "{variable}: {ended:?}"
         );
     }
-    let from = ["share", "group", "--from", items.to_str().unwrap()];
+    let from = ["share", "group", "--store", &store, "--from", items.to_str().unwrap()];
     let script = format!("({SEARCH}) > \"$FOUND\"");
-    let mut command = scene.tenure(&[&from[..], &["--", "sh", "-c", &script]].concat());
-    command.env("TENURE_STORE_PASSWORD", CANARY).env("FOUND", scene.path("found"));
+    let mut command = bare(&[&from[..], &["--", "sh", "-c", &script]].concat());
+    for (variable, value) in variables() {
+        command.env(variable, value);
+    }
+    command.env("FOUND", scene.path("found"));
     let ended = ran(command);
     assert_eq!((ended.code, scene.read("found").as_str()), (Some(0), "searched\n"), "{ended:?}");
+}
+
+#[test]
+fn commands_that_run_for_long_have_no_password_in_their_environment_either() {
+    if !getuid().is_root() {
+        return skip("commands_that_run_for_long_…", "only root reads the environment");
+    }
+    let scene = Scene::new();
+    assert_eq!(ran(scene.tenure(&["create", "job"])).code, Some(0));
+    let store = scene.store();
+    for line in [vec!["watch", "job", "--store", &store], vec!["feed", "--store", "memory:"]] {
+        let mut command = bare(&line);
+        for (variable, value) in variables() {
+            command.env(variable, value);
+        }
+        let mut running = Running::start(command);
+        // It says something only after it has started itself again.
+        let mut told = [0];
+        running.child().stdout.as_mut().unwrap().read_exact(&mut told).unwrap();
+        let environment = format!("/proc/{}/environ", running.pid().as_raw_nonzero());
+        let environment = String::from_utf8(fs::read(environment).unwrap()).unwrap();
+        assert!(environment.contains("XDG_CONFIG_HOME="), "{line:?}: {environment}");
+        assert!(!environment.contains(CANARY), "{line:?}: {environment}");
+        running.signal(Signal::TERM);
+        assert_eq!(running.end().code, Some(0), "{line:?}");
+    }
+}
+
+#[test]
+fn a_password_that_is_no_text_is_refused_and_not_passed_over() {
+    let canary = [CANARY.as_bytes(), b"\xff"].concat();
+    for variable in ["TENURE_STORE_PASSWORD", "TENURE_STORE_API_KEY", "ELECTOR_ETCD_MEMBERS"] {
+        for line in [&["run", "job", "--", "true"][..], &["who", "job"]] {
+            let mut command = bare(line);
+            command.env(variable, OsStr::from_bytes(&canary));
+            let ended = ran(command);
+            assert_eq!(ended.code, Some(78), "{variable}: {ended:?}");
+            let says = format!("the value of {variable} is not valid UTF-8");
+            assert!(ended.err.contains(&says) && !ended.err.contains(CANARY), "{ended:?}");
+        }
+    }
 }
 
 #[test]
@@ -80,25 +140,16 @@ fn a_password_that_left_the_environment_is_still_used() {
 fn a_cmd_of_the_same_user_reads_no_environment_of_its_guards() {
     let test = "a_cmd_of_the_same_user_reads_no_environment_of_its_guards";
     if !getuid().is_root() {
-        return eprintln!("SKIPPED {test}: only root starts processes of other users");
+        return skip(test, "only root starts processes of other users");
     }
     let scene = Scene::new();
-    fs::set_permissions(scene.path(""), fs::Permissions::from_mode(0o755)).unwrap();
-    fs::create_dir(scene.path("home")).unwrap();
-    chown(scene.path("home"), Some(STRANGER), Some(STRANGER)).unwrap();
-    // The build directory may lie where another user cannot go.
-    fs::copy(env!("CARGO_BIN_EXE_tenure"), scene.path("tenure")).unwrap();
+    scene.admit_stranger();
     let script = r#"process=$PPID
         for guard in guardian supervisor; do
             cat "/proc/$process/environ" > /dev/null 2>&1 && echo "$guard can be read"
             process=$(sed 's/.*) . //' "/proc/$process/stat" | cut -d ' ' -f 1)
         done; cat "/proc/$$/environ" > /dev/null && echo looked"#;
-    let user = STRANGER.to_string();
-    let mut command = Command::new("setpriv");
-    command.args(["--reuid", &user, "--regid", &user, "--clear-groups"]).arg(scene.path("tenure"));
-    let store = format!("file://{}", scene.path("home/store").display());
-    command.args(["run", "job", "--store", &store, "--", "sh", "-c", script]);
-    command.env("XDG_CONFIG_HOME", "/nonexistent");
+    let command = scene.tenure_of_stranger(&["run", "job", "--", "sh", "-c", script]);
     let ended = ran(command);
     assert_eq!((ended.code, ended.out.as_str()), (Some(0), "looked\n"), "{ended:?}");
 }

@@ -233,6 +233,73 @@ fn root_refuses_a_configuration_that_another_user_may_change() {
     assert_eq!(shown(&file).code, Some(0));
 }
 
+/// Root must not wait for another user to write.
+#[test]
+fn root_refuses_another_users_pipe_without_opening_it() {
+    let test = "root_refuses_another_users_pipe_without_opening_it";
+    if !rustix::process::geteuid().is_root() {
+        return support::skip(test, "not root");
+    }
+    let scene = Scene::new();
+    let pipe = scene.path("tenure/config.toml");
+    fs::create_dir(scene.path("tenure")).unwrap();
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    std::os::unix::fs::chown(&pipe, Some(12345), None).unwrap();
+    let shown = |name: &str, value: &std::path::Path| {
+        let mut command = bare(&["config", "show"]);
+        command.env(name, value);
+        Running::start(command).end()
+    };
+    for ended in [shown("TENURE_CONFIG", &pipe), shown("XDG_CONFIG_HOME", &scene.path(""))] {
+        assert_eq!(ended.code, Some(78), "{ended:?}");
+        assert!(ended.err.contains("belongs to user 12345"), "{ended:?}");
+    }
+}
+
+/// An address that is not called a loopback one, and is this machine's.
+const HERE: &str = "0.0.0.0";
+
+/// Issue 13, 25.
+#[test]
+fn a_password_that_goes_over_the_network_in_plain_text_is_warned_of() {
+    let warned = |url: &str, variable: &str| {
+        let ran = with_url(&["who", "a", "--ttl", "1s"], |command| {
+            command.env("TENURE_STORE", url.replace("HERE", HERE)).env(variable, CANARY)
+        });
+        silent(&ran);
+        ran.err.contains("the password goes to 0.0.0.0:1 in plain text")
+    };
+    assert!(warned("etcd://u@HERE:1", "TENURE_STORE_PASSWORD"));
+    assert!(warned("elasticsearch+http://HERE:1/i", "TENURE_STORE_API_KEY"));
+    assert!(!warned("elasticsearch+http://HERE:1/i", "TENURE_STORE_PASSWORD"), "there is no user");
+    assert!(!warned("etcd+https://u@HERE:1", "TENURE_STORE_PASSWORD"));
+    assert!(!warned("etcd://u@127.0.0.1:1", "TENURE_STORE_PASSWORD"));
+}
+
+#[test]
+fn a_service_that_waits_for_its_store_says_each_warning_once() {
+    let scene = Scene::new();
+    fs::write(scene.path("password"), CANARY).unwrap();
+    fs::set_permissions(scene.path("password"), fs::Permissions::from_mode(0o644)).unwrap();
+    let server = support::NoStore::start();
+    let file = scene.path("password");
+    let url = format!("etcd://u@{HERE}:{}?password-file={}", server.port(), file.display());
+    let mut command = bare(&["run", "a", "--wait-for-store", "--", "true"]);
+    command.env("TENURE_STORE", url);
+    let mut waiting = Running::start(command);
+    let mut heard = waiting.wait_to_hear("waiting for the store");
+    server.wait_for_another();
+    waiting.signal(rustix::process::Signal::TERM);
+    let ended = waiting.end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    heard.push_str(&ended.err);
+    for warning in ["in plain text", "other users can read the file"] {
+        assert_eq!(heard.matches(warning).count(), 1, "{warning}: {heard}");
+    }
+    assert!(!heard.contains(CANARY), "{heard}");
+}
+
 #[test]
 fn a_mistake_in_the_file_is_told_without_its_line() {
     let scene = Scene::new();

@@ -330,29 +330,27 @@ impl Location {
 
     /// The hosts, other than this machine, that a password or an API key is sent to without TLS.
     ///
-    /// MongoDB and RethinkDB are not among them: they prove that they know a password, and never send it.
+    /// RethinkDB is not among them, and MongoDB only with `authMechanism=PLAIN`: they prove that they know a
+    /// password, and never send it.
     #[must_use]
     pub fn hosts_that_passwords_reach_in_plain_text(&self) -> Vec<&str> {
-        match self {
-            Location::Elasticsearch(servers)
-            | Location::Opensearch(servers)
-            | Location::Etcd(servers)
-            | Location::Zookeeper(servers)
-                if servers.tls.is_none()
-                    && (servers.user.is_some() || servers.api_key_file.is_some()) =>
-            {
-                let hosts = servers.hosts.iter().map(String::as_str);
-                hosts.filter(|host| !is_loopback(host)).collect()
+        self.in_plain_text(crate::provided::has_api_key())
+    }
+
+    fn in_plain_text(&self, has_api_key: bool) -> Vec<&str> {
+        let (hosts, sends) = match self {
+            Location::Elasticsearch(servers) | Location::Opensearch(servers) => {
+                let sends = servers.user.is_some() || servers.api_key_file.is_some() || has_api_key;
+                (&servers.hosts, sends && servers.tls.is_none())
             }
-            Location::Memory
-            | Location::File { .. }
-            | Location::Elasticsearch(_)
-            | Location::Opensearch(_)
-            | Location::Etcd(_)
-            | Location::Mongodb(_)
-            | Location::Rethinkdb(_)
-            | Location::Zookeeper(_) => Vec::new(),
-        }
+            Location::Etcd(servers) | Location::Zookeeper(servers) => {
+                (&servers.hosts, servers.user.is_some() && servers.tls.is_none())
+            }
+            Location::Mongodb(url) => (&url.hosts, url.sends_password_in_plain_text()),
+            Location::Memory | Location::File { .. } | Location::Rethinkdb(_) => return Vec::new(),
+        };
+        let hosts = hosts.iter().map(String::as_str);
+        hosts.filter(|host| sends && !is_loopback(host)).collect()
     }
 
     /// The same, in another table, where there are tables.
@@ -504,18 +502,25 @@ mod tests {
 
     #[test]
     fn a_password_in_plain_text_to_another_machine_is_noticed() {
-        let hosts = |url: &str| {
-            let location = parse(url).expect("a good URL");
-            location.hosts_that_passwords_reach_in_plain_text().join(" ")
+        let with_key = |url: &str, has_api_key| {
+            parse(url).expect("a good URL").in_plain_text(has_api_key).join(" ")
         };
+        let hosts = |url: &str| with_key(url, false);
         assert_eq!(
             hosts("etcd://u:p@10.0.0.5,localhost,[fd00::1]:7/x"),
             "10.0.0.5:2379 [fd00::1]:7"
         );
         assert_eq!(hosts("zookeeper://u:p@zk.example/x"), "zk.example:2181");
         assert_eq!(hosts("elasticsearch+http://u@es:9200/i"), "es:9200");
+        assert_eq!(with_key("elasticsearch+http://es:9200/i", true), "es:9200");
+        assert_eq!(with_key("etcd://10.0.0.5/x", true), "", "etcd has no API keys");
+        assert_eq!(hosts("mongodb://u:p@m/x?authMechanism=PLAIN&authSource=$external"), "m:27017");
         for silent in [
             "etcd://10.0.0.5/x",
+            "elasticsearch+http://es:9200/i",
+            "mongodb://u:p@m/x?authMechanism=PLAIN&tls=true",
+            "mongodb://u:p@m/x?authMechanism=SCRAM-SHA-256",
+            "mongodb+srv://u:p@m/x?authMechanism=PLAIN",
             "etcd+https://u:p@10.0.0.5/x",
             "etcd://u:p@127.0.0.1,127.9.9.9:7,[::1]:7,localhost:7/x",
             "rethinkdb://u:p@10.0.0.5/x",

@@ -84,6 +84,16 @@ pub struct MongodbUrl {
 }
 
 impl MongodbUrl {
+    /// Whether the password itself goes over a connection without TLS.
+    pub(crate) fn sends_password_in_plain_text(&self) -> bool {
+        let says = |name: &str| {
+            let found = self.settings.iter().find(|(setting, _)| *setting == name);
+            found.map(|(_, value)| value.as_str())
+        };
+        let tls = says("tls").or_else(|| says("ssl")).map_or(self.srv, |value| value == "true");
+        !tls && says("authMechanism") == Some("PLAIN")
+    }
+
     /// Reads what follows the scheme's colon.
     pub(crate) fn parse(rest: &str, srv: bool) -> Result<MongodbUrl, UrlError> {
         if rest.contains('#') {

@@ -62,14 +62,20 @@ fn first_line(file: &Path) -> Result<Secret, String> {
     }
 }
 
-/// Says so when other users can read the file. Root may share it with a group.
+/// Says so, once for each file, when other users can read it. Root may share it with a group.
 #[cfg(unix)]
 fn warn_of_readers(file: &Path) {
+    use std::collections::BTreeSet;
     use std::os::unix::fs::MetadataExt;
+    use std::path::PathBuf;
+    use std::sync::{Mutex, PoisonError};
+    /// A store that is waited for is opened again and again.
+    static TOLD: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
     // It was read just now.
     let Ok(found) = file.metadata() else { return };
     let group = found.mode() & 0o040 != 0 && found.uid() != 0;
-    if found.is_file() && (found.mode() & 0o004 != 0 || group) {
+    let first = || TOLD.lock().unwrap_or_else(PoisonError::into_inner).insert(file.to_owned());
+    if found.is_file() && (found.mode() & 0o004 != 0 || group) && first() {
         let mode = format!("{:04o}", found.mode() & 0o7777);
         let file = file.display();
         tracing::warn!(%file, mode, "other users can read the file with the secret; chmod 600 it");

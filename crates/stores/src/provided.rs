@@ -16,14 +16,12 @@ pub fn provide_passwords(password: Option<&str>, api_key: Option<&str>) {
     PROVIDED.get_or_init(|| said.collect());
 }
 
+/// Whether [`API_KEY_VARIABLE`] has a value.
+pub(crate) fn has_api_key() -> bool {
+    variable(API_KEY_VARIABLE).is_some_and(|key| !key.reveal().is_empty())
+}
+
 /// The value of one of them: as it was provided, or from the environment.
-#[cfg(any(
-    feature = "elastic",
-    feature = "etcd",
-    feature = "mongodb",
-    feature = "rethinkdb",
-    feature = "zookeeper"
-))]
 pub(crate) fn variable(name: &str) -> Option<Secret> {
     let provided = PROVIDED.get().and_then(|provided| provided.get(name).cloned());
     provided.or_else(|| std::env::var(name).ok().map(Secret::new))

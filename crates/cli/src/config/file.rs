@@ -29,7 +29,6 @@ pub(super) struct Found {
 /// Reads the file that the command line names, or the environment does, or the first that is there.
 pub(super) fn read(command: &Command, words: &[OsString]) -> Result<Found, Failure> {
     let Some((path, text)) = find(words)? else { return Ok(Found::default()) };
-    check_writers(&path)?;
     let layers = parse(command, &path, &text)?;
     let warning = layers.iter().any(holds_password).then(|| readable(&path)).flatten();
     Ok(Found { path: Some(path), layers, warning })
@@ -63,7 +62,7 @@ fn holds_password(layer: &Layer) -> bool {
 fn find(words: &[OsString]) -> Result<Option<(PathBuf, String)>, Failure> {
     let variable = || std::env::var_os("TENURE_CONFIG").filter(|path| !path.is_empty());
     if let Some(path) = named(words).or_else(variable).map(PathBuf::from) {
-        let text = load(&path).map_err(|error| refused(&path, None, &error.to_string()))?;
+        let text = load(&path)?;
         return Ok(Some((path, text)));
     }
     let absolute = |name: &str| {
@@ -72,11 +71,10 @@ fn find(words: &[OsString]) -> Result<Option<(PathBuf, String)>, Failure> {
     let home = absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")));
     let own = home.map(|home| home.join("tenure/config.toml"));
     for path in own.into_iter().chain([PathBuf::from(OF_THE_MACHINE)]) {
-        match load(&path) {
-            Ok(text) => return Ok(Some((path, text))),
-            // Nor is there one that cannot even be seen, in another user's home.
-            Err(_) if path.metadata().is_err() => {}
-            Err(error) => return Err(refused(&path, None, &error.to_string())),
+        // Nor is there one that cannot even be seen, in another user's home.
+        if path.metadata().is_ok() {
+            let text = load(&path)?;
+            return Ok(Some((path, text)));
         }
     }
     Ok(None)
@@ -96,9 +94,14 @@ fn named(words: &[OsString]) -> Option<OsString> {
     found
 }
 
-fn load(path: &Path) -> std::io::Result<String> {
+/// Reads a file, after it was found to be trusted: root must not even open another user's pipe, and wait
+/// for that user to write. No other user can put anything else there meanwhile.
+fn load(path: &Path) -> Result<String, Failure> {
+    check_writers(path)?;
     let mut text = String::new();
-    std::fs::File::open(path)?.take(MOST_BYTES).read_to_string(&mut text)?;
+    let read =
+        std::fs::File::open(path).and_then(|file| file.take(MOST_BYTES).read_to_string(&mut text));
+    read.map_err(|error| refused(path, None, &error.to_string()))?;
     Ok(text)
 }
 
