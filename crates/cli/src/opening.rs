@@ -69,3 +69,43 @@ pub(crate) async fn open(
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::{getpid, kill_process};
+    use tenure_stores::OpenOptions;
+
+    use super::*;
+    use crate::signals::Asked;
+
+    fn told_to_stop() {
+        kill_process(getpid(), Signal::TERM).expect("sent");
+    }
+
+    /// A stop was heard only after the whole request, or never if that one succeeded.
+    #[tokio::test]
+    async fn a_stop_during_an_attempt_is_obeyed_at_once_and_is_not_lost_when_that_succeeds() {
+        let hangs = async || {
+            told_to_stop();
+            std::future::pending().await
+        };
+        let opening = open(hangs, WaitForStore::Always, true);
+        let opening = tokio::time::timeout(Duration::from_secs(30), opening).await.expect("obeyed");
+        assert!(matches!(opening, Ok(Opening::Interrupted(Signal::TERM))));
+
+        let succeeds = async || {
+            let memory = tenure_stores::parse("memory:").expect("a good URL");
+            let opened = tenure_stores::open_at(&memory, &OpenOptions::default()).await?;
+            told_to_stop();
+            Ok(opened)
+        };
+        match open(succeeds, WaitForStore::Always, true).await {
+            Ok(Opening::Interrupted(signal)) => assert_eq!(signal, Signal::TERM),
+            Ok(Opening::Opened(_, mut signals)) => {
+                let heard = tokio::time::timeout(Duration::from_secs(30), signals.next()).await;
+                assert_eq!(heard.expect("handed on"), Asked::Stop(Signal::TERM));
+            }
+            Err(failure) => panic!("{failure:?}"),
+        }
+    }
+}
