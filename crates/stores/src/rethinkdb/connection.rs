@@ -18,8 +18,9 @@ use super::fault::{Failure, Hope, Kind};
 use super::handshake::{self, User};
 use super::json::{Json, MOST_ROWS};
 use super::link::{Cursor, Link, Lost};
-use super::response::{Garbled, Response};
-use super::{refused, term, tls};
+use super::response::{Garbled, Refusal, Response};
+use super::term::WHO_ARE_YOU;
+use super::{frame, refused, term, tls};
 use crate::servers::{Secret, Servers};
 
 /// Who we are when the URL does not say; its password is empty until somebody sets one.
@@ -60,6 +61,8 @@ struct Cluster {
 #[derive(Default)]
 struct State {
     current: Option<Arc<Link>>,
+    /// How many there were, this one included.
+    made: u64,
     /// One attempt serves all who wait, and outlasts a question that is given up: on a slow way, each of them would
     /// otherwise begin anew and none get there.
     attempt: Option<Attempt>,
@@ -107,8 +110,9 @@ impl Connection {
 
     /// Asks a question in the JSON of ReQL, such as `[59]` for the databases, and gives its answer.
     ///
-    /// A sequence is given whole. Nothing is asked twice: an error that is [`Fault::Indeterminate`] may have had an
-    /// effect.
+    /// A sequence is given whole, unless it is too large. Nothing is asked twice: an error that is
+    /// [`Fault::Indeterminate`] may have had an effect. A question that is refused, slow or answered by too much leaves
+    /// the connection alone, which others share.
     ///
     /// # Errors
     /// [`StoreError`] when the server refuses or does not answer in time.
@@ -117,7 +121,7 @@ impl Connection {
     /// Not cancel safe if the question changes anything: whether it did is then unknown.
     pub async fn run(&self, question: &Value) -> Result<Value, StoreError> {
         let question = serde_json::json!([1, question, {}]).to_string().into_bytes();
-        let answer = self.inner.once(Kind::Write, &question, self.inner.request).await;
+        let answer = self.inner.once_for_a_caller(&question).await;
         let value = answer.and_then(|answer| answer.value(Kind::Write));
         value.map_err(|failure| failed(failure, "asking a question"))
     }
@@ -134,15 +138,23 @@ impl Connection {
         Ok(link.greeting.version.is_none())
     }
 
-    /// A question that changes something and may take longer than others.
+    /// How many connections there were, the one included that the next question takes.
+    pub(super) async fn made(&self) -> Result<u64, Failure> {
+        let limit = self.inner.request;
+        let link = timeout(limit, self.inner.link()).await;
+        link.unwrap_or_else(|_| Err(Failure::unsent("no server could be reached")))?;
+        Ok(self.inner.state().made)
+    }
+
+    /// A question that may take longer than others; it is asked once.
     pub(super) async fn ask_patiently(
         &self,
+        kind: Kind,
         question: &term::Term,
         patience: Duration,
     ) -> Result<Value, Failure> {
         let patience = patience.max(self.inner.request);
-        let answer = self.inner.once(Kind::Write, &question.start(), patience).await?;
-        answer.value(Kind::Write)
+        self.inner.once(kind, &question.start(), patience).await?.value(kind)
     }
 
     /// A question whose answer is small.
@@ -207,7 +219,7 @@ impl Answer {
     fn value(self, kind: Kind) -> Result<Value, Failure> {
         let value = match self {
             Answer::One(value) => value.value(),
-            Answer::Rows(rows) => rows.iter().map(Json::value).collect(),
+            Answer::Rows(rows) => Json::values(&rows).map(Value::Array),
         };
         value.map_err(|garbled| Failure::broken(kind, garbled))
     }
@@ -245,6 +257,26 @@ impl Inner {
         }
     }
 
+    /// Asks a caller's own question: whatever comes of it, only a connection that is dead is given up.
+    async fn once_for_a_caller(&self, question: &[u8]) -> Result<Answer, Failure> {
+        if question.len() > frame::LARGEST {
+            let says = format!("a question of {} bytes is too large", question.len());
+            return Err(Failure::told(Fault::Permanent, says));
+        }
+        let end = Instant::now() + self.request;
+        let link = timeout_at(end, self.link()).await;
+        let link = link.unwrap_or_else(|_| Err(Failure::unsent("no server could be reached")))?;
+        if let Ok(answer) = timeout_at(end, self.gather(Kind::Write, &link, question)).await {
+            return answer;
+        }
+        // The question may be slow, or the connection may be dead without anybody having told us.
+        match timeout(self.request, link.ask(WHO_ARE_YOU)).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(_)) | Err(_) => self.retire(&link),
+        }
+        Err(Failure::late(Kind::Write, self.request))
+    }
+
     /// Whether another attempt, elsewhere, may end otherwise.
     fn hopes(&self, failure: &Failure) -> bool {
         match failure.hope {
@@ -262,18 +294,7 @@ impl Inner {
         question: &[u8],
     ) -> Result<Answer, Failure> {
         let lost = |lost| self.lost(kind, link, lost);
-        let mut rows = match kind {
-            // What changes anything is answered by one value.
-            Kind::Write => match link.ask(question).await.map_err(lost)? {
-                Response::Atom(value) => return Ok(Answer::One(value)),
-                Response::Sequence(rows) => return Ok(Answer::Rows(rows)),
-                Response::Partial(_) => {
-                    return Err(Failure::broken(kind, "the answer is only a part of one"));
-                }
-                Response::Refused(refusal) => return Err(Failure::refused(kind, refusal)),
-            },
-            Kind::Read => Vec::new(),
-        };
+        let mut rows = Vec::new();
         let mut cursor = link.follow(question).await.map_err(lost)?;
         loop {
             match cursor.next().await.map_err(lost)? {
@@ -286,8 +307,8 @@ impl Inner {
                     rows.extend(some);
                     let size: usize = rows.iter().map(Json::len).sum();
                     if rows.len() > MOST_ROWS || size > LARGEST_ANSWER {
-                        let says = format!("an answer of {} rows and {size} bytes", rows.len());
-                        return Err(Failure::broken(kind, format!("{says} is too large")));
+                        let says = format!("more than {} rows and {size} bytes", rows.len());
+                        return Err(Failure::refused(kind, Refusal::too_large(says)));
                     }
                     cursor.more().await.map_err(lost)?;
                 }
@@ -323,6 +344,7 @@ impl Inner {
         if state.attempt.as_ref().is_some_and(|current| current.ptr_eq(&attempt)) {
             state.attempt = None;
             state.current = connected.as_ref().ok().cloned();
+            state.made += u64::from(connected.is_ok());
         }
         connected.map_err(|unconnected| Failure::unconnected(unconnected.fault, unconnected))
     }

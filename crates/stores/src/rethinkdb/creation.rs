@@ -6,10 +6,14 @@
 //!
 //! - A creator looks after it has created. If its table is the only one of that name, the table stays for good. Two
 //!   creators cannot both see only their own, because both tables were there before the later look.
-//! - A creator that sees other tables drops its own, and never another's, before anybody uses it. The creator of the
-//!   smallest id waits for the others first. After [`Limits::drops_within`] no creator drops any more.
+//! - A creator that sees other tables gives way: it renames its own table, and never another's. The creator of the
+//!   smallest id waits for the others first, so the smallest id stays unless one of them stalls. It gives way in the
+//!   end because another table may be in use: its creator found it alone, and nothing about that name can be asked
+//!   until one of them is gone. After [`Limits::yields_within`] no creator gives way any more.
+//! - A creator drops its own table only where it stands aside and is empty, which the server checks in the question
+//!   that drops it. A question that arrives late, when the table has its name back and is in use, drops nothing.
 //! - A process that did not create the table uses it when it has rows, or when it was the only one, and empty, for
-//!   [`Limits::watches`], which is longer: its creator can no longer drop it then.
+//!   [`Limits::watches`], which is longer: its creator no longer gives way then.
 //! - Several tables that stay are repaired by renaming, never by dropping. All of them are set aside under names of
 //!   their own, and the one with rows is put back. Two with rows are refused: only an operator knows which one counts.
 //! - No table is created, and no empty one used, while one with rows stands aside.
@@ -22,8 +26,8 @@ use std::time::Duration;
 pub(super) struct Limits {
     /// The creator of the smallest id waits so long for the others, then gives way.
     pub(super) yields_after: Duration,
-    /// A creator drops its table only within this time after it asked for it.
-    pub(super) drops_within: Duration,
+    /// A creator gives way only within this time after it asked for its table.
+    pub(super) yields_within: Duration,
     /// A stranger watches an empty table for so long before it uses it.
     pub(super) watches: Duration,
     /// Several tables are repaired when they were there for so long: writes under way have ended, and whoever uses
@@ -35,7 +39,7 @@ impl Limits {
     /// Creating a table takes up to a second, and servers tell each other of it within one.
     pub(super) const REAL: Limits = Limits {
         yields_after: Duration::from_millis(2500),
-        drops_within: Duration::from_secs(4),
+        yields_within: Duration::from_secs(4),
         watches: Duration::from_secs(6),
         repairs_after: Duration::from_secs(8),
     };
@@ -63,7 +67,9 @@ pub(super) enum Step {
     Look,
     /// Create the table, and report it with [`Opening::created`].
     Create,
-    /// Drop one's own table.
+    /// Give one's own table a name of its own.
+    GiveWay(String),
+    /// Drop one's own table, if it still stands aside and is empty.
     Drop(String),
     /// Give these tables names of their own.
     SetAside(Vec<String>),
@@ -104,8 +110,16 @@ pub(super) enum Mutant {
     UsesAtOnce,
     /// An empty table is used as soon as it is seen.
     WatchesNot,
-    /// A creator drops its table however late it is.
-    DropsLate,
+    /// A creator gives way however late it is.
+    YieldsLate,
+    /// The creator of the smallest id gives way first, and the others wait.
+    SmallestYieldsFirst,
+    /// A process drops any empty table that stands aside, be it another's.
+    DropsAnothers,
+    /// A creator that gives way drops its table instead of renaming it.
+    DropsAtOnce,
+    /// The server drops a table without a look at its place and its rows.
+    DropsUnasked,
     /// A creator that is alone keeps its table although one with rows stands aside.
     ForgetsThoseAside,
     /// Of several tables the first is put back, whatever they hold.
@@ -129,8 +143,9 @@ impl Opening {
 
     /// Decides by a look; `now` is the time when it was sent.
     pub(super) fn step(&mut self, now: Duration, looked: &Looked, limits: &Limits) -> Step {
-        if self.own.as_ref().is_some_and(|own| !looked.named.contains_key(&own.id)) {
-            // It was set aside, or an operator removed it.
+        let is_there = |id| looked.named.contains_key(id) || looked.aside.contains_key(id);
+        if self.own.as_ref().is_some_and(|own| !is_there(&own.id)) {
+            // We dropped it, or an operator did.
             self.own = None;
         }
         if let Some(own) = self.own.as_ref().filter(|_| self.is(Mutant::UsesAtOnce)) {
@@ -146,11 +161,22 @@ impl Opening {
         if looked.named.len() < 2 {
             self.several = None;
         }
+        if let Some(drop) = self.drops(looked) {
+            return drop;
+        }
         match lone {
             Some((id, rows)) => self.step_with_one(now, id, rows, looked, limits),
             None if looked.named.is_empty() => self.step_with_none(looked),
             None => self.step_with_several(now, looked, limits),
         }
+    }
+
+    /// Our own table stands aside for another one: it is not needed.
+    fn drops(&self, looked: &Looked) -> Option<Step> {
+        let own = |id: &str| self.own.as_ref().is_some_and(|own| own.id == id);
+        let mut spare = looked.aside.iter().filter(|(_, rows)| **rows == Rows::None);
+        let mine = spare.find(|(id, _)| own(id) || self.is(Mutant::DropsAnothers));
+        mine.filter(|_| !looked.named.is_empty()).map(|(id, _)| Step::Drop(id.clone()))
     }
 
     fn step_with_one(
@@ -164,12 +190,9 @@ impl Opening {
         let aside = |rows| looked.aside.values().any(|aside| *aside == rows);
         let hidden = aside(Rows::Some) || aside(Rows::Unknown);
         let hidden = hidden && !self.is(Mutant::ForgetsThoseAside);
-        match (rows, &self.own) {
+        match (rows, self.own.as_ref().filter(|own| own.id == id)) {
             (Rows::Some, _) => Step::Use(id),
-            (_, Some(own)) if hidden => match self.may_drop(own, now, limits) {
-                true => Step::Drop(id),
-                false => Step::SetAside(vec![id]),
-            },
+            (_, Some(_)) if hidden => Step::SetAside(vec![id]),
             (_, None) if aside(Rows::Some) && hidden => Step::SetAside(vec![id]),
             (_, None) if hidden => Step::Look,
             (Rows::None | Rows::Unknown, Some(_)) => Step::Use(id),
@@ -212,25 +235,23 @@ impl Opening {
     fn step_with_several(&mut self, now: Duration, looked: &Looked, limits: &Limits) -> Step {
         let several = *self.several.get_or_insert(now);
         let lasted = now.saturating_sub(several);
-        if let Some(own) = &self.own
-            && self.may_drop(own, now, limits)
-        {
-            let smallest = looked.named.keys().next() == Some(&own.id);
-            return match smallest && lasted < limits.yields_after {
-                true => Step::Look,
-                false => Step::Drop(own.id.clone()),
-            };
+        if let Some(own) = self.own.as_ref().filter(|own| looked.named.contains_key(&own.id)) {
+            let late = now.saturating_sub(own.since) >= limits.yields_within;
+            if !late || self.is(Mutant::YieldsLate) {
+                let smallest = looked.named.keys().next() == Some(&own.id);
+                let waits = smallest != self.is(Mutant::SmallestYieldsFirst);
+                return match waits && lasted < limits.yields_after {
+                    true => Step::Look,
+                    false => Step::GiveWay(own.id.clone()),
+                };
+            }
+            // Too late: another process may use it.
+            self.own = None;
         }
-        // Too late to drop it: somebody may have used it.
-        self.own = None;
         match lasted >= limits.repairs_after {
             true => Step::SetAside(looked.named.keys().cloned().collect()),
             false => Step::Look,
         }
-    }
-
-    fn may_drop(&self, own: &Own, now: Duration, limits: &Limits) -> bool {
-        now.saturating_sub(own.since) < limits.drops_within || self.is(Mutant::DropsLate)
     }
 }
 

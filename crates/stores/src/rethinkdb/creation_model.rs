@@ -1,7 +1,8 @@
 //! Processes that open one table at once, in every order of their steps.
 //!
-//! A step is decided on a look and takes effect later, up to one tick. The creation of a table checks the name at one
-//! moment and creates at another, with any time between. The assumption behind a repair is modelled as such: a
+//! A step is decided on a look and takes effect later, up to one tick; what a creator does to its own table, up to
+//! [`Scope::delay`] ticks. The creation of a table checks the name at one moment and creates at another, with any time
+//! between. The assumption behind a repair is modelled as such: a
 //! process that uses the table has asked it something while there were several, and looks anew.
 
 use std::collections::{BTreeMap, HashSet};
@@ -12,7 +13,7 @@ use super::*;
 
 const LIMITS: Limits = Limits {
     yields_after: ticks(1),
-    drops_within: ticks(2),
+    yields_within: ticks(2),
     watches: ticks(3),
     repairs_after: ticks(2),
 };
@@ -71,6 +72,20 @@ struct Scope {
     until: u64,
     crashes: usize,
     answers_are_lost: bool,
+    /// A creator's rename or drop of its own table takes effect within so many ticks.
+    delay: u64,
+    /// Whether nobody stalls: creations end before anybody looks, and time passes only when nothing else can happen.
+    prompt: bool,
+}
+
+impl Scope {
+    const fn until(until: u64) -> Scope {
+        Scope { until, crashes: 0, answers_are_lost: false, delay: 1, prompt: false }
+    }
+
+    const fn lossy(until: u64, crashes: usize) -> Scope {
+        Scope { crashes, answers_are_lost: true, ..Scope::until(until) }
+    }
 }
 
 impl State {
@@ -115,13 +130,6 @@ impl State {
         if self.fault.is_some() {
             return next;
         }
-        // What was decided takes effect within one tick.
-        let waits = self.processes.iter().any(
-            |process| matches!(process.activity, Activity::Acts { since, .. } if since < self.now),
-        );
-        if !waits && self.now < scope.until {
-            next.push(State { now: self.now + 1, ..self.clone() });
-        }
         for index in 0..self.processes.len() {
             self.advance(index, scope, &mut next);
             let ended = self.processes[index].activity == Activity::Over;
@@ -132,13 +140,30 @@ impl State {
                 }));
             }
         }
+        next.retain(|next| next != self);
+        // What was decided takes effect within its time.
+        let waits = self.processes.iter().any(|process| match &process.activity {
+            Activity::Acts { step: Step::GiveWay(_) | Step::Drop(_), since } => {
+                since + scope.delay <= self.now
+            }
+            Activity::Acts { since, .. } => *since < self.now,
+            Activity::Looks | Activity::Creates { .. } | Activity::Uses(_) | Activity::Over => {
+                false
+            }
+        });
+        let waits = waits || (scope.prompt && !next.is_empty());
+        if !waits && self.now < scope.until {
+            next.push(State { now: self.now + 1, ..self.clone() });
+        }
         next
     }
 
     fn advance(&self, index: usize, scope: Scope, next: &mut Vec<State>) {
         let now = self.now;
+        let creates = |process: &Process| matches!(process.activity, Activity::Creates { .. });
         match &self.processes[index].activity {
             Activity::Over => {}
+            Activity::Looks if scope.prompt && self.processes.iter().any(creates) => {}
             Activity::Looks => next.push(self.with(index, |state, process| {
                 let step = process.opening.step(ticks(now), &state.looked(), &LIMITS);
                 if matches!(&step, Step::SetAside(_)) {
@@ -147,6 +172,7 @@ impl State {
                 process.activity = match step {
                     Step::Look => Activity::Looks,
                     step @ (Step::Create
+                    | Step::GiveWay(_)
                     | Step::Drop(_)
                     | Step::SetAside(_)
                     | Step::PutBack(_)
@@ -191,9 +217,18 @@ impl State {
                 }
                 // Somebody was faster.
                 Step::Create => {}
+                Step::GiveWay(id) if process.opening.is(Mutant::DropsAtOnce) => {
+                    state.drop_table(id, process.opening.own.as_ref());
+                }
+                Step::GiveWay(id) => {
+                    if let Some((place, _)) = state.tables.get_mut(id) {
+                        *place = Place::Aside;
+                    }
+                }
                 Step::Drop(id) => {
-                    if let Some((_, true)) = state.tables.remove(id) {
-                        state.fault = Some(format!("{id} was dropped with its rows"));
+                    let spare = state.tables.get(id) == Some(&(Place::Aside, false));
+                    if spare || process.opening.is(Mutant::DropsUnasked) {
+                        state.drop_table(id, process.opening.own.as_ref());
                     }
                 }
                 Step::SetAside(ids) => {
@@ -218,6 +253,15 @@ impl State {
                 Step::Missing | Step::Refuse(_) => process.activity = Activity::Over,
             }
         }));
+    }
+
+    fn drop_table(&mut self, id: &str, own: Option<&Own>) {
+        if let Some((_, true)) = self.tables.remove(id) {
+            self.fault = Some(format!("{id} was dropped with its rows"));
+        }
+        if own.is_none_or(|own| own.id != id) {
+            self.fault = Some(format!("{id} was dropped by another than its creator"));
+        }
     }
 
     /// A process writes to the table of the name, wherever that leads.
@@ -292,19 +336,19 @@ fn holds(creators: usize, strangers: usize, ids: usize, scope: Scope) {
 
 #[test]
 fn in_every_order_of_two_creators_one_table_is_used_and_none_with_rows_is_dropped() {
-    holds(2, 0, 2, Scope { until: 6, crashes: 1, answers_are_lost: true });
+    holds(2, 0, 2, Scope::lossy(6, 1));
 }
 
 #[test]
 fn in_every_order_of_a_creator_and_a_stranger_the_same_holds() {
-    holds(1, 1, 2, Scope { until: 6, crashes: 1, answers_are_lost: true });
+    holds(1, 1, 2, Scope::lossy(6, 1));
 }
 
 /// Five creators have 1,063,633 states, which take minutes; they are walked through below.
 #[test]
 fn in_every_order_of_three_and_four_creators_that_start_together_the_same_holds() {
-    holds(3, 0, 3, Scope { until: 0, crashes: 1, answers_are_lost: true });
-    holds(4, 0, 4, Scope { until: 0, crashes: 0, answers_are_lost: false });
+    holds(3, 0, 3, Scope::lossy(0, 1));
+    holds(4, 0, 4, Scope::until(0));
 }
 
 /// One walk, in which each possible step is as likely as the others.
@@ -324,18 +368,70 @@ fn walk(mut state: State, scope: Scope, seed: u64) -> State {
 #[test]
 fn walks_of_two_to_five_creators_end_with_one_table() {
     for (creators, seed) in (2..=5).flat_map(|creators| (0..40).map(move |seed| (creators, seed))) {
-        let scope = Scope { until: 40, crashes: 0, answers_are_lost: false };
+        let scope = Scope::until(40);
         let end = walk(State::new(creators, 0, 10, None), scope, seed);
         assert_eq!(end.fault, None, "{creators} creators, seed {seed}");
         assert!(end.is_settled(), "{creators} creators, seed {seed}: {end:?}");
     }
 }
 
+/// The tables there were, and those that are left, after creators who started together and did not stall.
+fn ends_promptly(creators: usize, seed: u64, mutant: Option<Mutant>) -> (Vec<String>, Vec<String>) {
+    let scope = Scope { prompt: true, ..Scope::until(40) };
+    let mut start = State::new(creators, 0, 10, mutant);
+    // Each of them found the name free.
+    for process in &mut start.processes {
+        process.activity = Activity::Creates { since: 0 };
+    }
+    let ids = start.ids.clone();
+    let end = walk(start, scope, seed);
+    assert_eq!(end.fault, None, "{creators} creators, seed {seed}");
+    let created = ids.into_iter().filter(|id| !end.ids.contains(id)).map(str::to_owned);
+    (created.collect(), end.tables.into_keys().collect())
+}
+
+#[test]
+fn the_smallest_id_stays_when_nobody_stalls() {
+    for (creators, seed) in (2..=5).flat_map(|creators| (0..40).map(move |seed| (creators, seed))) {
+        let (created, left) = ends_promptly(creators, seed, None);
+        assert_eq!(left[..], created[..1], "{creators} creators of {created:?}, seed {seed}");
+    }
+    let noticed = (0..40).any(|seed| {
+        let (created, left) = ends_promptly(3, seed, Some(Mutant::SmallestYieldsFirst));
+        left[..] != created[..1]
+    });
+    assert!(noticed, "SmallestYieldsFirst goes unnoticed");
+}
+
+/// Before, a creator's drop that its server carried out late took a table away that was in use.
+#[test]
+fn a_drop_that_takes_effect_late_takes_no_rows_along() {
+    let late = Scope { delay: 5, crashes: 1, ..Scope::until(6) };
+    let creators = |mutant| search(State::new(2, 0, 2, mutant), late);
+    let searched = creators(None);
+    println!("late: {searched:?}");
+    assert!(searched.is_ok());
+    let fault = creators(Some(Mutant::DropsAtOnce)).expect_err("DropsAtOnce goes unnoticed");
+    assert!(fault.contains("dropped with its rows"), "{fault}");
+    // Another process puts the table back and uses it, before its creator's drop arrives.
+    let put_back = |mutant| {
+        let mut state = State::new(1, 1, 0, mutant);
+        state.tables.insert("a".to_owned(), (Place::Aside, false));
+        state.processes[0].opening.created("a".to_owned(), ticks(0));
+        let step = Step::Drop("a".to_owned());
+        state.processes[0].activity = Activity::Acts { step, since: 0 };
+        search(state, late)
+    };
+    assert!(put_back(None).is_ok());
+    let fault = put_back(Some(Mutant::DropsUnasked)).expect_err("DropsUnasked goes unnoticed");
+    assert!(fault.contains("dropped with its rows"), "{fault}");
+}
+
 #[test]
 fn walks_with_crashes_strangers_and_lost_answers_use_one_table() {
     for (creators, seed) in (2..=5).flat_map(|creators| (0..100).map(move |seed| (creators, seed)))
     {
-        let scope = Scope { until: 20, crashes: 2, answers_are_lost: true };
+        let scope = Scope::lossy(20, 2);
         let end = walk(State::new(creators, 1, 10, None), scope, seed);
         assert_eq!(end.fault, None, "{creators} creators, seed {seed}");
     }
@@ -352,7 +448,7 @@ fn ambiguous(mutant: Option<Mutant>) -> State {
 
 #[test]
 fn of_two_tables_that_stay_the_one_with_rows_gets_the_name_back() {
-    let scope = Scope { until: 20, crashes: 0, answers_are_lost: false };
+    let scope = Scope::until(20);
     for seed in 0..40 {
         let end = walk(ambiguous(None), scope, seed);
         assert_eq!(end.fault, None, "seed {seed}");
@@ -369,12 +465,13 @@ fn of_two_tables_that_stay_the_one_with_rows_gets_the_name_back() {
 
 #[test]
 fn each_part_of_the_rule_is_needed() {
-    let brief = Scope { until: 4, crashes: 0, answers_are_lost: false };
-    let lossy = Scope { until: 6, crashes: 1, answers_are_lost: true };
+    let brief = Scope::until(4);
+    let lossy = Scope::lossy(6, 1);
     for (mutant, strangers, scope) in [
         (Mutant::UsesAtOnce, 0, brief),
-        (Mutant::WatchesNot, 0, lossy),
-        (Mutant::DropsLate, 1, brief),
+        (Mutant::WatchesNot, 1, Scope::lossy(2, 1)),
+        (Mutant::YieldsLate, 1, brief),
+        (Mutant::DropsAnothers, 0, brief),
         (Mutant::ForgetsThoseAside, 0, lossy),
     ] {
         let searched = search(State::new(2, strangers, 3, Some(mutant)), scope);

@@ -71,6 +71,11 @@ pub(super) fn outcome(answer: &Value, op: &str) -> Option<Put> {
     }
 }
 
+/// Whether there was no document where one was expected.
+pub(super) fn was_absent(answer: &Value) -> bool {
+    answer.get("skipped").and_then(Value::as_f64).is_some_and(|skipped| skipped >= 1.0)
+}
+
 /// What an error of a write's answer says.
 pub(super) fn complaint(answer: &Value) -> String {
     let said = answer.get("first_error").and_then(Value::as_str);

@@ -66,13 +66,15 @@ impl Failure {
             Refused::Question => Fault::Permanent,
             Refused::Failed => Fault::Unavailable,
             Refused::Permission => Fault::Denied,
-            Refused::Indeterminate | Refused::Other => unknown(kind),
+            Refused::Indeterminate | Refused::TooLarge | Refused::Other => unknown(kind),
         };
         let hope = match refusal.kind {
             // Every server knows the same names.
             Refused::Failed if refusal.trouble().is_some() => Hope::None,
             Refused::Failed | Refused::Indeterminate => Hope::OtherServer,
-            Refused::Question | Refused::Permission | Refused::Other => Hope::None,
+            Refused::Question | Refused::Permission | Refused::TooLarge | Refused::Other => {
+                Hope::None
+            }
         };
         Failure { fault, hope, source: refusal.into() }
     }
@@ -95,6 +97,11 @@ impl Failure {
     /// What is wrong with a name in the question.
     pub(super) fn trouble(&self) -> Option<Trouble> {
         self.refusal().and_then(Refusal::trouble)
+    }
+
+    /// Whether a smaller question may succeed.
+    pub(super) fn is_too_large(&self) -> bool {
+        self.refusal().is_some_and(|refusal| refusal.kind == Refused::TooLarge)
     }
 
     /// The handshake failed.
@@ -130,6 +137,7 @@ mod tests {
             (Refused::Failed, Fault::Unavailable, Fault::Unavailable),
             (Refused::Indeterminate, Fault::Indeterminate, Fault::Unavailable),
             (Refused::Other, Fault::Indeterminate, Fault::Unavailable),
+            (Refused::TooLarge, Fault::Indeterminate, Fault::Unavailable),
             (Refused::Permission, Fault::Denied, Fault::Denied),
             (Refused::Question, Fault::Permanent, Fault::Permanent),
         ] {

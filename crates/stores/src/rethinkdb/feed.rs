@@ -102,8 +102,7 @@ impl FeedStore for RethinkFeed {
     }
 
     async fn start(&self, table: &str) -> Result<(), StoreError> {
-        table::open(&self.home(table), &self.database, table, false).await?;
-        table::check(&self.connection, &self.database, table).await
+        table::settle(&self.home(table), &self.database, table, false).await.map(drop)
     }
 
     async fn read(&self, table: &str, ids: &[String]) -> Result<Vec<Option<Found>>, StoreError> {
@@ -114,8 +113,7 @@ impl FeedStore for RethinkFeed {
         let doing = || format!("reading {} of {table}", ids.join(", "));
         let rows = self.home(table).answer(Kind::Read, &question).await;
         let rows = rows.map_err(|failure| failed(failure, doing()))?.rows();
-        let rows: Result<Vec<Value>, _> =
-            rows.and_then(|rows| rows.iter().map(Json::value).collect());
+        let rows = rows.and_then(|rows| Json::values(&rows));
         let rows = rows.map_err(|garbled| refused(Fault::Unavailable, doing(), garbled))?;
         let with = |id: &String| rows.iter().find(|row| row["id"].as_str() == Some(id));
         Ok(ids.iter().map(|id| with(id).and_then(found)).collect())

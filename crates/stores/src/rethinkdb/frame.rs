@@ -3,19 +3,22 @@
 use bytes::{Buf as _, Bytes, BytesMut};
 
 /// Eight bytes of token and four of length, both with the least byte first.
-const HEAD: usize = 12;
-/// No answer to our questions is larger; a longer one is no answer.
-const LARGEST: usize = 64 * 1024 * 1024;
+pub(super) const HEAD: usize = 12;
+/// No answer to our questions is larger; a longer one is not read.
+pub(super) const LARGEST: usize = 64 * 1024 * 1024;
 
-/// A message that announces more bytes than any of ours has.
+/// A message that has more bytes than any of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the server announced a message of {0} bytes")]
-pub(super) struct TooLarge(usize);
+#[error("a message of {length} bytes")]
+pub(super) struct TooLarge {
+    pub(super) token: u64,
+    pub(super) length: usize,
+}
 
 /// A question with its token.
 pub(super) fn encode(token: u64, query: &[u8]) -> Result<Bytes, TooLarge> {
     let length = u32::try_from(query.len()).ok().filter(|_| query.len() <= LARGEST);
-    let length = length.ok_or(TooLarge(query.len()))?;
+    let length = length.ok_or(TooLarge { token, length: query.len() })?;
     let mut message = BytesMut::with_capacity(HEAD + query.len());
     message.extend_from_slice(&token.to_le_bytes());
     message.extend_from_slice(&length.to_le_bytes());
@@ -29,7 +32,7 @@ pub(super) fn decode(buffer: &mut BytesMut) -> Result<Option<(u64, Bytes)>, TooL
     let mut head = &head[..];
     let (token, length) = (head.get_u64_le(), head.get_u32_le() as usize);
     if length > LARGEST {
-        return Err(TooLarge(length));
+        return Err(TooLarge { token, length });
     }
     if buffer.len() < HEAD + length {
         // What is announced is reserved only as it comes: a length alone costs us nothing.
@@ -53,7 +56,7 @@ mod tests {
     #[test]
     fn a_length_beyond_all_reason_is_refused_before_anything_is_reserved() {
         let mut buffer = BytesMut::from(&b"\x01\0\0\0\0\0\0\0\xff\xff\xff\xff"[..]);
-        assert_eq!(decode(&mut buffer), Err(TooLarge(0xffff_ffff)));
+        assert_eq!(decode(&mut buffer), Err(TooLarge { token: 1, length: 0xffff_ffff }));
     }
 
     proptest! {

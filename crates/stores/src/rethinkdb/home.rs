@@ -3,7 +3,7 @@
 //! [`creation`](super::creation) decides; this asks the server and does as it says.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -16,11 +16,14 @@ use super::creation::{Limits, Looked, Opening, Rows, Step};
 use super::document;
 use super::fault::{Failure, Hope, Kind};
 use super::link::Cursor;
-use super::response::{Refused, Trouble};
+use super::response::Trouble;
 use super::term::{self, Term};
 
-/// How long all of it may take: a server that just started, a table that is created, a repair.
-const OPENED_WITHIN: Duration = Duration::from_secs(25);
+/// A look may take so long while a table is opened, even where requests are short: a server that creates tables is
+/// slow to answer.
+pub(super) const LOOKED_WITHIN: Duration = Duration::from_secs(5);
+/// How long a server waits for a table that does not serve yet. It counts in whole seconds.
+const SERVES_WITHIN: u64 = 2;
 /// A server may take so long to create a table; one was seen to take a second.
 const CREATED_WITHIN: Duration = Duration::from_secs(15);
 /// How long servers may take to tell each other of a new table.
@@ -29,6 +32,15 @@ const TOLD_WITHIN: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(100);
 /// The row that says that a table, otherwise empty, is settled.
 const SETTLED: &str = "tenure/settled";
+
+/// What a look leads to.
+enum Found {
+    /// The table with this id may be used.
+    Settled(String),
+    Unsettled,
+    /// There is none, and creating one was not asked for.
+    Missing,
+}
 
 /// A table that questions go to.
 #[derive(Debug)]
@@ -40,51 +52,54 @@ pub(super) struct Home {
     id: OnceLock<String>,
     /// The name led to no table, or to several: it may lead to another one now.
     wary: AtomicBool,
+    /// The connection over which the table was last seen to be the same. It may have changed when there is another.
+    seen_over: AtomicU64,
+    limits: Limits,
     looking: Mutex<Option<(Opening, Instant)>>,
 }
 
 impl Home {
     pub(super) fn new(connection: Connection, database: &str, table: &str) -> Home {
         let (database, table) = (database.to_owned(), table.to_owned());
-        let (id, wary) = (OnceLock::new(), AtomicBool::new(false));
-        Home { connection, database, table, id, wary, looking: Mutex::default() }
+        let (id, wary, seen_over) = (OnceLock::new(), AtomicBool::new(false), AtomicU64::new(0));
+        let (limits, looking) = (Limits::REAL, Mutex::default());
+        Home { connection, database, table, id, wary, seen_over, limits, looking }
     }
 
     pub(super) fn connection(&self) -> &Connection {
         &self.connection
     }
 
-    /// Waits until the table is there and settled, and gives its id. It is created where it is missing, if it may be.
+    /// Waits until the table is there and settled, and gives its id. It is created where it is missing, if it may be;
+    /// otherwise there is none.
     ///
     /// # Cancel safety
     /// Cancel safe: at worst a table was created, which another process takes for its own.
-    pub(super) async fn open(&self, create: bool) -> Result<String, Failure> {
-        let began = Instant::now();
+    pub(super) async fn open(&self, create: bool, end: Instant) -> Result<Option<String>, Failure> {
         if let Ok(id) = self.quickly().await {
-            return Ok(id);
+            return Ok(Some(id));
         }
+        let began = Instant::now();
         let mut opening = Opening::new(create);
         loop {
-            let late = began.elapsed() >= OPENED_WITHIN;
-            match self.advance(&mut opening, began).await {
-                Ok(Some(id)) => match self.ready().await {
-                    Ok(()) => {
-                        self.mark(&id).await;
-                        return Ok(id);
-                    }
-                    Err(failure) if late || !is_passing(&failure) => return Err(failure),
-                    Err(failure) => self.note(&failure),
-                },
+            let late = Instant::now() >= end;
+            let settled = match self.advance(&mut opening, began, LOOKED_WITHIN).await {
+                Ok(Found::Settled(id)) => self.take(&id).await.map(|()| Some(id)),
+                Ok(Found::Unsettled) => Ok(None),
+                Ok(Found::Missing) => return Ok(None),
+                Err(failure) => Err(failure),
+            };
+            match settled {
+                Ok(Some(id)) => return Ok(Some(id)),
                 Ok(None) if late => {
-                    let says = format!("{} did not settle within {OPENED_WITHIN:?}", self.place());
+                    let says = format!("{} did not settle in time", self.place());
                     return Err(Failure::told(Fault::Unavailable, says));
                 }
                 Ok(None) => {}
                 Err(failure) if late || !is_passing(&failure) => return Err(failure),
                 Err(failure) => self.note(&failure),
             }
-            let random = u64::from(rand::random::<u8>());
-            sleep(PAUSE + PAUSE * u32::try_from(random).unwrap_or(0) / 256).await;
+            pause().await;
         }
     }
 
@@ -96,20 +111,23 @@ impl Home {
 
     /// A question to the table, as [`Connection::ask`].
     pub(super) async fn ask(&self, kind: Kind, question: &Term) -> Result<Value, Failure> {
-        self.be_sure().await?;
-        self.heed(self.connection.ask(kind, question).await)
+        let made = self.be_sure().await?;
+        let answer = self.heed(self.connection.ask(kind, question).await)?;
+        self.be_sure_still(made).await.map(|()| answer)
     }
 
     /// A question about many documents, as [`Connection::answer`].
     pub(super) async fn answer(&self, kind: Kind, question: &Term) -> Result<Answer, Failure> {
-        self.be_sure().await?;
-        self.heed(self.connection.answer(kind, question).await)
+        let made = self.be_sure().await?;
+        let answer = self.heed(self.connection.answer(kind, question).await)?;
+        self.be_sure_still(made).await.map(|()| answer)
     }
 
     /// A feed of the table, as [`Connection::follow`].
     pub(super) async fn follow(&self, question: &Term) -> Result<Cursor, Failure> {
-        self.be_sure().await?;
-        self.heed(self.connection.follow(question).await)
+        let made = self.be_sure().await?;
+        let cursor = self.heed(self.connection.follow(question).await)?;
+        self.be_sure_still(made).await.map(|()| cursor)
     }
 
     /// Notes what an answer says about the name.
@@ -139,11 +157,47 @@ impl Home {
         self.wary.store(true, Ordering::Relaxed);
     }
 
-    /// Looks anew after the name led to no table, or to several. One look for each question: none of them takes long.
-    async fn be_sure(&self) -> Result<(), Failure> {
-        if !self.wary.load(Ordering::Relaxed) || self.connection.is_emulated().await? {
-            return Ok(());
+    /// Fails unless the table is still the one that was opened.
+    pub(super) async fn make_sure(&self) -> Result<(), Failure> {
+        self.seen_over.store(0, Ordering::Relaxed);
+        self.be_sure().await.map(drop)
+    }
+
+    /// The question may have gone over another connection than the one over which the table was seen.
+    async fn be_sure_still(&self, made: u64) -> Result<(), Failure> {
+        match self.connection.made().await {
+            Ok(now) if now == made => Ok(()),
+            // The next question will be sure first.
+            Err(_) => Ok(()),
+            Ok(_) => self.be_sure().await.map(drop),
         }
+    }
+
+    /// Looks anew after the name led to no table, or to several, and over each new connection: the table may have been
+    /// dropped and created anew while nothing was asked. Gives the number of the connection.
+    async fn be_sure(&self) -> Result<u64, Failure> {
+        let made = self.connection.made().await?;
+        let known = self.id.get();
+        let seen = known.is_none() || self.seen_over.load(Ordering::Relaxed) == made;
+        let wary = self.wary.load(Ordering::Relaxed);
+        if (seen && !wary) || self.connection.is_emulated().await? {
+            return Ok(made);
+        }
+        match wary {
+            true => self.look_anew().await?,
+            false => {
+                let config =
+                    self.heed(self.connection.ask(Kind::Read, &self.rows().config()).await)?;
+                let id = config.get("id").and_then(Value::as_str).unwrap_or_default();
+                self.recognize(id).inspect_err(|_| self.doubt())?;
+            }
+        }
+        self.seen_over.store(made, Ordering::Relaxed);
+        Ok(made)
+    }
+
+    /// One look for each question: none of them takes long.
+    async fn look_anew(&self) -> Result<(), Failure> {
         let unsettled = || {
             let says = format!("it is not yet clear which table {} is", self.place());
             Failure::told(Fault::Unavailable, says)
@@ -151,8 +205,23 @@ impl Home {
         let Ok(mut looking) = self.looking.try_lock() else { return Err(unsettled()) };
         let (opening, began) = looking.get_or_insert_with(|| (Opening::new(false), Instant::now()));
         let began = *began;
-        let id = self.advance(opening, began).await?.ok_or_else(unsettled)?;
-        if let Some(known) = self.id.get().filter(|known| **known != id) {
+        let id = match self.advance(opening, began, self.connection.request()).await? {
+            Found::Settled(id) => id,
+            Found::Unsettled => return Err(unsettled()),
+            Found::Missing => {
+                let says = format!("the table {} does not exist", self.place());
+                return Err(Failure::told(Fault::Unavailable, says));
+            }
+        };
+        self.recognize(&id)?;
+        *looking = None;
+        self.wary.store(false, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Fails if the table with this id is another one than the one that was opened.
+    fn recognize(&self, id: &str) -> Result<(), Failure> {
+        if let Some(known) = self.id.get().filter(|known| *known != id) {
             let says = format!(
                 "{} is another table than before (it has the id {id}, and had {known}): it was dropped and \
                  created anew, so its tokens begin again at 1; end every process that uses it, then start again",
@@ -160,16 +229,14 @@ impl Home {
             );
             return Err(Failure::told(Fault::Permanent, says));
         }
-        *looking = None;
-        self.wary.store(false, Ordering::Relaxed);
         Ok(())
     }
 
     /// The one table of this name, if it has rows: it is in use.
     async fn quickly(&self) -> Result<String, Failure> {
-        let config = self.connection.ask(Kind::Read, &self.rows().config()).await?;
+        let config = self.look_at(&self.rows().config(), LOOKED_WITHIN).await?;
         let id = config.get("id").and_then(Value::as_str).map(str::to_owned);
-        match (id, self.rows_of(&self.table).await) {
+        match (id, self.rows_of(&self.table, LOOKED_WITHIN).await) {
             (Some(id), Rows::Some) => Ok(id),
             _ => Err(Failure::told(Fault::Unavailable, "it is not settled")),
         }
@@ -180,23 +247,34 @@ impl Home {
         &self,
         opening: &mut Opening,
         began: Instant,
-    ) -> Result<Option<String>, Failure> {
+        patience: Duration,
+    ) -> Result<Found, Failure> {
         let sent = began.elapsed();
-        let (looked, listed) = self.look().await?;
-        let step = opening.step(sent, &looked, &Limits::REAL);
+        let (looked, listed) = self.look(patience).await?;
+        let step = opening.step(sent, &looked, &self.limits);
         if !matches!(step, Step::Look | Step::Use(_)) {
             tracing::debug!(?step, ?looked, "rethinkdb: {}", self.place());
         }
         match step {
-            Step::Use(id) => return Ok(Some(id)),
+            Step::Use(id) => return Ok(Found::Settled(id)),
             Step::Look => {}
             Step::Create if listed => self.create(opening, began).await?,
-            Step::Drop(_) | Step::SetAside(_) | Step::PutBack(_) | Step::Create if !listed => {
+            Step::GiveWay(_)
+            | Step::Drop(_)
+            | Step::SetAside(_)
+            | Step::PutBack(_)
+            | Step::Create
+                if !listed =>
+            {
                 return Err(self.not_allowed());
             }
             Step::Create => {}
+            Step::GiveWay(id) => {
+                self.change(&term::rename_table(&id, &aside(&self.table, &id))).await?;
+            }
             Step::Drop(id) => {
-                self.change(&term::drop_table(&id)).await?;
+                let name = aside(&self.table, &id);
+                self.change(&term::drop_empty_table(&id, &self.database, &name)).await?;
             }
             Step::SetAside(ids) => {
                 let names: Vec<String> = ids.iter().map(|id| aside(&self.table, id)).collect();
@@ -216,10 +294,7 @@ impl Home {
                 tracing::warn!("rethinkdb: {} is the table with the id {id}", self.place());
                 self.change(&term::rename_table(&id, &self.table)).await?;
             }
-            Step::Missing => {
-                let says = format!("the table {} does not exist", self.place());
-                return Err(Failure::told(Fault::Unavailable, says));
-            }
+            Step::Missing => return Ok(Found::Missing),
             Step::Refuse(ids) => {
                 let names: Vec<String> =
                     ids.iter().map(|id| format!("{id} (now {})", aside(&self.table, id))).collect();
@@ -233,15 +308,21 @@ impl Home {
                 return Err(Failure::told(Fault::Permanent, says));
             }
         }
-        Ok(None)
+        Ok(Found::Unsettled)
+    }
+
+    async fn look_at(&self, question: &Term, patience: Duration) -> Result<Value, Failure> {
+        self.connection.ask_patiently(Kind::Read, question, patience).await
     }
 
     /// The tables of this name, and whether they could be listed; one who may not list them sees one at most.
-    async fn look(&self) -> Result<(Looked, bool), Failure> {
+    async fn look(&self, patience: Duration) -> Result<(Looked, bool), Failure> {
         let mut looked = Looked::default();
-        let listed = self.connection.ask(Kind::Read, &term::configs(&self.database)).await;
+        let listed = self.look_at(&term::configs(&self.database), patience).await;
         let listed = match listed {
-            Err(failure) if failure.fault == Fault::Denied => return self.look_by_name().await,
+            Err(failure) if failure.fault == Fault::Denied => {
+                return self.look_by_name(patience).await;
+            }
             listed => listed?,
         };
         for row in listed.as_array().into_iter().flatten() {
@@ -250,19 +331,19 @@ impl Home {
             if name == self.table {
                 looked.named.insert(id.to_owned(), Rows::Unknown);
             } else if name == aside(&self.table, id) {
-                looked.aside.insert(id.to_owned(), self.rows_of(name).await);
+                looked.aside.insert(id.to_owned(), self.rows_of(name, patience).await);
             }
         }
         if looked.named.len() == 1 {
-            let rows = self.rows_of(&self.table).await;
+            let rows = self.rows_of(&self.table, patience).await;
             looked.named.values_mut().for_each(|known| *known = rows);
         }
         Ok((looked, true))
     }
 
-    async fn look_by_name(&self) -> Result<(Looked, bool), Failure> {
+    async fn look_by_name(&self, patience: Duration) -> Result<(Looked, bool), Failure> {
         let mut looked = Looked::default();
-        let config = self.connection.ask(Kind::Read, &self.rows().config()).await;
+        let config = self.look_at(&self.rows().config(), patience).await;
         let config = match config {
             Err(failure) if failure.trouble() == Some(Trouble::Missing) => {
                 return Ok((looked, false));
@@ -270,13 +351,13 @@ impl Home {
             config => config?,
         };
         let id = config.get("id").and_then(Value::as_str).unwrap_or_default();
-        looked.named.insert(id.to_owned(), self.rows_of(&self.table).await);
+        looked.named.insert(id.to_owned(), self.rows_of(&self.table, patience).await);
         Ok((looked, false))
     }
 
-    async fn rows_of(&self, table: &str) -> Rows {
+    async fn rows_of(&self, table: &str, patience: Duration) -> Rows {
         let question = term::settled_table(&self.database, table).emptiness();
-        match self.connection.ask(Kind::Read, &question).await {
+        match self.look_at(&question, patience).await {
             Ok(Value::Bool(true)) => Rows::None,
             Ok(Value::Bool(false)) => Rows::Some,
             Ok(_) => Rows::Unknown,
@@ -290,7 +371,7 @@ impl Home {
     async fn create(&self, opening: &mut Opening, began: Instant) -> Result<(), Failure> {
         let sent = began.elapsed();
         let question = term::create_table(&self.database, &self.table);
-        match self.connection.ask_patiently(&question, CREATED_WITHIN).await {
+        match self.connection.ask_patiently(Kind::Write, &question, CREATED_WITHIN).await {
             Ok(answer) => {
                 let id = answer.pointer("/config_changes/0/new_val/id").and_then(Value::as_str);
                 if let Some(id) = id {
@@ -309,8 +390,10 @@ impl Home {
 
     /// A change of the server's own tables. One that another process was faster with changes nothing.
     async fn change(&self, question: &Term) -> Result<(), Failure> {
-        let answer = match self.connection.ask_patiently(question, CREATED_WITHIN).await {
+        let answer = self.connection.ask_patiently(Kind::Write, question, CREATED_WITHIN).await;
+        let answer = match answer {
             Err(failure) if failure.fault == Fault::Denied => return Err(self.not_allowed()),
+            Err(failure) if failure.trouble() == Some(Trouble::Missing) => return Ok(()),
             answer => answer?,
         };
         match answer.get("first_error").and_then(Value::as_str) {
@@ -323,23 +406,22 @@ impl Home {
         }
     }
 
-    /// Waits until the table takes writes.
-    async fn ready(&self) -> Result<(), Failure> {
-        // The server counts in whole seconds.
-        let seconds = (self.connection.request() / 2).as_secs().max(1);
-        self.connection.ask(Kind::Read, &self.rows().wait_for_writes(seconds)).await.map(drop)
-    }
-
-    /// Leaves a row, so that the next process need not watch an empty table.
-    async fn mark(&self, id: &str) {
+    /// Waits until the table takes writes. Leaves a row, so that the next process need not watch an empty table.
+    async fn take(&self, id: &str) -> Result<(), Failure> {
+        self.look_at(&self.rows().wait_for_writes(SERVES_WITHIN), LOOKED_WITHIN).await?;
         let op = document::fresh_op();
         let body = format!("the table with the id {id} is the one to use");
         let row = [("id", SETTLED), ("op", &op), ("body", &body)];
         let row = term::object(row.map(|(name, value)| (name, term::text(value))));
-        let marked = self.connection.ask(Kind::Write, &self.rows().insert(row)).await;
-        if let Err(failure) = marked {
-            // One who may not write leaves the wait to the next.
-            self.note(&failure);
+        let row = self.rows().insert(row);
+        match self.connection.ask_patiently(Kind::Write, &row, LOOKED_WITHIN).await {
+            Err(failure) if is_passing(&failure) => Err(failure),
+            Err(failure) => {
+                // One who may not write leaves the wait to the next.
+                self.note(&failure);
+                Ok(())
+            }
+            Ok(_) => Ok(()),
         }
     }
 
@@ -370,9 +452,17 @@ fn aside(table: &str, id: &str) -> String {
     format!("{table}_duplicate_{}", id.replace('-', ""))
 }
 
-/// Whether waiting may help: the server answers, and its table does not serve yet.
+/// Whether waiting may help: the server is slow, or its table does not serve yet.
 fn is_passing(failure: &Failure) -> bool {
-    failure.refusal().is_some_and(|refusal| refusal.kind == Refused::Failed)
+    match failure.fault {
+        Fault::Unavailable | Fault::Indeterminate => true,
+        Fault::Permanent | Fault::Denied => false,
+    }
+}
+
+/// The time between two looks. Those of processes that start together part.
+pub(super) async fn pause() {
+    sleep(PAUSE + PAUSE * u32::from(rand::random::<u8>()) / 256).await;
 }
 
 #[cfg(test)]

@@ -9,13 +9,20 @@ use serde_json::json;
 use tenure::feed::{FeedStore as _, Item, Origin};
 use tenure::{Expect, Fault, Key, Put, StoreError, StoreExt as _, Version};
 
+use tokio::time::Instant;
+
+use super::{Home, Limits, aside};
 use crate::rethinkdb::scripted::{Scripted, until};
-use crate::rethinkdb::{Connection, RethinkStore};
+use crate::rethinkdb::{Connection, RethinkStore, term};
 
 /// As with a ttl of two seconds.
 const REQUEST: Duration = Duration::from_millis(317);
 /// Longer than anything here takes, on a machine that does other things meanwhile.
 const PATIENT: Duration = Duration::from_secs(20);
+/// The table's name leads to no table, or to several, for now.
+const AMBIGUOUS: &str = "Table `d.t` is ambiguous; there are multiple tables with that name.";
+const UNAVAILABLE: &str =
+    "Cannot perform read: primary replica for shard [\"\", +inf) not available";
 
 fn key() -> Key {
     Key::parse("elections/a").expect("a good key")
@@ -24,6 +31,13 @@ fn key() -> Key {
 async fn open(server: &Scripted, request: Duration) -> Result<RethinkStore, StoreError> {
     let servers = Scripted::servers(&[server], "d?table=t");
     RethinkStore::open(&servers, request, true).await
+}
+
+/// A table whose opening follows these limits.
+fn home(server: &Scripted, limits: Limits) -> Home {
+    let servers = Scripted::servers(&[server], "d?table=t");
+    let connection = Connection::new(&servers, PATIENT).expect("a connection");
+    Home { limits, ..Home::new(connection, "d", "t") }
 }
 
 fn told(error: &StoreError) -> String {
@@ -43,15 +57,13 @@ async fn written(store: &RethinkStore) -> Version {
 async fn processes_that_start_together_leave_one_table_and_use_it() {
     for count in 2..=5 {
         let server = Scripted::start().await;
-        server.world().window = Duration::from_millis(40);
+        server.world().together = count;
         let stores = join_all((0..count).map(|_| open(&server, PATIENT))).await;
         let stores: Result<Vec<_>, _> = stores.into_iter().collect();
         let stores = stores.unwrap_or_else(|error| panic!("{count}: {}", told(&error)));
         let named = server.world().named("d", "t");
         assert_eq!(named.len(), 1, "{count}: {named:?}");
         assert_eq!(server.world().names().len(), 1, "{count}: none stands aside");
-        let created = server.world().asked.get(&60).copied().unwrap_or(0);
-        assert!(created >= 2, "{count}: they did not start together");
         let version = written(&stores[0]).await;
         for store in &stores {
             let found = store.get(&key()).await.expect("an answer").expect("a document");
@@ -60,13 +72,85 @@ async fn processes_that_start_together_leave_one_table_and_use_it() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_tables_that_are_created_together_the_smallest_id_stays() {
+    let server = Scripted::start().await;
+    server.world().ids = ["c", "a", "b"].into();
+    server.world().together = 3;
+    // Nobody stalls for so long.
+    let long = Duration::from_secs(3600);
+    let limits =
+        Limits { yields_after: long, yields_within: long, watches: long, repairs_after: long };
+    let homes: Vec<Home> = (0..3).map(|_| home(&server, limits)).collect();
+    let end = Instant::now() + 3 * PATIENT;
+    for opened in join_all(homes.iter().map(|home| home.open(true, end))).await {
+        assert_eq!(opened.expect("it opens").as_deref(), Some("a"));
+    }
+    assert_eq!(server.world().named("d", "t"), [("a".to_owned(), 1)]);
+    assert_eq!(server.world().names(), ["t"], "the others are dropped by their creators");
+}
+
+/// Before, a drop that a server carried out late removed whatever the table held by then.
+#[tokio::test]
+async fn a_drop_removes_an_empty_table_that_stands_aside_and_no_other() {
+    let server = Scripted::start().await;
+    let home = home(&server, Limits::REAL);
+    let drop = term::drop_empty_table("a", "d", &aside("t", "a"));
+    let dropped = async || home.change(&drop).await.expect("an answer");
+    let row = [json!({ "id": "x" })];
+    for (name, rows, left) in
+        [("t", &row[..], 1), ("t", &[], 1), ("t_duplicate_a", &row, 1), ("t_duplicate_a", &[], 0)]
+    {
+        server.world().add("a", "d", name, rows);
+        dropped().await;
+        assert_eq!(server.world().names().len(), left, "{name} {rows:?}");
+        server.world().drop_named("d", name);
+    }
+}
+
+/// Before, each look had the time of a request: with a ttl of two seconds a busy server ended the opening.
+#[tokio::test]
+async fn a_server_that_answers_looks_later_than_a_request_may_take_is_waited_for() {
+    let server = Scripted::start().await;
+    let late = REQUEST * 3 / 2;
+    // COERCE_TO, DB_LIST, IS_EMPTY, CONFIG and WAIT.
+    server.world().delays = [51, 59, 86, 174, 177].map(|term| (term, late)).into();
+    open(&server, REQUEST).await.unwrap_or_else(|error| panic!("{}", told(&error)));
+}
+
+/// Before, only the looks themselves were repeated: a table that came to be after the last of them was fatal.
+#[tokio::test]
+async fn a_name_that_is_ambiguous_for_a_moment_after_it_was_settled_is_waited_for() {
+    let server = Scripted::start().await;
+    server.world().add("a", "d", "t", &[json!({ "id": "x" })]);
+    // The second look at the configuration, and the third at the rows, come after the table was settled.
+    server.world().refusals = [((174, 2), AMBIGUOUS), ((86, 3), UNAVAILABLE)].into();
+    open(&server, PATIENT).await.unwrap_or_else(|error| panic!("{}", told(&error)));
+    let asked = server.world().asked.clone();
+    assert!(asked[&174] > 2 && asked[&86] > 3, "both were refused: {asked:?}");
+}
+
+/// Before, it was said not to exist.
+#[tokio::test]
+async fn a_table_that_another_process_has_set_aside_is_there_for_those_who_create_none() {
+    let server = Scripted::start().await;
+    let servers = Scripted::servers(&[&server], "d?table=t");
+    server.world().add("b", "d", "other", &[]);
+    let error = RethinkStore::open(&servers, PATIENT, false).await.expect_err("there is none");
+    assert_eq!(error.fault, Fault::Permanent, "{}", told(&error));
+    assert!(told(&error).contains("does not exist, and creating it was not"), "{}", told(&error));
+    server.world().add("a", "d", "t_duplicate_a", &[json!({ "id": "x" })]);
+    let store = RethinkStore::open(&servers, PATIENT, false).await;
+    drop(store.unwrap_or_else(|error| panic!("{}", told(&error))));
+    assert_eq!(server.world().named("d", "t"), [("a".to_owned(), 2)]);
+}
+
 /// Before, the request's time-out ended it: with a ttl of two seconds the outcome of the creation was unknown.
 #[tokio::test]
 async fn a_table_that_takes_longer_to_create_than_a_request_may_take_is_waited_for() {
     let server = Scripted::start().await;
     server.world().slow = REQUEST * 4;
-    let store = open(&server, REQUEST).await.unwrap_or_else(|error| panic!("{}", told(&error)));
-    written(&store).await;
+    open(&server, REQUEST).await.unwrap_or_else(|error| panic!("{}", told(&error)));
     assert_eq!(server.world().asked.get(&60), Some(&1), "it was created once");
 }
 
@@ -76,8 +160,7 @@ async fn a_table_that_is_not_ready_after_a_restart_is_waited_for() {
     let server = Scripted::start().await;
     server.world().add("a", "d", "t", &[json!({ "id": "x" })]);
     server.world().starting = 6;
-    let store = open(&server, REQUEST).await.unwrap_or_else(|error| panic!("{}", told(&error)));
-    assert_eq!(store.get(&key()).await.expect("an answer"), None);
+    open(&server, REQUEST).await.unwrap_or_else(|error| panic!("{}", told(&error)));
     assert_eq!(server.world().starting, 0);
 }
 
@@ -85,13 +168,16 @@ async fn a_table_that_is_not_ready_after_a_restart_is_waited_for() {
 async fn an_empty_table_of_another_creator_is_watched_before_it_is_used_and_then_marked() {
     let server = Scripted::start().await;
     server.world().add("a", "d", "t", &[]);
-    let began = tokio::time::Instant::now();
-    drop(open(&server, PATIENT).await.expect("it opens"));
-    assert!(began.elapsed() >= super::Limits::REAL.watches, "its creator may still drop it");
+    let watches = Duration::from_millis(500);
+    let home = home(&server, Limits { watches, ..Limits::REAL });
+    let began = Instant::now();
+    let opened = home.open(true, began + PATIENT).await.expect("it opens");
+    assert_eq!(opened.as_deref(), Some("a"));
+    assert!(began.elapsed() >= watches, "its creator may still give way");
     assert_eq!(server.world().named("d", "t"), [("a".to_owned(), 1)]);
-    let again = tokio::time::Instant::now();
+    let looks = server.world().asked[&51];
     drop(open(&server, PATIENT).await.expect("it opens"));
-    assert!(again.elapsed() < super::Limits::REAL.watches, "a table with rows is in use");
+    assert_eq!(server.world().asked[&51], looks, "a table with rows is in use: nobody watches it");
 }
 
 #[tokio::test]
@@ -144,28 +230,102 @@ async fn a_table_that_was_dropped_and_created_anew_is_refused_by_those_who_knew_
     }
 }
 
-/// Before, with several hosts, it ended the connection that everything shares: a leader's feed fell deaf.
+/// Before, only a question that met the missing table showed it.
 #[tokio::test]
-async fn a_question_that_the_server_refuses_leaves_the_connection_and_its_feeds_alone() {
+async fn a_table_that_was_exchanged_between_two_writes_is_refused() {
+    let server = Scripted::start().await;
+    let store = open(&server, PATIENT).await.expect("it opens");
+    let version = written(&store).await;
+    server.world().drop_named("d", "t");
+    server.world().add("other", "d", "t", &[json!({ "id": "x" })]);
+    for _ in 0..2 {
+        let put = store.put(&key(), Expect::At(version.clone()), "2".into()).await;
+        let error = put.expect_err("it is another table");
+        assert_eq!(error.fault, Fault::Permanent, "{}", told(&error));
+    }
+    store.get(&key()).await.expect_err("it is another table for reads, too");
+}
+
+#[tokio::test]
+async fn a_table_that_was_exchanged_while_there_was_no_connection_is_refused() {
+    let server = Scripted::start().await;
+    let store = open(&server, PATIENT).await.expect("it opens");
+    let version = written(&store).await;
+    server.world().sever();
+    let found = store.get(&key()).await.expect("an answer over another connection");
+    assert_eq!(found.map(|found| found.version), Some(version), "the table is the same");
+    {
+        let mut world = server.world();
+        world.sever();
+        world.drop_named("d", "t");
+        world.add("other", "d", "t", &[json!({ "id": "x" })]);
+    }
+    let error = store.get(&key()).await.expect_err("it is another table");
+    assert_eq!(error.fault, Fault::Permanent, "{}", told(&error));
+}
+
+/// Before, a page of large documents ended the connection, each time it was asked for.
+#[tokio::test]
+async fn a_page_that_is_too_large_is_read_in_smaller_ones() {
+    let server = Scripted::start().await;
+    // Others may write rows that are larger than any document of ours.
+    let body = "x".repeat(1024 * 1024);
+    let count = 70;
+    let op = "0123456789abcdef0123456789abcdef";
+    let row = |number| json!({ "id": format!("p/n{number:04}"), "op": op, "body": body });
+    server.world().add("a", "d", "t", &(0..count).map(row).collect::<Vec<_>>());
+    server.world().rows_in_a_part = Some(1);
+    let servers = Scripted::servers(&[&server], "d?table=t");
+    let store = RethinkStore::open(&servers, 3 * PATIENT, true).await.expect("it opens");
+    let connections = server.world().connections;
+    let page = tenure::Store::list(&store, &Key::parse("p").expect("a good key"), None, 400).await;
+    let page = page.unwrap_or_else(|error| panic!("{}", told(&error)));
+    assert_eq!((page.documents.len(), page.next), (count, None));
+    assert_eq!(server.world().connections, connections, "no other connection was made");
+}
+
+/// Before, each of these ended the connection that everything shares, or a part of them with several hosts: a leader's
+/// feed fell deaf.
+#[tokio::test]
+async fn a_callers_own_question_leaves_the_connection_and_its_feeds_alone() {
     let one = Scripted::start().await;
     let other = Scripted::joining(&one).await;
-    one.world().add("a", "d", "t", &[json!({ "id": "x" })]);
+    let rows = |count: usize| -> Vec<_> {
+        (0..count).map(|number| json!({ "id": format!("{number:06}") })).collect()
+    };
+    one.world().add("a", "d", "t", &rows(3));
+    one.world().add("b", "d", "large", &rows(super::super::json::MOST_ROWS + 1));
     let servers = Scripted::servers(&[&one, &other], "d?table=t");
-    let connection = Connection::new(&servers, PATIENT).expect("a connection");
+    let connection = Connection::new(&servers, Duration::from_secs(5)).expect("a connection");
     let store = RethinkStore::from_connection(connection.clone(), "d", "t", true).await;
     let store = store.expect("it opens");
     let mut changes = store.feed().subscribe("t", Origin::Now).await.expect("it follows");
     let connections = one.world().connections;
-    let missing = json!([16, [[15, [[14, ["d"]], "missing"]], "x"]]);
-    let error = connection.run(&missing).await.expect_err("there is no such table");
-    assert!(told(&error).contains("does not exist"), "{}", told(&error));
-    let table = json!([15, [[14, ["d"]], "t"]]);
-    connection.run(&json!([56, [table, { "id": "order-1" }]])).await.expect("an answer");
+    let table = |name: &str| json!([15, [[14, ["d"]], name]]);
+
+    let refused = async |question: &serde_json::Value, says: &str| {
+        let error = connection.run(question).await.expect_err("it is refused");
+        assert!(told(&error).contains(says), "{}", told(&error));
+    };
+    refused(&json!([16, [table("missing"), "x"]]), "does not exist").await;
+    for _ in 0..2 {
+        one.world().starting = 1;
+        refused(&json!([16, [table("t"), "x"]]), "primary replica").await;
+    }
+    refused(&table("large"), "the answer is too large").await;
+    one.world().delays = [(16, Duration::from_secs(3600))].into();
+    refused(&json!([16, [table("t"), "x"]]), "no answer within").await;
+    one.world().rows_in_a_part = Some(2);
+    let whole = connection.run(&table("t")).await.expect("an answer");
+    assert_eq!(whole, json!(rows(3)), "all of its parts");
+
+    connection.run(&json!([56, [table("t"), { "id": "order-1" }]])).await.expect("an answer");
     match changes.next().await {
         Some(Ok(Item::Change { change, .. })) => assert_eq!(change["new_val"]["id"], "order-1"),
         other => panic!("{other:?}"),
     }
     assert_eq!(one.world().connections, connections, "no other connection was made");
+    assert!(one.world().stopped >= 2, "the server may forget what was too large or too slow");
 }
 
 /// Before, the server's words were plucked away, and a wait went on although it had missed its change.

@@ -59,6 +59,16 @@ impl Json {
         self.read()
     }
 
+    /// All of them as trees, unless that would take too much memory.
+    pub(super) fn values(rows: &[Json]) -> Result<Vec<Value>, Garbled> {
+        let cost: usize = rows.iter().map(|row| cost(&row.0)).sum();
+        if cost > LARGEST_TREE {
+            let says = format!("its {} rows would take {cost} bytes of memory", rows.len());
+            return Err(Garbled::new(says));
+        }
+        rows.iter().map(Json::read).collect()
+    }
+
     /// The items of a list.
     pub(super) fn items(&self) -> Result<Vec<Json>, Garbled> {
         let Bounded(items): Bounded<&RawValue, MOST_ROWS> = self.read()?;

@@ -5,14 +5,14 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf as _, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use super::frame;
 use super::handshake::Greeting;
-use super::response::Response;
+use super::response::{Refusal, Refused, Response};
 use super::term::{CONTINUE, STOP};
 
 /// Questions that wait to be written to the socket.
@@ -21,6 +21,8 @@ const QUEUE: usize = 256;
 const MOST_PENDING: usize = 1000;
 /// A server answers each question, and each request for more, once.
 const UNREAD: usize = 4;
+/// An answer that is too large is passed over up to here; a server that announces more makes no sense.
+const LARGEST_PASSED_OVER: usize = 1024 * 1024 * 1024;
 /// What is read, and what is written, at once.
 const PIECE: usize = 64 * 1024;
 
@@ -207,7 +209,12 @@ impl Cursor {
     pub(super) async fn next(&mut self) -> Result<Response, Lost> {
         let part = self.parts.recv().await;
         let part = part.ok_or_else(|| Lost::Broken(self.link.why()))?;
-        self.unfinished = matches!(part, Response::Partial(_));
+        self.unfinished = match &part {
+            Response::Partial(_) => true,
+            // It may have been one of many parts.
+            Response::Refused(refusal) => refusal.kind == Refused::TooLarge,
+            Response::Atom(_) | Response::Sequence(_) => false,
+        };
         self.asked = false;
         Ok(part)
     }
@@ -305,16 +312,29 @@ async fn serve(
 }
 
 async fn read(mut reader: impl AsyncRead + Unpin, mut buffer: BytesMut, shared: &Shared) -> String {
+    // So much of a message that is too large is still to come.
+    let mut passed_over = 0;
     loop {
         loop {
-            let (token, text) = match frame::decode(&mut buffer) {
-                Ok(Some(message)) => message,
+            let here = buffer.len().min(passed_over);
+            buffer.advance(here);
+            passed_over -= here;
+            if passed_over > 0 {
+                break;
+            }
+            let delivered = match frame::decode(&mut buffer) {
                 Ok(None) => break,
-                Err(error) => return error.to_string(),
-            };
-            let delivered = match Response::parse(&text) {
-                Ok(response) => shared.deliver(token, response),
-                Err(error) => Err(error.to_string()),
+                Ok(Some((token, text))) => match Response::parse(&text) {
+                    Ok(response) => shared.deliver(token, response),
+                    Err(error) => Err(error.to_string()),
+                },
+                Err(large) if large.length > LARGEST_PASSED_OVER => {
+                    Err(format!("the server announced {large}"))
+                }
+                Err(large) => {
+                    passed_over = frame::HEAD + large.length;
+                    shared.deliver(large.token, Response::Refused(Refusal::too_large(large)))
+                }
             };
             if let Err(why) = delivered {
                 return why;
@@ -356,135 +376,5 @@ async fn write(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use futures_util::FutureExt as _;
-    use serde_json::json;
-    use tokio::io::DuplexStream;
-
-    /// A link, and the server's end of its stream.
-    fn pair() -> (Arc<Link>, DuplexStream) {
-        let (ours, theirs) = tokio::io::duplex(64 * 1024);
-        (Link::new(ours, BytesMut::new(), Greeting { version: None }), theirs)
-    }
-
-    /// The next question that the server sees.
-    async fn heard(server: &mut DuplexStream) -> (u64, String) {
-        let mut head = [0; 12];
-        server.read_exact(&mut head).await.expect("a question");
-        let mut buffer = BytesMut::from(&head[..]);
-        let length = u32::from_le_bytes([head[8], head[9], head[10], head[11]]) as usize;
-        let mut text = vec![0; length];
-        server.read_exact(&mut text).await.expect("all of it");
-        buffer.extend_from_slice(&text);
-        let (token, text) = frame::decode(&mut buffer).expect("small").expect("whole");
-        (token, String::from_utf8(text.to_vec()).expect("text"))
-    }
-
-    async fn say(server: &mut DuplexStream, token: u64, text: &str) {
-        let message = frame::encode(token, text.as_bytes()).expect("small");
-        server.write_all(&message).await.expect("it is read");
-    }
-
-    #[tokio::test]
-    async fn answers_reach_whoever_asked_in_any_order() {
-        let (link, mut server) = pair();
-        let serving = async {
-            let (one, other) = (heard(&mut server).await, heard(&mut server).await);
-            assert_eq!((one.1.as_str(), other.1.as_str()), ("a", "b"));
-            say(&mut server, 77, r#"{"t":1,"r":["nobody's"]}"#).await;
-            say(&mut server, other.0, r#"{"t":1,"r":["to b"]}"#).await;
-            say(&mut server, one.0, r#"{"t":1,"r":["to a"]}"#).await;
-        };
-        let (a, b, ()) = tokio::join!(link.ask(b"a"), link.ask(b"b"), serving);
-        assert_eq!(a, Ok(Response::Atom(json!("to a").into())));
-        assert_eq!(b, Ok(Response::Atom(json!("to b").into())));
-    }
-
-    #[tokio::test]
-    async fn a_question_that_was_given_up_before_it_was_written_is_never_written() {
-        let (link, mut server) = pair();
-        // The task that writes has not run yet.
-        assert_eq!(link.ask(b"given up").now_or_never(), None);
-        let serving = async {
-            let (token, text) = heard(&mut server).await;
-            assert_eq!(text, "kept");
-            say(&mut server, token, r#"{"t":1,"r":[1]}"#).await;
-        };
-        let (kept, ()) = tokio::join!(link.ask(b"kept"), serving);
-        assert_eq!(kept, Ok(Response::Atom(json!(1).into())));
-    }
-
-    #[tokio::test]
-    async fn a_sequence_comes_in_parts_and_is_ended_when_it_is_dropped() {
-        let (link, mut server) = pair();
-        let mut cursor = link.follow(b"feed").await.expect("asked");
-        let (token, _) = heard(&mut server).await;
-        for number in 0..2 {
-            say(&mut server, token, &format!(r#"{{"t":3,"r":[{number}]}}"#)).await;
-            assert_eq!(cursor.next().await, Ok(Response::Partial(vec![json!(number).into()])));
-            assert!(!cursor.is_asked());
-            cursor.more().await.expect("asked");
-            assert_eq!(heard(&mut server).await, (token, "[2]".to_owned()));
-        }
-        drop(cursor);
-        assert_eq!(heard(&mut server).await, (token, "[3]".to_owned()));
-        assert!(link.is_usable());
-    }
-
-    #[tokio::test]
-    async fn a_sequence_that_is_over_needs_no_end() {
-        let (link, mut server) = pair();
-        let mut cursor = link.follow(b"list").await.expect("asked");
-        let (token, _) = heard(&mut server).await;
-        say(&mut server, token, r#"{"t":2,"r":[]}"#).await;
-        assert_eq!(cursor.next().await, Ok(Response::Sequence(vec![])));
-        drop(cursor);
-        let asking = link.ask(b"next");
-        let serving = async { heard(&mut server).await.1 };
-        let text = tokio::select! { _ = asking => panic!("unanswered"), text = serving => text };
-        assert_eq!(text, "next");
-    }
-
-    #[tokio::test]
-    async fn a_server_that_sends_what_makes_no_sense_is_left() {
-        for wrong in [&b"\x01\0\0\0\0\0\0\0\xff\xff\xff\xff"[..], b"\x01\0\0\0\0\0\0\0\x01\0\0\0{"]
-        {
-            let (link, mut server) = pair();
-            let serving = async {
-                heard(&mut server).await;
-                server.write_all(wrong).await.expect("it is read");
-            };
-            let (answer, ()) = tokio::join!(link.ask(b"a"), serving);
-            assert!(matches!(answer, Err(Lost::Broken(_))), "{answer:?}");
-            assert!(!link.is_usable());
-            assert!(matches!(link.ask(b"b").await, Err(Lost::Unsent(_))), "nothing more is sent");
-        }
-    }
-
-    #[tokio::test]
-    async fn a_server_that_sends_more_than_was_asked_for_is_left() {
-        let (link, mut server) = pair();
-        let mut cursor = link.follow(b"feed").await.expect("asked");
-        let (token, _) = heard(&mut server).await;
-        for _ in 0..=UNREAD {
-            say(&mut server, token, r#"{"t":3,"r":[]}"#).await;
-        }
-        let over = async { while cursor.next().await.is_ok() {} };
-        over.await;
-        assert!(!link.is_usable());
-    }
-
-    #[tokio::test]
-    async fn a_connection_that_ends_is_told_to_everybody() {
-        let (link, server) = pair();
-        let mut cursor = link.follow(b"feed").await.expect("asked");
-        let ending = async {
-            tokio::task::yield_now().await;
-            drop(server);
-        };
-        let (answer, part, ()) = tokio::join!(link.ask(b"a"), cursor.next(), ending);
-        assert!(answer.is_err(), "{answer:?}");
-        assert!(matches!(part, Err(Lost::Broken(_))), "{part:?}");
-    }
-}
+#[path = "link_tests.rs"]
+mod tests;

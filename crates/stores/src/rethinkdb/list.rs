@@ -25,12 +25,19 @@ pub(super) async fn page(
 ) -> Result<Page, StoreError> {
     let mut page = Gathering::new(Range::new(prefix, after), limit);
     let doing = || format!("listing {prefix}");
-    let rows = limit.saturating_add(1).clamp(1, MOST_ROWS);
+    let mut rows = limit.saturating_add(1).clamp(1, MOST_ROWS);
     let mut last: Option<String> = None;
     loop {
         let from = last.as_deref().map_or(Bound::At(&page.range.first), Bound::After);
         let question = table.clone().page(from, page.range.end.as_deref(), rows);
-        let answer = home.answer(Kind::Read, &question).await;
+        let answer = match home.answer(Kind::Read, &question).await {
+            // Large documents, or large rows of others.
+            Err(failure) if failure.is_too_large() && rows > 1 => {
+                rows /= 2;
+                continue;
+            }
+            answer => answer,
+        };
         let answer = answer.map_err(|failure| failed(failure, doing()))?;
         let found = answer.rows();
         let found = found.map_err(|garbled| refused(Fault::Unavailable, doing(), garbled))?;

@@ -105,15 +105,12 @@ impl RethinkStore {
         // Connecting may take longer than a question.
         table::is_emulated(&connection).await?;
         let home = Arc::new(Home::new(connection.clone(), database, table));
-        let id = table::open(&home, database, table, create).await?;
-        table::check(&connection, database, table).await?;
+        let id = table::settle(&home, database, table, create).await?;
         // Another table of this name has other tokens.
         id.into_iter().for_each(|id| home.keep_to(id));
         let (database, table) = (database.to_owned(), table.to_owned());
         let (waits, listener) = (Arc::default(), Mutex::default());
-        let store = RethinkStore { connection, home, database, table, waits, listener };
-        store.get(&Key::elections()).await?;
-        Ok(store)
+        Ok(RethinkStore { connection, home, database, table, waits, listener })
     }
 
     /// The connection, for questions of the caller's own.
@@ -203,8 +200,13 @@ impl RethinkStore {
         let answer = answer.map_err(|failure| failed(failure, doing()))?;
         let put = document::outcome(&answer, &op)
             .ok_or_else(|| refused(Fault::Indeterminate, doing(), document::complaint(&answer)))?;
-        if matches!(put, Put::Stored(_)) {
-            self.waits.saw(moment, &write.key, body.map(|_| op));
+        match put {
+            Put::Stored(_) => self.waits.saw(moment, &write.key, body.map(|_| op)),
+            Put::Conflict if document::was_absent(&answer) => {
+                // It was there: it was deleted, or its table was dropped and created anew.
+                self.home.make_sure().await.map_err(|failure| failed(failure, doing()))?;
+            }
+            Put::Conflict => {}
         }
         Ok(put)
     }

@@ -39,6 +39,8 @@ pub(super) enum Refused {
     Indeterminate,
     /// We are not allowed to.
     Permission,
+    /// It was answered, by more than we read.
+    TooLarge,
     /// Something else, or nothing was said about its kind.
     Other,
 }
@@ -55,6 +57,11 @@ pub(super) enum Trouble {
 }
 
 impl Refusal {
+    /// The answer is larger than any that we read. It ends the question, and not its connection.
+    pub(super) fn too_large(says: impl std::fmt::Display) -> Refusal {
+        Refusal { kind: Refused::TooLarge, message: format!("the answer is too large: {says}") }
+    }
+
     pub(super) fn trouble(&self) -> Option<Trouble> {
         let about = ["Table `", "Database `"];
         if self.kind != Refused::Failed || !about.iter().any(|name| self.message.starts_with(name))
@@ -106,7 +113,7 @@ struct Wire<'a> {
     #[serde(default)]
     t: u64,
     #[serde(borrow, default)]
-    r: Bounded<&'a RawValue, MOST_ROWS>,
+    r: Option<&'a RawValue>,
     #[serde(default)]
     e: u64,
 }
@@ -116,7 +123,15 @@ impl Response {
     pub(super) fn parse(text: &Bytes) -> Result<Response, Garbled> {
         let wire: Wire<'_> =
             serde_json::from_slice(text).map_err(|error| Garbled(error.to_string()))?;
-        let Bounded(rows) = wire.r;
+        let rows = match wire.r.map(RawValue::get) {
+            None => Vec::new(),
+            Some(list) if list.starts_with('[') => match serde_json::from_str(list) {
+                Ok(Bounded::<&RawValue, MOST_ROWS>(rows)) => rows,
+                // It is a list: nothing but its length can be wrong.
+                Err(error) => return Ok(Response::Refused(Refusal::too_large(error))),
+            },
+            Some(_) => return Err(Garbled("there is no list of rows".into())),
+        };
         let parts = || rows.iter().map(|row| Json::part(text, row));
         Ok(match wire.t {
             SUCCESS_ATOM | SERVER_INFO => {
@@ -209,11 +224,30 @@ mod tests {
         });
     }
 
+    /// The bound once held for each row alone.
+    #[test]
+    fn many_rows_that_are_small_each_take_little_memory_together() {
+        let test =
+            "rethinkdb::response::tests::many_rows_that_are_small_each_take_little_memory_together";
+        let row = format!("[{}0],", r#"{"a":0},"#.repeat(80));
+        let rows = row.repeat(20_000);
+        let answer = Bytes::from(format!(r#"{{"t":2,"r":[{}]}}"#, rows.trim_end_matches(',')));
+        memory::is_spared(test, 16, || {
+            let Ok(Response::Sequence(rows)) = Response::parse(&answer) else { panic!("rows") };
+            assert!(rows[0].value().is_ok(), "one of them is small");
+            assert!(Json::values(&rows).is_err(), "all of them would take too much");
+        });
+    }
+
     #[test]
     fn more_rows_than_anybody_asks_for_end_the_answer_early() {
         let test =
             "rethinkdb::response::tests::more_rows_than_anybody_asks_for_end_the_answer_early";
         let answer = Bytes::from(memory::costly(|items| format!(r#"{{"t":2,"r":{items}}}"#)));
-        memory::is_spared(test, 24, || assert!(Response::parse(&answer).is_err()));
+        memory::is_spared(test, 24, || {
+            let parsed = Response::parse(&answer);
+            let Ok(Response::Refused(refusal)) = parsed else { panic!("it is no answer") };
+            assert_eq!(refusal.kind, Refused::TooLarge);
+        });
     }
 }

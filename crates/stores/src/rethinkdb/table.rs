@@ -4,14 +4,44 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tenure::{Fault, StoreError};
+use tokio::time::Instant;
 
 use super::connection::{Connection, failed};
 use super::fault::Kind;
-use super::home::Home;
+use super::home::{self, Home, LOOKED_WITHIN};
 use super::{refused, term};
+
+/// How long all of it may take: a server that just started, a table that is created, a repair.
+const OPENED_WITHIN: Duration = Duration::from_secs(25);
 
 /// A database is created within this time, or that is unknown.
 const CREATED_WITHIN: Duration = Duration::from_secs(15);
+
+/// Opens the table, and makes sure that it can be read and that what it acknowledges lasts.
+///
+/// Another table of its name may come to be at any moment: what fails for now is done again from the start.
+pub(super) async fn settle(
+    home: &Home,
+    database: &str,
+    table: &str,
+    create: bool,
+) -> Result<Option<String>, StoreError> {
+    let end = Instant::now() + OPENED_WITHIN;
+    loop {
+        let settled = async {
+            let id = open_until(home, database, table, create, end).await?;
+            check(home.connection(), database, table).await?;
+            Ok::<_, StoreError>(id)
+        };
+        match settled.await {
+            Err(error) if error.fault == Fault::Unavailable && Instant::now() < end => {
+                tracing::debug!(%error, "rethinkdb: {database}.{table} is not settled");
+                home::pause().await;
+            }
+            settled => return settled,
+        }
+    }
+}
 
 /// Finds the table, or creates it and its database where they are missing; gives its id, which an emulator has not.
 pub(super) async fn open(
@@ -20,8 +50,21 @@ pub(super) async fn open(
     table: &str,
     create: bool,
 ) -> Result<Option<String>, StoreError> {
+    open_until(home, database, table, create, Instant::now() + OPENED_WITHIN).await
+}
+
+async fn open_until(
+    home: &Home,
+    database: &str,
+    table: &str,
+    create: bool,
+    end: Instant,
+) -> Result<Option<String>, StoreError> {
     let connection = home.connection();
-    if create && !contains(connection, term::databases(), database).await? {
+    if !contains(connection, term::databases(), database).await? {
+        if !create {
+            return Err(missing(format!("the database `{database}` does not exist")));
+        }
         let doing = format!("creating the database {database}");
         make(connection, &term::create_database(database), doing).await?;
     }
@@ -32,38 +75,28 @@ pub(super) async fn open(
         }
         return Ok(None);
     }
-    if !create {
-        exists(connection, database, table).await?;
+    match home.open(create, end).await {
+        Ok(Some(id)) => Ok(Some(id)),
+        Ok(None) => Err(missing(format!("the table `{database}.{table}` does not exist"))),
+        Err(failure) => Err(failed(failure, format!("opening {database}.{table}"))),
     }
-    let opened = home.open(create).await;
-    opened.map(Some).map_err(|failure| failed(failure, format!("opening {database}.{table}")))
 }
 
-/// Makes sure that the table is there and that what it acknowledges lasts.
-pub(super) async fn check(
-    connection: &Connection,
-    database: &str,
-    table: &str,
-) -> Result<(), StoreError> {
-    exists(connection, database, table).await?;
+async fn check(connection: &Connection, database: &str, table: &str) -> Result<(), StoreError> {
     if is_emulated(connection).await? {
+        if !contains(connection, term::tables(database), table).await? {
+            return Err(missing(format!("the table `{database}.{table}` does not exist")));
+        }
         // It keeps everything in one process: there are no replicas to acknowledge anything.
         tracing::warn!(
             "rethinkdb: the server does not tell its version, so it is an emulator: for tests only"
         );
         return Ok(());
     }
-    configured(connection, database, table).await
-}
-
-async fn exists(connection: &Connection, database: &str, table: &str) -> Result<(), StoreError> {
-    if !contains(connection, term::databases(), database).await? {
-        return Err(missing(format!("the database `{database}` does not exist")));
-    }
-    if !contains(connection, term::tables(database), table).await? {
-        return Err(missing(format!("the table `{database}.{table}` does not exist")));
-    }
-    Ok(())
+    configured(connection, database, table).await?;
+    let question = term::settled_table(database, table).emptiness();
+    let read = connection.ask_patiently(Kind::Read, &question, LOOKED_WITHIN).await;
+    read.map(drop).map_err(|failure| failed(failure, format!("reading {database}.{table}")))
 }
 
 /// Whether the server is an emulator.
@@ -76,7 +109,7 @@ async fn contains(
     names: term::Term,
     name: &str,
 ) -> Result<bool, StoreError> {
-    let listed = connection.ask(Kind::Read, &names).await;
+    let listed = connection.ask_patiently(Kind::Read, &names, LOOKED_WITHIN).await;
     let listed = listed.map_err(|failure| failed(failure, "looking for the table"))?;
     let listed = listed.as_array().map_or(&[][..], Vec::as_slice);
     Ok(listed.iter().any(|listed| listed.as_str() == Some(name)))
@@ -93,7 +126,7 @@ async fn make(
     question: &term::Term,
     doing: String,
 ) -> Result<(), StoreError> {
-    match connection.ask_patiently(question, CREATED_WITHIN).await {
+    match connection.ask_patiently(Kind::Write, question, CREATED_WITHIN).await {
         Ok(_) => Ok(()),
         Err(failure) if failure.source.to_string().contains("already exists") => Ok(()),
         Err(failure) => Err(failed(failure, doing)),
@@ -108,7 +141,7 @@ async fn configured(
 ) -> Result<(), StoreError> {
     let doing = || format!("reading the configuration of {database}.{table}");
     let question = term::table(database, table).config();
-    let config = connection.ask(Kind::Read, &question).await;
+    let config = connection.ask_patiently(Kind::Read, &question, LOOKED_WITHIN).await;
     let config = config.map_err(|failure| match failure.fault {
         // Without it nobody could say that an acknowledged write lasts.
         Fault::Denied => {

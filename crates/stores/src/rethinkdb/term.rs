@@ -190,9 +190,11 @@ pub(super) fn rename_table(id: &str, name: &str) -> Term {
     Term::call(UPDATE, [table(SYSTEM, CONFIGS).get(id), named])
 }
 
-/// Drops the table with this id, with all that is in it.
-pub(super) fn drop_table(id: &str) -> Term {
-    Term::call(DELETE, [table(SYSTEM, CONFIGS).get(id)])
+/// Drops the table with this id if it has this name, which no other has, and is empty.
+pub(super) fn drop_empty_table(id: &str, database: &str, name: &str) -> Term {
+    let dropped = Term::call(DELETE, [table(SYSTEM, CONFIGS).get(id)]);
+    // The question fails where there is no such name.
+    branch(settled_table(database, name).emptiness(), dropped, null())
 }
 
 /// A table, to write to and to follow; reads of it may show what is lost again.
@@ -311,7 +313,9 @@ mod tests {
         let row = format!(r#"[16,[{configs},"i"]]"#);
         let renamed = asked(&rename_table("i", "n"));
         assert_eq!(renamed, format!(r#"[1,[53,[{row},{{"name":"n"}}]],{{}}]"#));
-        assert_eq!(asked(&drop_table("i")), format!("[1,[54,[{row}]],{{}}]"));
+        let aside = r#"[15,[[14,["d"]],"n"],{"read_mode":"majority"}]"#;
+        let dropped = asked(&drop_empty_table("i", "d", "n"));
+        assert_eq!(dropped, format!("[1,[65,[[86,[{aside}]],[54,[{row}]],null]],{{}}]"));
     }
 
     #[test]

@@ -3,9 +3,11 @@
 //! It speaks V1_0, tells its version, and evaluates the terms that this crate sends. Its `tableCreate` checks the
 //! name and creates the table in two steps, as the real server does, so it can hold two tables of one name.
 
+mod parts;
 mod reql;
 
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -19,8 +21,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use self::parts::Asked;
+use self::reql::Outcome;
 pub(super) use self::reql::World;
-use self::reql::{Asked, Outcome};
 use super::frame;
 use crate::servers::Servers;
 
@@ -81,6 +84,9 @@ async fn serve(mut stream: TcpStream, world: Arc<Mutex<World>>) {
     if greet(&mut stream, &mut buffer).await.is_none() {
         return;
     }
+    let severing = lock(&world).severing.clone();
+    let mut severed = pin!(severing.notified());
+    severed.as_mut().enable();
     let (mut reader, mut writer) = stream.into_split();
     let (answers, mut queue) = mpsc::unbounded_channel::<(u64, Value)>();
     let mut asking = JoinSet::new();
@@ -98,9 +104,12 @@ async fn serve(mut stream: TcpStream, world: Arc<Mutex<World>>) {
             let (world, answers) = (world.clone(), answers.clone());
             asking.spawn(async move { answer(&world, token, &question, &answers).await });
         }
-        match reader.read_buf(&mut buffer).await {
-            Ok(0) | Err(_) => return,
-            Ok(_) => {}
+        tokio::select! {
+            () = &mut severed => return,
+            read = reader.read_buf(&mut buffer) => match read {
+                Ok(0) | Err(_) => return,
+                Ok(_) => {}
+            }
         }
     }
 }
@@ -111,6 +120,9 @@ async fn answer(
     question: &Value,
     answers: &mpsc::UnboundedSender<(u64, Value)>,
 ) {
+    let term = question[1][0].as_u64().unwrap_or_default();
+    let delay = lock(world).delays.get(&term).copied();
+    tokio::time::sleep(delay.unwrap_or_default()).await;
     let outcome = match question[0].as_u64() {
         Some(1) => create_slowly(world, &question[1]).await.unwrap_or_else(|| {
             let asked = Asked { token, answers: answers.clone() };
@@ -129,14 +141,18 @@ async fn answer(
 
 /// `tableCreate` takes its time: between the check of the name and the creation, and until it answers.
 async fn create_slowly(world: &Mutex<World>, term: &Value) -> Option<Outcome> {
-    let (checked, window, slow) = {
+    let (checked, slow) = {
         let mut world = lock(world);
-        (world.check_creation(term)?, world.window, world.slow)
+        (world.check_creation(term)?, world.slow)
     };
     if let Err(refused) = checked {
         return Some(Outcome::Answer(refused));
     }
-    tokio::time::sleep(window).await;
+    let all_found_it_free = || {
+        let world = lock(world);
+        world.found_free >= world.together
+    };
+    until("all of them found the name free", all_found_it_free).await;
     let created = lock(world).create(term);
     tokio::time::sleep(slow).await;
     Some(Outcome::Answer(created))

@@ -3,10 +3,13 @@
 #![allow(clippy::wildcard_enum_match_arm)]
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
+
+use super::parts::{Asked, Feed, Sequence};
 
 const OP_FAILED: u64 = 4_100_000;
 const QUERY_LOGIC: u64 = 3_000_000;
@@ -15,20 +18,31 @@ const QUERY_LOGIC: u64 = 3_000_000;
 #[derive(Default)]
 pub(crate) struct World {
     pub(crate) connections: usize,
-    /// Between the check of a new table's name and its creation.
-    pub(crate) window: Duration,
+    /// No table is created before the name was found free so often.
+    pub(crate) together: usize,
+    pub(super) found_free: usize,
     /// Between the creation of a table and the answer.
     pub(crate) slow: Duration,
     /// The ids of the next tables; others follow.
     pub(crate) ids: VecDeque<&'static str>,
     /// So many more questions about tables meet a server that has just started.
     pub(crate) starting: usize,
+    /// Questions with this outermost term are answered so late.
+    pub(crate) delays: BTreeMap<u64, Duration>,
+    /// The refusal of the n-th question with this outermost term.
+    pub(crate) refusals: BTreeMap<(u64, usize), &'static str>,
+    /// Sequences come in parts of so many rows.
+    pub(crate) rows_in_a_part: Option<usize>,
+    /// Questions that were ended by the client.
+    pub(crate) stopped: usize,
+    pub(super) severing: Arc<Notify>,
     /// How often each term was the outermost of a question.
     pub(crate) asked: BTreeMap<u64, usize>,
     databases: BTreeSet<String>,
     tables: Vec<Table>,
     created: usize,
     feeds: Vec<Feed>,
+    sequences: Vec<Sequence>,
 }
 
 #[derive(Clone)]
@@ -37,22 +51,6 @@ struct Table {
     database: String,
     name: String,
     rows: BTreeMap<String, Value>,
-}
-
-struct Feed {
-    asked: Asked,
-    table: String,
-    pluck: Option<Value>,
-    waiting: Vec<Value>,
-    /// The client waits for a part.
-    owed: bool,
-}
-
-/// Who asked.
-#[derive(Clone)]
-pub(super) struct Asked {
-    pub(super) token: u64,
-    pub(super) answers: mpsc::UnboundedSender<(u64, Value)>,
 }
 
 pub(super) enum Outcome {
@@ -120,6 +118,11 @@ impl World {
         }
     }
 
+    /// Ends every connection.
+    pub(crate) fn sever(&self) {
+        self.severing.notify_waiters();
+    }
+
     /// Tells every feed that changes were left out.
     pub(crate) fn skip_changes(&mut self, says: &str) {
         for feed in &mut self.feeds {
@@ -146,7 +149,10 @@ impl World {
         let (database, name) = new_table(term)?;
         *self.asked.entry(60).or_default() += 1;
         Some(match self.named(&database, &name).is_empty() {
-            true => Ok(()),
+            true => {
+                self.found_free += 1;
+                Ok(())
+            }
             false => Err(refused(OP_FAILED, format!("Table `{database}.{name}` already exists."))),
         })
     }
@@ -163,11 +169,27 @@ impl World {
     }
 
     pub(super) fn start(&mut self, term: &Value, asked: Asked) -> Outcome {
-        *self.asked.entry(term[0].as_u64().unwrap_or(0)).or_default() += 1;
-        Outcome::Answer(match self.worth(term, &Value::Null) {
+        let number = term[0].as_u64().unwrap_or(0);
+        let count = self.asked.entry(number).or_default();
+        *count += 1;
+        if let Some(says) = self.refusals.get(&(number, *count)) {
+            return Outcome::Answer(refused(OP_FAILED, *says));
+        }
+        let worth = match self.worth(term, &Value::Null) {
+            Ok(Worth::Table(Some(table))) => {
+                Ok(Worth::Rows(self.table(&table).rows.values().cloned().collect()))
+            }
+            worth => worth,
+        };
+        Outcome::Answer(match worth {
             Err(refused) => refused,
             Ok(Worth::Datum(value)) => atom(value),
-            Ok(Worth::Rows(rows)) => json!({ "t": 2, "r": rows }),
+            Ok(Worth::Rows(left)) => {
+                let mut sequence = Sequence { asked, left };
+                let part = sequence.part(self.rows_in_a_part.unwrap_or(usize::MAX));
+                self.sequences.push(sequence);
+                part
+            }
             Ok(Worth::Row(table, id)) => atom(self.row(table.as_ref(), &id)),
             Ok(Worth::Changes { table, pluck }) => {
                 self.feeds.push(Feed { asked, table, pluck, waiting: vec![], owed: false });
@@ -187,8 +209,12 @@ impl World {
         if let Some(feed) = self.feed(token, answers) {
             feed.owed = true;
             feed.tell();
+            return Outcome::Later;
         }
-        Outcome::Later
+        let rows = self.rows_in_a_part.unwrap_or(usize::MAX);
+        let mut sequences = self.sequences.iter_mut();
+        let sequence = sequences.find(|sequence| sequence.asked.is_of(token, answers));
+        sequence.map_or(Outcome::Later, |sequence| Outcome::Answer(sequence.part(rows)))
     }
 
     pub(super) fn stop(
@@ -196,7 +222,9 @@ impl World {
         token: u64,
         answers: &mpsc::UnboundedSender<(u64, Value)>,
     ) -> Outcome {
-        self.feeds.retain(|feed| !feed.is_of(token, answers));
+        self.stopped += 1;
+        self.sequences.retain(|sequence| !sequence.asked.is_of(token, answers));
+        self.feeds.retain(|feed| !feed.asked.is_of(token, answers));
         Outcome::Answer(json!({ "t": 2, "r": [] }))
     }
 
@@ -205,7 +233,7 @@ impl World {
         token: u64,
         answers: &mpsc::UnboundedSender<(u64, Value)>,
     ) -> Option<&mut Feed> {
-        self.feeds.iter_mut().find(|feed| feed.is_of(token, answers))
+        self.feeds.iter_mut().find(|feed| feed.asked.is_of(token, answers))
     }
 
     fn table(&mut self, id: &str) -> &mut Table {
@@ -472,46 +500,6 @@ impl World {
         };
         json!({ done: 1, "errors": 0 })
     }
-}
-
-impl Feed {
-    fn is_of(&self, token: u64, answers: &mpsc::UnboundedSender<(u64, Value)>) -> bool {
-        self.asked.token == token && self.asked.answers.same_channel(answers)
-    }
-
-    fn show(&mut self, change: Value) {
-        let change = match &self.pluck {
-            Some(pluck) => plucked(&change, pluck),
-            None => change,
-        };
-        self.waiting.push(change);
-        self.tell();
-    }
-
-    fn tell(&mut self) {
-        if self.owed && !self.waiting.is_empty() {
-            self.owed = false;
-            let part = json!({ "t": 3, "r": std::mem::take(&mut self.waiting) });
-            // A client that went away hears nothing.
-            let _ = self.asked.answers.send((self.asked.token, part));
-        }
-    }
-}
-
-/// Only what the pattern names.
-fn plucked(value: &Value, pattern: &Value) -> Value {
-    let Some(fields) = value.as_object() else { return value.clone() };
-    let keep = |name: &String, value: &Value| match pattern {
-        Value::Object(pattern) => match pattern.get(name) {
-            None => None,
-            Some(Value::Bool(true)) => Some(value.clone()),
-            Some(deeper) => Some(plucked(value, deeper)),
-        },
-        Value::Array(names) => names.iter().any(|kept| kept == name).then(|| value.clone()),
-        _ => None,
-    };
-    let kept = fields.iter().filter_map(|(name, value)| Some((name.clone(), keep(name, value)?)));
-    Value::Object(kept.collect())
 }
 
 fn new_table(term: &Value) -> Option<(String, String)> {
