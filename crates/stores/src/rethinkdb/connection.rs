@@ -138,12 +138,16 @@ impl Connection {
         Ok(link.greeting.version.is_none())
     }
 
-    /// How many connections there were, the one included that the next question takes.
-    pub(super) async fn made(&self) -> Result<u64, Failure> {
-        let limit = self.inner.request;
-        let link = timeout(limit, self.inner.link()).await;
-        link.unwrap_or_else(|_| Err(Failure::unsent("no server could be reached")))?;
-        Ok(self.inner.state().made)
+    /// Connects, unless it is connected.
+    pub(super) async fn connect(&self) -> Result<(), Failure> {
+        let link = timeout(self.inner.request, self.inner.link()).await;
+        let link = link.unwrap_or_else(|_| Err(Failure::unsent("no server could be reached")));
+        link.map(drop)
+    }
+
+    /// How many connections there were.
+    pub(super) fn made(&self) -> u64 {
+        self.inner.state().made
     }
 
     /// A question that may take longer than others; it is asked once.

@@ -113,21 +113,21 @@ impl Home {
     pub(super) async fn ask(&self, kind: Kind, question: &Term) -> Result<Value, Failure> {
         let made = self.be_sure().await?;
         let answer = self.heed(self.connection.ask(kind, question).await)?;
-        self.be_sure_still(made).await.map(|()| answer)
+        self.be_sure_still(kind, made).await.map(|()| answer)
     }
 
     /// A question about many documents, as [`Connection::answer`].
     pub(super) async fn answer(&self, kind: Kind, question: &Term) -> Result<Answer, Failure> {
         let made = self.be_sure().await?;
         let answer = self.heed(self.connection.answer(kind, question).await)?;
-        self.be_sure_still(made).await.map(|()| answer)
+        self.be_sure_still(kind, made).await.map(|()| answer)
     }
 
     /// A feed of the table, as [`Connection::follow`].
     pub(super) async fn follow(&self, question: &Term) -> Result<Cursor, Failure> {
         let made = self.be_sure().await?;
         let cursor = self.heed(self.connection.follow(question).await)?;
-        self.be_sure_still(made).await.map(|()| cursor)
+        self.be_sure_still(Kind::Read, made).await.map(|()| cursor)
     }
 
     /// Notes what an answer says about the name.
@@ -164,28 +164,37 @@ impl Home {
     }
 
     /// The question may have gone over another connection than the one over which the table was seen.
-    async fn be_sure_still(&self, made: u64) -> Result<(), Failure> {
-        match self.connection.made().await {
-            Ok(now) if now == made => Ok(()),
-            // The next question will be sure first.
-            Err(_) => Ok(()),
-            Ok(_) => self.be_sure().await.map(drop),
+    async fn be_sure_still(&self, kind: Kind, made: u64) -> Result<(), Failure> {
+        if self.connection.made() == made {
+            return Ok(());
+        }
+        match (kind, self.be_sure().await) {
+            (_, Ok(_)) => Ok(()),
+            // It was answered, and had an effect perhaps.
+            (Kind::Write, Err(failure)) if failure.fault == Fault::Unavailable => {
+                Err(Failure { fault: Fault::Indeterminate, ..failure })
+            }
+            (Kind::Read | Kind::Write, Err(failure)) => Err(failure),
         }
     }
 
     /// Looks anew after the name led to no table, or to several, and over each new connection: the table may have been
     /// dropped and created anew while nothing was asked. Gives the number of the connection.
     async fn be_sure(&self) -> Result<u64, Failure> {
-        let made = self.connection.made().await?;
-        let known = self.id.get();
-        let seen = known.is_none() || self.seen_over.load(Ordering::Relaxed) == made;
+        self.connection.connect().await?;
+        let made = self.connection.made();
         let wary = self.wary.load(Ordering::Relaxed);
-        if (seen && !wary) || self.connection.is_emulated().await? {
+        if (self.is_seen_over(made) && !wary) || self.connection.is_emulated().await? {
             return Ok(made);
         }
         match wary {
             true => self.look_anew().await?,
             false => {
+                // One look serves all who wait.
+                let _looking = self.looking.lock().await;
+                if self.is_seen_over(made) {
+                    return Ok(made);
+                }
                 let config =
                     self.heed(self.connection.ask(Kind::Read, &self.rows().config()).await)?;
                 let id = config.get("id").and_then(Value::as_str).unwrap_or_default();
@@ -194,6 +203,10 @@ impl Home {
         }
         self.seen_over.store(made, Ordering::Relaxed);
         Ok(made)
+    }
+
+    fn is_seen_over(&self, made: u64) -> bool {
+        self.id.get().is_none() || self.seen_over.load(Ordering::Relaxed) == made
     }
 
     /// One look for each question: none of them takes long.
