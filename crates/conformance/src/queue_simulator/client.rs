@@ -496,12 +496,17 @@ impl World {
             Dialect::Zookeeper => !over,
             Dialect::Etcd => touched <= looked,
         };
-        let in_time = in_time || self.mutant == Some(Mutant::DeletionAfterEndCounts);
         if !in_time {
             self.saw(Rare::DeletedAfterEnd);
         }
-        let known = in_time && !self.rng.permille(50);
-        Input::Gone(entry, if known { Gone::Deleted } else { Gone::Perhaps })
+        let gone = if self.rng.permille(50) {
+            Gone::Perhaps
+        } else if in_time {
+            Gone::Deleted
+        } else {
+            Gone::DeletedMaybeEnded
+        };
+        Input::Gone(entry, gone)
     }
 
     fn welcomed(&mut self, node: usize, session: usize, term: u64) {

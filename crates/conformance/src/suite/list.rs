@@ -137,6 +137,7 @@ macro_rules! conformance {
             queues {
                 first_come_is_first_led
                 the_middle_of_the_line_leaves_and_the_order_holds
+                a_candidate_that_waits_is_withdrawn_at_once
                 three_gone_at_once_let_the_fourth_lead
                 only_the_next_in_line_leads_after_a_departure
                 candidates_are_listed_in_the_order_of_the_line
@@ -147,6 +148,7 @@ macro_rules! conformance {
                 a_lost_tenures_entry_goes_to_the_end_of_the_line
                 a_leader_whose_entry_is_deleted_is_told_at_once
                 the_deletion_that_follows_an_end_is_nobodys_turn
+                a_deletion_after_the_end_is_no_turn_for_a_candidate_of_the_same_process
                 a_missing_line_is_created_only_when_asked_for
                 a_deleted_line_leaves_nothing_and_can_be_made_again
             }

@@ -478,7 +478,7 @@ impl SessionQueue for MemoryQueue {
         };
         self.client.change(&key, gone).await;
         self.client.link().counts.told += 1;
-        if open { Gone::Deleted } else { Gone::Perhaps }
+        if open { Gone::Deleted } else { Gone::DeletedMaybeEnded }
     }
 
     async fn ended(&self, election: &Key, generation: u64) {

@@ -104,7 +104,9 @@ pub enum Left {
 pub enum Gone {
     /// The store says that this very entry was deleted, and that its election had not ended before that.
     Deleted,
-    /// It may have been deleted, or its election may have ended before; only a look can tell.
+    /// The store says that this very entry was deleted. Its election may have ended before that; only a look can tell.
+    DeletedMaybeEnded,
+    /// It may have been deleted; only a look can tell.
     Perhaps,
 }
 

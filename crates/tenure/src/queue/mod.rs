@@ -31,7 +31,8 @@
 //!   a line that showed this very entry of ours. If it was not, those before it may stand, or be gone as well. It
 //!   makes no leader once the election has ended: a leader that hears of the end leaves, and the notice of its
 //!   deletion may overtake the notice of the end. So a backend says [`Gone::Deleted`] only where it knows that no end
-//!   is ordered before the deletion. Everywhere else it says [`Gone::Perhaps`], and one read decides.
+//!   is ordered before the deletion. Everywhere else it says [`Gone::DeletedMaybeEnded`], and one read decides. That
+//!   holds for the entries of one process too: two candidates of one session stand in one line like any others.
 //! - An entry of ours that we did not know of was made by a join whose answer was lost. It is taken if that
 //!   join is the one we wait for, and deleted otherwise: an earlier candidacy's entry is never adopted.
 //!
@@ -114,8 +115,8 @@ pub trait SessionQueue: fmt::Debug + Send + Sync + 'static {
     /// Resolves when this entry is gone, or when that can no longer be told without looking.
     ///
     /// [`Gone::Deleted`] also promises that the election had not ended before the deletion. That must not rest on
-    /// [`SessionQueue::ended`], whose notice may come later than this one or never. For an entry of this process it
-    /// promises no more than the deletion.
+    /// [`SessionQueue::ended`], whose notice may come later than this one or never.
+    /// [`Gone::DeletedMaybeEnded`] promises the deletion alone.
     ///
     /// Resolves at once if the entry is gone already. May never wake.
     ///

@@ -167,11 +167,10 @@ impl SessionQueue for EtcdQueue {
         let Some((election, seat)) = shared.keys.parse(&key) else { return Gone::Perhaps };
         if shared.claims.vanished(&election, seat, entry.token) {
             shared.claims.gone(&election, seat, entry.token);
-            return gone;
         }
         // A leader that leaves because the election has ended must not make the next one lead.
         let open = shared.was_open_until_deleted(&election, entry);
-        if open { Gone::Deleted } else { Gone::Perhaps }
+        if open { Gone::Deleted } else { Gone::DeletedMaybeEnded }
     }
 
     async fn ended(&self, election: &Key, generation: u64) {

@@ -161,11 +161,7 @@ impl ZookeeperQueue {
     /// been open up to this one, it has to look.
     fn deleted(&self, entry: &Entry) -> Gone {
         let root = Root::of_entry(&self.base, &entry.name);
-        if self.client.owns(&entry.name) || self.client.is_unchanged(&root.path) {
-            Gone::Deleted
-        } else {
-            Gone::Perhaps
-        }
+        if self.client.is_unchanged(&root.path) { Gone::Deleted } else { Gone::DeletedMaybeEnded }
     }
 }
 

@@ -161,8 +161,8 @@ async fn a_deletion_is_a_turn_only_in_an_election_that_is_known_to_be_open() {
     };
     leader.resign().await;
     // Nobody in that program watches the election's own node.
-    assert_eq!(soon("told", watching).await.expect("no panic"), Gone::Perhaps);
-    assert_eq!(soon("told", other.queue().gone(&entry)).await, Gone::Perhaps);
+    assert_eq!(soon("told", watching).await.expect("no panic"), Gone::DeletedMaybeEnded);
+    assert_eq!(soon("told", other.queue().gone(&entry)).await, Gone::DeletedMaybeEnded);
 }
 
 /// A node that somebody made by hand never goes: whoever stood behind it waited for ever (issue 13, point 15).

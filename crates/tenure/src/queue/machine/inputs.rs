@@ -224,11 +224,15 @@ impl Machine {
 
     fn take_gone(&mut self, entry: &Entry, gone: Gone, out: &mut Vec<Output>) {
         let any = self.is(Mutant::LeadWhenAnyPredecessorLeaves);
+        let gone = match gone {
+            Gone::DeletedMaybeEnded if self.is(Mutant::DeletionAfterEndCounts) => Gone::Deleted,
+            gone => gone,
+        };
         let Some(mine) = &mut self.mine else { return };
         let own = mine.entry == *entry;
         match (&mine.ahead, gone) {
-            (_, Gone::Deleted) if own => self.own_entry_gone(out),
-            (_, Gone::Perhaps) => self.stale = true,
+            (_, Gone::Deleted | Gone::DeletedMaybeEnded) if own => self.own_entry_gone(out),
+            (_, Gone::DeletedMaybeEnded | Gone::Perhaps) => self.stale = true,
             (Ahead::Before { predecessor, is_first, .. }, Gone::Deleted)
                 if predecessor == entry =>
             {

@@ -137,6 +137,18 @@ fn the_deletion_of_a_predecessor_that_was_first_makes_a_leader_at_once() {
     assert!(matches!(out[..], [Output::Elected(_)]), "{out:?}");
 }
 
+/// Also if the entry was another one of this process (issue 13, point 13).
+#[test]
+fn a_deletion_that_may_follow_the_end_asks_for_a_look_and_loses_only_the_own_entry() {
+    let (mut machine, _) = joined(&[4]);
+    let look = machine.step(at(20), Input::Gone(entry(4), Gone::DeletedMaybeEnded));
+    assert!(matches!(look[..], [Output::Line { .. }]), "{look:?}");
+    let out = machine.step(at(30), Input::Line(ask(&look), Ok(open(&[5]))));
+    assert!(matches!(out[..], [Output::Elected(_)]), "{out:?}");
+    let out = machine.step(at(40), Input::Gone(entry(5), Gone::DeletedMaybeEnded));
+    assert!(matches!(out[..], [Output::Lost { loss: Loss::Vanished, .. }, ..]), "{out:?}");
+}
+
 #[test]
 fn the_deletion_of_one_that_was_not_first_asks_for_another_look() {
     let (mut machine, _) = joined(&[2, 4]);
