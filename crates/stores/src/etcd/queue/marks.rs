@@ -1,7 +1,10 @@
 //! An election's mark: whether it is open.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use tenure::{Key, StoreError};
+use tokio::time::Instant;
 
 use super::super::proto::KeyValue;
 use super::line::{entry, is_candidate, only};
@@ -11,6 +14,9 @@ use super::{Shared, requests, unavailable};
 
 /// How often a mark that somebody else is changing is tried to be changed.
 const ATTEMPTS: usize = 16;
+
+/// How long an end is tried in a line whose first entry changes all the time.
+const LONGEST_END: Duration = Duration::from_secs(10);
 
 impl Shared {
     pub(super) async fn create(&self, election: &Key) -> Result<u64, StoreError> {
@@ -44,21 +50,29 @@ impl Shared {
             return Ok(());
         };
         let doing = || format!("ending {election}");
-        for _ in 0..ATTEMPTS {
-            let mut read = self.read(requests::beginning(&self.keys, election), doing).await?;
-            let (mark, first) = (only(read.next()), only(read.next()));
+        let began = Instant::now();
+        let mut read = self.read(requests::beginning(&self.keys, election), doing).await?;
+        let (mut mark, mut first) = (only(read.next()), only(read.next()));
+        let mut revision = read.revision;
+        loop {
             if mark.is_none_or(|mark| mark.mod_revision != at) {
                 // That generation is over already.
                 return Ok(());
             }
-            let begins = self.beginning(election, first, read.revision).await?;
+            let begins = self.beginning(election, first, revision).await?;
             let body = Mark::ended(generation);
             let txn = requests::end(&self.keys, election, at, body, &begins);
-            if self.change(election.clone(), txn, doing).await?.succeeded {
+            let changed = self.change(election.clone(), txn, doing).await?;
+            if changed.succeeded {
                 return Ok(());
             }
+            if began.elapsed() > LONGEST_END {
+                return Err(unavailable(doing(), "its line changes all the time"));
+            }
+            revision = changed.revision;
+            let mut found = changed.found.into_iter();
+            (mark, first) = (found.next().and_then(only), found.next().and_then(only));
         }
-        Err(unavailable(doing(), "its line changes all the time"))
     }
 
     /// How a line begins, given its first key at this revision.

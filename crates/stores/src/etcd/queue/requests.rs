@@ -166,7 +166,7 @@ pub(super) fn end(
     TxnRequest {
         compare: vec![unchanged(mark.clone(), at), compare],
         success: std::iter::once(put(mark, body, 0)).chain(touched).collect(),
-        failure: Vec::new(),
+        failure: beginning(keys, election).into_iter().map(range).collect(),
     }
 }
 
@@ -199,7 +199,7 @@ pub(super) fn remove(keys: &LineKeys, election: &Key, at: i64) -> TxnRequest {
     }
 }
 
-/// The two reads that an end needs: the mark, and the first in line.
+/// The two reads that an end needs, at first and after each attempt that failed: the mark, and the first in line.
 pub(super) fn beginning(keys: &LineKeys, election: &Key) -> Vec<RangeRequest> {
     vec![one(keys.mark(election)), first(keys.entries(election))]
 }

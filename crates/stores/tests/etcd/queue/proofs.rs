@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::*;
 use bytes::Bytes;
 use tenure::lease::record::Holder;
-use tenure::queue::{Entry, Freshness, Gone, Left, Pace, Session, SessionQueue, Ticket};
+use tenure::queue::{Entry, Freshness, Gone, Left, Line, Pace, Session, SessionQueue, Ticket};
 use tenure::{CandidateId, Clock as _, SystemClock};
 use tenure_harness::{Direction, Framing, Proxy, require};
 
@@ -148,7 +148,8 @@ async fn the_next_in_line_leads_without_a_look_unless_its_predecessor_was_writte
         (process(&servers.addresses(), LONG).await, process(&servers.addresses(), LONG).await);
     enter(&one).await;
     let (leaver, waiter) = (lines(&one), lines(&other));
-    for (attempt, written, told) in [(1, false, Gone::Deleted), (2, true, Gone::Perhaps)] {
+    for (attempt, written, told) in [(1, false, Gone::Deleted), (2, true, Gone::DeletedMaybeEnded)]
+    {
         let ahead = join(&*leaver, "a", attempt).await;
         let behind = join(&*waiter, "b", attempt).await;
         // The mark is not watched: the order of the two watches does not matter.
@@ -162,6 +163,64 @@ async fn the_next_in_line_leads_without_a_look_unless_its_predecessor_was_writte
         assert_eq!(leaver.leave(&ahead, true).await.expect("deleted"), Left::Deleted);
         assert_eq!(soon("told", gone).await.expect("it ran"), told, "written: {written}");
         assert_eq!(waiter.leave(&behind, true).await.expect("deleted"), Left::Deleted);
+    }
+}
+
+/// An older version of tenure writes only the mark when it ends an election.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mark_that_is_known_to_have_changed_asks_for_a_look() {
+    let servers = require!(servers(1).await);
+    let (one, other) =
+        (process(&servers.addresses(), LONG).await, process(&servers.addresses(), LONG).await);
+    enter(&one).await;
+    let (leaver, waiter) = (lines(&one), lines(&other));
+    let generation = leaver.create(&key()).await.expect("it is open");
+    let ahead = join(&*leaver, "a", 1).await;
+    join(&*waiter, "b", 1).await;
+    let mark = format!("{PREFIX}//lines/{NAME}");
+    assert!(keys_under(&servers, PREFIX).contains(&mark), "{:?}", keys_under(&servers, PREFIX));
+    let heard = tokio::spawn({
+        let waiter = waiter.clone();
+        async move { waiter.ended(&key(), generation).await }
+    });
+    ask(&servers, &["put", &mark, "changed"]);
+    soon("it is heard", heard).await.expect("it ran");
+    let gone = tokio::spawn({
+        let (waiter, ahead) = (waiter.clone(), ahead.clone());
+        async move { waiter.gone(&ahead).await }
+    });
+    assert_eq!(leaver.leave(&ahead, true).await.expect("deleted"), Left::Deleted);
+    assert_eq!(soon("told", gone).await.expect("it ran"), Gone::DeletedMaybeEnded);
+}
+
+/// Every attempt used to cost two round trips, and there were 16 of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_line_whose_first_changes_all_the_time_can_be_ended() {
+    let servers = require!(servers(1).await);
+    let backend = process(&servers.addresses(), LONG).await;
+    enter(&backend).await;
+    let operator = lines(&backend);
+    let generation = operator.create(&key()).await.expect("it is open");
+    let mut crowd = Vec::new();
+    for number in 0..8 {
+        let process = process(&servers.addresses(), LONG).await;
+        crowd.push(tokio::spawn(async move {
+            let (lines, name) = (lines(&process), format!("c{number}"));
+            live(&*lines).await;
+            for attempt in 1.. {
+                let (ticket, holder) = (ticket(&name, attempt), holder(&name));
+                let joined = lines.join(&key(), &ticket, &holder).await.expect("it joins");
+                let Some(entry) = joined.entry else { return };
+                let _ = lines.leave(&entry, true).await.expect("deleted");
+                if !matches!(joined.line, Line::Open { .. }) {
+                    return;
+                }
+            }
+        }));
+    }
+    soon("it ends", operator.end(&key(), generation)).await.expect("ended");
+    for candidate in crowd {
+        soon("it hears of the end", candidate).await.expect("it ran");
     }
 }
 
