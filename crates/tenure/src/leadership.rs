@@ -127,12 +127,31 @@ impl Candidacy {
     }
 }
 
+/// What a status shows to a caller that waits for a tenure.
+enum Seen {
+    Won(Arc<Tenure>, u64),
+    /// Won and lost before it was looked at.
+    Missed(u64),
+    Nothing,
+}
+
 impl Place {
     /// The first tenure won at a token above `after`. Cancel safe.
-    async fn next_tenure(&self, mut after: u64) -> Result<Arc<Tenure>, Error> {
+    async fn next_tenure(&self, after: u64) -> Result<Arc<Tenure>, Error> {
+        tokio::select! {
+            biased;
+            error = self.election.refused_grace() => {
+                self.say_goodbye(Farewell::Free);
+                Err(error)
+            }
+            tenure = self.won(after) => tenure,
+        }
+    }
+
+    async fn won(&self, mut after: u64) -> Result<Arc<Tenure>, Error> {
         let mut status = self.shared.status.subscribe();
         loop {
-            let missed = {
+            let seen = {
                 let status = status.borrow_and_update();
                 match &status.role {
                     Role::Leading { token }
@@ -140,10 +159,7 @@ impl Place {
                     | Role::Stopping { token }
                         if *token > after =>
                     {
-                        if let Some(tenure) = self.shared.tenure() {
-                            return self.checked(tenure, *token);
-                        }
-                        None
+                        self.shared.tenure().map_or(Seen::Nothing, |won| Seen::Won(won, *token))
                     }
                     Role::Over(outcome) => {
                         let fallback = Error::from_outcome(self.election.name(), outcome);
@@ -154,18 +170,22 @@ impl Place {
                         });
                     }
                     // Won and lost before anybody looked: no work of it was ever begun.
-                    Role::Lost { token, .. } if *token > after => Some(*token),
+                    Role::Lost { token, .. } if *token > after => Seen::Missed(*token),
                     Role::Waiting
                     | Role::Leading { .. }
                     | Role::Suspended { .. }
                     | Role::Stopping { .. }
                     | Role::Lost { .. }
-                    | Role::Leaving => None,
+                    | Role::Leaving => Seen::Nothing,
                 }
             };
-            if let Some(token) = missed {
-                after = token;
-                self.tell(Word::WorkEnded)?;
+            match seen {
+                Seen::Won(tenure, token) => return self.checked(tenure, token),
+                Seen::Missed(token) => {
+                    after = token;
+                    self.tell(Word::WorkEnded)?;
+                }
+                Seen::Nothing => {}
             }
             status.changed().await.map_err(|_| Error::Stopped)?;
         }
@@ -176,6 +196,8 @@ impl Place {
     fn checked(&self, tenure: Arc<Tenure>, token: u64) -> Result<Arc<Tenure>, Error> {
         if token <= self.known {
             tenure.close(Loss::Regressed);
+            // The caller may keep the candidacy: nobody would lead as long as it renews.
+            self.say_goodbye(Farewell::Free);
             return Err(Error::Regressed { found: token, known: self.known });
         }
         self.election.note_token(token);

@@ -229,6 +229,42 @@ async fn a_session_that_is_about_to_begin_is_no_trouble() {
     assert!(candidacy.status().error.is_some(), "a session that was lost is trouble");
 }
 
+/// When the election was opened the server had not granted a session yet (issue 13, point 29).
+#[tokio::test(start_paused = true)]
+async fn a_grace_that_a_late_session_leaves_no_room_for_is_refused() {
+    let world = World::new();
+    let queue = world.lines.connect_later(TTL);
+    let backend = Backend::new(Arc::new(world.store.clone()))
+        .with_clock(Arc::new(world.clock.clone()))
+        .with_queue(Arc::new(queue.clone()));
+    let timing = Timing::new(TTL * 4).and_then(|timing| timing.with_grace(TTL / 2));
+    let builder = Election::builder(&backend, NAME).create_if_missing(true);
+    let election =
+        builder.timing(timing.expect("good for a lease")).open().await.expect("it opens");
+    let mut candidacy = election.stand(candidate("a")).expect("it stands");
+    queue.resume();
+    let refused = candidacy.elected().await;
+    assert!(matches!(refused, Err(Error::Timing(_))), "{refused:?}");
+    settle().await;
+    assert!(matches!(candidacy.status().role, Role::Over(_)), "{:?}", candidacy.status());
+    assert!(election.candidates().await.expect("a list").is_empty());
+}
+
+/// The token of the newest leadership is not forgotten when nobody stands (issue 13, point 31).
+#[tokio::test]
+async fn a_free_queue_shows_the_highest_token_that_is_recorded() {
+    let world = World::new();
+    let (backend, _queue) = world.process();
+    let builder = Election::builder(&backend, NAME).create_if_missing(true);
+    let election = builder.lock_delay(TTL).open().await.expect("it opens");
+    assert_eq!(election.standing().await.expect("readable").token, 0);
+    let leader = election.campaign(candidate("a")).await.expect("elected");
+    let token = leader.mandate().token();
+    leader.resign().await;
+    let standing = election.standing().await.expect("readable");
+    assert_eq!((standing.state, standing.token), (ElectionState::Free, token));
+}
+
 #[tokio::test]
 async fn a_leader_that_stays_cut_off_stops_before_the_next_one_leads() {
     let world = World::new();

@@ -71,7 +71,7 @@ fn view(name: &Name, line: &Line) -> View {
                 first: first.map(|place| place.entry.clone()),
             }
         }
-        Line::Open { places, unclean, .. } => {
+        Line::Open { places, unclean, highest, .. } => {
             let first = first_of(places);
             let token = first.map_or(0, |place| place.entry.token);
             let standing = match (first, *unclean) {
@@ -80,7 +80,7 @@ fn view(name: &Name, line: &Line) -> View {
                     standing(ElectionState::Lapsed, None, unclean)
                 }
                 (Some(_), _) => standing(ElectionState::Led, first, token),
-                (None, _) => standing(ElectionState::Free, None, 0),
+                (None, _) => standing(ElectionState::Free, None, *highest),
             };
             View { standing, first: first.map(|place| place.entry.clone()) }
         }
@@ -102,7 +102,7 @@ pub(crate) fn candidates(line: &Line) -> Vec<Registered> {
     let mut position = 0;
     for place in places {
         let Some(holder) = &place.holder else {
-            found.extend(ignored(place));
+            found.push(ignored(place));
             continue;
         };
         position += 1;
@@ -119,18 +119,20 @@ pub(crate) fn candidates(line: &Line) -> Vec<Registered> {
 }
 
 /// An entry that belongs to no session, for people.
-fn ignored(place: &Place) -> Option<Registered> {
+fn ignored(place: &Place) -> Registered {
     let entry = &place.entry.name;
     tracing::warn!(%entry, "this entry has no session: it is no candidate, and is ignored");
     let name = entry.rsplit('/').next().unwrap_or(entry);
-    Some(Registered {
-        id: CandidateId::parse(name).ok()?,
+    // By hand it may be called anything; its token is another one's too rarely to matter.
+    let unnamed = |_| CandidateId::from_bits(u128::from(place.entry.token));
+    Registered {
+        id: CandidateId::parse(name).unwrap_or_else(unnamed),
         name: name.into(),
         value: Bytes::new(),
         since: None,
         position: None,
         stale: true,
-    })
+    }
 }
 
 /// The names of those in line, for people.
@@ -166,4 +168,24 @@ pub(crate) async fn look_at_all(
         looked?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Also those whose names no candidate of ours could have (issue 13, point 15).
+    #[test]
+    fn all_entries_without_a_session_are_reported() {
+        let names = ["by-hand", "..", "a\u{202e}b", ""];
+        let places = names.iter().zip(1..).map(|(name, token)| {
+            let entry = Entry { name: format!("/line/{name}").into(), token };
+            Place { entry, ticket: None, holder: None }
+        });
+        let places = places.collect();
+        let line = Line::Open { generation: 1, places, unclean: None, highest: 0 };
+        let found = candidates(&line);
+        assert_eq!(found.iter().map(|one| &*one.name).collect::<Vec<_>>(), names);
+        assert!(found.iter().all(|one| one.stale && one.position.is_none()), "{found:?}");
+    }
 }

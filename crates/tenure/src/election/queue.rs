@@ -162,6 +162,26 @@ impl Election {
         Ok(check_session_grace(grace, granted)?)
     }
 
+    /// Resolves once a session is granted that leaves no room for the stop budget. That of [`Election::open`] may have
+    /// been too late to check, or another one has taken its place since.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(crate) async fn refused_grace(&self) -> Error {
+        let queue = self.backend.queue();
+        if let Some((queue, grace)) = queue.zip(self.timing.chosen_grace()) {
+            let refused = |ttl| check_session_grace(grace, ttl).err();
+            let mut sessions = queue.session();
+            let unfit =
+                sessions.wait_for(|session| session.number > 0 && refused(session.ttl).is_some());
+            // A queue that is gone grants nothing more.
+            if let Some(error) = unfit.await.ok().and_then(|session| refused(session.ttl)) {
+                return error.into();
+            }
+        }
+        std::future::pending().await
+    }
+
     /// `again`: its last generation has ended, so that its settings may change.
     async fn record_line(&self, again: bool) -> Result<(), Error> {
         let decide = |record: Option<&_>, op| {

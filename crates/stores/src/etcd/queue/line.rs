@@ -105,13 +105,14 @@ pub(super) fn whole(
         let beside = keys.holder_of(election, &found.key);
         let beside = beside.and_then(|key| records.get(&key[..]).copied());
         let stood = stood(keys, election, found, beside);
-        let holder = Some(record::holder(found, stood.as_ref()));
+        // Without a holder it is shown, and is no candidate.
+        let holder = is_candidate(&topic, found).then(|| record::holder(found, stood.as_ref()));
         Place { entry: entry(found), ticket: stood.map(|stood| stood.ticket), holder }
     };
     let places: Vec<Place> =
-        entries.iter().filter(|found| is_candidate(&topic, found)).map(place).collect();
+        entries.iter().filter(|found| is_entry(&topic, &found.key)).map(place).collect();
     match mark {
-        Mark::Missing if places.is_empty() => Line::Missing,
+        Mark::Missing if places.iter().all(|place| place.holder.is_none()) => Line::Missing,
         // Others' clients stand in a line that none of ours has made yet.
         Mark::Missing => Line::Open { generation: 0, places, unclean: None, highest: 0 },
         Mark::Open { generation } => {
@@ -162,6 +163,8 @@ mod tests {
         let (keys, mark) = (LineKeys::new(&Keys::new("p")), Mark::Open { generation: 1 });
         let line = whole(&keys, &election, mark, None, all, &[]);
         let Line::Open { places, .. } = line else { panic!("{line:?}") };
-        assert_eq!(places.iter().map(|place| place.entry.token).collect::<Vec<_>>(), [3, 5]);
+        let shown = |place: &Place| (place.entry.token, place.holder.is_some());
+        let shown: Vec<_> = places.iter().map(shown).collect();
+        assert_eq!(shown, [(2, false), (3, true), (5, true)], "it is shown, and is none of them");
     }
 }

@@ -220,7 +220,12 @@ async fn a_key_without_a_lease_in_the_line_blocks_nobody() {
     let (_b, _, mut second) = stand(&servers.addresses(), LONG, "b").await;
     ask(&servers, &["put", &format!("{PREFIX}/{NAME}/by-hand-2"), "somebody"]);
     let (_c, _, mut third) = stand(&servers.addresses(), LONG, "c").await;
-    assert_eq!(names(&election).await, ["a", "b", "c"]);
+    let all = election.candidates().await.expect("a list");
+    let (by_hand, standing): (Vec<_>, Vec<_>) = all.iter().partition(|one| one.stale);
+    let standing: Vec<_> = standing.iter().map(|one| (one.position, &*one.name)).collect();
+    assert_eq!(standing, [(Some(1), "a"), (Some(2), "b"), (Some(3), "c")]);
+    let by_hand: Vec<_> = by_hand.iter().map(|one| (one.position, &*one.name)).collect();
+    assert_eq!(by_hand, [(None, "by-hand-0"), (None, "by-hand-1"), (None, "by-hand-2")]);
     first.resign().await;
     let second = soon("b", second.elected()).await.expect("elected");
     second.resign().await;
