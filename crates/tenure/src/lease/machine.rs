@@ -294,6 +294,8 @@ pub struct Machine {
     view: Option<View>,
     /// The floor under the version in view.
     floor: Known,
+    /// The newest raise of it that was sent for the version in view.
+    raising: Option<Op>,
     /// Versions of a weak store, and when each was first seen: they never recur.
     first_seen: VecDeque<(Version, Moment)>,
     following: Option<Arc<Holder>>,
@@ -418,6 +420,7 @@ impl Machine {
             ops: 0,
             view: None,
             floor: Known::Unread,
+            raising: None,
             first_seen: VecDeque::new(),
             following: None,
             generation: None,

@@ -65,6 +65,8 @@ pub enum Mutant {
     WaitsTooLong,
     /// A candidate leaves although a claim of its own may still arrive.
     LeavesUnfenced,
+    /// A candidate leaves because a weak read shows no record, although it held one.
+    WeakAbsenceBelieved,
     /// A claim exceeds the floor, which was laid once and is never raised.
     FloorNotRaised,
     /// A claim with a longer ttl or lock delay than the floor's does not raise it.
@@ -79,7 +81,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 34] = [
+    pub const ALL: [Mutant; 35] = [
         Mutant::WindowFromAnswer,
         Mutant::ObservedAtSend,
         Mutant::OpReused,
@@ -109,6 +111,7 @@ impl Mutant {
         Mutant::NeverRests,
         Mutant::WaitsTooLong,
         Mutant::LeavesUnfenced,
+        Mutant::WeakAbsenceBelieved,
         Mutant::FloorNotRaised,
         Mutant::FloorKeepsFirstTerms,
         Mutant::FloorBelievedOnWeakRead,

@@ -58,7 +58,12 @@ impl Machine {
             Known::Read(Some((version, laid))) => (Some(version), laid),
             Known::Raised(laid) => (None, laid),
         };
-        let named = record.floor.as_ref().is_some_and(|floor| floor.id == laid.floor.id);
+        let named = match &record.floor {
+            Some(floor) => floor.id == laid.floor.id,
+            // A record from before there were floors has no id. This floor is a raise of ours for this very version,
+            // whose answer was lost.
+            None => self.raising.as_ref() == Some(&laid.op),
+        };
         let Some(version) = version else {
             let token = self.above(record, laid);
             return Footing::Firm { token, floor: Some(laid.floor.clone()) };
@@ -123,6 +128,7 @@ impl Machine {
         self.renew_now = false;
         // Until the store says that it was raised.
         self.floor = Known::Doubtful;
+        self.raising = Some(laid.op.clone());
         self.ops += 1;
         let ask = self.next_ask();
         let request = Request::WriteFloor(laid.clone());
@@ -184,6 +190,8 @@ mod tests {
         floor: Option<(Version, Laid)>,
         versions: u64,
         asked: Vec<&'static str>,
+        /// The next answer to a raise is lost.
+        loses_raise: bool,
     }
 
     impl Documents {
@@ -232,7 +240,11 @@ mod tests {
                         if let Some(version) = put.clone() {
                             self.floor = Some((version, laid));
                         }
-                        Input::Wrote(ask, Ok(put.map_or(Put::Conflict, Put::Stored)))
+                        if std::mem::take(&mut self.loses_raise) {
+                            Input::Wrote(ask, Err(Fault::Indeterminate))
+                        } else {
+                            Input::Wrote(ask, Ok(put.map_or(Put::Conflict, Put::Stored)))
+                        }
                     }
                     Output::Elected(lease) => {
                         elected = Some(lease);
@@ -355,16 +367,41 @@ mod tests {
         assert!(next.waited >= Timing::default().ttl(), "waited {:?}", next.waited);
     }
 
+    /// Also if the answer to the raise is lost.
     #[test]
     fn a_record_from_before_there_were_floors_is_claimed_as_ever() {
-        let mut documents = Documents::default();
-        documents.lead(1);
-        let (version, record) = documents.record.take().expect("a record");
-        documents.record = Some((version, Record { floor: None, token: 57, ..record }));
-        documents.floor = None;
-        let next = documents.lead(2);
-        assert_eq!((next.token, documents.floor().floor.token), (58, 59));
-        assert!(next.waited < Timing::default().ttl() / 10, "waited {:?}", next.waited);
+        for (reads, loses_raise) in
+            [Reads::Linearizable, Reads::Weak].into_iter().flat_map(|r| [(r, false), (r, true)])
+        {
+            let mut documents = Documents::default();
+            documents.lead(1);
+            let (version, record) = documents.record.take().expect("a record");
+            documents.record = Some((version, Record { floor: None, token: 57, ..record }));
+            (documents.floor, documents.loses_raise) = (None, loses_raise);
+            let next = documents.tenure(2, Timing::default(), reads);
+            assert_eq!((next.token, documents.floor().floor.token), (58, 59), "{loses_raise}");
+            assert!(next.waited < Timing::default().ttl() / 2, "waited {:?}", next.waited);
+            let after = documents.tenure(3, Timing::default(), reads);
+            assert!(after.waited < Timing::default().ttl() / 2, "waited {:?}", after.waited);
+        }
+    }
+
+    /// An older version claims without knowing of floors, and its record may be another than the one the floor names.
+    #[test]
+    fn a_record_without_its_floor_is_waited_for_and_both_tokens_are_exceeded() {
+        for (token, next_token) in [(57, 58), (1, 3)] {
+            let mut documents = Documents::default();
+            documents.lead(1);
+            let (version, record) = documents.record.take().expect("a record");
+            documents.record = Some((version, Record { floor: None, token, ..record }));
+            let next = documents.lead(2);
+            assert_eq!(next.token, next_token, "the floor was 2, and the record had {token}");
+            assert!(next.waited >= Timing::default().ttl(), "waited {:?}", next.waited);
+            assert!(
+                documents.lead(3).waited < Timing::default().ttl() / 10,
+                "it has a floor again"
+            );
+        }
     }
 
     #[test]

@@ -118,6 +118,7 @@ impl Machine {
             return;
         }
         self.floor = Known::Unread;
+        self.raising = None;
         // Only a replica that shows the same old version again and again is a reason to slow down.
         self.conflicts = 0;
         let mut first = since;
