@@ -3,7 +3,7 @@
 use crate::launch::Launch;
 use crate::recipe::{Member, Recipe};
 use crate::version::{Installed, downloads};
-use crate::{Cluster, Failure, Skipped, Version, directory, http};
+use crate::{Cluster, Failure, GrpcProxy, Skipped, Version, directory, http};
 use async_trait::async_trait;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -50,6 +50,7 @@ impl Default for Options {
 #[derive(Debug)]
 pub struct Etcd {
     cluster: Cluster,
+    program: PathBuf,
 }
 
 impl Etcd {
@@ -72,7 +73,16 @@ impl Etcd {
     pub async fn cluster(size: usize, options: Options) -> Result<Etcd, Failure> {
         let partitions = options.partitions;
         let recipe = Arc::new(EtcdRecipe::find(options)?);
-        Ok(Etcd { cluster: Cluster::start(recipe, size, partitions).await? })
+        let program = recipe.program.clone();
+        Ok(Etcd { cluster: Cluster::start(recipe, size, partitions).await?, program })
+    }
+
+    /// Starts etcd's own gRPC proxy before its first server.
+    ///
+    /// # Cancel safety
+    /// What was started is ended.
+    pub async fn grpc_proxy(&self) -> Result<GrpcProxy, Failure> {
+        GrpcProxy::start(&self.program, self.cluster[0].address()).await
     }
 }
 

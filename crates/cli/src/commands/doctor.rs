@@ -16,7 +16,7 @@ use crate::show::{self, Colour, paint, span};
 const SAMPLES: usize = 9;
 /// A notification that takes longer counts as none.
 const LONGEST_NOTIFICATION: Duration = Duration::from_secs(2);
-/// A session that takes longer to begin counts as none.
+/// A session that takes longer to begin, and longer than its ttl, counts as none.
 const LONGEST_SESSION: Duration = Duration::from_secs(5);
 /// How long two clocks are compared, and by how much they may differ in that time.
 const COMPARED: Duration = Duration::from_millis(50);
@@ -282,11 +282,16 @@ impl Examination {
     async fn times(&mut self, session: &Session, backend: &Backend) {
         if let (Some(queue), Some(asked)) = (backend.queue(), session.asked()) {
             let mut sessions = queue.session();
-            let first = sessions.wait_for(|session| session.number > 0);
-            let granted = match tokio::time::timeout(LONGEST_SESSION, first).await {
+            // Without a proof of its life nobody would ever lead in it.
+            let proven = sessions.wait_for(|session| session.proof().is_some());
+            // Its reason may take several requests to be known, each of a tenth of the ttl.
+            let limit = LONGEST_SESSION.max(asked);
+            let granted = match tokio::time::timeout(limit, proven).await {
                 Ok(Ok(session)) => session.ttl,
                 Ok(Err(_)) | Err(_) => {
-                    let says = format!("no session within {}", span(LONGEST_SESSION));
+                    let says = format!("no session whose life is proven within {}", span(limit));
+                    let reason = queue.trouble().map(|error| show::chain(&error.into()));
+                    let says = reason.map_or(says.clone(), |reason| format!("{says}: {reason}"));
                     return self.fail("times", says);
                 }
             };
@@ -316,7 +321,7 @@ impl Examination {
             } else {
                 format!(" ({} were asked for)", span(asked))
             },
-            span(session.timing.request()),
+            span(granted / 10),
             span(grace)
         );
         if grace > granted / 3 {

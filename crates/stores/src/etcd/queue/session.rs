@@ -271,9 +271,10 @@ impl Keeper<'_> {
     async fn note_trouble(&mut self, failure: Failure) {
         let id = self.held.first().map_or(0, |held| held.seat.name);
         let trouble = if self.unanswered >= REPEATEDLY && self.read_term(id).await.is_ok() {
-            let says = "requests are answered, and KeepAlives of leases are not: a gRPC proxy between \
-                        us and etcd passes them on when it likes (`etcd grpc-proxy` does); name \
-                        etcd's own members in the URL, or hold elections by leases \
+            let says = "requests are answered, and KeepAlives of leases are not within ttl/10: a gRPC \
+                        proxy between us and etcd passes them on when it likes (`etcd grpc-proxy` \
+                        does), or the server is too slow for this ttl; name etcd's own members in \
+                        the URL, choose a longer ttl, or hold elections by leases \
                         (`?protocol=lease`)";
             unavailable("keeping a session alive".into(), says)
         } else {
