@@ -256,6 +256,10 @@ impl Store for Counting {
         self.inner.notifies()
     }
 
+    fn forgets_deleted(&self) -> bool {
+        self.inner.forgets_deleted()
+    }
+
     async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Document>>, StoreError> {
         let began = Instant::now();
         let found = self.inner.get_many(keys).await;

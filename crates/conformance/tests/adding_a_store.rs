@@ -81,6 +81,10 @@ impl Store for Toy {
         false
     }
 
+    fn forgets_deleted(&self) -> bool {
+        true
+    }
+
     async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Document>>, StoreError> {
         let table = self.table();
         Ok(keys.iter().map(|key| table.rows.get(key).map(Row::document)).collect())

@@ -28,7 +28,7 @@ impl Subject for Directory {
         let store = FileStore::open(&self.0.path().join("store"), options);
         let store = store.expect("the directory opens");
         let presence = store.presence();
-        Backend::new(Arc::new(store)).without_floors().with_presence(presence)
+        Backend::new(Arc::new(store)).with_presence(presence)
     }
 
     fn timing(&self) -> Timing {

@@ -95,6 +95,10 @@ impl Store for Flawed {
         true
     }
 
+    fn forgets_deleted(&self) -> bool {
+        true
+    }
+
     async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Document>>, StoreError> {
         let keys: Vec<Key> = keys.iter().map(|key| self.key(key)).collect();
         let mut found = self.inner.get_many(&keys).await?;

@@ -24,6 +24,10 @@ impl Store for Weak {
         self.0.notifies()
     }
 
+    fn forgets_deleted(&self) -> bool {
+        self.0.forgets_deleted()
+    }
+
     async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Document>>, StoreError> {
         self.0.get_many(keys).await
     }

@@ -377,7 +377,7 @@ fn file(
     };
     let store = FileStore::open(directory, options)?;
     let presence = store.presence();
-    let backend = Backend::new(Arc::new(store)).without_floors().with_presence(presence.clone());
+    let backend = Backend::new(Arc::new(store)).with_presence(presence.clone());
     Ok(Opened { backend, presence: Some(presence) })
 }
 

@@ -36,8 +36,6 @@ pub(crate) struct Parts {
     pub(crate) presence: Option<Arc<dyn Presence>>,
     pub(crate) queue: Option<Arc<dyn SessionQueue>>,
     pub(crate) feed: Option<Arc<dyn FeedStore>>,
-    /// Whether a floor is kept beside the record of each election.
-    pub(crate) floors: bool,
     pub(crate) clock: Arc<dyn Clock>,
     random: Arc<dyn Fn() -> u64 + Send + Sync>,
     /// The highest token that this process has led each queue with. As many as it has led.
@@ -48,9 +46,9 @@ impl Backend {
     /// A backend on this store, with the machine's own clock.
     pub fn new(store: Arc<dyn Store>) -> Backend {
         let (clock, random) = (system(), Arc::new(rand::random::<u64>));
-        let (presence, queue, feed, floors) = (None, None, None, true);
+        let (presence, queue, feed) = (None, None, None);
         let tokens = Arc::default();
-        let parts = Parts { store, presence, queue, feed, floors, clock, random, tokens };
+        let parts = Parts { store, presence, queue, feed, clock, random, tokens };
         Backend { parts, creates: true, driver: Arc::default() }
     }
 
@@ -93,16 +91,6 @@ impl Backend {
     #[must_use]
     pub fn with_creation(mut self, creates: bool) -> Backend {
         self.creates = creates;
-        self
-    }
-
-    /// The same, on a store that itself remembers a document which is deleted by hand.
-    ///
-    /// On others a second document beside each election's record does: its [floor](crate::lease::floor).
-    #[must_use]
-    pub fn without_floors(mut self) -> Backend {
-        self.parts.floors = false;
-        self.driver = Arc::default();
         self
     }
 
@@ -204,15 +192,16 @@ impl Backend {
 
     /// A backend on a store of one record, with the same clock and randomness and nothing else.
     pub(crate) fn on_store(&self, store: Arc<dyn Store>) -> Backend {
-        let (presence, queue, feed, floors) = (None, None, None, false);
+        let (presence, queue, feed) = (None, None, None);
         let tokens = Arc::default();
-        let parts = Parts { store, presence, queue, feed, floors, tokens, ..self.parts.clone() };
+        let parts = Parts { store, presence, queue, feed, tokens, ..self.parts.clone() };
         Backend { parts, creates: true, driver: Arc::default() }
     }
 
     /// Where the floor of an election is, if one is kept. The tokens of a queue are the store's own numbers.
     pub(crate) fn floor(&self, election: &Name) -> Option<Key> {
-        (self.parts.floors && self.parts.queue.is_none()).then(|| Key::floor(election))
+        (self.parts.store.forgets_deleted() && self.parts.queue.is_none())
+            .then(|| Key::floor(election))
     }
 
     pub(crate) fn parts(&self) -> &Parts {

@@ -109,6 +109,10 @@ impl Store for MemoryStore {
         true
     }
 
+    fn forgets_deleted(&self) -> bool {
+        true
+    }
+
     async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Document>>, StoreError> {
         let documents = self.documents();
         let read = |key| {

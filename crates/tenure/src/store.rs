@@ -122,6 +122,12 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Followers poll every second or so without, and rarely with them.
     fn notifies(&self) -> bool;
 
+    /// Whether a document that somebody deletes by hand is gone for good.
+    ///
+    /// If so, elections keep a second document beside each record: its [floor](crate::lease::floor). A store that
+    /// itself puts back what was deleted behind its back says `false`.
+    fn forgets_deleted(&self) -> bool;
+
     /// Reads documents, in the order asked for; `None` where there is none.
     ///
     /// # Errors

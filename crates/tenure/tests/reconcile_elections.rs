@@ -308,6 +308,10 @@ impl Store for Faulty {
         self.inner.notifies()
     }
 
+    fn forgets_deleted(&self) -> bool {
+        self.inner.forgets_deleted()
+    }
+
     async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Document>>, StoreError> {
         self.check()?;
         self.inner.get_many(keys).await

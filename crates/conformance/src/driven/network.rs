@@ -262,6 +262,10 @@ impl Store for Reached {
         self.network.lock().gossip
     }
 
+    fn forgets_deleted(&self) -> bool {
+        true
+    }
+
     async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Document>>, StoreError> {
         let (documents, _) = self.carry(self.network.store.get_many(keys)).await?;
         documents

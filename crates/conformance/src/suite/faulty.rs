@@ -209,6 +209,10 @@ impl Store for Faulty {
         self.inner.notifies() && !self.is_cut()
     }
 
+    fn forgets_deleted(&self) -> bool {
+        self.inner.forgets_deleted()
+    }
+
     async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Document>>, StoreError> {
         if self.is_cut() {
             return Err(failed(Fault::Unavailable, "reading"));

@@ -166,6 +166,10 @@ impl Store for ElasticStore {
         self.waits.served()
     }
 
+    fn forgets_deleted(&self) -> bool {
+        true
+    }
+
     async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Document>>, StoreError> {
         let (asked, places) = once_each(keys);
         let parts = asked.chunks(MOST_READS).map(|some| read::documents(&self.client, some));

@@ -139,6 +139,10 @@ impl Store for EtcdStore {
         self.core.waits.listening()
     }
 
+    fn forgets_deleted(&self) -> bool {
+        true
+    }
+
     async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Document>>, StoreError> {
         let doing = || match keys {
             [] => "reading nothing".to_owned(),

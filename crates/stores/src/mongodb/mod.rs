@@ -214,6 +214,10 @@ impl Store for MongodbStore {
         self.waits.listening()
     }
 
+    fn forgets_deleted(&self) -> bool {
+        true
+    }
+
     async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Document>>, StoreError> {
         let parts = try_join_all(keys.chunks(MOST_READS).map(|some| self.read(some))).await?;
         Ok(parts.into_iter().flatten().collect())

@@ -231,6 +231,10 @@ impl Store for RethinkStore {
         self.waits.listening()
     }
 
+    fn forgets_deleted(&self) -> bool {
+        true
+    }
+
     async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Document>>, StoreError> {
         let parts = try_join_all(keys.chunks(MOST_READS).map(|some| self.read_some(some))).await?;
         Ok(parts.into_iter().flatten().collect())

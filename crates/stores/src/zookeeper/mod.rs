@@ -148,6 +148,10 @@ impl Store for ZookeeperStore {
         self.client.is_up()
     }
 
+    fn forgets_deleted(&self) -> bool {
+        true
+    }
+
     async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Document>>, StoreError> {
         let Some(first) = keys.first() else { return Ok(Vec::new()) };
         let doing = || match keys.len() {

@@ -379,6 +379,10 @@ impl Store for LeaderStore {
         *self.hearing.borrow()
     }
 
+    fn forgets_deleted(&self) -> bool {
+        false
+    }
+
     async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Document>>, StoreError> {
         if keys == std::slice::from_ref(&self.key)
             && let Some(document) = self.shown_renewal()

@@ -265,6 +265,10 @@ impl Store for FileStore {
         self.shared.bells.work()
     }
 
+    fn forgets_deleted(&self) -> bool {
+        false
+    }
+
     async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Document>>, StoreError> {
         let owned = keys.to_vec();
         let deadline = lock_deadline(self.shared.request);

@@ -198,6 +198,10 @@ impl Store for Faulty {
         self.inner.notifies()
     }
 
+    fn forgets_deleted(&self) -> bool {
+        self.inner.forgets_deleted()
+    }
+
     async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Document>>, StoreError> {
         self.dawdle().await;
         if self.state().rng.random_range(0..100) < self.faults.unread {

@@ -41,6 +41,10 @@ impl Store for Hanging {
         self.inner.notifies()
     }
 
+    fn forgets_deleted(&self) -> bool {
+        self.inner.forgets_deleted()
+    }
+
     async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Document>>, StoreError> {
         self.answers().await;
         self.inner.get_many(keys).await

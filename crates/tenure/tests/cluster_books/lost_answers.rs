@@ -41,6 +41,10 @@ impl Store for Once {
         true
     }
 
+    fn forgets_deleted(&self) -> bool {
+        true
+    }
+
     async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Document>>, StoreError> {
         self.inner.get_many(keys).await
     }
@@ -284,6 +288,10 @@ impl Store for Narrow {
     }
 
     fn notifies(&self) -> bool {
+        true
+    }
+
+    fn forgets_deleted(&self) -> bool {
         true
     }
 

@@ -4,6 +4,7 @@ mod administration;
 mod begun;
 mod cancelling;
 mod faulty;
+mod floors;
 mod holders;
 mod hung;
 mod idle;

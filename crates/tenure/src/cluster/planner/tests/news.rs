@@ -34,6 +34,10 @@ impl Store for Counted {
         self.memory.notifies()
     }
 
+    fn forgets_deleted(&self) -> bool {
+        self.memory.forgets_deleted()
+    }
+
     async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Document>>, StoreError> {
         self.looks.fetch_add(usize::from(keys.len() > 100), Relaxed);
         self.memory.get_many(keys).await

@@ -177,6 +177,10 @@ impl Store for Rough {
         true
     }
 
+    fn forgets_deleted(&self) -> bool {
+        true
+    }
+
     async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Document>>, StoreError> {
         self.take_a_while().await;
         self.deliver();
