@@ -353,7 +353,8 @@ impl World {
         let request = match dialect {
             Dialect::Zookeeper => {
                 let mood = client.mood.filter(|(_, until)| *until > self.now && !self.healed);
-                let due = client.zookeeper.beat(now, process.pace());
+                let pace = process.pace();
+                let due = self.nodes[node].client.zookeeper.beat(now, pace);
                 let request = heartbeat(mood.map_or(due, |(kind, _)| kind));
                 if !self.healed && self.rng.permille(self.swarm.burst) {
                     // Another user of the session sends a request at the same moment.

@@ -108,6 +108,10 @@ pub struct ZookeeperWindow {
     written: Option<Moment>,
     last_sent: Option<Moment>,
     last_write: Option<Moment>,
+    /// When the last heartbeat that writes was asked for.
+    last_try: Option<Moment>,
+    /// One server refused a write, and no quorum has taken one since.
+    is_refused: bool,
     count: u64,
     from: Option<Moment>,
     #[cfg(feature = "mutants")]
@@ -148,6 +152,8 @@ impl ZookeeperWindow {
             written: None,
             last_sent: None,
             last_write: None,
+            last_try: None,
+            is_refused: false,
             count: 0,
             from: None,
             #[cfg(feature = "mutants")]
@@ -178,13 +184,15 @@ impl ZookeeperWindow {
         }
     }
 
-    /// What the next heartbeat is to be: a leading session writes every T/8, and syncs in between.
+    /// What the heartbeat is to be that leaves now: a leading session writes every T/8, and syncs in between.
     #[must_use]
-    pub fn beat(&self, now: Moment, pace: Pace) -> Kind {
-        let since = self.last_write.map_or(Duration::MAX, |last| now.at_least_since(last));
+    pub fn beat(&mut self, now: Moment, pace: Pace) -> Kind {
         match pace {
             Pace::Waiting => Kind::Read,
-            Pace::Leading if since >= self.ttl / 8 => Kind::Write,
+            Pace::Leading if self.until_write(now).is_zero() => {
+                self.last_try = Some(now);
+                Kind::Write
+            }
             Pace::Leading => Kind::Sync,
         }
     }
@@ -207,6 +215,8 @@ impl ZookeeperWindow {
         self.written = None;
         self.last_sent = None;
         self.last_write = None;
+        self.last_try = None;
+        self.is_refused = false;
     }
 
     /// A request leaves after this moment.
@@ -224,7 +234,7 @@ impl ZookeeperWindow {
         let Some(Sent { at, kind, number }) = self.sent.pop_front() else { return };
         let kind = match voice {
             Voice::OneServer if !self.is_broken(Broken::Refusal) => {
-                self.proves_nothing(at);
+                self.is_refused |= kind == Kind::Write;
                 Kind::Read
             }
             Voice::OneServer | Voice::Ensemble => kind,
@@ -255,14 +265,9 @@ impl ZookeeperWindow {
     ///
     /// The others keep their order; this one counts for nothing.
     pub fn overtaken(&mut self, place: usize) {
-        if let Some(Sent { at, .. }) = self.sent.remove(place) {
-            self.proves_nothing(at);
+        if let Some(Sent { kind, .. }) = self.sent.remove(place) {
+            self.is_refused |= kind == Kind::Write;
         }
-    }
-
-    /// A write that proves nothing does not put off the next one.
-    fn proves_nothing(&mut self, sent: Moment) {
-        self.last_write.take_if(|last| *last == sent);
     }
 
     /// Whether a request has waited too long, and the connection must end.
@@ -294,11 +299,18 @@ impl ZookeeperWindow {
         self.heartbeat(pace).saturating_sub(since)
     }
 
-    /// How long until a leading session writes again.
+    /// How long until a leading session writes again: T/8 after the last write.
+    ///
+    /// A write that one server refuses does not count: neither it nor others that are under way put off the next
+    /// heartbeat. But the server may have refused it for having too much to do, so that T/16 pass between two heartbeats
+    /// that write.
     #[must_use]
     pub fn until_write(&self, now: Moment) -> Duration {
-        let since = self.last_write.map_or(Duration::MAX, |last| now.at_most_since(last));
-        (self.ttl / 8).saturating_sub(since)
+        let left = |span: Duration, last: Option<Moment>| {
+            span.saturating_sub(last.map_or(Duration::MAX, |last| now.at_most_since(last)))
+        };
+        let last = if self.is_refused { self.written } else { self.last_write };
+        left(self.ttl / 8, last).max(left(self.ttl / 16, self.last_try))
     }
 
     /// What is proven.
@@ -310,6 +322,7 @@ impl ZookeeperWindow {
     /// A write sent at this moment was answered: then its leader was one.
     fn writes(&mut self, sent: Moment) {
         self.written = Some(sent);
+        self.is_refused = false;
         if self.is_broken(Broken::Silence) {
             self.raise(sent);
         } else if let Some(began) = self.began {

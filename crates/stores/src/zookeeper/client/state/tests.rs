@@ -325,6 +325,30 @@ fn a_handshake_names_the_newest_transaction_that_was_seen() {
     assert_eq!(greeting, expected, "a server that lags behind must refuse us");
 }
 
+#[test]
+fn a_session_is_given_up_a_quarter_of_its_time_after_every_server_has_let_go() {
+    let mut state = State::new(TTL);
+    assert!(!state.is_forgotten(at(1_000_000)), "there is none");
+    // The moment before the handshake counts.
+    state.accepted(7, vec![1; 16], TTL, at(1000));
+    assert!(!state.is_forgotten(at(13_499)));
+    assert!(state.is_forgotten(at(13_500)));
+    let _asked = state.ask(read("/a"), false);
+    sent(&mut state, at(1001));
+    state.receive(at(3000), &head(1, 0)).expect("an answer");
+    assert!(!state.is_forgotten(at(15_499)), "an answer restarts the clock");
+    assert!(state.is_forgotten(at(15_500)));
+    let slept = Moment { boot: Duration::from_secs(60), monotonic: Duration::from_secs(4) };
+    assert!(!state.is_forgotten(slept), "one of the clocks says that it is early");
+    state.ended();
+    state.forget();
+    assert!(!state.is_forgotten(at(1_000_000)), "once is enough");
+    let (mut greeting, mut expected) = (Vec::new(), Vec::new());
+    state.greet(&mut greeting);
+    wire::connect(&mut expected, 0, TTL, 0, &[0; 16]);
+    assert_eq!(greeting, expected, "servers that were rebuilt accept it");
+}
+
 fn many() -> Request {
     Request::ManyData(vec!["/a".to_owned(), "/b".to_owned()])
 }
@@ -400,6 +424,26 @@ fn a_leader_writes_every_eighth_whatever_else_is_sent() {
     let last = state.flying.back().map(|flying| flying.number);
     assert_eq!(state.window.until_write(at(1251)), TTL / 8);
     assert_eq!(last, Some(state.requests));
+}
+
+/// Each answer used to be followed by the next write at once: a storm, against a server that has too much to do.
+#[test]
+fn a_leader_whose_server_throttles_writes_no_more_often_than_it_beats() {
+    let mut state = connected();
+    state.leads(true);
+    let mut writes = Vec::new();
+    for millis in 1..10_000 {
+        let before = state.requests;
+        state.beat(at(millis), &mut Vec::new());
+        if state.requests > before {
+            let kind = state.flying.back().map(|flying| flying.kind);
+            writes.extend((kind == Some(Kind::Write)).then_some(millis));
+            state.receive(at(millis), &head(state.requests, -127)).expect("an answer");
+            assert!(!state.until_beat(at(millis)).is_zero(), "at {millis}");
+        }
+    }
+    assert!(writes.len() >= 15, "it goes on: {writes:?}");
+    assert!(writes.windows(2).all(|two| two[1] - two[0] >= 625), "{writes:?}");
 }
 
 #[test]

@@ -120,14 +120,49 @@ fn a_write_that_one_server_refuses_counts_as_a_read() {
     let mut window = steady(Kind::Read, 20);
     for second in 21..30 {
         window.sent(at(second * 1000), Kind::Write);
-        assert_eq!(window.until_write(at(second * 1000)), TTL / 8);
         window.answered(at(second * 1000 + 10), Voice::OneServer);
-        assert_eq!(window.until_write(at(second * 1000)), Duration::ZERO, "none was taken");
     }
     exchange(&mut window, 30_020, Kind::Sync);
     assert_eq!(from(&window), None, "the server may be cut off");
     exchange(&mut window, 30_040, Kind::Write);
     assert_eq!(from(&window), Some(at(27_000)), "it was heard of all the same");
+}
+
+/// A server refuses writes because it has too much to do, too.
+#[test]
+fn a_heartbeat_that_one_server_refuses_is_followed_by_another_after_a_pause() {
+    let mut window = steady(Kind::Write, 3);
+    for millis in [4000, 4500, 5000] {
+        assert_eq!(window.until_write(at(millis)), Duration::ZERO);
+        assert_eq!(window.beat(at(millis), Pace::Leading), Kind::Write);
+        window.sent(at(millis), Kind::Write);
+        window.answered(at(millis + 10), Voice::OneServer);
+        assert_eq!(window.until_write(at(millis + 10)), TTL / 16 - Duration::from_millis(10));
+        assert_eq!(
+            window.until_heartbeat(at(millis + 10), Pace::Leading),
+            window.until_write(at(millis + 10))
+        );
+        assert_eq!(window.beat(at(millis + 20), Pace::Leading), Kind::Sync, "before its time");
+    }
+    assert_eq!(window.beat(at(5500), Pace::Leading), Kind::Write);
+    exchange(&mut window, 5500, Kind::Write);
+    assert_eq!(window.until_write(at(5500)), TTL / 8, "a quorum took that one");
+}
+
+#[test]
+fn writes_of_others_that_are_refused_do_not_put_off_a_leaders_own() {
+    let mut window = steady(Kind::Write, 3);
+    assert_eq!(window.beat(at(4000), Pace::Leading), Kind::Write);
+    exchange(&mut window, 4000, Kind::Write);
+    // One of them is always under way.
+    window.sent(at(4050), Kind::Write);
+    for millis in (4100..5000).step_by(50) {
+        window.sent(at(millis), Kind::Write);
+        window.answered(at(millis + 10), Voice::OneServer);
+        assert_eq!(window.until_write(at(millis)), Duration::from_millis(5000 - millis));
+    }
+    window.overtaken(0);
+    assert_eq!(window.beat(at(5000), Pace::Leading), Kind::Write);
 }
 
 #[test]
