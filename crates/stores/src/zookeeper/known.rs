@@ -19,34 +19,45 @@ pub(super) struct Known {
 #[derive(Debug, Default)]
 struct Facts {
     by_key: HashMap<Key, Fact>,
-    /// How many writes there were.
-    writes: u64,
-    /// Reads that were asked for before this many writes say nothing any more.
+    /// Counts everything that happens in here.
+    count: u64,
+    /// Reads that were asked for before this say nothing any more.
     floor: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Fact {
-    /// A proven read or an acknowledged write showed this version; none for an absent document.
-    Proven(Option<Version>),
-    /// Written by this process, as this many before it were, and it is not known how that ended.
-    Doubtful(u64),
+struct Fact {
+    /// The count when it was learnt.
+    since: u64,
+    state: State,
 }
 
-/// When a read was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum State {
+    /// A proven read or an acknowledged write showed this version; none for an absent document.
+    Proven(Option<Version>),
+    /// This process has sent a write, or learnt two things of which it does not know the order.
+    Doubtful,
+}
+
+/// The count when a read was asked for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked(u64);
+
+/// The count when a write was sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sent(u64);
 
 impl Known {
     /// To be taken before a read is asked for.
     pub(super) fn asked(&self) -> Asked {
-        Asked(self.lock().writes)
+        Asked(self.lock().next())
     }
 
     /// Whether any of these has been proven before: if none has, everything is news.
     pub(super) fn knows_any(&self, keys: &[Key]) -> bool {
         let facts = self.lock();
-        keys.iter().any(|key| matches!(facts.by_key.get(key), Some(Fact::Proven(_))))
+        keys.iter().any(|key| matches!(facts.state(key), Some(State::Proven(_))))
     }
 
     /// The places of the documents that are not as they were proven last.
@@ -54,11 +65,11 @@ impl Known {
     /// `found` is what a read showed that proves nothing; where it ends, everything is news.
     pub(super) fn news(&self, keys: &[Key], found: &[Option<Document>]) -> Vec<usize> {
         let facts = self.lock();
-        let is_known = |at: usize, key: &Key| match (found.get(at), facts.by_key.get(key)) {
-            (Some(found), Some(Fact::Proven(known))) => {
+        let is_known = |at: usize, key: &Key| match (found.get(at), facts.state(key)) {
+            (Some(found), Some(State::Proven(known))) => {
                 found.as_ref().map(|document| &document.version) == known.as_ref()
             }
-            (None, _) | (Some(_), Some(Fact::Doubtful(_)) | None) => false,
+            (None, _) | (Some(_), Some(State::Doubtful) | None) => false,
         };
         let places = keys.iter().enumerate().filter(|(at, key)| !is_known(*at, key));
         places.map(|(at, _)| at).collect()
@@ -66,29 +77,37 @@ impl Known {
 
     /// A read behind a barrier showed this version, or nothing.
     ///
-    /// It says nothing of a write that was sent after it was asked for.
+    /// It counts if it was asked for after all else that is known was learnt. Otherwise the order of the two is unknown:
+    /// answers are taken in any order. If they differ, the next read must prove its answer.
     pub(super) fn read(&self, key: &Key, version: Option<Version>, asked: Asked) {
         let mut facts = self.lock();
-        let doubtful = match facts.by_key.get(key) {
-            Some(Fact::Doubtful(write)) => *write >= asked.0,
-            Some(Fact::Proven(_)) | None => false,
+        let state = match facts.by_key.get(key) {
+            None if asked.0 <= facts.floor => return,
+            Some(fact) if asked.0 <= fact.since => match &fact.state {
+                State::Proven(known) if *known != version => State::Doubtful,
+                State::Proven(_) | State::Doubtful => return,
+            },
+            Some(_) | None => State::Proven(version),
         };
-        if !doubtful && asked.0 >= facts.floor {
-            facts.set(key, Fact::Proven(version));
-        }
+        facts.learn(key, state);
     }
 
     /// A document is about to be written, or it is not known whether it was.
-    pub(super) fn doubt(&self, key: &Key) {
-        let mut facts = self.lock();
-        let write = facts.writes;
-        facts.writes += 1;
-        facts.set(key, Fact::Doubtful(write));
+    pub(super) fn doubt(&self, key: &Key) -> Sent {
+        Sent(self.lock().learn(key, State::Doubtful))
     }
 
-    /// A write was acknowledged, with this version.
-    pub(super) fn wrote(&self, key: &Key, version: &Version) {
-        self.lock().set(key, Fact::Proven(Some(version.clone())));
+    /// The write that was sent then was acknowledged, with this version.
+    pub(super) fn wrote(&self, key: &Key, version: &Version, sent: Sent) {
+        let mut facts = self.lock();
+        let proven = State::Proven(Some(version.clone()));
+        let state = match facts.by_key.get(key) {
+            Some(fact) if fact.state == proven => return,
+            // Nothing was learnt since.
+            Some(fact) if fact.since == sent.0 => proven,
+            Some(_) | None => State::Doubtful,
+        };
+        facts.learn(key, state);
     }
 
     fn lock(&self) -> MutexGuard<'_, Facts> {
@@ -98,14 +117,28 @@ impl Known {
 }
 
 impl Facts {
-    fn set(&mut self, key: &Key, fact: Fact) {
+    fn state(&self, key: &Key) -> Option<&State> {
+        self.by_key.get(key).map(|fact| &fact.state)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.count += 1;
+        self.count
+    }
+
+    fn learn(&mut self, key: &Key, state: State) -> u64 {
+        let since = self.next();
         if self.by_key.len() >= MOST && !self.by_key.contains_key(key) {
             self.by_key.clear();
-            self.floor = self.writes;
+            self.floor = since;
         }
-        self.by_key.insert(key.clone(), fact);
+        self.by_key.insert(key.clone(), Fact { since, state });
+        since
     }
 }
+
+#[cfg(test)]
+mod model;
 
 #[cfg(test)]
 mod tests {
@@ -145,15 +178,53 @@ mod tests {
         let keys = [key("a")];
         known.read(&keys[0], Some(version("1")), known.asked());
         let before = known.asked();
-        known.doubt(&keys[0]);
+        let sent = known.doubt(&keys[0]);
         assert_eq!(known.news(&keys, &[at("1")]), [0], "the write may be there");
         known.read(&keys[0], Some(version("1")), before);
         assert_eq!(known.news(&keys, &[at("1")]), [0], "that was asked for before the write");
         known.read(&keys[0], Some(version("1")), known.asked());
         assert!(known.news(&keys, &[at("1")]).is_empty(), "and that was not");
-        known.wrote(&keys[0], &version("2"));
+        known.wrote(&keys[0], &version("2"), sent);
+        assert_eq!(known.news(&keys, &[at("1")]), [0]);
+        assert_eq!(known.news(&keys, &[at("2")]), [0], "the read may have been before the write");
+        let sent = known.doubt(&keys[0]);
+        known.wrote(&keys[0], &version("2"), sent);
         assert_eq!(known.news(&keys, &[at("1")]), [0]);
         assert!(known.news(&keys, &[at("2")]).is_empty());
+    }
+
+    /// Answers are taken in any order: by tasks of their own.
+    #[test]
+    fn a_read_that_was_asked_for_earlier_does_not_replace_what_was_learnt_later() {
+        let (known, keys) = (Known::default(), [key("a")]);
+        // A read of the first version, and a write of the second that is acknowledged before the read is taken.
+        let asked = known.asked();
+        let sent = known.doubt(&keys[0]);
+        known.wrote(&keys[0], &version("2"), sent);
+        known.read(&keys[0], Some(version("1")), asked);
+        assert_eq!(known.news(&keys, &[at("1")]), [0], "a deposed leader shows it");
+        // Two reads that are taken in the other order.
+        let (first, second) = (known.asked(), known.asked());
+        known.read(&keys[0], Some(version("3")), second);
+        assert!(known.news(&keys, &[at("3")]).is_empty());
+        known.read(&keys[0], Some(version("2")), first);
+        assert_eq!(known.news(&keys, &[at("2")]), [0]);
+        // All who asked at the moment were shown the same: nothing is in doubt.
+        let asked = [known.asked(), known.asked()];
+        for asked in asked {
+            known.read(&keys[0], Some(version("3")), asked);
+        }
+        assert!(known.news(&keys, &[at("3")]).is_empty());
+    }
+
+    #[test]
+    fn an_acknowledgement_that_is_taken_late_does_not_replace_that_of_a_later_write() {
+        let (known, keys) = (Known::default(), [key("a")]);
+        let first = known.doubt(&keys[0]);
+        let second = known.doubt(&keys[0]);
+        known.wrote(&keys[0], &version("2"), second);
+        known.wrote(&keys[0], &version("1"), first);
+        assert_eq!(known.news(&keys, &[at("1")]), [0]);
     }
 
     #[test]

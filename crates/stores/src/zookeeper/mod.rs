@@ -162,17 +162,17 @@ impl Store for ZookeeperStore {
     }
 
     async fn put_many(&self, writes: Vec<Write>) -> Vec<Result<Put, StoreError>> {
-        let written: Vec<(Key, bool)> =
-            writes.iter().map(|write| (write.key.clone(), write.body.is_some())).collect();
         // Their outcome may stay unknown, and this future may be dropped: the next read must prove its answer.
-        for (key, _) in &written {
-            self.known.doubt(key);
-        }
+        let doubt =
+            |write: &Write| (write.key.clone(), write.body.is_some(), self.known.doubt(&write.key));
+        let written: Vec<_> = writes.iter().map(doubt).collect();
         let outcomes = batch::carry_out(self, writes, self.deadline()).await;
-        for ((key, is_there), outcome) in written.iter().zip(&outcomes) {
+        for ((key, is_there, sent), outcome) in written.iter().zip(&outcomes) {
             match outcome {
-                Ok(Put::Stored(version)) if *is_there => self.known.wrote(key, version),
-                Ok(Put::Stored(_) | Put::Conflict) | Err(_) => self.known.doubt(key),
+                Ok(Put::Stored(version)) if *is_there => self.known.wrote(key, version, *sent),
+                Ok(Put::Stored(_) | Put::Conflict) | Err(_) => {
+                    self.known.doubt(key);
+                }
             }
         }
         outcomes
