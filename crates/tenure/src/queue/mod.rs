@@ -103,8 +103,11 @@ pub trait SessionQueue: fmt::Debug + Send + Sync + 'static {
     /// Reads the line as it concerns `candidacy`: at least its first, those this process made, and the one
     /// before each of these, in order.
     ///
+    /// A line that it refuses for good ([`Fault::Permanent`](crate::Fault::Permanent)) holds no entry of a join that was
+    /// not answered: a backend deletes such an entry first.
+    ///
     /// # Cancel safety
-    /// Cancel safe.
+    /// Cancel safe: whoever drops it asks again.
     async fn line(
         &self,
         election: &Key,

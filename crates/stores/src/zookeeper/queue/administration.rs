@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use tenure::StoreError;
+use tenure::{Fault, StoreError};
 use tokio::time::{Instant, timeout_at};
 
 use super::super::client::Error;
 use super::super::fault::{Kind, failed, unsent};
 use super::super::wire::{self, Lifetime, Request, Stat};
 use super::ZookeeperQueue;
+use super::line::has_session;
 use super::root::{self, Root};
 use super::tenures::Tenure;
 
@@ -20,18 +21,25 @@ impl ZookeeperQueue {
     pub(super) async fn make(&self, root: &Root) -> Result<u64, StoreError> {
         let doing = || format!("creating {}", root.path);
         let deadline = Instant::now() + self.request;
-        let mut attempts = 0;
+        let (mut attempts, mut proven) = (0, false);
         loop {
             attempts += 1;
-            let made = match self.client.data(&root.path).await {
+            let read = match proven {
+                true => self.client.proven_data(&root.path),
+                false => self.client.data(&root.path),
+            };
+            let made = match read.await {
                 Ok((data, stat)) if !root::has_ended(&data, &stat) => {
-                    // One without a record is recorded by whoever joins first.
-                    return match root::recorded(&data) {
-                        Some(other) if !other.is_like(&self.recipe) => {
-                            Err(self.other_recipe(root, &other))
+                    match root::recorded(&data).filter(|other| !other.is_like(&self.recipe)) {
+                        // A server that lags behind may show an earlier generation, for others.
+                        Some(_) if !proven => {
+                            proven = true;
+                            continue;
                         }
-                        Some(_) | None => Ok(root::generation(&stat)),
-                    };
+                        Some(other) => return Err(self.other_recipe(root, &other)),
+                        // One without a record is recorded by whoever joins first.
+                        None => return Ok(root::generation(&stat)),
+                    }
                 }
                 Ok((_, stat)) => self.make_anew(root, &stat).await,
                 Err(Error::NoNode) => self.make_first(root).await,
@@ -39,10 +47,15 @@ impl ZookeeperQueue {
             };
             match made {
                 Ok(Some(generation)) => return Ok(generation),
-                // The candidates of the ended one have not all left.
-                Err(Error::NotEmpty) if self.changes_by(root, deadline).await => {}
                 Err(Error::NotEmpty) => {
-                    return Err(unsent(doing(), "candidates of the ended election still stand"));
+                    self.check_obstacles(root, doing()).await?;
+                    // The candidates of the ended one have not all left.
+                    if !self.changes_by(root, deadline).await {
+                        return Err(unsent(
+                            doing(),
+                            "candidates of the ended election still stand",
+                        ));
+                    }
                 }
                 Ok(None) if attempts < MOST_ATTEMPTS => {}
                 Ok(None) => return Err(unsent(doing(), "others make and remove it all the time")),
@@ -97,6 +110,37 @@ impl ZookeeperQueue {
         }
     }
 
+    /// Refuses to wait for nodes that never go by themselves. They may be anything, so that people decide on them.
+    async fn check_obstacles(&self, root: &Root, doing: String) -> Result<(), StoreError> {
+        let Some(node) = self.obstacle(root).await.unwrap_or_default() else { return Ok(()) };
+        let says = format!(
+            "the node {node} is below it and goes with no session, so the election's node cannot be deleted. If it is no \
+             other election, delete it by hand"
+        );
+        Err(StoreError::new(Fault::Permanent, "zookeeper", doing, says))
+    }
+
+    /// A node below an election that goes with no session, if there are only such.
+    async fn obstacle(&self, root: &Root) -> Result<Option<String>, Error> {
+        let (mut names, _) = self.client.children(&root.path).await?;
+        names.sort_unstable();
+        let asked: Vec<_> = names
+            .iter()
+            .map(|name| root.child(name))
+            .map(|node| (self.client.exists(&node), node))
+            .collect();
+        let mut first = None;
+        for (asked, node) in asked {
+            match asked.await {
+                Ok(stat) if has_session(&stat) => return Ok(None),
+                Ok(_) => first = first.or(Some(node)),
+                Err(Error::NoNode) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(first)
+    }
+
     /// Waits until somebody has come or gone; not longer than this.
     async fn changes_by(&self, root: &Root, deadline: Instant) -> bool {
         let request = Request::Children { path: root.path.clone(), watch: true };
@@ -125,7 +169,7 @@ impl ZookeeperQueue {
                 return Ok(());
             }
             // The mark names its generation: if the election is made anew just now, it means nothing.
-            let mark = root::mark(generation, root::recorded(&data).as_ref());
+            let mark = root::mark(generation, &data);
             match self.client.set_data(&root.path, mark, Some(stat.version)).await {
                 Ok(_) | Err(Error::NoNode) => return Ok(()),
                 Err(Error::BadVersion) => {}
@@ -161,9 +205,11 @@ impl ZookeeperQueue {
         }
         match self.client.transaction(parts).await.map_err(fail)? {
             Ok(_) => Ok(true),
-            Err((_, wire::Code::NotEmpty | wire::Code::NoNode | wire::Code::BadVersion)) => {
+            Err((_, wire::Code::NotEmpty)) => {
+                self.check_obstacles(root, doing()).await?;
                 Ok(false)
             }
+            Err((_, wire::Code::NoNode | wire::Code::BadVersion)) => Ok(false),
             Err((_, code)) => Err(fail(code.into())),
         }
     }

@@ -42,10 +42,10 @@ enum Read {
     Line(Line),
     /// A candidate has left, or the election was made anew meanwhile.
     Moved,
-    /// The election's node, at this version, records no prefix yet.
-    Unrecorded(i32),
-    /// Candidates of another recipe stand there.
-    Other(Recipe),
+    /// The election's node has this data at this version, and records no prefix yet.
+    Unrecorded(Vec<u8>, i32),
+    /// Candidates of another recipe stand there, and these entries whose joins were not answered.
+    Other(Recipe, Vec<Entry>),
 }
 
 impl ZookeeperQueue {
@@ -73,16 +73,51 @@ impl ZookeeperQueue {
             match self.read_places(root, whose, &answers, asked.tenure).await.map_err(fail)? {
                 Read::Line(line) => return Ok(line),
                 Read::Moved => {}
-                Read::Unrecorded(version) => self.record_recipe(root, version).await?,
-                Read::Other(recorded) => return Err(self.other_recipe(root, &recorded)),
+                Read::Unrecorded(data, version) => self.record_recipe(root, &data, version).await?,
+                Read::Other(recorded, unanswered) => {
+                    self.retract_all(&unanswered).await?;
+                    return Err(self.other_recipe(root, &recorded));
+                }
             }
         }
         Err(unsent(doing(), "it moves faster than it can be read"))
     }
 
-    /// Records our prefix in the election's node, unless another process was faster. The next look tells.
-    async fn record_recipe(&self, root: &Root, version: i32) -> Result<(), StoreError> {
-        let data = root::open(&self.recipe);
+    /// Reads everyone's line, if ours may stand there.
+    ///
+    /// A server that lags behind may show an election that is missing, has ended, or is for others, although it was made
+    /// since. All three are final to the caller, so they are read again behind a write that a quorum takes.
+    pub(super) async fn survey_line(&self, root: &Root) -> Result<Line, StoreError> {
+        match self.read_line(root, Whose::Ours, None).await {
+            Ok(line @ Line::Open { .. }) => Ok(line),
+            Err(error) if error.fault != Fault::Permanent => Err(error),
+            Ok(Line::Ended { .. } | Line::Missing) | Err(_) => {
+                let asked = self.ask_line(root, true);
+                self.read_line(root, Whose::Ours, Some(asked)).await
+            }
+        }
+    }
+
+    /// Deletes entries that may not stand where they do.
+    async fn retract_all(&self, entries: &[Entry]) -> Result<(), StoreError> {
+        for entry in entries {
+            if !self.retract(entry).await {
+                let doing = format!("taking {} back", entry.name);
+                return Err(unsent(doing, "it is not known to be gone"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Records our prefix in the election's node, beside its data and unless another process was faster. The next look
+    /// tells.
+    async fn record_recipe(
+        &self,
+        root: &Root,
+        data: &[u8],
+        version: i32,
+    ) -> Result<(), StoreError> {
+        let data = root::recording(data, &self.recipe);
         match self.client.set_data(&root.path, data, Some(version)).await {
             Ok(_) | Err(Error::BadVersion | Error::NoNode) => Ok(()),
             Err(error) => {
@@ -128,9 +163,11 @@ impl ZookeeperQueue {
             (Some(recorded), Whose::Candidacy { .. } | Whose::Ours)
                 if !recorded.is_like(&self.recipe) =>
             {
-                return Ok(Read::Other(recorded));
+                return Ok(Read::Other(recorded, self.unanswered(root, whose, &names)));
             }
-            (None, Whose::Candidacy { .. }) if !ended => return Ok(Read::Unrecorded(stat.version)),
+            (None, Whose::Candidacy { .. }) if !ended => {
+                return Ok(Read::Unrecorded(data, stat.version));
+            }
             (_, Whose::Candidacy { .. } | Whose::Ours) => self.recipe.clone(),
         };
         let Some(places) = self.ask_all(&recipe, root, whose, names, ended).await? else {
@@ -149,10 +186,21 @@ impl ZookeeperQueue {
         Ok(Read::Line(Line::Open { generation, places, unclean, highest }))
     }
 
+    /// The entries among these nodes that a join of this candidacy has made with our recipe, and was not answered.
+    ///
+    /// Of any other the candidacy knows: it may be leading with one.
+    fn unanswered(&self, root: &Root, whose: Whose<'_>, names: &[&str]) -> Vec<Entry> {
+        let Whose::Candidacy { ticket, .. } = whose else { return Vec::new() };
+        let stem = Stem::of(&ticket.candidate);
+        let ours = names.iter().filter(|name| self.recipe.attempt(name, &stem).is_some());
+        let ours = ours.map(|name| Entry { name: root.child(name).into(), token: 0 });
+        ours.filter(|entry| self.is_in_doubt(entry)).collect()
+    }
+
     /// Reads about those whom it concerns; nothing if one of them has left, or an entry that was made is not in line.
     ///
     /// A node without a session is no candidate. It never leads and never goes, so a candidate behind it would wait for
-    /// ever. Only reading the node shows that; then the node before it is read instead.
+    /// ever. Only reading the node shows that; then the nodes before it are read too, twice as many each time.
     async fn ask_all(
         &self,
         recipe: &Recipe,
@@ -161,11 +209,11 @@ impl ZookeeperQueue {
         mut names: Vec<&str>,
         ended: bool,
     ) -> Result<Option<Vec<Place>>, Error> {
+        let mut reach = 1;
         loop {
+            let asked = self.ask_places(recipe, root, whose, names.clone(), ended, reach);
             // Read before the entry was made, or it is gone already: the next look tells.
-            let Some(asked) = self.ask_places(recipe, root, whose, names.clone(), ended) else {
-                return Ok(None);
-            };
+            let Some(asked) = asked else { return Ok(None) };
             let (mut places, mut lasting) = (Vec::with_capacity(asked.len()), Vec::new());
             for asked in asked {
                 match asked.place(recipe, whose).await {
@@ -184,17 +232,20 @@ impl ZookeeperQueue {
                     Err(error) => return Err(error),
                 }
             }
-            for entry in &lasting {
+            for entry in lasting.iter().filter(|entry| self.is_news(entry)) {
                 tracing::warn!(%entry, "this node has no session: it is no candidate, and is ignored");
             }
             if lasting.is_empty() || matches!(whose, Whose::Everyone | Whose::Ours) {
                 return Ok(Some(places));
             }
             names.retain(|name| !lasting.iter().any(|entry| **entry == *root.child(name)));
+            reach *= 2;
         }
     }
 
     /// Asks about those whom it concerns, in the order of the line; nothing if an entry that was made is not in it.
+    ///
+    /// `reach` is how many are read at the front, and before each of our own.
     fn ask_places(
         &self,
         recipe: &Recipe,
@@ -202,6 +253,7 @@ impl ZookeeperQueue {
         whose: Whose<'_>,
         names: Vec<&str>,
         ended: bool,
+        reach: usize,
     ) -> Option<Vec<Asked>> {
         let number = |name| Some((recipe.sequence(name)?, name));
         let mut line: Vec<(u64, &str)> = names.into_iter().filter_map(number).collect();
@@ -219,7 +271,7 @@ impl ZookeeperQueue {
                     line.get(at).is_some_and(|(_, name)| recipe.attempt(name, stem).is_some())
                 };
                 // The first, our own, and those before our own.
-                ours(at) || !ended && (at == 0 || ours(at + 1))
+                ours(at) || !ended && (at < reach || (1..=reach).any(|step| ours(at + step)))
             }
         };
         let asked = (0..line.len()).filter(|at| wanted(*at));
@@ -320,7 +372,7 @@ mod tests {
     fn is_moved(read: &Read) -> bool {
         match read {
             Read::Moved => true,
-            Read::Line(_) | Read::Unrecorded(_) | Read::Other(_) => false,
+            Read::Line(_) | Read::Unrecorded(..) | Read::Other(..) => false,
         }
     }
 
@@ -330,11 +382,11 @@ mod tests {
         let client = Client::new(ClientOptions::new(["127.0.0.1:9"]));
         let queue = ZookeeperQueue::new(client, "/tenure", Duration::from_secs(1));
         let root = queue.root(&tenure::Key::parse("elections/a").expect("a good key"));
-        let ended = root::mark(7, None);
+        let ended = root::mark(7, b"");
         let length = i32::try_from(ended.len()).expect("short").to_be_bytes();
         for (listed, moved) in [(7, false), (6, true), (8, true)] {
             let listed = answer(&[&0_i32.to_be_bytes(), &stat(listed)]);
-            let own = answer(&[&length, ended.as_bytes(), &stat(7)]);
+            let own = answer(&[&length, &ended, &stat(7)]);
             let tenure = queue.client.data(&root.tenure);
             let read = queue.read_places(&root, Whose::Everyone, &[listed, own], tenure).await;
             let read = read.expect("both are good answers");

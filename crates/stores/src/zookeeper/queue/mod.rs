@@ -10,7 +10,7 @@ mod names;
 mod root;
 mod tenures;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -38,6 +38,9 @@ use super::wire::{self, Acl, Lifetime, Request};
 /// The pause after a watch could not be set, lest a server that always refuses be asked all the time.
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// Nodes beyond these are not warned of.
+const MOST_WARNED: usize = 1024;
+
 /// Lines of candidates in ZooKeeper.
 pub struct ZookeeperQueue {
     client: Client,
@@ -49,6 +52,8 @@ pub struct ZookeeperQueue {
     leads: AtomicBool,
     /// Entries whose tenure was recorded as begun, or may have been.
     begun: Mutex<HashMap<Arc<str>, Recorded>>,
+    /// Nodes that people were warned of.
+    warned: Mutex<HashSet<Arc<str>>>,
 }
 
 impl ZookeeperQueue {
@@ -64,6 +69,7 @@ impl ZookeeperQueue {
             request,
             leads: AtomicBool::new(false),
             begun: Mutex::default(),
+            warned: Mutex::default(),
         }
     }
 
@@ -103,11 +109,22 @@ impl ZookeeperQueue {
         }
     }
 
+    /// Whether this node has not been warned of yet. It counts as warned of from now on.
+    fn is_news(&self, node: &Arc<str>) -> bool {
+        let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
+        warned.len() < MOST_WARNED && warned.insert(node.clone())
+    }
+
     /// An entry that is gone, or whose fate is nobody's business any more.
     fn forget(&self, entry: &Entry) {
         self.note_begun(entry, None);
         self.client.stands(&entry.name, false);
         self.client.stands(without_number(&entry.name), false);
+    }
+
+    /// Whether an entry's join was not answered, and no line has shown it since.
+    fn is_in_doubt(&self, entry: &Entry) -> bool {
+        self.client.owns(without_number(&entry.name)) && !self.client.owns(&entry.name)
     }
 
     /// Deletes an entry that must not stand; says whether it is gone.
@@ -215,6 +232,8 @@ impl SessionQueue for ZookeeperQueue {
             return Err(error);
         }
         // Made it is: whatever goes wrong from here on, a look must tell.
+        self.client.stands(&path, true);
+        self.client.stands(&entry.name, false);
         Err(StoreError::new(Fault::Indeterminate, "zookeeper", doing(), error))
     }
 
@@ -315,7 +334,7 @@ impl SessionQueue for ZookeeperQueue {
     async fn survey(&self, election: &Key) -> Result<Line, StoreError> {
         let root = self.root(election);
         self.ready(|| format!("looking at {}", root.path)).await?;
-        self.read_line(&root, Whose::Ours, None).await
+        self.survey_line(&root).await
     }
 
     async fn moved(&self, election: &Key, first: Option<&Entry>) {

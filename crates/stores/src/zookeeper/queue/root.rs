@@ -1,6 +1,7 @@
 //! An election's own node: its place, its end, and the prefix of its candidates.
 //!
-//! Its data is a few lines of ours: `tenure: ended <generation>` when it has ended, and `tenure: prefix <prefix>`.
+//! Its data has a few lines of ours: `tenure: ended <generation>` first when it has ended, and
+//! `tenure: prefix <prefix>`. Other lines are another client's, and stay.
 //! The prefix is in this node and not in the election's document, because it must be as old as the line. A process
 //! reads both together, and an election that is made anew may have another prefix. (A document that is read before
 //! the join may belong to an earlier generation.)
@@ -78,22 +79,28 @@ pub(super) fn open(recipe: &Recipe) -> String {
     format!("{PREFIX}{}", recipe.prefix())
 }
 
-/// The data of a generation that has ended, whose candidates are of this recipe.
-pub(super) fn mark(generation: u64, recipe: Option<&Recipe>) -> String {
-    let prefix = recipe.map(|recipe| format!("\n{}", open(recipe)));
-    format!("{ENDED}{generation}{}", prefix.unwrap_or_default())
+/// The data of an election's node that another client has made, with our prefix recorded after it.
+pub(super) fn recording(data: &[u8], recipe: &Recipe) -> Vec<u8> {
+    let between = if data.is_empty() || data.ends_with(b"\n") { "" } else { "\n" };
+    [data, between.as_bytes(), open(recipe).as_bytes()].concat()
+}
+
+/// The data of a generation that has ended, from its data until then: the prefix of its candidates, and whatever other
+/// clients keep there.
+pub(super) fn mark(generation: u64, data: &[u8]) -> Vec<u8> {
+    let between = if data.is_empty() { "" } else { "\n" };
+    [ENDED.as_bytes(), generation.to_string().as_bytes(), between.as_bytes(), data].concat()
 }
 
 pub(super) fn has_ended(data: &[u8], stat: &Stat) -> bool {
-    data.split(|byte| *byte == b'\n').next() == Some(mark(generation(stat), None).as_bytes())
+    data.split(|byte| *byte == b'\n').next() == Some(&mark(generation(stat), b""))
 }
 
 /// The recorded prefix of the candidates.
 pub(super) fn recorded(data: &[u8]) -> Option<Recipe> {
     let lines = data.split(|byte| *byte == b'\n');
     let mut prefixes = lines.filter_map(|line| line.strip_prefix(PREFIX.as_bytes()));
-    let prefix = prefixes.next().and_then(|prefix| std::str::from_utf8(prefix).ok());
-    prefix.and_then(Recipe::with_prefix)
+    prefixes.find_map(|prefix| Recipe::with_prefix(std::str::from_utf8(prefix).ok()?))
 }
 
 /// The node that the records of tenures are below.
@@ -123,6 +130,16 @@ mod tests {
         assert!(PAGE.contains("`/tenure/=tenures/billing=primary`"));
     }
 
+    /// Another client's data was replaced merely because one of ours stood there.
+    #[test]
+    fn what_other_clients_keep_in_an_elections_node_stays() {
+        let latch = Recipe::with_prefix("latch-").expect("a good prefix");
+        let recorded = recording(b"10.0.0.7", &latch);
+        assert_eq!(recorded, b"10.0.0.7\ntenure: prefix latch-");
+        assert_eq!(recording(b"a\n", &latch), b"a\ntenure: prefix latch-");
+        assert_eq!(mark(7, &recorded), b"tenure: ended 7\n10.0.0.7\ntenure: prefix latch-");
+    }
+
     #[test]
     fn the_data_of_an_election_says_whose_candidates_stand_in_it_ended_or_not() {
         let stat = Stat {
@@ -134,17 +151,23 @@ mod tests {
             children: 0,
         };
         let latch = Recipe::with_prefix("latch-").expect("a good prefix");
-        let (open, ended) = (open(&latch), mark(7, Some(&latch)));
+        let open = open(&latch).into_bytes();
         for (data, recipe, has) in [
-            (open.as_bytes(), Some(&latch), false),
-            (ended.as_bytes(), Some(&latch), true),
-            (mark(7, None).as_bytes(), None, true),
-            (mark(8, Some(&latch)).as_bytes(), Some(&latch), false),
-            (b"", None, false),
-            (b"10.0.0.7", None, false),
-            (b"tenure: prefix a/b", None, false),
-            (b"\xff\ntenure: prefix latch-", Some(&latch), false),
+            (open.clone(), Some(&latch), false),
+            (mark(7, &open), Some(&latch), true),
+            (mark(7, b""), None, true),
+            (mark(8, &open), Some(&latch), false),
+            (recording(b"", &latch), Some(&latch), false),
+            (recording(b"10.0.0.7", &latch), Some(&latch), false),
+            (recording(b"a\nb\n", &latch), Some(&latch), false),
+            (mark(7, &recording(b"10.0.0.7", &latch)), Some(&latch), true),
+            (b"".to_vec(), None, false),
+            (b"10.0.0.7".to_vec(), None, false),
+            (b"tenure: prefix a/b".to_vec(), None, false),
+            (recording(b"tenure: prefix a/b", &latch), Some(&latch), false),
+            (b"\xff\ntenure: prefix latch-".to_vec(), Some(&latch), false),
         ] {
+            let data = data.as_slice();
             assert_eq!(recorded(data).as_ref(), recipe, "{data:?}");
             assert_eq!(has_ended(data, &stat), has, "{data:?}");
         }

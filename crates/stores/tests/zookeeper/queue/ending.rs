@@ -1,12 +1,14 @@
 //! How elections end, and are made again.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use tenure::queue::Line;
-use tenure::{Election, Error, Loss};
-use tenure_harness::require;
+use tenure::{Election, Error, Fault, Loss};
+use tenure_harness::{Direction, require};
+use tenure_stores::zookeeper::{Acl, Lifetime};
 
 use crate::world::*;
 
@@ -65,6 +67,60 @@ async fn an_election_made_again_has_higher_generations_and_tokens() {
     assert_eq!(program.look().await, Line::Missing);
     let third = program.lead("c").await;
     assert!(third.mandate().token() > second.mandate().token());
+}
+
+/// A server that lags behind says so of an election that was made since, and `open` believed it (issue 13, point 12).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_election_is_missing_or_over_only_behind_a_write_that_a_quorum_takes() {
+    const MULTI: i32 = 14;
+    let server = require!(single().await);
+    let proxy = proxy(server[0].address());
+    let program = Program::at(&[proxy.address()], CALM).await;
+    let other = Program::at(&server.addresses(), CALM).await;
+    let writes = Arc::new(AtomicUsize::new(0));
+    let counter = writes.clone();
+    proxy.observe(move |message| {
+        let is_write = message.bytes.get(8..12) == Some(&MULTI.to_be_bytes()[..]);
+        let counts = message.direction == Direction::ToServer && is_write;
+        counter.fetch_add(usize::from(counts), Ordering::SeqCst);
+    });
+    let survey = || async { program.queue().survey(&key()).await.expect("a look") };
+    assert_eq!(survey().await, Line::Missing);
+    assert_eq!(writes.load(Ordering::SeqCst), 1);
+    let election = other.election().await;
+    assert!(matches!(survey().await, Line::Open { .. }));
+    assert_eq!(writes.load(Ordering::SeqCst), 1, "whoever joins is told the rest");
+    election.end().await.expect("ended");
+    assert!(matches!(survey().await, Line::Ended { .. }));
+    assert_eq!(writes.load(Ordering::SeqCst), 2);
+}
+
+/// Both waited for such a node, and spoke of candidates (issue 13, point 15).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_without_a_session_below_an_ended_election_is_named_at_once() {
+    let server = require!(single().await);
+    let program = Program::at(&server.addresses(), CALM).await;
+    let leader = program.lead("a").await;
+    let operator = operator(server[0].address()).await;
+    let by_hand = format!("{NODE}/x-n-0000000000");
+    operator.create(&by_hand, "x", Lifetime::Lasting, &Acl::open()).await.expect("made");
+    leader.end().await.expect("ended");
+    until("everybody has left", || async { nodes(&operator).await.len() == 1 }).await;
+    let election = Election::builder(&program.backend, NAME).build().expect("a good name");
+    for refused in [
+        soon("told", election.delete()).await,
+        soon("told", Election::builder(&program.backend, NAME).create()).await.map(drop),
+    ] {
+        let Err(Error::Store(refused)) = refused else { panic!("{refused:?}") };
+        let says = std::error::Error::source(&refused).map(ToString::to_string).unwrap_or_default();
+        assert_eq!(refused.fault, Fault::Permanent, "{says}");
+        assert!(says.contains(&by_hand), "{says}");
+    }
+    let (data, _) = operator.data(&by_hand).await.expect("it is left alone");
+    assert_eq!(data, b"x");
+    operator.delete(&by_hand, None).await.expect("deleted");
+    election.delete().await.expect("deleted");
+    let _leader = program.lead("b").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

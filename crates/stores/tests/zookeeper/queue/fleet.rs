@@ -238,20 +238,48 @@ async fn in_an_election_of_another_client_two_recipes_of_ours_never_both_stand()
     let server = require!(single().await);
     let operator = operator(server[0].address()).await;
     let acl = Acl::open();
-    for path in ["/tests", "/tests/jobs", NODE] {
+    for path in ["/tests", "/tests/jobs"] {
         operator.create(path, "", Lifetime::Lasting, &acl).await.expect("made");
     }
     let (kazoo, own) = (with(&server, "recipe=kazoo").await, with(&server, "ttl=12s").await);
-    // Both find it open and without a record.
-    let (kazoo, own) = (kazoo.election().await, own.election().await);
-    let campaigns =
-        async { tokio::join!(kazoo.campaign(candidate("kazoo")), own.campaign(candidate("own"))) };
-    let outcomes = <[_; 2]>::from(soon("elected or refused", campaigns).await);
-    let elected = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
-    assert_eq!(elected, 1, "{outcomes:?}");
-    let refused = outcomes.into_iter().find_map(Result::err);
-    let Some(Error::Store(refused)) = refused else { panic!("{refused:?}") };
+    for round in 0..20 {
+        let name = format!("jobs/nightly-{round}");
+        let node = format!("/tests/{name}");
+        operator.create(&node, "theirs", Lifetime::Lasting, &acl).await.expect("made");
+        // Both find it open and without a record.
+        let kazoo = Election::open(&kazoo.backend, &name).await.expect("it is open");
+        let own = Election::open(&own.backend, &name).await.expect("it is open");
+        let campaigns = async {
+            tokio::join!(kazoo.campaign(candidate("kazoo")), own.campaign(candidate("own")))
+        };
+        let outcomes = <[_; 2]>::from(soon("elected or refused", campaigns).await);
+        let elected = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
+        assert_eq!(elected, 1, "round {round}: {outcomes:?}");
+        let refused = outcomes.iter().find_map(|outcome| outcome.as_ref().err());
+        let Some(Error::Store(refused)) = refused else { panic!("{refused:?}") };
+        assert_eq!(refused.fault, Fault::Permanent);
+        let (data, _) = operator.data(&node).await.expect("it is there");
+        assert!(data.starts_with(b"theirs\ntenure: prefix "), "their data stays: {data:?}");
+    }
+}
+
+/// It stood there until its session ended, and other clients waited for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_entry_whose_join_was_not_answered_is_taken_back_where_it_may_not_stand() {
+    let server = require!(single().await);
+    let proxy = proxy(server[0].address());
+    let program = Program::at(&[proxy.address()], CALM).await;
+    let election = program.election().await;
+    let operator = operator(server[0].address()).await;
+    // It was opened before.
+    operator.set_data(NODE, "tenure: prefix __lock__", None).await.expect("written");
+    proxy.lose_answer_of(|request| request.windows(3).any(|bytes| bytes == b"_c_"));
+    let refused = soon("told", election.campaign(candidate("a"))).await.expect_err("refused");
+    assert_eq!(proxy.answers_lost(), 1);
+    let Error::Store(refused) = refused else { panic!("{refused:?}") };
     assert_eq!(refused.fault, Fault::Permanent);
+    assert_eq!(nodes(&operator).await, Vec::<String>::new(), "while its session lives");
+    assert!(program.queue().session().borrow().is_live());
 }
 
 /// go-zookeeper's lock reads a number at the end of every child's name and fails at any that has none, and

@@ -72,7 +72,13 @@ impl Machine {
                     self.last_read = Some(now);
                     match answer {
                         Ok(line) => self.take_line(now, line, freshness, first, out),
-                        Err(fault) => self.fail(now, fault),
+                        Err(fault) => {
+                            // In a line that is refused for good, no join in doubt has left an entry.
+                            self.doubt.take_if(|_| {
+                                fault == Fault::Permanent && freshness == Freshness::Barrier
+                            });
+                            self.fail(now, fault);
+                        }
                     }
                 }
             }

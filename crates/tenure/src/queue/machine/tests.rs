@@ -385,6 +385,19 @@ fn a_value_whose_publication_was_lost_with_the_connection_is_published_again() {
     assert_eq!(*shown, value);
 }
 
+/// It asked for that line for ever, and its caller was told after a session's time.
+#[test]
+fn a_join_in_doubt_is_over_when_its_line_is_refused_for_good() {
+    let mut machine = machine();
+    let join = machine.step(at(0), Input::Session(session(1, 1, 0)));
+    let _ = machine.step(at(10), Input::Joined(ask(&join), Err(Fault::Indeterminate)));
+    let read = machine.step(at(2_000), Input::Tick);
+    assert!(matches!(read[..], [Output::Line { freshness: Freshness::Barrier, .. }]), "{read:?}");
+    let out = machine.step(at(2_010), Input::Line(ask(&read), Err(Fault::Permanent)));
+    let refused = Output::Over(Outcome::Refused(Fault::Permanent));
+    assert!(out.contains(&refused) || machine.step(at(4_000), Input::Tick).contains(&refused));
+}
+
 #[test]
 fn a_value_given_while_a_join_is_in_doubt_is_published_at_the_entry_that_is_found() {
     let mut machine = machine();
