@@ -8,10 +8,12 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tenure::{Backend, Expect, Key, Put, StoreExt, Version};
 use tenure_harness::{Direction, Framing, Proxy, Zookeeper, require, zookeeper};
+use tenure_stores::zookeeper::{Acl, Client, ClientOptions, Lifetime};
 
 use crate::support::open;
 
 const MULTI: i32 = 14;
+const CONTROL: &str = "/control";
 
 fn key(text: &str) -> Key {
     Key::parse(text).expect("a good key")
@@ -25,8 +27,16 @@ fn options() -> zookeeper::Options {
 /// A store with a session longer than the test.
 async fn store(addresses: &[SocketAddr], request: Duration) -> Backend {
     let hosts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
-    let url = format!("zookeeper://{}/deposed?protocol=lease&ttl=30s", hosts.join(","));
+    let url = format!("zookeeper://{}/deposed?protocol=lease&ttl=60s", hosts.join(","));
     open(&url, request).await
+}
+
+/// A client of its own, whose reads follow a `sync` and nothing else.
+async fn control(server: SocketAddr) -> Client {
+    let options = ClientOptions::new([server.to_string()]);
+    let client = Client::new(options.with_session(Duration::from_secs(60)));
+    client.connected(Duration::from_secs(30)).await.expect("it connects");
+    client
 }
 
 /// Writes until it is stored: servers that elect a leader answer nothing.
@@ -48,26 +58,48 @@ async fn write(writer: &Backend, key: &Key, expect: Expect, body: &'static str) 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_that_was_deposed_shows_no_reader_what_was() {
-    let partitions = zookeeper::Options { partitions: true, ..options() };
+    let mut partitions = zookeeper::Options { partitions: true, ..options() };
+    // A leader believes for 5 s of its own time that it leads.
+    partitions.settings.push(("syncLimit".to_owned(), "25".to_owned()));
     let servers = require!(Zookeeper::ensemble(3, partitions).await);
     let cut = servers.settled(None).await.expect("somebody leads");
     let others: Vec<SocketAddr> =
         (0..3).filter(|index| *index != cut).map(|index| servers[index].address()).collect();
     let writer = store(&others, Duration::from_secs(10)).await;
     let read = key("elections/read");
-    let old = write(&writer, &read, Expect::Absent, "old").await;
-    // Connected, and everything in that document is news to it.
-    let reader = store(&[servers[cut].address()], Duration::from_secs(1)).await;
-    reader.store().get(&key("elections/another")).await.expect("it is connected");
+    let first = write(&writer, &read, Expect::Absent, "first").await;
+    // To the first reader everything in that document is news, the second one knows an earlier version.
+    let within = Duration::from_secs(1);
+    let address = [servers[cut].address()];
+    let readers = [store(&address, within).await, store(&address, within).await];
+    readers[0].store().get(&key("elections/another")).await.expect("it is connected");
+    let known = readers[1].store().get(&read).await.expect("it is read");
+    assert_eq!(known.map(|document| document.version), Some(first.clone()));
+    let old = write(&writer, &read, Expect::At(first), "old").await;
+    // What any other client of that server is shown.
+    let control = control(servers[cut].address()).await;
+    control.create(CONTROL, "old", Lifetime::Lasting, &Acl::open()).await.expect("made");
+    let elsewhere = self::control(others[0]).await;
+    elsewhere.sync(CONTROL).await.expect("it is connected");
     servers.isolate(cut).expect("it is cut off");
     // Standing still, it does not notice that the others elect a leader.
     servers[cut].stop().await.expect("it ran");
     servers.settled(Some(cut)).await.expect("two are enough");
     write(&writer, &read, Expect::At(old), "new").await;
+    while elsewhere.set_data(CONTROL, "new", None).await.is_err() {
+        let _ = elsewhere.connected(Duration::from_secs(10)).await;
+    }
     servers[cut].cont().await.expect("it is there");
-    let mut asked = 0;
+    let (mut asked, mut shown) = (0, 0);
     for _ in 0..200 {
-        if let Ok(found) = reader.store().get(&read).await {
+        let (synced, data) = (control.sync(CONTROL), control.data(CONTROL));
+        let synced = tokio::time::timeout(within, synced).await;
+        if let (Ok(Ok(())), Ok(Ok((data, _)))) = (synced, tokio::time::timeout(within, data).await)
+        {
+            shown += usize::from(data == b"old");
+        }
+        for found in join_all(readers.iter().map(|reader| reader.store().get(&read))).await {
+            let Ok(found) = found else { continue };
             let body = found.map(|document| document.body);
             assert_eq!(body.as_deref(), Some(&b"new"[..]), "after {asked} reads that failed");
         }
@@ -77,11 +109,14 @@ async fn a_leader_that_was_deposed_shows_no_reader_what_was() {
             break;
         }
     }
-    println!("{asked} reads of a server that believed it led");
+    println!("{asked} reads of a server that believed it led; another client saw {shown} old ones");
+    assert!(shown > 0, "the server showed nothing old, so that this proves nothing");
     servers.rejoin(cut).expect("it is back");
     for _ in 0..60 {
-        if let Ok(Some(document)) = reader.store().get(&read).await {
-            assert_eq!(document.body, "new");
+        let found = join_all(readers.iter().map(|reader| reader.store().get(&read))).await;
+        let found: Vec<_> = found.into_iter().filter_map(|found| found.ok().flatten()).collect();
+        assert!(found.iter().all(|document| document.body == "new"), "{found:?}");
+        if found.len() == readers.len() {
             return;
         }
     }

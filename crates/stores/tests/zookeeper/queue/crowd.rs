@@ -89,11 +89,14 @@ async fn hundreds_of_elections_on_one_connection_are_led_together_and_are_quiet(
         recorded.is_ok_and(|(names, _)| names.len() == ELECTIONS)
     })
     .await;
-    tokio::time::sleep(Duration::from_secs(3)).await;
-    let before = proxy.forwarded(Direction::ToServer).messages;
-    tokio::time::sleep(Duration::from_secs(5)).await;
-    let sent = proxy.forwarded(Direction::ToServer).messages - before;
-    println!("{sent} requests in 5 s");
-    assert!(sent < 20, "one session's heartbeats, no election's: {sent}");
+    // One session's heartbeats, no election's; the last notes may still be on their way.
+    until("it is quiet", || async {
+        let before = proxy.forwarded(Direction::ToServer).messages;
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let sent = proxy.forwarded(Direction::ToServer).messages - before;
+        println!("{sent} requests in 5 s");
+        sent < 20
+    })
+    .await;
     assert!(leaders.iter().all(|leader| leader.mandate().is_leader()));
 }

@@ -76,7 +76,7 @@ async fn a_heartbeat_needs_no_permission_and_is_a_transaction_on_every_version()
             require!(Zookeeper::ensemble(1, zookeeper::Options { version, ..eager() }).await);
         let address = servers[0].address();
         lock_the_root(address).expect("the root is locked");
-        let program = Program::at(&[address], BRISK).await;
+        let program = Program::at(&[address], CALM).await;
         let leader = program.lead("a").await;
         let before = newest(address).await;
         for _ in 0..3 {
@@ -90,18 +90,18 @@ async fn a_heartbeat_needs_no_permission_and_is_a_transaction_on_every_version()
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_whose_cut_off_server_refuses_by_itself_stops_before_the_next_leads() {
     let mut options = zookeeper::Options { partitions: true, ..eager() };
-    // The server notices after 20 s that it is cut off; the session ends after 4 s.
+    // The server notices after 20 s that it is cut off; the session ends after 12 s.
     options.settings.push(("syncLimit".to_owned(), "100".to_owned()));
     let servers = require!(Zookeeper::ensemble(3, options).await);
     let cut = (servers.settled(None).await.expect("somebody leads") + 1) % 3;
     lock_the_root(servers[cut].address()).expect("the root is locked");
     let mut referee = Referee::default();
-    let program = Program::at(&[servers[cut].address()], BRISK).await;
+    let program = Program::at(&[servers[cut].address()], CALM).await;
     let leader = program.lead("a").await;
     referee.saw(&leader);
     let others: Vec<SocketAddr> =
         (0..3).filter(|index| *index != cut).map(|index| servers[index].address()).collect();
-    let other = Program::at(&others, BRISK).await;
+    let other = Program::at(&others, CALM).await;
     let mut waiting = other.stand("b", 1).await;
     servers.isolate(cut).expect("it is cut off");
     let second = soon("the other leads", waiting.elected()).await.expect("elected");
