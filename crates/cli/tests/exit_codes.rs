@@ -205,7 +205,8 @@ fn a_bad_url_is_2_and_shows_no_password() {
     for (url, says) in [
         ("", "it is empty"),
         ("/var/lib", "does not begin with a scheme"),
-        ("redis://u:canary@h", "nothing is known about `redis:`"),
+        ("redis://u:canary@h", "unknown scheme"),
+        ("canary://u@h", "unknown scheme"),
         ("file://u:canary@h/a", "a user or a password"),
         ("file://relative/a", "names a host"),
         ("file:relative", "not absolute"),
@@ -222,7 +223,7 @@ fn a_bad_url_is_2_and_shows_no_password() {
             }),
         ] {
             fails(&ran, 2, says);
-            assert!(!ran.err.contains("u:canary"), "{ran:?}");
+            assert!(!ran.err.contains("canary"), "{ran:?}");
         }
     }
 }

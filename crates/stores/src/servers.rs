@@ -161,9 +161,7 @@ impl Servers {
         for pair in query.split('&') {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
             if !dialect.settings.contains(&key) {
-                // Whatever is long is no setting, and might be a secret.
-                let key = key.chars().take(32).collect();
-                return Err(UrlError::UnknownSetting { key, known: dialect.settings.join(", ") });
+                return Err(UrlError::UnknownSetting { known: dialect.settings.join(", ") });
             }
             let value = String::from_utf8(decode(value)?).map_err(|_| UrlError::NotUtf8)?;
             if value.is_empty() {
@@ -464,7 +462,7 @@ mod tests {
         ] {
             let error = Servers::parse(rest, &PLAIN).expect_err(rest);
             assert!(error.to_string().contains(says), "{rest}: {error}");
-            assert!(!error.to_string().replace("`canary`", "").contains("canary"), "{error}");
+            assert!(!format!("{error} {error:?}").contains("canary"), "{error:?}");
         }
     }
 }
