@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use crate::args::LogFormat;
+use crate::redact;
 
 /// Text for people: no control characters, and nothing that is hidden or turns the line around.
 pub(crate) fn text(text: &str) -> String {
@@ -69,7 +70,7 @@ fn is_hidden(character: char) -> bool {
         | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// Where the library's log goes: each event is one line, and shows what it holds.
+/// Where the library's log goes: each event is one line, and shows what it holds, but no password of a URL.
 #[derive(Debug)]
 pub(crate) struct LogWriter<W> {
     inner: W,
@@ -117,8 +118,8 @@ impl<W: Write> Write for LogWriter<W> {
         let said = String::from_utf8_lossy(bytes);
         let line = said.trim_end_matches('\n');
         let shown = match self.format {
-            LogFormat::Text => event(line, self.colours),
-            LogFormat::Json => json(line).into_owned(),
+            LogFormat::Text => event(&redact::text(line), self.colours),
+            LogFormat::Json => json(&redact::json(line)).into_owned(),
         };
         self.inner.write_all(format!("{shown}\n").as_bytes())?;
         Ok(bytes.len())
@@ -206,6 +207,9 @@ mod tests {
             "\u{1b}[33mWARN\u{1b}[0m x\n"
         );
         assert_eq!(shown(LogFormat::Json, "{\"a\":\"\u{202e}\"}\n"), "{\"a\":\"\\u202e\"}\n");
+        assert_eq!(shown(LogFormat::Text, "at http://u:p@h/\n"), "at http://***@h/\n");
+        let json = "{\"a\":\"http://u:p@h/\",\"b\":\"x@y\"}\n";
+        assert_eq!(shown(LogFormat::Json, json), json.replace("u:p", "***"));
     }
 
     /// A log that is kept.

@@ -39,8 +39,9 @@ Exit codes:
    70  the end command failed for good: this machine may still act as leader
    75  leadership was lost, and CMD was stopped because of it
    77  not allowed
-   78  the settings, or what is in the store, are refused
-  125  tenure itself failed
+   78  the settings, or what is in the store, are refused: also a configuration that others may change,
+       another recorded node prefix, or a token that fell
+  125  tenure itself failed, or work of an earlier leader still runs
   126  CMD cannot be run
   127  CMD was not found
     *  `run` exits as CMD did; 128 + n if signal n ended it, or interrupted `share`";

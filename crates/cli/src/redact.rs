@@ -6,9 +6,15 @@
 use std::ffi::OsString;
 
 use clap::error::{ContextKind, ContextValue};
+use tenure_stores::Location;
 
 /// In the place of a secret.
 const HIDDEN: &str = "***";
+/// In the place of a scheme that is not known.
+const UNKNOWN: &str = "***://";
+/// Schemes that are no store's, and are shown.
+const OTHER_SCHEMES: [&str; 10] =
+    ["http", "https", "s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss"];
 
 /// The URL of a store, without user and password.
 pub(crate) fn url(text: &str) -> String {
@@ -29,87 +35,199 @@ pub(crate) fn members(text: &str) -> String {
 }
 
 /// Text that may hold URLs, without user, password and query of any of them.
+///
+/// A password may hold every character, even a space, a quote, a line feed or `://`. So all is hidden
+/// from the start of the first URL up to the last `@`. Without an `@` a URL is shown if it parses.
 pub(crate) fn text(text: &str) -> String {
-    text.split_inclusive('\n').map(line).collect()
-}
-
-/// A password may hold every character, even a space, a quote or `://`. So all is hidden from the
-/// start of the first URL up to the last `@`.
-fn line(line: &str) -> String {
-    let mut shown = String::with_capacity(line.len());
-    let mut rest = line;
-    while let Some(start) = url_start(rest) {
-        let (before, after) = rest.split_at(start);
-        shown.push_str(before);
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((begin, start)) = url_start(rest) {
+        let (scheme, after) = (&rest[begin..start], &rest[start..]);
+        shown.push_str(&rest[..begin]);
+        shown.push_str(if is_known(scheme) { scheme } else { UNKNOWN });
         // A directory's name is no password.
-        let hidden = if before.ends_with("file://") && after.starts_with('/') {
-            None
-        } else {
-            after.rfind('@')
-        };
-        let after = match hidden {
-            Some(at) => {
-                shown.push_str(HIDDEN);
-                &after[at..]
-            }
-            None => after,
-        };
-        let end = after.find(|c: char| c.is_whitespace() || "'\"`<>".contains(c));
-        let (address, behind) = after.split_at(end.unwrap_or(after.len()));
-        let (place, query) = match address.split_once('?') {
-            Some((place, query)) => (place, Some(query)),
-            None => (address, None),
-        };
-        shown.push_str(place);
-        match query {
-            Some(query) if tenure_stores::holds_credentials(&format!("etcd://x?{query}")) => {
-                shown.push('?');
-                shown.push_str(HIDDEN);
-            }
-            Some(query) => {
-                shown.push('?');
-                shown.push_str(query);
-            }
-            None => {}
+        let directory = scheme.eq_ignore_ascii_case("file://") && after.starts_with('/');
+        let at = if directory { None } else { after.rfind('@') };
+        if let Some(at) = at {
+            shown.push_str(HIDDEN);
+            shown.push('@');
+            rest = unqueried(&after[at + 1..], &mut shown);
+            continue;
         }
-        rest = behind;
+        let token = &after[..token_end(after)];
+        let address = token.trim_end_matches([':', ',', ';', '.', ')']);
+        rest = &after[address.len()..];
+        if is_sound(scheme, address) {
+            shown.push_str(address);
+        } else if directory || !is_of_a_store(scheme) && has_plain_host(address) {
+            let behind = unqueried(address, &mut shown);
+            shown.push_str(behind);
+        } else {
+            shown.push_str(HIDDEN);
+        }
     }
     shown.push_str(rest);
     shown
 }
 
-/// Where the first URL goes on behind its scheme: `://`, or a store's scheme and a colon.
-fn url_start(text: &str) -> Option<usize> {
+/// JSON, each of whose strings is treated as [`text`]. It stays JSON.
+pub(crate) fn json(json: &str) -> String {
+    let mut shown = String::with_capacity(json.len());
+    let mut rest = json;
+    while let Some(start) = rest.find('"') {
+        let mut escaped = false;
+        let end = rest[start + 1..].find(|c: char| {
+            let ends = c == '"' && !escaped;
+            escaped = c == '\\' && !escaped;
+            ends
+        });
+        let Some(end) = end.map(|end| start + 1 + end + 1) else { break };
+        let literal = &rest[start..end];
+        let string = serde_json::from_str::<String>(literal).unwrap_or_default();
+        let redacted = text(&string);
+        shown.push_str(&rest[..start]);
+        if redacted == string {
+            shown.push_str(literal);
+        } else {
+            shown.push_str(&serde_json::Value::String(redacted).to_string());
+        }
+        rest = &rest[end..];
+    }
+    shown.push_str(rest);
+    shown
+}
+
+/// Where a URL ends: at a space or a quote, or where the colours of the log begin.
+fn token_end(text: &str) -> usize {
+    let ends = |c: char| c.is_whitespace() || c == '\u{1b}' || "'\"`<>".contains(c);
+    text.find(ends).unwrap_or(text.len())
+}
+
+/// Shows an address without its query, unless that has known settings only; what follows is returned.
+fn unqueried<'a>(text: &'a str, shown: &mut String) -> &'a str {
+    let (address, behind) = text.split_at(token_end(text));
+    let (place, query) = address.split_once('?').unwrap_or((address, ""));
+    shown.push_str(place);
+    if place.len() < address.len() {
+        let known = tenure_stores::parse(&format!("etcd://x?{query}")).is_ok();
+        shown.push('?');
+        shown.push_str(if known { query } else { HIDDEN });
+    }
+    behind
+}
+
+/// Whether this is the URL of a store that parses, and has no user.
+fn is_sound(scheme: &str, address: &str) -> bool {
+    match tenure_stores::parse(&format!("{scheme}{address}")) {
+        Ok(Location::File { .. }) => true,
+        Ok(_) => !address.contains('@'),
+        Err(_) => false,
+    }
+}
+
+/// Whether a scheme may be shown. In the place of another one a password may stand.
+fn is_known(scheme: &str) -> bool {
+    let name = scheme.trim_end_matches(['/', ':']).to_ascii_lowercase();
+    is_of_a_store(scheme) || OTHER_SCHEMES.contains(&name.as_str())
+}
+
+fn is_of_a_store(scheme: &str) -> bool {
+    let scheme = scheme.trim_end_matches('/').to_ascii_lowercase();
+    tenure_stores::SCHEMES.contains(&scheme.as_str())
+}
+
+/// Whether an address begins with hosts and ports, and not with a password that lacks its `@`.
+fn has_plain_host(address: &str) -> bool {
+    let host = address.split(['/', '?', '#']).next().unwrap_or_default();
+    tenure_stores::parse(&format!("etcd://{host}")).is_ok()
+}
+
+/// Where the first URL begins, and where it goes on behind `://`, or behind a store's scheme and a colon.
+fn url_start(text: &str) -> Option<(usize, usize)> {
     let text = text.to_ascii_lowercase();
-    let slashes = text.find("://").map(|at| at + "://".len());
+    let slashes = text.find("://").map(|at| {
+        let in_scheme = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
+        let before = text[..at].trim_end_matches(in_scheme).len();
+        (before, at + "://".len())
+    });
     let schemes = tenure_stores::SCHEMES.into_iter().filter(|scheme| *scheme != "file:");
     let named = schemes.filter_map(|scheme| {
-        // `etcd: reading a` is a sentence about etcd.
-        let goes_on = |after: &usize| text[*after..].starts_with(|c: char| !c.is_whitespace());
-        text.match_indices(scheme).map(|(at, _)| at + scheme.len()).find(goes_on)
+        let starts = text.match_indices(scheme).map(|(at, _)| (at, at + scheme.len()));
+        starts.filter(|(at, after)| is_url(&text[..*at], &text[*after..])).min()
     });
-    let first = slashes.into_iter().chain(named).min()?;
+    let (begin, after) = slashes.into_iter().chain(named).min_by_key(|(_, after)| *after)?;
     // The whole of `://`, whichever of the two came first.
-    Some(if text[first..].starts_with("//") { first + "//".len() } else { first })
+    Some((begin, if text[after..].starts_with("//") { after + "//".len() } else { after }))
+}
+
+/// Whether a store's scheme between these two begins a URL.
+fn is_url(before: &str, after: &str) -> bool {
+    let token = after[..token_end(after)].trim_end_matches([':', ',', ';', '.', ')']);
+    // `etcd: reading a` is a sentence about etcd, `etcd:2379` a host, `stores::etcd::client` a module.
+    let is_port =
+        !token.is_empty() && token.len() <= 5 && token.bytes().all(|b| b.is_ascii_digit());
+    let is_module = before.ends_with("::") || before.ends_with('_');
+    !token.is_empty() && !is_port && !is_module
+}
+
+/// Whether a word may hold a secret: a URL that does not parse, or one with a user.
+fn is_suspicious(word: &str) -> bool {
+    let flag = word.starts_with('-').then(|| word.split_once('=')).flatten();
+    let value = flag.map_or(word, |(_, value)| value);
+    let is_directory = is_directory(value);
+    let is_broken = value.to_ascii_lowercase().starts_with("file:") && !is_directory;
+    is_broken || (value.contains('@') && !is_directory) || text(value) != value
+}
+
+fn is_directory(url: &str) -> bool {
+    matches!(tenure_stores::parse(url), Ok(Location::File { .. }))
 }
 
 /// What clap says about a command line. It quotes words of it, and any of them may be a secret.
+///
+/// A quoted word is shown only if no word that may hold a secret has it as a part. A password with
+/// spaces in it comes as several words, so all words up to the one with the `@` may be parts of one.
 pub(crate) fn usage(error: &clap::Error, words: &[OsString], rendered: &str) -> String {
-    let suspicious = |text: &str| text.contains('@') || text.contains("://");
-    let ours = words.iter().take_while(|word| *word != "--");
-    let on_the_line = ours.into_iter().any(|word| suspicious(&word.to_string_lossy()));
-    if !on_the_line && !suspicious(rendered) {
+    let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+    let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
+    let (ours, others) = words.split_at(end);
+    let last = ours.iter().rposition(|word| word.contains('@') && is_suspicious(word));
+    let first = ours.iter().position(|word| {
+        is_suspicious(word) || last.is_some() && url_start(word).is_some() && !is_directory(word)
+    });
+    let hidden = first.map_or(end..end, |first| first..last.unwrap_or(first).max(first) + 1);
+    let secret: Vec<&str> = (ours[hidden.clone()].iter())
+        .chain(others.iter().filter(|word| is_suspicious(word)))
+        .map(AsRef::as_ref)
+        .collect();
+    let is_plain = |quoted: &str| {
+        let same = |word: &str| {
+            word == quoted || word.split_once('=').is_some_and(|(_, value)| value == quoted)
+        };
+        let open = ours[..hidden.start].iter().chain(&ours[hidden.end..]);
+        let is_open = open.into_iter().any(|word| same(word));
+        let is_part = !quoted.is_empty() && secret.iter().any(|word| word.contains(quoted));
+        !is_suspicious(quoted) && (is_open || !is_part)
+    };
+    let quotes_plain_words = error.context().all(|(_, value)| match value {
+        ContextValue::String(quoted) => is_plain(quoted),
+        ContextValue::Strings(quoted) => quoted.iter().all(|quoted| is_plain(quoted)),
+        // Texts of ours, and numbers.
+        _ => true,
+    });
+    let holds_secret = secret.iter().any(|word| word.len() > 1 && rendered.contains(word));
+    if quotes_plain_words && !holds_secret {
         return rendered.to_owned();
     }
     let mut says = format!("error: {}", error.kind());
     // A flag by its declared name, such as `--ttl <DURATION>`; a word that was typed is not shown.
     if let Some(ContextValue::String(argument)) = error.get(ContextKind::InvalidArg) {
-        let typed = words.iter().any(|word| word.to_string_lossy().starts_with(argument.as_str()));
-        if !typed && !suspicious(argument) {
+        let typed = words.iter().any(|word| word.starts_with(argument.as_str()));
+        if !typed && !is_suspicious(argument) {
             says.push_str(&format!(" ({argument})"));
         }
     }
-    says.push_str("\n\nThe words are not shown: one of them may hold a password.\n");
+    says.push_str("\n\nThe word is not shown: it may hold a password.\n");
     if let Some(ContextValue::StyledStr(usage)) = error.get(ContextKind::Usage) {
         says.push_str(&format!("\n{usage}\n"));
     }
@@ -119,6 +237,8 @@ pub(crate) fn usage(error: &clap::Error, words: &[OsString], rendered: &str) -> 
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
 
     const CANARY: &str = "C4N4RY";
@@ -131,7 +251,17 @@ mod tests {
             ("https://h/x?api_key=1 y", "https://h/x?*** y"),
             ("a file:///srv/a@b c", "a file:///srv/a@b c"),
             ("two etcd://a@b etcd://c@d", "two etcd://***@d"),
-            ("one etcd://a@b\ntwo etcd://c@d", "one etcd://***@b\ntwo etcd://***@d"),
+            ("one etcd://a@b\ntwo etcd://c@d", "one etcd://***@d"),
+            ("at etcd:u:p: no", "at etcd:***: no"),
+            ("at etcd://u:p: no", "at etcd://***: no"),
+            ("at https://u:p: no", "at https://***: no"),
+            ("at https://h:8/a?b=c: no", "at https://h:8/a?***: no"),
+            ("(etcd://h:2379,i/x?ttl=5s) no", "(etcd://h:2379,i/x?ttl=5s) no"),
+            ("file:///a?force=true, no", "file:///a?force=true, no"),
+            ("file:///a?b=c no", "file:///a?*** no"),
+            ("at x://h/a: no", "at ***://h/a: no"),
+            ("no etcd:2379, a@b", "no etcd:2379, a@b"),
+            ("tenure_stores::etcd::client: a@b", "tenure_stores::etcd::client: a@b"),
             ("no URL: a@b", "no URL: a@b"),
             ("etcd: reading a@b", "etcd: reading a@b"),
             ("etcd: at ETCD:u:p@h", "etcd: at ETCD:***@h"),
@@ -144,9 +274,10 @@ mod tests {
 
     #[test]
     fn no_character_of_a_password_ends_its_hiding() {
-        for odd in
-            ["'", "\"", "<", ">", "`", " ", "@", "/", "?", "#", ":", "://", ",", "&", "\\", "%"]
-        {
+        for odd in [
+            "'", "\"", "<", ">", "`", " ", "\n", "\u{1b}", "@", "/", "?", "#", ":", "://", ",",
+            "&", "\\", "%",
+        ] {
             for url in [
                 format!("etcd://u:{odd}{CANARY}@h/x"),
                 format!("etcd://u:{CANARY}{odd}@h/x"),
@@ -160,6 +291,86 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_url_without_its_at_sign_is_hidden_unless_it_parses() {
+        for scheme in tenure_stores::SCHEMES.into_iter().chain(["https:", "s3:"]) {
+            for url in [format!("{scheme}//u:{CANARY}"), format!("{scheme}//u:{CANARY}/x")] {
+                let shown = text(&format!("at {url}: no"));
+                assert!(!shown.contains(CANARY), "{url}: {shown}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_strings_of_json_are_redacted_and_it_stays_json() {
+        let value = serde_json::json!({
+            "a": "at etcd://u:\"C4N4RY\\\n@h/x", "b": ["x@y", "\u{202e}", 1], "etcd:C4N4RY": null,
+        });
+        let shown = json(&value.to_string());
+        let again: serde_json::Value = serde_json::from_str(&shown).expect("JSON");
+        assert!(!shown.contains(CANARY), "{shown}");
+        assert_eq!((&again["a"], &again["b"]), (&"at etcd://***@h/x".into(), &value["b"]));
+        assert_eq!(json("{\"a\":\"b"), "{\"a\":\"b");
+    }
+
+    /// What is said of a line that makes no sense.
+    fn said(words: &[&str]) -> String {
+        let line = std::iter::once("tenure").chain(words.iter().copied());
+        let error = crate::args::Arguments::try_parse_from(line).expect_err("no sense");
+        let words: Vec<OsString> = words.iter().map(OsString::from).collect();
+        usage(&error, &words, &error.render().to_string())
+    }
+
+    #[test]
+    fn a_mistake_beside_a_url_is_explained() {
+        for url in ["file:///srv/a@b", "etcd://h/x", "etcd://u:15@h/x", "etcd://u:C4N4RY", "a@b"] {
+            for line in [
+                vec!["who", "a", "--store", url, "--ttl", "15"],
+                vec!["who", "a", "--ttl=15", "--store", url],
+                vec!["run", "a", "--ttl", "15", "--", "curl", url],
+                vec!["run", "a", "--store", "etcd://h", "--ttl", "15", "--", "mail", "a@b", url],
+            ] {
+                let said = said(&line);
+                assert!(said.contains("'15'") && said.contains("for example 15s"), "{said}");
+            }
+        }
+        let said = said(&["who", "a", "file:///srv"]);
+        assert!(said.contains("'file:///srv'"), "{said}");
+    }
+
+    #[test]
+    fn a_word_that_may_hold_a_secret_is_not_quoted() {
+        for url in [
+            "etcd://u:C4N4RY@h",
+            "etcd:u:C4N4RY",
+            "etcd://u:C4N4RY",
+            "file:u:C4N4RY",
+            "https://u:C4N4RY",
+            "s3://u:a@C4N4RY@b",
+            "C4N4RY://u:p@h",
+            "etcd://h/x?C4N4RY=1",
+            "u:C4N4RY@h",
+            "etcd://u:1\nC4N4RY@h",
+            "15sC4N4RY@h",
+        ] {
+            let flag = format!("--stoer={url}");
+            for line in [
+                vec!["who", "a", url],
+                vec!["who", "a", "--", url],
+                vec!["who", "a", &flag],
+                vec!["who", "a", "--ttl", url],
+                vec!["run", "a", "--backend", url],
+                vec!["run", "a", "-E", url],
+                vec![url],
+            ] {
+                let said = said(&line);
+                assert!(!said.contains(CANARY), "{line:?}: {said}");
+            }
+        }
+        let apart = said(&["who", "--store", "etcd://u:1", "a", CANARY, "2@h"]);
+        assert!(!apart.contains(CANARY), "{apart}");
     }
 
     #[test]

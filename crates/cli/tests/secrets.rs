@@ -37,6 +37,14 @@ fn urls() -> Vec<String> {
         "://u:{}@h",
         "etcd:/\u{1}/u:{}@h",
         "etcd://u:{}@h:99999999/%zz",
+        "etcd:u:{}",
+        "etcd://u:{}",
+        "{}://u:p@h",
+        "{}://h",
+        "etcd://h/x?{}=1",
+        "mongodb://h/x?{}",
+        "etcd://u:1\n{}@h",
+        "s3://u:a@{}@bucket",
     ]
     .iter()
     .map(|url| url.replace("{}", CANARY))
@@ -45,7 +53,8 @@ fn urls() -> Vec<String> {
 
 /// Every character that could end a password too early, in front of the canary and behind it.
 fn odd_urls() -> Vec<String> {
-    let odd = ["'", "\"", "<", ">", "`", " ", "@", "/", "?", "#", ":", ",", "&", "=", "\\", "%"];
+    let odd =
+        ["'", "\"", "<", ">", "`", " ", "@", "/", "?", "#", ":", ",", "&", "=", "\\", "%", "\n"];
     let forms = [
         "etcd://u:1{o}{c}{o}2@h/x",
         "etcd:///u:1{o}{c}@h",
@@ -160,6 +169,94 @@ fn a_command_line_that_makes_no_sense_is_quoted_without_its_secrets() {
         vec!["run", "a", "--store", &url, "--store", &url, "--", "true"],
     ] {
         silent(&with_url(&line, |command| command));
+    }
+}
+
+#[test]
+fn help_shows_the_value_of_no_variable() {
+    let url = format!("etcd://root:{CANARY}@h/x");
+    for line in ["run", "feed", "share", "submit", "who", "config show", "config", ""] {
+        for help in ["--help", "-h"] {
+            let words: Vec<&str> = line.split(' ').filter(|word| !word.is_empty()).collect();
+            let text = ran(bare(&[&words[..], &[help]].concat()));
+            let variables = text.out.split(['[', ']', '=', ' ', '\n']);
+            let mut variables: Vec<&str> =
+                variables.filter(|word| word.starts_with("TENURE_")).collect();
+            assert!(variables.contains(&"TENURE_STORE_FILE") || line == "config", "{text:?}");
+            // The file is read before there is any help.
+            variables.retain(|name| *name != "TENURE_CONFIG");
+            for value in [url.as_str(), CANARY] {
+                let mut command = bare(&[&words[..], &[help]].concat());
+                command.envs(variables.iter().map(|name| (name, value)));
+                let shown = ran(command);
+                silent(&shown);
+                assert_eq!(shown.code, Some(0), "{shown:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_dry_run_shows_no_secret() {
+    let scene = Scene::new();
+    for url in odd_urls() {
+        let begin = format!("curl '{url}'");
+        let line = ["run", "a", "--dry-run", "--leader-begin-command", &begin, "--on-stuck", &url];
+        let shown = ran(scene.tenure(&line));
+        silent(&shown);
+        assert_eq!(shown.code, Some(0), "{shown:?}");
+        let shown = ran(scene.tenure(&["run", "a", "--dry-run", "--", "curl", &url]));
+        silent(&shown);
+        assert!(shown.out.contains("\"curl\""), "{shown:?}");
+    }
+}
+
+#[test]
+fn a_url_where_a_file_belongs_is_not_shown() {
+    for url in urls().into_iter().chain(odd_urls()) {
+        // A mere word is a file's name, and no secret.
+        if url == CANARY {
+            continue;
+        }
+        for flag in ["--store-file", "--config"] {
+            silent(&with_url(&["who", "a", flag, &url], |command| command));
+            let line = ["config", "show", flag, &url, "--json", "--log-format", "json"];
+            silent(&with_url(&line, |command| command));
+        }
+    }
+}
+
+#[test]
+fn no_log_and_no_examination_shows_a_secret() {
+    for url in [
+        "etcd://root:{}@127.0.0.1:1/x",
+        "mongodb://u:{}@127.0.0.1:1/x",
+        "zookeeper://u:{}@127.0.0.1:1/x",
+        "rethinkdb://u:{}@127.0.0.1:1/x",
+        "elasticsearch+http://u:{}@127.0.0.1:1/x",
+    ] {
+        let url = url.replace("{}", CANARY);
+        for line in [
+            vec!["doctor", "-vvvv", "--ttl", "1s"],
+            vec!["doctor", "--json", "-vvvv", "--log-format", "json", "--ttl", "1s"],
+        ] {
+            let ran = with_url(&line, |command| command.env("TENURE_STORE", &url));
+            silent(&ran);
+            assert_ne!(ran.code, Some(0), "{ran:?}");
+        }
+    }
+}
+
+#[test]
+fn the_place_that_items_come_from_is_shown_without_its_secrets() {
+    let scene = Scene::new();
+    for url in urls().into_iter().chain(odd_urls()) {
+        if url == CANARY {
+            continue;
+        }
+        let ran = ran(scene.tenure(&["share", "g", "--from", &url, "--", "true"]));
+        silent(&ran);
+        assert_ne!(ran.code, Some(0), "{ran:?}");
     }
 }
 

@@ -24,15 +24,33 @@ const STYLES: Styles = Styles::styled()
     .usage(AnsiColor::Green.on_default().bold())
     .literal(AnsiColor::Cyan.on_default());
 
+/// Variables that no flag has.
+const VARIABLES: &str = "\
+Variables without a flag:
+  TENURE_STORE_PASSWORD  the password of the user in the store's URL
+  TENURE_STORE_API_KEY   the API key for Elasticsearch and OpenSearch
+  TENURE_TRUST_PARENTS   true: a directory store whose parents another user could rename is not refused, like
+                         ?trust-parents=true in its URL";
+
 /// Leader election and work sharing on the store you already run.
 #[derive(Debug, Parser)]
 #[command(name = "tenure", version, styles = STYLES, max_term_width = 100)]
-#[command(after_help = exit::ALL, subcommand_required = true, arg_required_else_help = true)]
+#[command(after_help = format!("{VARIABLES}\n\n{}", exit::ALL), subcommand_required = true, arg_required_else_help = true)]
+#[command(mut_args = without_value, mut_subcommands = without_values)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     pub(crate) settings: Settings,
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+/// Help names the variable of a setting, and not its value: any of them may hold a secret.
+fn without_value(argument: clap::Arg) -> clap::Arg {
+    argument.hide_env_values(true)
+}
+
+fn without_values(command: clap::Command) -> clap::Command {
+    command.mut_args(without_value).mut_subcommands(without_values)
 }
 
 #[derive(Debug, Subcommand)]
@@ -69,6 +87,43 @@ mod tests {
     #[test]
     fn the_declaration_is_sound() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn help_shows_the_value_of_no_variable() {
+        fn check(command: &clap::Command) {
+            for argument in command.get_arguments() {
+                let shown = argument.get_env().is_some() && !argument.is_hide_env_values_set();
+                assert!(!shown, "{} {argument}", command.get_name());
+            }
+            command.get_subcommands().for_each(check);
+        }
+        check(&Arguments::command());
+    }
+
+    #[test]
+    fn the_guarantees_name_every_store() {
+        let guarantees = include_str!("../../../../docs/guarantees.md");
+        let (_, table) = guarantees.split_once("## What each store gives").expect("its heading");
+        for scheme in tenure_stores::SCHEMES {
+            // With and without TLS it is the same store.
+            let bare = scheme.split(['+', ':']).next().unwrap_or(scheme);
+            let forms = [format!("`{bare}:"), format!("`{bare}+http://")];
+            assert!(forms.iter().any(|form| table.contains(form)), "{scheme}");
+        }
+    }
+
+    #[test]
+    fn help_names_the_variables_that_no_flag_has() {
+        let help = Arguments::command().render_long_help().to_string();
+        for name in [
+            tenure_stores::PASSWORD_VARIABLE,
+            tenure_stores::API_KEY_VARIABLE,
+            "TENURE_TRUST_PARENTS",
+            "?trust-parents=true",
+        ] {
+            assert!(help.contains(name), "{name}: {help}");
+        }
     }
 
     #[test]

@@ -36,8 +36,9 @@ USR2 and WINCH are passed on. USR1 steps down and stands again.
 Exit codes: CMD's own (128 + n if signal n ended it); 0 when interrupted while waiting, or when \
 handlers were stopped; 1 not elected in time, or the election has ended; 2 usage; 4 CMD succeeded, but \
 the store did not say whether the leadership was released; 69 store unreachable; 70 the end command \
-failed for good; 75 leadership lost; 77 not allowed; 78 refused; 125 tenure itself failed; 126 CMD \
-cannot be run; 127 CMD not found")]
+failed for good; 75 leadership lost; 77 not allowed; 78 refused, such as a configuration that others may \
+change, another recorded node prefix, or a token that fell; 125 tenure itself failed, or work of an earlier \
+leader still runs; 126 CMD cannot be run; 127 CMD not found")]
 pub(crate) struct Run {
     /// The election: 1 to 8 segments joined by `/`; may be left out with `--backend console` and with
     /// `--etcd-keyspace`
@@ -138,17 +139,17 @@ pub(crate) struct ChildOptions {
 #[command(next_help_heading = "Handlers, instead of CMD")]
 pub(crate) struct HandlerOptions {
     /// What `sh -c` runs when leadership begins; leading is what follows its success
-    #[arg(long, env = "TENURE_LEADER_BEGIN_COMMAND", hide_env_values = true, value_name = "TEXT")]
+    #[arg(long, env = "TENURE_LEADER_BEGIN_COMMAND", value_name = "TEXT")]
     #[arg(alias = "leader-start-command", value_hint = ValueHint::CommandString)]
     pub(crate) leader_begin_command: Option<String>,
 
     /// What `sh -c` runs when leadership ends; nobody else leads before its success
-    #[arg(long, env = "TENURE_LEADER_END_COMMAND", hide_env_values = true, value_name = "TEXT")]
+    #[arg(long, env = "TENURE_LEADER_END_COMMAND", value_name = "TEXT")]
     #[arg(alias = "leader-stop-command", value_hint = ValueHint::CommandString)]
     pub(crate) leader_end_command: Option<String>,
 
     /// What `sh -c` runs after an error, when nothing here leads any more
-    #[arg(long, env = "TENURE_ERROR_COMMAND", hide_env_values = true, value_name = "TEXT")]
+    #[arg(long, env = "TENURE_ERROR_COMMAND", value_name = "TEXT")]
     #[arg(value_hint = ValueHint::CommandString)]
     pub(crate) error_command: Option<String>,
 
@@ -176,7 +177,7 @@ pub(crate) struct HandlerOptions {
     pub(crate) end_attempts: u32,
 
     /// The last resort: what `sh -c` runs when the end command has failed for good
-    #[arg(long, env = "TENURE_ON_STUCK", hide_env_values = true, value_name = "TEXT", value_hint = ValueHint::CommandString)]
+    #[arg(long, env = "TENURE_ON_STUCK", value_name = "TEXT", value_hint = ValueHint::CommandString)]
     pub(crate) on_stuck: Option<String>,
 }
 
@@ -193,7 +194,7 @@ pub(crate) struct ElectorOptions {
     pub(crate) etcd_keyspace: Option<String>,
 
     /// The members of the etcd cluster, separated by commas
-    #[arg(long, env = "TENURE_ETCD_MEMBERS", value_name = "URLS", hide_env_values = true)]
+    #[arg(long, env = "TENURE_ETCD_MEMBERS", value_name = "URLS")]
     #[arg(value_delimiter = ',')]
     pub(crate) etcd_members: Vec<String>,
 

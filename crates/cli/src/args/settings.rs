@@ -15,7 +15,7 @@ pub(crate) struct Settings {
     /// The store: file:///absolute/directory, etcd://host/prefix, zookeeper://, mongodb://, rethinkdb://,
     /// elasticsearch+http://, opensearch+http:// or memory: [default: a directory of this user's, for this
     /// machine's processes]
-    #[arg(long, global = true, env = "TENURE_STORE", value_name = "URL", hide_env_values = true)]
+    #[arg(long, global = true, env = "TENURE_STORE", value_name = "URL")]
     pub(crate) store: Option<String>,
 
     /// A file that holds the store's URL, for one with a password in it
@@ -61,7 +61,7 @@ pub(crate) struct Settings {
 /// Whether a store that cannot be reached yet is waited for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum WaitForStore {
-    /// As a service of systemd, unless --nonblock or --wait says how long to wait
+    /// As a service of systemd; not when `run` is told how long to wait for a leadership
     #[default]
     Auto,
     /// For as long as it takes

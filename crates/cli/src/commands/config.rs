@@ -1,5 +1,6 @@
 //! `tenure config show`: every setting, and where it comes from.
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use serde::Serialize;
@@ -27,7 +28,7 @@ struct SettingsJson<'a> {
 
 pub(crate) fn show(origins: &Origins, json: bool) -> Ending {
     if json {
-        let file = origins.file.as_ref().map(|file| file.display().to_string());
+        let file = origins.file.as_ref().map(|file| redact::text(&file.to_string_lossy()));
         let settings = origins.settings.iter().map(SettingJson::of).collect();
         show::print_json(&SettingsJson { file, settings })?;
         return Ok(ExitCode::SUCCESS);
@@ -46,7 +47,7 @@ impl SettingJson<'_> {
     fn of(setting: &Setting) -> SettingJson<'_> {
         let (origin, from) = match &setting.origin {
             Origin::BuiltIn => ("default", None),
-            Origin::File(path, line) => ("file", Some(format!("{}:{line}", path.display()))),
+            Origin::File(path, line) => ("file", Some(place(path, *line))),
             Origin::Elector(name) => ("environment", Some((*name).to_owned())),
             Origin::Variable(name) => ("environment", Some(name.clone())),
             Origin::Flag => ("flag", None),
@@ -68,9 +69,14 @@ fn shown(setting: &Setting) -> Option<String> {
 fn whence(origin: &Origin) -> String {
     match origin {
         Origin::BuiltIn => "default".to_owned(),
-        Origin::File(path, line) => format!("{}:{line}", path.display()),
+        Origin::File(path, line) => show::escape(&place(path, *line)),
         Origin::Elector(name) => (*name).to_owned(),
         Origin::Variable(name) => name.clone(),
         Origin::Flag => "the command line".to_owned(),
     }
+}
+
+/// A line of the file. Its name may be a URL that was meant for another flag.
+fn place(path: &Path, line: usize) -> String {
+    format!("{}:{line}", redact::text(&path.to_string_lossy()))
 }

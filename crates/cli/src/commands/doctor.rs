@@ -9,6 +9,7 @@ use tenure::{Backend, Expect, Fault, Key, Put, Reads, Store, StoreError, StoreEx
 use tenure_stores::{Location, Opened};
 
 use crate::exit::{self, Ending};
+use crate::redact;
 use crate::session::Session;
 use crate::show::{self, Colour, paint, span};
 
@@ -409,7 +410,8 @@ impl Examination {
 
     fn note(&mut self, check: &'static str, result: Verdict, says: String) {
         self.healthy &= result != Verdict::Failed;
-        self.checks.push(Check { check, result, says });
+        // A store's own words may quote the URL that it was asked by.
+        self.checks.push(Check { check, result, says: redact::text(&says) });
     }
 }
 

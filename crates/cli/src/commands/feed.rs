@@ -84,7 +84,7 @@ fn print(session: &Session, event: &Event) -> io::Result<()> {
     // What a driver says may quote its URL. What is in a table is its users' own.
     let is_error = matches!(event, Event::SubscribeError(_) | Event::HeartbeatError(_));
     let json = event.to_json();
-    show::print(escape::json(&if is_error { redact::text(&json) } else { json }))
+    show::print(escape::json(&if is_error { redact::json(&json) } else { json }))
 }
 
 /// The event, for people.

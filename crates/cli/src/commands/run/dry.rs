@@ -7,6 +7,7 @@ use tenure::Candidate;
 
 use crate::args::RunOptions;
 use crate::exit::Ending;
+use crate::redact;
 use crate::session::Session;
 use crate::show;
 
@@ -37,11 +38,12 @@ pub(super) fn describe(
         ("stuck", &handlers.on_stuck),
     ] {
         if let Some(text) = text {
-            show::print(format_args!("would run ({step}): {}", show::escape(text)))?;
+            show::print(format_args!("would run ({step}): {}", show::escape(&redact::text(text))))?;
         }
     }
     if !command.is_empty() {
-        let words: Vec<String> = command.iter().map(|word| format!("{word:?}")).collect();
+        let redacted = |word: &OsString| format!("{:?}", redact::text(&word.to_string_lossy()));
+        let words: Vec<String> = command.iter().map(redacted).collect();
         show::print(format_args!("would run: {}", words.join(" ")))?;
     }
     Ok(ExitCode::SUCCESS)

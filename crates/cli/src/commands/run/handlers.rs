@@ -12,6 +12,7 @@ use crate::args::HandlerOptions;
 use crate::commands::secrets::secrets;
 use crate::exit::{self, Failure};
 use crate::mandate_file::MandateFile;
+use crate::redact;
 use crate::show;
 use crate::signals::{Asked, Signals};
 use crate::systemd::Systemd;
@@ -155,7 +156,8 @@ impl Handlers<'_> {
 /// A handler that only says what would be run.
 fn saying(step: &'static str, text: String) -> Handler {
     Handler::closure(move |_| {
-        let printed = show::print(format_args!("would run ({step}): {}", show::escape(&text)));
+        let printed =
+            show::print(format_args!("would run ({step}): {}", show::escape(&redact::text(&text))));
         async move { printed }
     })
 }

@@ -45,19 +45,20 @@ impl From {
         }
         let path = text.to_str().and_then(|text| text.strip_prefix("file://"));
         let path = path.map_or(Path::new(text), Path::new);
-        let found = std::fs::metadata(path).map_err(|error| unreadable(path, error))?;
+        let unreadable = |error| unreadable(text, error);
+        let found = std::fs::metadata(path).map_err(unreadable)?;
         if found.is_dir() {
-            std::fs::read_dir(path).map_err(|error| unreadable(path, error))?;
+            std::fs::read_dir(path).map_err(unreadable)?;
             return Ok(From::Directory(path.to_owned()));
         }
         if found.is_file() {
             // A pipe may have taken its place, and is not waited for.
             rustix::fs::open(path, OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())
-                .map_err(|error| unreadable(path, error.into()))?;
+                .map_err(|error| unreadable(error.into()))?;
             return Ok(From::Lines(path.to_owned()));
         }
         let says = "neither a file nor a directory; `--from -` reads what others write";
-        Err(Failure::new(REFUSED, anyhow::anyhow!("--from {}: {says}", path.display())))
+        Err(Failure::new(REFUSED, anyhow::anyhow!("--from {}: {says}", text.to_string_lossy())))
     }
 
     /// Whether this process reads it, and not whoever leads.
@@ -69,10 +70,12 @@ impl From {
     }
 }
 
-fn unreadable(path: &Path, error: std::io::Error) -> Failure {
+/// The source by the words that it was named with, which are [redacted](crate::redact) like any other.
+fn unreadable(source: &OsStr, error: std::io::Error) -> Failure {
     let denied = error.kind() == std::io::ErrorKind::PermissionDenied;
     let code = if denied { DENIED } else { REFUSED };
-    Failure::new(code, anyhow::Error::from(error).context(format!("--from {}", path.display())))
+    let context = format!("--from {}", source.to_string_lossy());
+    Failure::new(code, anyhow::Error::from(error).context(context))
 }
 
 #[cfg(test)]

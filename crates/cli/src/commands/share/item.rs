@@ -10,6 +10,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::MemfdFlags;
 use tenure::cluster::inputs::{check_below, open_below};
 
+#[cfg(feature = "objects")]
+use crate::redact;
+
 /// The kind of tasks whose item is text: a line, or what was submitted.
 pub(super) const LINE: &str = "command";
 /// The kind of tasks whose item is the path of a file below a directory.
@@ -73,7 +76,9 @@ impl Sort {
             #[cfg(feature = "objects")]
             Sort::Object(objects) => {
                 let key = std::str::from_utf8(payload).map_err(|_| "this is no key".to_owned())?;
-                let copy = objects.fetch(key).await.map_err(|error| error.to_string())?;
+                let copy = objects.fetch(key).await;
+                // It becomes a dead letter, and may quote the URL of an endpoint.
+                let copy = copy.map_err(|error| redact::text(&error.to_string()))?;
                 if argument {
                     let prepared = Prepared::argument(copy.to_path_buf().into())?;
                     return Ok(Prepared { copy: Some(Box::new(copy)), ..prepared });
