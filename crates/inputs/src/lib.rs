@@ -30,6 +30,8 @@ mod delivery;
 mod http;
 #[cfg(feature = "objects")]
 mod objects;
+#[cfg(any(feature = "http-poller", feature = "objects"))]
+mod shown;
 #[cfg(feature = "net")]
 mod splitter;
 #[cfg(feature = "net")]

@@ -223,11 +223,12 @@ async fn a_url_that_is_not_configured_is_never_asked() {
     let mut elsewhere = redirecting("/").await;
     let poller = poller("http://127.0.0.1:9/page", Redirects::Refused);
     let (context, _orders, _leadership) = context().await;
-    for url in ["/page", "/away", ""] {
+    for url in ["/page", "/away", "", "/page?key=canary"] {
         let partition = Partition(json!({ "url": format!("{}{url}", elsewhere.address) }));
         let refused = tokio::time::timeout(PATIENCE, poller.run(&partition, &context)).await;
         let refused = refused.expect("at once").expect_err("a forged plan");
         assert!(refused.0.contains("not configured"), "{refused}");
+        assert!(!refused.0.contains("canary"), "{refused}");
     }
     assert!(elsewhere.asked.try_recv().is_err(), "nothing was asked");
 }

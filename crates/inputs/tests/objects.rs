@@ -157,9 +157,13 @@ async fn a_store_that_does_not_list_in_order_is_found_out_when_it_was_said_to() 
 #[tokio::test]
 async fn urls_that_name_no_store_are_refused_without_their_passwords() {
     for (url, says) in [
-        ("nonsense", "opening \"nonsense\": relative URL"),
-        ("ftp://host/x", "opening \"ftp://host/x\": this names no store of objects"),
-        ("s3://user:secret@bucket/x", "opening \"bucket/x\": a password belongs into"),
+        ("secret", "opening ***: relative URL"),
+        ("u:secret@bucket", "opening ***: this names no store"),
+        ("ftp://secret/x", "opening ***: this names no store of objects"),
+        ("s3://user:secret@bucket/x", "opening s3://bucket/x: a password belongs into"),
+        ("s3://user:a@secret@bucket/x", "opening s3://bucket/x: a password belongs into"),
+        ("s3://user:a\nsecret@bucket/x", "a password belongs into"),
+        ("https://host/x?key=secret", "opening https://host/x?***: "),
         ("file:///missing/directory", "opening"),
     ] {
         let error = Objects::open(url).expect_err(url);
@@ -181,6 +185,23 @@ async fn an_object_that_is_larger_than_all_copies_may_be_is_refused_and_nothing_
         objects.fetch("small").await.expect("fetched").metadata().expect("a file").len(),
         4096
     );
+}
+
+/// Regression: a limit below 1 KiB was taken for 1 KiB.
+#[tokio::test]
+async fn a_limit_of_copies_is_exact_to_the_byte() {
+    let store = Arc::new(InMemory::new());
+    for size in [0, 1, 2, 1024, 1500, 1501] {
+        let path = Path::from(format!("p/{size}"));
+        store.put(&path, vec![b'x'; size].into()).await.expect("stored");
+    }
+    let objects = Objects::new(store, "p").expect("a prefix");
+    for (limit, fit, too_large) in [(1, "1", "2"), (1, "0", "1024"), (1500, "1500", "1501")] {
+        let objects = objects.clone().copies_of_at_most(limit);
+        objects.fetch(fit).await.expect("it fits");
+        let error = objects.fetch(too_large).await.expect_err("too large");
+        assert!(error.0.contains(&format!("may have {limit} ")), "{error}");
+    }
 }
 
 #[tokio::test]

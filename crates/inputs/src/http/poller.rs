@@ -15,6 +15,7 @@ use tenure::cluster::input::{
     Emitter, InputError, Partition, PartitionContext, Supervised, Template,
 };
 
+use crate::shown::shown;
 use crate::tls;
 
 /// How long an answer may take, body and all.
@@ -85,17 +86,19 @@ impl HttpPoller {
         seen: &Seen,
         emitter: &Emitter,
     ) -> Result<Option<Seen>, InputError> {
-        let says = |error: &reqwest::Error| InputError::new("polling", error);
+        // It quotes the URL, with its query.
+        let says = |error: reqwest::Error| InputError::new("polling", &error.without_url());
         let request = self.client.get(url).headers(seen.conditions());
-        let mut response = request.send().await.map_err(|error| says(&error))?;
+        let mut response = request.send().await.map_err(says)?;
         match response.status() {
             StatusCode::OK => {}
             StatusCode::NOT_MODIFIED => return Ok(None),
-            other => return Err(InputError(format!("polling {url}: the answer is {other}"))),
+            other => return Err(InputError(format!("the answer is {other}"))),
         }
         let now = Seen::of(&response);
-        let Some(body) = body_of(&mut response).await.map_err(|error| says(&error))? else {
+        let Some(body) = body_of(&mut response).await.map_err(says)? else {
             // Asking for the same again would not make it shorter.
+            let url = shown(url);
             tracing::warn!(url, "an answer of more than {MAX_TASK_BYTES} bytes is left out");
             return Ok(Some(now));
         };
@@ -120,12 +123,13 @@ impl Supervised for HttpPoller {
         context: &PartitionContext,
     ) -> Result<(), InputError> {
         let Some(url) = partition.0.get("url").and_then(serde_json::Value::as_str) else {
-            return Err(InputError(format!("{} is no partition of a poller", partition.0)));
+            return Err(InputError("the plan in the store has no URL for this poller".to_owned()));
         };
         // The plan comes from the store, and the client has credentials.
         if !self.urls.iter().any(|own| own == url) {
             return Err(InputError(format!(
-                "the plan in the store names a URL that is not configured here, and it is not asked: {url:?}"
+                "the plan in the store names a URL that is not configured here, and it is not asked: {}",
+                shown(url)
             )));
         }
         let mut seen = Seen::default();
@@ -136,7 +140,7 @@ impl Supervised for HttpPoller {
             match self.ask(url, &seen, &context.emitter).await {
                 Ok(Some(now)) => seen = now,
                 Ok(None) => {}
-                Err(error) => tracing::warn!(url, %error, "a poll failed"),
+                Err(error) => tracing::warn!(url = shown(url), %error, "a poll failed"),
             }
         }
     }
@@ -173,10 +177,7 @@ impl Redirects {
 
 /// Refuses what could never be asked, and what would put a password into the store and the log.
 fn check(url: &str) -> Result<(), InputError> {
-    let refused = |what: &str| {
-        let shown = url.rsplit_once('@').map_or(url, |(_, rest)| rest);
-        Err(InputError(format!("polling {shown:?}: {what}")))
-    };
+    let refused = |what: &str| Err(InputError(format!("polling {}: {what}", shown(url))));
     match Url::parse(url) {
         Ok(parsed) if !parsed.username().is_empty() || parsed.password().is_some() => {
             refused("a login belongs into the headers of a client, not into the URL")

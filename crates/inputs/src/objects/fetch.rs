@@ -60,23 +60,24 @@ pub struct CopyRoom(#[expect(dead_code, reason = "held until it is dropped")] Ow
 #[derive(Clone)]
 pub(super) struct Copies {
     limit: u64,
+    /// The whole units of the limit, and one if it is less.
+    units: u32,
     room: Arc<Semaphore>,
 }
 
 impl Copies {
     pub(super) fn of_at_most(limit: u64) -> Copies {
         let limit = limit.min(u64::from(u32::MAX) * UNIT);
-        // What fits into a permit fits into a number of them.
-        let units = usize::try_from(limit / UNIT).unwrap_or(Semaphore::MAX_PERMITS);
-        let room = Semaphore::new(units.clamp(1, Semaphore::MAX_PERMITS));
-        Copies { limit: limit.max(UNIT), room: Arc::new(room) }
+        let units = u32::try_from(limit / UNIT).unwrap_or(u32::MAX).max(1);
+        let most = usize::try_from(units).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
+        Copies { limit, units, room: Arc::new(Semaphore::new(most)) }
     }
 
     /// How much room a copy of this size takes; none, if it is never to be had.
     fn units(&self, size: u64) -> Option<u32> {
-        // Its name takes room, too.
-        let units = size.div_ceil(UNIT).max(1);
-        u32::try_from(units).ok().filter(|_| units <= self.limit / UNIT)
+        // Its name takes room, too. One that needs more than all whole units has them to itself.
+        let units = u32::try_from(size.div_ceil(UNIT).max(1)).unwrap_or(u32::MAX);
+        (size <= self.limit).then_some(units.min(self.units))
     }
 }
 

@@ -10,6 +10,7 @@ use url::Url;
 
 use super::fetch::Copies;
 use super::{Objects, USUAL_COPIES};
+use crate::shown::shown;
 
 impl Objects {
     /// Opens `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix` or `file:///directory`.
@@ -69,9 +70,7 @@ impl Objects {
 }
 
 fn doing(url: &str) -> String {
-    // A URL may have a password in it, which is not for the log.
-    let shown = url.split_once('@').map_or(url, |(_, rest)| rest);
-    format!("opening {shown:?}")
+    format!("opening {}", shown(url))
 }
 
 fn open_directory(url: &Url) -> object_store::Result<Objects> {
