@@ -207,10 +207,11 @@ fn the_log_can_be_json() {
 fn the_settings_of_share_and_feed_are_shown_too() {
     let scene = Scene::new();
     let file = scene.path("config.toml");
-    fs::write(&file, "workers = 3\nfollow = true\n").unwrap();
+    fs::write(&file, "workers = 3\nfollow = true\ntable = \"orders\"\n").unwrap();
     let command = || {
         let mut command = bare(&[]);
         command.env("TENURE_CONFIG", &file).env("TENURE_TIMEOUT", "5s");
+        command.env("TENURE_HEARTBEAT_INTERVAL", "3s");
         command
     };
     assert_eq!(asked(command(), "workers"), ("3".into(), "file".into()));
@@ -218,4 +219,7 @@ fn the_settings_of_share_and_feed_are_shown_too() {
     assert_eq!(asked(command(), "timeout"), ("5s".into(), "environment".into()));
     assert_eq!(asked(command(), "attempts"), ("3".into(), "default".into()));
     assert_eq!(asked(bare(&[]), "follow"), ("false".into(), "default".into()));
+    assert_eq!(asked(command(), "table"), ("orders".into(), "file".into()));
+    assert_eq!(asked(command(), "heartbeat-interval"), ("3s".into(), "environment".into()));
+    assert_eq!(asked(command(), "from-start"), ("false".into(), "default".into()));
 }

@@ -385,7 +385,7 @@ fn a_service_that_waits_for_its_store_says_each_warning_once() {
     let mut command = bare(&["run", "a", "--wait-for-store", "--", "true"]);
     command.env("TENURE_STORE", url);
     let mut waiting = Running::start(command);
-    let mut heard = waiting.wait_to_hear("waiting for the store");
+    let mut heard = waiting.hear("waiting for the store");
     server.wait_for_another();
     waiting.signal(rustix::process::Signal::TERM);
     let ended = waiting.end();

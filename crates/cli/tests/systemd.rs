@@ -223,7 +223,7 @@ mod waiting {
             assert_eq!(ended.code, Some(69), "{flags:?} {ended:?}");
         }
         let mut waiting = Running::start(run(&["--wait-for-store"], false));
-        let heard = waiting.wait_to_hear("\n");
+        let heard = waiting.hear("\n");
         assert!(heard.contains("waiting for the store: opening the store: etcd: "), "{heard}");
         waiting.signal(Signal::TERM);
         assert_eq!(waiting.end().code, Some(0));
@@ -237,7 +237,7 @@ mod waiting {
             let flags = ["--store", &store, "--wait-for-store"];
             let (name, command) = line.split_at(2);
             let mut waiting = Running::start(bare(&[name, &flags, command].concat()));
-            waiting.wait_to_hear("waiting for the store");
+            waiting.hear("waiting for the store");
             server.hang();
             server.wait_for_another();
             waiting.signal(Signal::TERM);
@@ -261,7 +261,7 @@ fn a_feed_waits_for_its_store_as_a_service_and_on_request() {
     service.env("NOTIFY_SOCKET", scene.path("notify"));
     for command in [service, feed(&["--wait-for-store"])] {
         let mut waiting = Running::start(command);
-        waiting.wait_to_hear("waiting for the store");
+        waiting.hear("waiting for the store");
         waiting.signal(Signal::TERM);
         assert_eq!(waiting.end().code, Some(0));
     }

@@ -165,7 +165,7 @@ impl Running {
 
     /// Reads its standard error up to a line with this in it, byte by byte: the rest is left for
     /// [`end`](Running::end).
-    pub fn wait_to_hear(&mut self, expected: &str) -> String {
+    pub fn hear(&mut self, expected: &str) -> String {
         let output = self.child().stderr.as_mut().unwrap();
         let (mut heard, mut byte) = (Vec::new(), [0]);
         loop {
