@@ -273,6 +273,11 @@ impl Client {
         self.owner.shared.lock().watches.is_unchanged(path)
     }
 
+    /// Whether an entry is one of this session's own.
+    pub(super) fn owns(&self, entry: &str) -> bool {
+        self.owner.shared.lock().owns(entry)
+    }
+
     /// Ends the connection that was there at this count, if it still is.
     pub(super) fn give_up(&self, connection: u64) {
         let shared = &self.owner.shared;

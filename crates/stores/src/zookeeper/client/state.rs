@@ -331,6 +331,10 @@ impl State {
         }
     }
 
+    pub(super) fn owns(&self, entry: &str) -> bool {
+        self.standing.contains(&digest(entry))
+    }
+
     /// Whether closing the session would take an entry away from somebody.
     pub(super) fn has_entries(&self) -> bool {
         !self.standing.is_empty()

@@ -232,7 +232,7 @@ impl Machine {
         let any = self.is(Mutant::LeadWhenAnyPredecessorLeaves);
         let gone = match gone {
             Gone::DeletedMaybeEnded if self.is(Mutant::DeletionAfterEndCounts) => Gone::Deleted,
-            gone => gone,
+            Gone::Deleted | Gone::DeletedMaybeEnded | Gone::Perhaps => gone,
         };
         let Some(mine) = &mut self.mine else { return };
         let own = mine.entry == *entry;
