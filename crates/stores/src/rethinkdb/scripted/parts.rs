@@ -69,7 +69,7 @@ fn plucked(value: &Value, pattern: &Value) -> Value {
             Some(deeper) => Some(plucked(value, deeper)),
         },
         Value::Array(names) => names.iter().any(|kept| kept == name).then(|| value.clone()),
-        _ => None,
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
     };
     let kept = fields.iter().filter_map(|(name, value)| Some((name.clone(), keep(name, value)?)));
     Value::Object(kept.collect())
