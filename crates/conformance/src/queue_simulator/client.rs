@@ -500,6 +500,9 @@ impl World {
         if !in_time {
             self.saw(Rare::DeletedAfterEnd);
         }
+        let session = self.nodes[node].client.session;
+        let own = self.registry.find(entry.token).is_some_and(|item| Some(item.session) == session);
+        let in_time = in_time || own && self.mutant == Some(Mutant::OwnDeletionAfterEndCounts);
         let gone = if self.rng.permille(50) {
             Gone::Perhaps
         } else if in_time {

@@ -11,6 +11,7 @@
 //! time again; a server that lags shows an old line; one that is cut off refuses writes by itself; requests of a connection that was given up may still arrive.
 
 mod client;
+mod companion;
 mod ensemble;
 mod healing;
 mod judge;
@@ -97,6 +98,7 @@ pub fn report(seed: u64, options: Options) -> String {
         Profile::Rebuilt => " --profile rebuilt",
         Profile::Refusing => " --profile refusing",
         Profile::Whims => " --profile whims",
+        Profile::Companions => " --profile companions",
     };
     let beyond = if options.beyond { " --beyond" } else { "" };
     format!(

@@ -50,6 +50,8 @@ pub(super) struct Standing {
     pub(super) machine: Machine,
     /// The newest transaction at which its backend has seen the line open.
     pub(super) looked: u64,
+    /// It stands beside the current candidacy.
+    pub(super) companion: bool,
 }
 
 /// What a candidate does with its leadership.
@@ -86,6 +88,10 @@ impl Node {
         self.machines.iter().map(|standing| standing.who).collect()
     }
 
+    pub(super) fn is_companion(&self, who: Who) -> bool {
+        self.machines.iter().any(|standing| standing.who == who && standing.companion)
+    }
+
     pub(super) fn pace(&self) -> Pace {
         let paces = self.machines.iter().map(|standing| standing.machine.pace());
         paces.max().unwrap_or_default()
@@ -119,11 +125,12 @@ impl World {
         let settings = Settings { candidate, grace: None, generation: None, delay, highest };
         let machine = Machine::new(settings).broken(self.mutant);
         let process = &mut self.nodes[node];
-        process.machines.push(Standing { who, machine, looked: 0 });
+        process.machines.push(Standing { who, machine, looked: 0, companion: false });
         process.current = Some(who);
         let (rate, session) = (process.clock.rate(), process.client.told);
         self.tell(What::Stood { who, rate });
         self.step(node, who, Input::Session(session));
+        self.stand_beside(node);
         self.set_timer(node);
     }
 
@@ -171,10 +178,16 @@ impl World {
             self.nodes[node].lease = None;
             self.tell(What::GaveUp { who });
         }
+        if believes {
+            self.dismiss(node, who);
+        }
         self.fire_watches(node);
     }
 
     fn do_output(&mut self, node: usize, who: Who, output: Output, by_notice: bool) {
+        if self.is_of_a_companion(node, who, &output) {
+            return;
+        }
         match output {
             Output::Join { ask, ticket, holder } => {
                 self.request(node, who, ask, Request::Join { who, ticket, holder });

@@ -42,6 +42,8 @@ pub enum Profile {
     Refusing,
     /// Others on a session ask ZooKeeper's servers for one kind of thing, and those are cut off.
     Whims,
+    /// Two candidates of each process stand in the line, which ends now and then.
+    Companions,
 }
 
 impl Profile {
@@ -71,6 +73,7 @@ impl Profile {
             | Mutant::OutlivedCountsAsClean
             | Mutant::LostBeginForgotten => Profile::Delayed,
             Mutant::RegressionIgnored => Profile::Rebuilt,
+            Mutant::OwnDeletionAfterEndCounts => Profile::Companions,
             _ => Profile::Any,
         }
     }
@@ -110,6 +113,8 @@ pub(super) struct Swarm {
     pub(super) burst: u32,
     /// The first process's work never ends once it was told to stop.
     pub(super) stuck: bool,
+    /// Another candidate of each process stands beside its first.
+    pub(super) companions: bool,
 }
 
 /// What can be done to a world.
@@ -169,6 +174,8 @@ impl Swarm {
             Profile::Rebuilt => swarm.make_rebuilt(),
             Profile::Refusing => swarm.make_refusing(),
             Profile::Whims => swarm.make_whims(),
+            Profile::Companions => swarm.make_companions(),
+            Profile::Any if drawn == 7 => swarm.make_companions(),
             Profile::Any if drawn == 4 => swarm.make_refusing(),
             Profile::Any if drawn == 5 => swarm.make_whims(),
             Profile::Any if drawn == 2 => swarm.make_deposed(),
@@ -270,6 +277,18 @@ impl Swarm {
         self.mischiefs.extend([Mischief::Rebuild, Mischief::Resign, Mischief::Disconnect]);
     }
 
+    fn make_companions(&mut self) {
+        self.companions = true;
+        self.delay = Duration::ZERO;
+        self.lose_notification = 300;
+        self.mischiefs.extend([Mischief::OutsiderEnd, Mischief::OutsiderCreate, Mischief::Resign]);
+        self.mischiefs.extend([
+            Mischief::OutsiderEnd,
+            Mischief::OutsiderCreate,
+            Mischief::Operator,
+        ]);
+    }
+
     fn make_hiccups(&mut self) {
         self.hiccup = 700;
         self.most = nanos(self.ttl) / 400;
@@ -344,6 +363,7 @@ impl Swarm {
             chatter: if rng.permille(300) { 50 } else { 0 },
             burst: if rng.permille(200) { 200 } else { 0 },
             stuck,
+            companions: false,
         }
     }
 }

@@ -79,13 +79,15 @@ pub enum Mutant {
     RegressionIgnored,
     /// A predecessor's deletion makes a leader although the election ended before it.
     DeletionAfterEndCounts,
+    /// The deletion of an entry of the same session makes a leader although the election ended before it.
+    OwnDeletionAfterEndCounts,
     /// A new lease counts although entries are still under the former one, which may be revoked (etcd).
     LeasedBeforeMoved,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 39] = [
+    pub const ALL: [Mutant; 40] = [
         Mutant::LeadWhenAnyPredecessorLeaves,
         Mutant::AdoptOldEntry,
         Mutant::DeposedKeepAliveCounts,
@@ -124,6 +126,7 @@ impl Mutant {
         Mutant::LostBeginForgotten,
         Mutant::RegressionIgnored,
         Mutant::DeletionAfterEndCounts,
+        Mutant::OwnDeletionAfterEndCounts,
         Mutant::LeasedBeforeMoved,
     ];
 }
