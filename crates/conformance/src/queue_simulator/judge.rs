@@ -57,6 +57,9 @@ impl World {
         let recorded = self.registry.highest(self.registry.zxid);
         // Its own beginning is recorded before it leads.
         let recorded = if recorded == token && !self.swarm.delay.is_zero() { 0 } else { recorded };
+        // Whose entry an operator deleted may hear of that last, and of a turn of its own before; others have led since.
+        let is_gone = self.registry.find(token).is_some_and(|item| item.gone.is_some());
+        let recorded = if is_gone && self.judge.vandalised { 0 } else { recorded };
         let known = recorded.max(self.nodes[node].highest);
         if token <= known {
             let how = format!("token {token} leads, and {known} is known to have led");

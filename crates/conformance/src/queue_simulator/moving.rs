@@ -9,6 +9,9 @@ use super::ensemble::{Request, Session};
 use super::registry::Item;
 use super::world::World;
 
+/// The entries of a session: one in the election that is simulated, the others in elections that are not.
+const ENTRIES: usize = 3;
+
 /// A session moves to another lease in steps, each of which may be taken again (etcd).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
@@ -16,8 +19,8 @@ pub(super) enum Step {
     Grant,
     /// The key of the session moves there: from now on nothing appears under the lease it had.
     Session,
-    /// Its entries move.
-    Entries,
+    /// One of its entries moves.
+    Entry(usize),
 }
 
 /// At the servers.
@@ -30,6 +33,7 @@ impl World {
         match step {
             // One that comes late is for nothing.
             Step::Grant | Step::Session if moved >= term => {}
+            Step::Entry(_) if moved != term => {}
             Step::Grant => {
                 let fresh = next.map_or_else(|| self.fresh_lease(), |(next, _)| next);
                 self.sessions[session].next = Some((fresh, term));
@@ -42,9 +46,12 @@ impl World {
                     (known.former, known.next) = (Some(lease), None);
                 }
             }
-            Step::Entries => {
-                if let Some(former) = former {
+            Step::Entry(entry) => {
+                let Some(former) = former else { return };
+                if entry == session % ENTRIES {
                     self.registry.relet(former, lease);
+                }
+                if entry + 1 == ENTRIES {
                     self.sessions[session].former = None;
                 }
             }
@@ -78,12 +85,17 @@ impl World {
         let Some((awaited, term)) = client.moving.filter(|(awaited, _)| *awaited == step) else {
             return;
         };
-        let early = client.mutant == Some(Mutant::LeasedBeforeMoved) && awaited == Step::Session;
         let next = match awaited {
             Step::Grant => Some(Step::Session),
-            Step::Session if !early => Some(Step::Entries),
-            Step::Session | Step::Entries => None,
+            Step::Session => Some(Step::Entry(0)),
+            Step::Entry(entry) => Some(entry + 1).filter(|next| *next < ENTRIES).map(Step::Entry),
         };
+        let early = match client.mutant {
+            Some(Mutant::LeasedBeforeMoved) => awaited == Step::Session,
+            Some(Mutant::LeasedAfterFirstMoved) => awaited == Step::Entry(0),
+            Some(_) | None => false,
+        };
+        let next = next.filter(|_| !early);
         client.moving = next.map(|next| (next, term));
         match next {
             Some(next) => self.take_step_on(node, next, term),

@@ -63,7 +63,8 @@ impl Profile {
             Mutant::DeposedKeepAliveCounts
             | Mutant::LeaseOfEarlierTermCounts
             | Mutant::LaterTermConfirms
-            | Mutant::LeasedBeforeMoved => Profile::Deposed,
+            | Mutant::LeasedBeforeMoved
+            | Mutant::LeasedAfterFirstMoved => Profile::Deposed,
             Mutant::RefusalCounts | Mutant::RefusedBarrierCounts => Profile::Refusing,
             Mutant::InputBeforeExpiry => Profile::Hiccups,
             Mutant::ResumedUnverified => Profile::Operated,

@@ -83,6 +83,8 @@ pub enum Mutant {
     OwnDeletionAfterEndCounts,
     /// A new lease counts although entries are still under the former one, which may be revoked (etcd).
     LeasedBeforeMoved,
+    /// A new lease counts once the first of several entries is under it (etcd).
+    LeasedAfterFirstMoved,
 }
 
 impl Mutant {
@@ -128,5 +130,6 @@ impl Mutant {
         Mutant::DeletionAfterEndCounts,
         Mutant::OwnDeletionAfterEndCounts,
         Mutant::LeasedBeforeMoved,
+        Mutant::LeasedAfterFirstMoved,
     ];
 }
