@@ -147,7 +147,8 @@ async fn a_delay_of_twenty_milliseconds_each_way_is_forty_a_round_trip() {
     let (without, median) = (without[10], with[10]);
     println!("round trip: {without:?} without a delay, {median:?} with 2 x {delay:?}");
     assert!(with[0] >= 2 * delay, "{:?}", with[0]);
-    assert!(median < 2 * delay + without + Duration::from_millis(2), "{median:?}");
+    // One way twice, or one more, would be half as much again.
+    assert!(median < 3 * delay + without, "{median:?}");
 }
 
 async fn round_trips(client: &mut TcpStream, count: usize) -> Vec<Duration> {
@@ -171,7 +172,7 @@ async fn a_delay_keeps_order_and_throughput() {
     let began = Instant::now();
     assert_eq!(exchange(&mut client, &all).await.expect("an echo"), all);
     // One by one they would take 200 s.
-    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
     assert_eq!(proxy.forwarded(Direction::ToClient).messages, 2_000);
 }
 

@@ -168,7 +168,8 @@ impl Case {
         self.enter_with(backend, self.brisk()).await
     }
 
-    async fn enter_with(&self, backend: &Backend, timing: Timing) -> Election {
+    /// That election, opened on this handle with these times.
+    pub async fn enter_with(&self, backend: &Backend, timing: Timing) -> Election {
         let name = self.election();
         let builder = Election::builder(backend, &name).timing(timing).create_if_missing(true);
         builder.open().await.expect("the election opens")

@@ -6,6 +6,7 @@ use tenure::{Election, ElectionState, Error, Key, Leadership, Loss, Resignation,
 
 use super::Case;
 use super::case::{candidate, found, reads_prove, soon, until};
+use super::lag::Lag;
 
 async fn until_role(leader: &Leadership, what: &str, holds: impl Fn(&Role) -> bool) -> Role {
     let mut statuses = leader.statuses();
@@ -85,9 +86,12 @@ pub async fn a_store_that_stays_away_costs_the_leadership(case: &Case) {
     let (backend, faulty) = case.faulty().await;
     let leader = case.lead_briskly(&backend, "a").await;
     let mandate = leader.mandate();
+    let lag = Lag::start();
     faulty.cut();
     assert_eq!(soon("the loss", leader.lost()).await, Loss::Expired);
-    assert!(mandate.is_leader(), "work is told to stop before the lease is over");
+    // Unless this machine let nothing run in between.
+    let in_time = mandate.is_leader() || lag.longest().await > case.brisk().grace() / 4;
+    assert!(in_time, "work is told to stop before the lease is over");
     until_role(&leader, "the loss in the status", |role| {
         matches!(role, Role::Lost { loss: Loss::Expired, .. })
     })

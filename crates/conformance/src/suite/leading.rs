@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures_util::StreamExt;
 use futures_util::future::{join_all, select_all};
-use tenure::{Election, ElectionState, Error, Loss, Resignation, Role};
+use tenure::{Election, ElectionState, Error, Loss, Resignation, Role, Timing};
 
 use super::Case;
 use super::case::{candidate, soon, until};
+use super::lag::Lag;
 
 /// Many handles may open an election that does not exist yet at the same time.
 pub async fn many_may_create_an_election_at_once(case: &Case) {
@@ -131,11 +132,15 @@ pub async fn a_silent_leader_is_replaced_after_it_has_stopped(case: &Case) {
 /// A leader that renews is not replaced, however long others wait.
 pub async fn a_leader_that_renews_keeps_its_leadership(case: &Case) {
     let (one, other) = (case.open().await, case.open().await);
-    let leader = case.lead_briskly(&one, "a").await;
-    let rival = case.enter_briskly(&other).await.stand(candidate("b")).expect("it stands");
+    // Long enough that a busy machine does not keep it from renewing: then it would be right to stop.
+    let timing = Timing::new(case.brisk().ttl() * 3).expect("more room than before");
+    let leader = case.enter_with(&one, timing).await.campaign(candidate("a")).await;
+    let leader = leader.expect("elected");
+    let rival = case.enter_with(&other, timing).await.stand(candidate("b")).expect("it stands");
     let mandate = leader.mandate();
-    // Enough renewals that the first lease is long over.
-    for _ in 0..20 {
+    // The first lease is over by then.
+    let over = std::time::Instant::now() + timing.ttl() * 3 / 2;
+    while std::time::Instant::now() < over {
         soon("a renewal", mandate.renewed()).await;
     }
     assert!(mandate.is_leader(), "{:?}", mandate.check());
@@ -166,6 +171,7 @@ pub async fn work_in_a_scope_is_dropped_on_loss(case: &Case) {
     let leader = case.lead_briskly(&backend, "a").await;
     let dropped = Arc::new(AtomicU64::new(0));
     let bell = Bell(dropped.clone());
+    let lag = Lag::start();
     let outcome = leader.scope(async {
         let _bell = bell;
         faulty.cut();
@@ -174,7 +180,9 @@ pub async fn work_in_a_scope_is_dropped_on_loss(case: &Case) {
     let outcome = soon("the loss", outcome).await;
     assert!(matches!(outcome, Err(Error::Lost(Loss::Expired))), "{outcome:?}");
     assert_eq!(dropped.load(Ordering::SeqCst), 1);
-    assert!(leader.mandate().is_leader(), "it is dropped while the lease still lasts");
+    // Unless this machine let nothing run in between.
+    let in_time = leader.mandate().is_leader() || lag.longest().await > case.brisk().grace() / 4;
+    assert!(in_time, "it is dropped while the lease still lasts");
 }
 
 /// Work that is done in time gives its result.

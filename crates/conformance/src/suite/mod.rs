@@ -45,6 +45,7 @@ pub mod documents;
 pub mod ending;
 pub mod faults;
 mod faulty;
+mod lag;
 pub mod leading;
 mod list;
 pub mod listing;

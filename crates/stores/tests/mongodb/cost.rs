@@ -61,8 +61,21 @@ async fn idle_followers_poll_nothing_while_the_stream_is_up() {
         }
     };
     tokio::time::timeout(Duration::from_secs(30), follow).await.expect("all of them follow");
-    // Registrations and first looks are over by then.
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    // Registrations and first looks are over once nothing but the stream is asked for two seconds.
+    let settling = count(&proxy);
+    let asked = || ["find", "insert", "update"].map(|name| of(&settling, name));
+    let settled = async {
+        let mut before = asked();
+        loop {
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            let now = asked();
+            if now == before {
+                return;
+            }
+            before = now;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(40), settled).await.expect("they settle");
     let counts = count(&proxy);
     // The leaders' heartbeats are 50 s apart. Without a stream a follower would look every second.
     tokio::time::sleep(Duration::from_secs(6)).await;

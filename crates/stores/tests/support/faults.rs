@@ -223,7 +223,8 @@ pub(crate) async fn a_server_that_is_down_is_told_when_opening<S: Servers>(serve
     let began = std::time::Instant::now();
     let opened = tenure_stores::open(&S::url(&addresses, "failing"), &options).await;
     let error = opened.expect_err("nobody is there");
-    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    // Far less than the 40 s that others are waited for; a busy machine may need some of it.
+    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
     println!("{}", crate::support::chain(&error));
 }
 

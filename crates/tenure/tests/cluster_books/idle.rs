@@ -59,11 +59,11 @@ async fn a_member_looks_for_idle_workers_as_often_as_its_own_ttl_says() {
         () = quiet => {}
     }
     let spans = clock.spans.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    let near = |span: Duration| {
-        let margin = Duration::from_millis(20);
+    let near = |span: Duration, margin: Duration| {
         spans.iter().any(|asked| *asked <= span && *asked + margin > span)
     };
-    assert!(near(timing.poll(false)), "{spans:?}");
-    assert!(!near(Timing::default().poll(false)), "{spans:?}");
+    // A busy machine may take some time between the choice of a moment and the timer for it.
+    assert!(near(timing.poll(false), timing.poll(false) / 2), "{spans:?}");
+    assert!(!near(Timing::default().poll(false), Duration::from_millis(20)), "{spans:?}");
     cluster.leave().await;
 }

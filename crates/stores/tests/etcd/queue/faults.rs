@@ -36,7 +36,8 @@ async fn a_server_that_is_down_is_told_when_opening() {
     let began = Instant::now();
     let opened = tenure_stores::open(&format!("etcd://{address}/{PREFIX}"), &options).await;
     let error = opened.expect_err("nobody is there");
-    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    // A busy machine may need more than the second of the request.
+    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
     println!("{}", crate::support::chain(&error));
 }
 
@@ -88,7 +89,8 @@ async fn connections_that_break_suspend_at_once_and_cost_nothing() {
         })
         .await;
         println!("suspended after {:?}", began.elapsed());
-        assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+        // A connection that is merely silent would be given up after a tenth of the ttl.
+        assert!(began.elapsed() < LONG / 10, "{:?}", began.elapsed());
         assert!(leader.mandate().is_leader(), "what was proven holds");
         proxy.heal().await;
         soon("resumed", async {

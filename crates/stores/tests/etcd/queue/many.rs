@@ -91,7 +91,8 @@ async fn race(at_least: usize) {
     .await;
     let took = began.elapsed();
     println!("{CANDIDATES} candidates gone {took:?} after the end");
-    assert!(took < Duration::from_secs(12), "{took:?}");
+    // Seconds on an idle machine; entries that waited for their leases would take the ttl of 60 s and more.
+    assert!(took < LONG, "{took:?}");
     assert_eq!(leading.load(Ordering::Relaxed), 1, "nobody led after the end");
     assert!(keys_under(&servers, &format!("{PREFIX}//lines/")).is_empty());
 }

@@ -200,6 +200,7 @@ async fn a_thousand_candidates_that_race_a_deletion_all_leave_and_the_node_is_go
     let took = began.elapsed();
     deleted.expect("deleted");
     assert_eq!(programs[0].look().await, Line::Missing);
+    // Seconds on an idle machine; what it costs is for the benchmarks.
     println!("all gone within {took:?}");
-    assert!(took < Duration::from_secs(12), "{took:?}");
+    assert!(took < Duration::from_secs(60), "{took:?}");
 }
