@@ -209,11 +209,15 @@ pub(crate) fn usage(error: &clap::Error, words: &[OsString], rendered: &str) -> 
         let is_part = !quoted.is_empty() && secret.iter().any(|word| word.contains(quoted));
         !is_suspicious(quoted) && (is_open || !is_part)
     };
-    let quotes_plain_words = error.context().all(|(_, value)| match value {
-        ContextValue::String(quoted) => is_plain(quoted),
-        ContextValue::Strings(quoted) => quoted.iter().all(|quoted| is_plain(quoted)),
-        // Texts of ours, and numbers.
-        _ => true,
+    let quotes_plain_words = error.context().all(|(_, value)| {
+        // The others are texts of ours, and numbers.
+        if let ContextValue::String(quoted) = value {
+            is_plain(quoted)
+        } else if let ContextValue::Strings(quoted) = value {
+            quoted.iter().all(|quoted| is_plain(quoted))
+        } else {
+            true
+        }
     });
     let holds_secret = secret.iter().any(|word| word.len() > 1 && rendered.contains(word));
     if quotes_plain_words && !holds_secret {

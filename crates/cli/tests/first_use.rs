@@ -63,6 +63,23 @@ fn the_times_of_a_queue_are_those_that_zookeeper_grants() {
     says(&ran(bare(&run)), 78, "a grace of 9s is too long for a session of 15s");
 }
 
+/// Issue 13, 1: candidates with different prefixes ignored each other, and both led.
+#[test]
+fn a_candidate_whose_nodes_have_another_prefix_exits_78_and_names_both() {
+    let (_runtime, started) = on(Zookeeper::single(zookeeper::Options::default()));
+    let server = require!(started);
+    let store = format!("zookeeper://{}/first", server[0].address());
+    let kazoo = format!("{store}?recipe=kazoo");
+    let run = |store: &str| ran(bare(&["run", "job", "--store", store, "--", "echo", "it led"]));
+    says(&run(&kazoo), 0, "it led");
+    let refused = run(&store);
+    for text in ["`__lock__`", "`n-`", "`recipe=kazoo`"] {
+        says(&refused, 78, text);
+    }
+    assert!(!refused.out.contains("it led"), "{refused:?}");
+    says(&run(&kazoo), 0, "it led");
+}
+
 /// Only a directory was tested.
 #[test]
 fn a_line_that_does_not_exist_is_ended_only_by_force() {
