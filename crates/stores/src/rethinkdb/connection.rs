@@ -26,7 +26,7 @@ use crate::servers::{Secret, Servers};
 /// Who we are when the URL does not say; its password is empty until somebody sets one.
 const ADMIN: &str = "admin";
 
-/// All parts of an answer together are no larger.
+/// A larger answer is not gathered.
 const LARGEST_ANSWER: usize = 64 * 1024 * 1024;
 
 /// Even where requests are short, connecting may take so long: it is three round trips and a hash made to be slow.
@@ -44,6 +44,8 @@ pub struct Connection {
 struct Inner {
     cluster: Arc<Cluster>,
     request: Duration,
+    /// All parts of an answer together have no more bytes.
+    largest: usize,
     state: Mutex<State>,
 }
 
@@ -105,7 +107,15 @@ impl Connection {
         };
         let (hosts, turn) = (servers.hosts.clone(), AtomicUsize::new(first));
         let cluster = Arc::new(Cluster { hosts, user, tls, patience, turn });
-        Ok(Connection { inner: Arc::new(Inner { cluster, request, state: Mutex::default() }) })
+        let (largest, state) = (LARGEST_ANSWER, Mutex::default());
+        Ok(Connection { inner: Arc::new(Inner { cluster, request, largest, state }) })
+    }
+
+    /// Takes answers of so many bytes for too large.
+    #[cfg(test)]
+    pub(super) fn reading_at_most(mut self, largest: usize) -> Connection {
+        Arc::get_mut(&mut self.inner).expect("it is not shared yet").largest = largest;
+        self
     }
 
     /// Asks a question in the JSON of ReQL, such as `[59]` for the databases, and gives its answer.
@@ -310,7 +320,7 @@ impl Inner {
                 Response::Partial(some) => {
                     rows.extend(some);
                     let size: usize = rows.iter().map(Json::len).sum();
-                    if rows.len() > MOST_ROWS || size > LARGEST_ANSWER {
+                    if rows.len() > MOST_ROWS || size > self.largest {
                         let says = format!("more than {} rows and {size} bytes", rows.len());
                         return Err(Failure::refused(kind, Refusal::too_large(says)));
                     }

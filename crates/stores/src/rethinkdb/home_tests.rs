@@ -268,15 +268,16 @@ async fn a_table_that_was_exchanged_while_there_was_no_connection_is_refused() {
 #[tokio::test]
 async fn a_page_that_is_too_large_is_read_in_smaller_ones() {
     let server = Scripted::start().await;
-    // Others may write rows that are larger than any document of ours.
-    let body = "x".repeat(1024 * 1024);
+    let body = "x".repeat(1024);
     let count = 70;
     let op = "0123456789abcdef0123456789abcdef";
     let row = |number| json!({ "id": format!("p/n{number:04}"), "op": op, "body": body });
     server.world().add("a", "d", "t", &(0..count).map(row).collect::<Vec<_>>());
-    server.world().rows_in_a_part = Some(1);
+    server.world().rows_in_a_part = Some(7);
     let servers = Scripted::servers(&[&server], "d?table=t");
-    let store = RethinkStore::open(&servers, 3 * PATIENT, true).await.expect("it opens");
+    let connection = Connection::new(&servers, PATIENT).expect("a connection");
+    let connection = connection.reading_at_most(16 * 1024);
+    let store = RethinkStore::from_connection(connection, "d", "t", true).await.expect("it opens");
     let connections = server.world().connections;
     let page = tenure::Store::list(&store, &Key::parse("p").expect("a good key"), None, 400).await;
     let page = page.unwrap_or_else(|error| panic!("{}", told(&error)));
@@ -294,9 +295,10 @@ async fn a_callers_own_question_leaves_the_connection_and_its_feeds_alone() {
         (0..count).map(|number| json!({ "id": format!("{number:06}") })).collect()
     };
     one.world().add("a", "d", "t", &rows(3));
-    one.world().add("b", "d", "large", &rows(super::super::json::MOST_ROWS + 1));
     let servers = Scripted::servers(&[&one, &other], "d?table=t");
     let connection = Connection::new(&servers, Duration::from_secs(5)).expect("a connection");
+    let connection = connection.reading_at_most(1024);
+    one.world().add("b", "d", "large", &rows(100));
     let store = RethinkStore::from_connection(connection.clone(), "d", "t", true).await;
     let store = store.expect("it opens");
     let mut changes = store.feed().subscribe("t", Origin::Now).await.expect("it follows");
@@ -312,10 +314,10 @@ async fn a_callers_own_question_leaves_the_connection_and_its_feeds_alone() {
         one.world().starting = 1;
         refused(&json!([16, [table("t"), "x"]]), "primary replica").await;
     }
+    one.world().rows_in_a_part = Some(2);
     refused(&table("large"), "the answer is too large").await;
     one.world().delays = [(16, Duration::from_secs(3600))].into();
     refused(&json!([16, [table("t"), "x"]]), "no answer within").await;
-    one.world().rows_in_a_part = Some(2);
     let whole = connection.run(&table("t")).await.expect("an answer");
     assert_eq!(whole, json!(rows(3)), "all of its parts");
 
