@@ -22,6 +22,10 @@ pub(crate) fn shown(url: &str) -> String {
     let had_query = url.query().is_some();
     url.set_query(None);
     url.set_fragment(None);
+    if url.as_str().contains('@') {
+        // Most likely a password with a slash in it.
+        return HIDDEN.to_owned();
+    }
     if had_query { format!("{url}?{HIDDEN}") } else { url.into() }
 }
 
@@ -37,6 +41,7 @@ mod tests {
             ("s3://canary@bucket/x", "s3://bucket/x"),
             ("s3://u:a@canary@bucket/x", "s3://bucket/x"),
             ("s3://u:1/canary@bucket", "***"),
+            ("s3://u:1?canary@bucket", "s3://u:1?***"),
             ("s3:u:canary@bucket", "***"),
             ("u:canary@bucket", "***"),
             ("canary", "***"),
