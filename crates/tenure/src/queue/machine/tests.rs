@@ -178,6 +178,21 @@ fn the_own_entrys_deletion_is_a_loss_at_once_and_the_work_ends_before_the_next_j
     assert!(matches!(join[..], [Output::Join { .. }]), "{join:?}");
 }
 
+/// Seed 18815 of the simulation: the notice of the deletion overtook a line that was read before it.
+#[test]
+fn a_line_that_is_older_than_the_own_entrys_deletion_deletes_nothing_while_work_goes_on() {
+    let mut machine = leader();
+    let look = machine.step(at(100), Input::Session(session(1, 2, 90)));
+    let _ = machine.step(at(110), Input::Gone(entry(5), Gone::Deleted));
+    let ticket = Ticket { candidate: machine.candidate().id.clone(), attempt: 1 };
+    let places = vec![Place { ticket: Some(ticket), ..place(5) }];
+    let line = Line::Open { generation: 1, places, unclean: None, highest: 0 };
+    let out = machine.step(at(120), Input::Line(ask(&look), Ok(line)));
+    assert!(!out.iter().any(|output| matches!(output, Output::Leave { .. })), "{out:?}");
+    let join = machine.step(at(130), Input::WorkEnded);
+    assert!(matches!(join[..], [Output::Join { .. }]), "{join:?}");
+}
+
 #[test]
 fn a_proof_that_comes_after_the_window_ended_revives_nothing() {
     let mut machine = leader();
