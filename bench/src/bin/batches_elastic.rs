@@ -1,11 +1,13 @@
-//! What batches cost on Elasticsearch and OpenSearch: claims and completions through the store, beside raw requests.
+//! What batches cost on Elasticsearch and OpenSearch: claims and completions through the store,
+//! beside raw requests.
 //!
 //! `cargo run --release -p tenure-bench --bin batches_elastic [SECONDS] [BATCH]`
 //!
-//! A task is two writes, a claim and a completion, each at the version the one before gave, in batches of 100. The raw
-//! rate is that of one program that builds the lines of a `_bulk` by hand and reads nothing of the answers but the
-//! sequence numbers. Workers have documents of their own and share one handle, or one client. What this program itself
-//! computes for a task hardly depends on what else the machine does.
+//! A task is two writes, a claim and a completion, each at the version the one before gave, in
+//! batches of 100. The raw rate is that of one program that builds the lines of a `_bulk` by hand
+//! and reads nothing of the answers but the sequence numbers. Workers have documents of their own
+//! and share one handle, or one client. What this program itself computes for a task hardly depends
+//! on what else the machine does.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};

@@ -1,10 +1,12 @@
-//! What a graceful handover costs on etcd: sequential round trips, and how many raw writes it takes as long as.
+//! What a graceful handover costs on etcd: sequential round trips, and how many raw writes it takes
+//! as long as.
 //!
 //! `cargo run --release -p tenure-bench --bin handover_etcd [HANDOVERS]`
 //!
-//! Round trips are counted through a proxy that delays everything by 20 ms, there and back together: the figure
-//! hardly depends on the machine. Two candidates take turns; then five do, where the one before the next leader was
-//! not first when that joined, and the line is read once more.
+//! Round trips are counted through a proxy that delays everything by 20 ms, there and back
+//! together: the figure hardly depends on the machine. Two candidates take turns; then five do,
+//! where the one before the next leader was not first when that joined, and the line is read once
+//! more.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -52,7 +54,8 @@ async fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Candidates of processes of their own take turns; says how long each handover took, shortest first.
+/// Candidates of processes of their own take turns; says how long each handover took, shortest
+/// first.
 async fn rotate(
     address: SocketAddr,
     candidates: usize,

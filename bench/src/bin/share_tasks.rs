@@ -1,7 +1,9 @@
-//! How many empty tasks a second four workers share through a store, beside what the store itself can do.
+//! How many empty tasks a second four workers share through a store, beside what the store itself
+//! can do.
 //!
-//! `cargo run --release -p tenure-bench --bin share_tasks STORE [TASKS] [NODES]`, where STORE is memory, file, etcd, zookeeper,
-//! elasticsearch or opensearch. The workers are those of one node, unless there are to be 2 or 4, each with a connection of its own.
+//! `cargo run --release -p tenure-bench --bin share_tasks STORE [TASKS] [NODES]`, where STORE is
+//! memory, file, etcd, zookeeper, elasticsearch or opensearch. The workers are those of one node,
+//! unless there are to be 2 or 4, each with a connection of its own.
 
 use std::fmt;
 use std::path::Path;
@@ -70,7 +72,8 @@ async fn main() -> Result<(), Failure> {
         other => return Err(format!("{other} is not a store of this benchmark").into()),
     };
     raw(&**backends[0].store()).await?;
-    // Servers on a virtual machine of their own get faster while they run; what they do at last is of interest.
+    // Servers on a virtual machine of their own get faster while they run; what they do at last is
+    // of interest.
     for _ in 0..ROUNDS {
         shared(&backends, tasks).await?;
     }
@@ -170,7 +173,8 @@ async fn shared(backends: &[Backend], tasks: usize) -> Result<(), Failure> {
     books.submit(orders).await?;
     let accepted = began.elapsed();
     counts.reset();
-    // One document: the views that people ask for look at all slots, and would take part of the store's time.
+    // One document: the views that people ask for look at all slots, and would take part of the
+    // store's time.
     while done(&**backends[0].store(), books).await? < before + tasks as u64 {
         if began.elapsed() > LONGEST {
             return Err(format!("it stands still: {:?}", books.totals().await?).into());

@@ -1,12 +1,12 @@
 //! Passwords are kept from CMD, and from any other process of this user.
 //!
-//! `/proc/PID/environ` shows the environment that a program was started with, also variables that it
-//! removed later, and any process of the same user may read it, like the memory. Two things keep a
-//! password from that:
+//! `/proc/PID/environ` shows the environment that a program was started with, also variables that
+//! it removed later, and any process of the same user may read it, like the memory. Two things keep
+//! a password from that:
 //! - A process that is not *dumpable* is read by root alone. `exec` makes it dumpable again, so
 //!   supervisor, guardian and stage each say it anew, first of all.
-//! - `run`, `share`, `feed` and `watch` start themselves again without the variables that hold passwords. Those travel
-//!   in a file that has no name, and that no other process has open.
+//! - `run`, `share`, `feed` and `watch` start themselves again without the variables that hold
+//!   passwords. Those travel in a file that has no name, and that no other process has open.
 
 use std::collections::BTreeMap;
 use std::env;

@@ -1,8 +1,9 @@
 //! Text from elsewhere, made harmless before people see it.
 //!
-//! Ids, names, values, errors and the output of CMD may hold anything. Control characters drive a terminal or forge a line
-//! of the log; characters that turn text around, or that take no room, make one name look like another. All output of
-//! this program goes through here. JSON stays exact: there the same characters are written as `\uXXXX`.
+//! Ids, names, values, errors and the output of CMD may hold anything. Control characters drive a
+//! terminal or forge a line of the log; characters that turn text around, or that take no room,
+//! make one name look like another. All output of this program goes through here. JSON stays exact:
+//! there the same characters are written as `\uXXXX`.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -59,8 +60,8 @@ fn escaped(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Whether a character takes no room, or changes the direction of those around it: Unicode's `Bidi_Control` and
-/// `Default_Ignorable_Code_Point`, and its separators of lines and paragraphs.
+/// Whether a character takes no room, or changes the direction of those around it: Unicode's
+/// `Bidi_Control` and `Default_Ignorable_Code_Point`, and its separators of lines and paragraphs.
 fn is_hidden(character: char) -> bool {
     matches!(character,
         '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}'
@@ -70,7 +71,8 @@ fn is_hidden(character: char) -> bool {
         | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// Where the library's log goes: each event is one line, and shows what it holds, but no password of a URL.
+/// Where the library's log goes: each event is one line, and shows what it holds, but no password
+/// of a URL.
 #[derive(Debug)]
 pub(crate) struct LogWriter<W> {
     inner: W,
@@ -84,7 +86,8 @@ impl<W: Write> LogWriter<W> {
     }
 }
 
-/// An event of the log, which has colours of its own between texts from elsewhere: only plain colours stay.
+/// An event of the log, which has colours of its own between texts from elsewhere: only plain
+/// colours stay.
 fn event(line: &str, colours: bool) -> String {
     let mut shown = String::with_capacity(line.len());
     let mut rest = line;
@@ -102,7 +105,8 @@ fn event(line: &str, colours: bool) -> String {
     shown
 }
 
-/// The length of the colour that this text begins with: bold, dim, italic, one of the six, or back to none.
+/// The length of the colour that this text begins with: bold, dim, italic, one of the six, or back
+/// to none.
 fn colour(text: &str) -> Option<usize> {
     let numbers = text.strip_prefix("\u{1b}[")?;
     let end = numbers.find('m')?;

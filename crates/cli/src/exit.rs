@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use tenure::{Error, Fault, StoreError};
 use tenure_stores::OpenError;
 
-/// Nobody leads; not elected in time; the election has ended or does not exist; not everything was done.
+/// Nobody leads; not elected in time; the election has ended or does not exist; not everything was
+/// done.
 pub(crate) const NOT_LED: u8 = 1;
 /// The command line makes no sense.
 pub(crate) const USAGE: u8 = 2;

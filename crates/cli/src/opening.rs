@@ -17,8 +17,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
 /// What came of opening the store.
 pub(crate) enum Opening {
-    /// It is open. The signals go with it: one that came meanwhile, or comes before the caller listens, is
-    /// lost with any other listener.
+    /// It is open. The signals go with it: one that came meanwhile, or comes before the caller
+    /// listens, is lost with any other listener.
     Opened(Box<Opened>, Signals),
     /// A signal came before the store did.
     Interrupted(Signal),
@@ -26,7 +26,8 @@ pub(crate) enum Opening {
 
 /// Opens the store, and waits for one that cannot be reached if that is wanted.
 ///
-/// `patient`: this process would wait to be elected, or for work. Only then does a service wait by itself.
+/// `patient`: this process would wait to be elected, or for work. Only then does a service wait by
+/// itself.
 ///
 /// # Errors
 /// When the store refuses; when it cannot be reached and is not waited for.

@@ -36,8 +36,9 @@ pub(crate) fn members(text: &str) -> String {
 
 /// Text that may hold URLs, without user, password and query of any of them.
 ///
-/// A password may hold every character, even a space, a quote, a line feed or `://`. So all is hidden
-/// from the start of the first URL up to the last `@`. Without an `@` a URL is shown if it parses.
+/// A password may hold every character, even a space, a quote, a line feed or `://`. So all is
+/// hidden from the start of the first URL up to the last `@`. Without an `@` a URL is shown if it
+/// parses.
 pub(crate) fn text(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut rest = text;
@@ -103,7 +104,8 @@ fn token_end(text: &str) -> usize {
     text.find(ends).unwrap_or(text.len())
 }
 
-/// Shows an address without its query, unless that has known settings only; what follows is returned.
+/// Shows an address without its query, unless that has known settings only; what follows is
+/// returned.
 fn unqueried<'a>(text: &'a str, shown: &mut String) -> &'a str {
     let (address, behind) = text.split_at(token_end(text));
     let (place, query) = address.split_once('?').unwrap_or((address, ""));
@@ -142,7 +144,8 @@ fn has_plain_host(address: &str) -> bool {
     tenure_stores::parse(&format!("etcd://{host}")).is_ok()
 }
 
-/// Where the first URL begins, and where it goes on behind `://`, or behind a store's scheme and a colon.
+/// Where the first URL begins, and where it goes on behind `://`, or behind a store's scheme and a
+/// colon.
 fn url_start(text: &str) -> Option<(usize, usize)> {
     let text = text.to_ascii_lowercase();
     let slashes = text.find("://").map(|at| {
@@ -163,7 +166,8 @@ fn url_start(text: &str) -> Option<(usize, usize)> {
 /// Whether a store's scheme between these two begins a URL.
 fn is_url(before: &str, after: &str) -> bool {
     let token = after[..token_end(after)].trim_end_matches([':', ',', ';', '.', ')']);
-    // `etcd: reading a` is a sentence about etcd, `etcd:2379` a host, `stores::etcd::client` a module.
+    // `etcd: reading a` is a sentence about etcd, `etcd:2379` a host, `stores::etcd::client` a
+    // module.
     let is_port =
         !token.is_empty() && token.len() <= 5 && token.bytes().all(|b| b.is_ascii_digit());
     let is_module = before.ends_with("::") || before.ends_with('_');
@@ -186,7 +190,8 @@ fn is_directory(url: &str) -> bool {
 /// What clap says about a command line. It quotes words of it, and any of them may be a secret.
 ///
 /// A quoted word is shown only if no word that may hold a secret has it as a part. A password with
-/// spaces in it comes as several words, so all words up to the one with the `@` may be parts of one.
+/// spaces in it comes as several words, so all words up to the one with the `@` may be parts of
+/// one.
 pub(crate) fn usage(error: &clap::Error, words: &[OsString], rendered: &str) -> String {
     let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
     let end = words.iter().position(|word| word == "--").unwrap_or(words.len());

@@ -64,8 +64,8 @@ impl Session {
         }
     }
 
-    /// Opens the store with requests that end within this time, for another table than the URL's, or where nothing
-    /// may be created.
+    /// Opens the store with requests that end within this time, for another table than the URL's,
+    /// or where nothing may be created.
     ///
     /// # Errors
     /// When it does not serve, or is not built in.
@@ -100,7 +100,8 @@ impl Session {
         Ok(tenure_stores::advice(&self.location, &options).await?)
     }
 
-    /// How long the servers are asked to keep this process's session; `None` where elections are leases.
+    /// How long the servers are asked to keep this process's session; `None` where elections are
+    /// leases.
     pub(crate) fn asked(&self) -> Option<Duration> {
         self.location.session(self.timing.ttl())
     }
@@ -228,7 +229,8 @@ fn store(settings: &Settings, origins: &Origins) -> Result<Option<String>, Failu
         return Err(Failure::new(USAGE, twice));
     }
     let Some(file) = file else {
-        // Of a URL that makes no sense nobody knows; without an @ or a query there is nowhere to hide one.
+        // Of a URL that makes no sense nobody knows; without an @ or a query there is nowhere to
+        // hide one.
         let secret = settings
             .store
             .as_deref()

@@ -69,7 +69,8 @@ pub(crate) fn chain(error: &anyhow::Error) -> String {
     text
 }
 
-/// Text from elsewhere, made harmless: no control characters, nothing that is hidden or turns the line around.
+/// Text from elsewhere, made harmless: no control characters, nothing that is hidden or turns the
+/// line around.
 pub(crate) fn escape(text: &str) -> String {
     crate::escape::text(text)
 }

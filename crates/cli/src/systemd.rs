@@ -11,7 +11,8 @@ use tokio::task::JoinHandle;
 /// What must not reach CMD: it speaks for this process.
 pub(crate) const VARIABLES: [&str; 3] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"];
 
-/// Whether systemd started this very process as a service. What a service starts inherits most of its variables.
+/// Whether systemd started this very process as a service. What a service starts inherits most of
+/// its variables.
 pub(crate) fn is_service() -> bool {
     let started = std::env::var("SYSTEMD_EXEC_PID").ok().and_then(|pid| pid.parse().ok());
     std::env::var_os("NOTIFY_SOCKET").is_some() || started == Some(std::process::id())

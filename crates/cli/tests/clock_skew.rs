@@ -26,7 +26,8 @@ fn library() -> Result<PathBuf, Skipped> {
     })
 }
 
-/// A candidate whose child takes a lock that only one can have, and says when, who, and what its clock shows.
+/// A candidate whose child takes a lock that only one can have, and says when, who, and what its
+/// clock shows.
 fn candidate(scene: &Scene, store: &str, library: &Path, (name, skew): (&str, &str)) -> Running {
     let child = format!(
         "exec 9>{lock}; flock -n 9 && alone=yes || alone=no; \

@@ -123,8 +123,8 @@ fn a_url_that_left_the_environment_is_still_the_store() {
 
 #[test]
 fn a_password_that_left_the_environment_is_still_used() {
-    // The name of the election is a word that has the program start itself again. Nothing listens at
-    // that port; without a password nothing is asked there at all.
+    // The name of the election is a word that has the program start itself again. Nothing listens
+    // at that port; without a password nothing is asked there at all.
     let line = ["who", "run", "--ttl", "1s", "--store", "etcd://root@127.0.0.1:1"];
     let missing = "nor TENURE_STORE_PASSWORD a password";
     let without = ran(bare(&line));

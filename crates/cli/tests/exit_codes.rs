@@ -278,7 +278,8 @@ fn what_is_not_allowed_is_77() {
     let program = env!("CARGO_BIN_EXE_tenure");
     let ran = if rustix::process::geteuid().is_root() {
         let copy = scene.path("tenure");
-        // Not by this process: a child that another test forks meanwhile would hold it open for writing.
+        // Not by this process: a child that another test forks meanwhile would hold it open for
+        // writing.
         let copied = std::process::Command::new("cp").arg(program).arg(&copy).status().unwrap();
         assert!(copied.success(), "{copied}");
         let mut command = std::process::Command::new("setpriv");

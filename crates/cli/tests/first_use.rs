@@ -22,7 +22,8 @@ fn says(ran: &Ran, code: i32, text: &str) {
     assert!(format!("{}{}", ran.out, ran.err).contains(text), "{text:?} is not in {ran:?}");
 }
 
-/// Issue 13, 29: the lease's times were shown for queues, and a ttl that the server changed was not mentioned.
+/// Issue 13, 29: the lease's times were shown for queues, and a ttl that the server changed was not
+/// mentioned.
 #[test]
 fn the_times_of_a_queue_are_those_that_etcd_grants() {
     let (_runtime, started) = on(Etcd::single(etcd::Options::default()));

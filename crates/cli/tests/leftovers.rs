@@ -287,8 +287,8 @@ fn work_whose_starter_is_not_proven_dead_is_not_killed_and_nothing_is_started() 
     wait_for_death(&leading.work);
 }
 
-/// Issue 13, 5: an unprivileged CMD of a root leader could have services of root's killed by handing
-/// them the descriptor.
+/// Issue 13, 5: an unprivileged CMD of a root leader could have services of root's killed by
+/// handing them the descriptor.
 #[test]
 fn a_holder_outside_of_the_works_control_group_is_not_killed_and_nothing_is_started() {
     let name = "a_holder_outside_of_the_works_control_group_…";

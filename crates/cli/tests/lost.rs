@@ -11,8 +11,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use support::{Running, Scene, Stopped, boot_time, mandate_end, wait_for, wait_for_death};
 
-/// A leader whose guardian hangs when the store stops answering; the guardian, and the lock that makes
-/// it so.
+/// A leader whose guardian hangs when the store stops answering; the guardian, and the lock that
+/// makes it so.
 fn losing_with_a_hung_guardian(scene: &Scene, flags: &[&str]) -> (Running, Pid, fs::File) {
     let script = r#"trap "" TERM; echo "$TENURE_TOKEN" >> "$LED"; exec sleep 600"#;
     let line = [&["run", "job", "--ttl", "4s"], flags, &["--", "sh", "-c", script]].concat();

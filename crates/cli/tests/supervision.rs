@@ -65,8 +65,8 @@ impl Leading {
         mandate_end(file[0].as_ref()).unwrap()
     }
 
-    /// Waits for a renewal. The guardian hears of one a moment before the file says so: just after that,
-    /// the next one is far away.
+    /// Waits for a renewal. The guardian hears of one a moment before the file says so: just after
+    /// that, the next one is far away.
     fn wait_for_renewal(&self) {
         let before = self.lease_end();
         wait_for("a renewal", || (self.lease_end() > before).then_some(()));
@@ -441,8 +441,8 @@ fn a_command_at_a_terminal_has_it() {
     assert_eq!(groups[0], groups[1], "its group is the terminal's: {shown:?}");
 }
 
-/// The last step before CMD asks the kernel to be killed with its guardian. A guardian that died before
-/// that leaves it another parent, and no signal would ever come.
+/// The last step before CMD asks the kernel to be killed with its guardian. A guardian that died
+/// before that leaves it another parent, and no signal would ever come.
 #[test]
 fn cmd_is_not_begun_below_another_parent_than_its_guardian() {
     let (mut ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
@@ -462,7 +462,8 @@ fn cmd_is_not_begun_below_another_parent_than_its_guardian() {
     assert_eq!(status.code(), Some(125));
 }
 
-/// The guardian's own timing, without the supervisor: it kills a quarter of the grace before the end.
+/// The guardian's own timing, without the supervisor: it kills a quarter of the grace before the
+/// end.
 #[test]
 fn a_stubborn_tree_of_a_hung_supervisor_is_dead_before_the_lease_ends() {
     let leading = Leading::stubborn();

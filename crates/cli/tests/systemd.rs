@@ -149,7 +149,8 @@ fn systemd_accepts_every_unit_and_rates_it_as_safe() {
         assert!(says.contains("Overall exposure level"), "{path:?}: {says}");
         let verified = analyze(&["verify".as_ref(), path.as_ref()]).unwrap();
         let says = String::from_utf8_lossy(&verified.stderr);
-        // Other units of this machine may be wrong, too. And the program is not installed where it is tested.
+        // Other units of this machine may be wrong, too. And the program is not installed where it
+        // is tested.
         let name = path.file_name().unwrap().to_str().unwrap();
         let ours = says.lines().filter(|line| line.contains(name));
         let wrong: Vec<&str> = ours.filter(|line| !line.contains("is not executable")).collect();

@@ -1,7 +1,7 @@
 //! What the decoders must withstand: one plain function each, for any fuzzer and any corpus.
 //!
-//! Each takes bytes from anywhere and panics when a decoder breaks its promise: no panic of its own,
-//! bounded output, and what was decoded is encoded and decoded again to the same.
+//! Each takes bytes from anywhere and panics when a decoder breaks its promise: no panic of its
+//! own, bounded output, and what was decoded is encoded and decoded again to the same.
 
 use bytes::Bytes;
 use tenure::cluster::documents::{

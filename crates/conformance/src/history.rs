@@ -1,7 +1,7 @@
 //! What a run looks like from outside: the only thing that checkers are shown.
 //!
-//! A history is written by whoever can see real time: the simulator of machines, a simulation through
-//! the driver, or a referee of real processes. Checkers know nothing of machines.
+//! A history is written by whoever can see real time: the simulator of machines, a simulation
+//! through the driver, or a referee of real processes. Checkers know nothing of machines.
 
 use tenure::lease::machine::{Loss, Outcome};
 use tenure::lease::record::Record;

@@ -2,7 +2,8 @@
 //!
 //! - [`suite`]: the cases every store passes; [`conformance!`] makes them tests of yours.
 //! - [`feed`]: the cases every leader feed passes; [`feed_conformance!`] makes them tests of yours.
-//! - [`cluster`]: the cases of a cluster on every store; [`cluster_conformance!`] makes them tests of yours.
+//! - [`cluster`]: the cases of a cluster on every store; [`cluster_conformance!`] makes them tests
+//!   of yours.
 //! - [`simulator`]: worlds full of faults, one per seed, around the machine that ships.
 //! - [`driven`]: the same through the driver, from `campaign` down to the store's trait.
 //! - [`queue_simulator`]: the same for the queue: sessions, servers and the line they keep.

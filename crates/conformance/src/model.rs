@@ -1,10 +1,11 @@
 //! A bounded model of the same machine, explored state by state.
 //!
-//! The simulator tries long and wild histories; this tries *all* short ones: every order in which the
-//! messages of a few candidates can arrive, or not arrive, at every tick of a coarse clock. A message
-//! that is never delivered is one that was lost.
+//! The simulator tries long and wild histories; this tries *all* short ones: every order in which
+//! the messages of a few candidates can arrive, or not arrive, at every tick of a coarse clock. A
+//! message that is never delivered is one that was lost.
 //!
-//! Candidate 0 has the slowest clock and every other the fastest, which is where windows come closest.
+//! Candidate 0 has the slowest clock and every other the fastest, which is where windows come
+//! closest.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! The fuzz bodies over the committed corpus, over documents too large to commit, and over mutations.
+//! The fuzz bodies over the committed corpus, over documents too large to commit, and over
+//! mutations.
 
 use std::path::Path;
 

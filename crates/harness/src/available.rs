@@ -1,11 +1,12 @@
 use crate::Failure;
 use std::io::Write;
 
-/// What was started, or nothing where the server cannot be had; use it through [`require!`](crate::require).
+/// What was started, or nothing where the server cannot be had; use it through
+/// [`require!`](crate::require).
 ///
 /// # Panics
-/// When the server was there and did not start; when it cannot be had and `CI` is `true`, because there every test
-/// is expected to run.
+/// When the server was there and did not start; when it cannot be had and `CI` is `true`, because
+/// there every test is expected to run.
 #[track_caller]
 pub fn available<T>(started: Result<T, Failure>) -> Option<T> {
     match started {
@@ -23,7 +24,8 @@ pub fn available<T>(started: Result<T, Failure>) -> Option<T> {
 
 /// Gives what was started; ends the test, saying so, where the server cannot be had.
 ///
-/// Prints `SKIPPED server: reason`. With `CI=true` a server that cannot be had is a failure of the test.
+/// Prints `SKIPPED server: reason`. With `CI=true` a server that cannot be had is a failure of the
+/// test.
 #[macro_export]
 macro_rules! require {
     ($started:expr) => {

@@ -11,7 +11,8 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long an ensemble may take to agree on a leader; a stopped one costs ZooKeeper four seconds, OpenSearch 33.
+/// How long an ensemble may take to agree on a leader; a stopped one costs ZooKeeper four seconds,
+/// OpenSearch 33.
 const LEADER_WITHIN: Duration = Duration::from_secs(60);
 /// How often other ports are tried when someone takes one between claim and start.
 const ATTEMPTS: usize = 3;
@@ -28,14 +29,15 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts `size` servers, each in a network of its own if there are to be `partitions`, and waits until each is
-    /// ready.
+    /// Starts `size` servers, each in a network of its own if there are to be `partitions`, and
+    /// waits until each is ready.
     pub(crate) async fn start(
         recipe: Arc<dyn Recipe>,
         size: usize,
         partitions: bool,
     ) -> Result<Cluster, Failure> {
-        // The kernel must be told to end the servers with us, and without unsafe code it is told by a program.
+        // The kernel must be told to end the servers with us, and without unsafe code it is told by
+        // a program.
         if program("setpriv").is_none() {
             let reason = "setpriv (util-linux) is not on this machine".to_owned();
             return Err(Skipped { server: recipe.title().to_owned(), reason }.into());
@@ -102,7 +104,8 @@ impl Cluster {
         self.servers.iter().map(Server::address).collect()
     }
 
-    /// The index of the leader; none while nobody leads, or while more than one server says that it does.
+    /// The index of the leader; none while nobody leads, or while more than one server says that it
+    /// does.
     ///
     /// # Cancel safety
     /// Nothing is lost.
@@ -138,7 +141,8 @@ impl Cluster {
 }
 
 impl Cluster {
-    /// Cuts a server off from the others, both ways and without telling either; clients still reach all of them.
+    /// Cuts a server off from the others, both ways and without telling either; clients still reach
+    /// all of them.
     ///
     /// Fails with [`Failure::System`] if the system refuses.
     ///
@@ -149,7 +153,8 @@ impl Cluster {
         isolated.map_err(|reason| Failure::system("isolating a server")(io::Error::other(reason)))
     }
 
-    /// Ends what [`isolate`](Cluster::isolate) did; what was sent meanwhile arrives when TCP tries again.
+    /// Ends what [`isolate`](Cluster::isolate) did; what was sent meanwhile arrives when TCP tries
+    /// again.
     ///
     /// Fails with [`Failure::System`] if the system refuses.
     ///

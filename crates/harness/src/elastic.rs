@@ -42,7 +42,8 @@ impl Product {
         }
     }
 
-    /// The version that `scripts/servers` brings; `TENURE_ELASTICSEARCH` and `TENURE_OPENSEARCH` name another.
+    /// The version that `scripts/servers` brings; `TENURE_ELASTICSEARCH` and `TENURE_OPENSEARCH`
+    /// name another.
     pub fn version(self) -> String {
         let (variable, usual) = match self {
             Product::Elasticsearch => ("TENURE_ELASTICSEARCH", "8.7.1"),
@@ -74,15 +75,18 @@ pub struct Options {
     pub settings: Vec<(String, String)>,
     /// Whom Elasticsearch lets in; with nobody here it lets in everybody.
     pub users: Vec<User>,
-    /// Files to be put beside its configuration, the only place it may read keys from; settings name them alone.
+    /// Files to be put beside its configuration, the only place it may read keys from; settings
+    /// name them alone.
     pub files: Vec<PathBuf>,
     /// Lines of roles.yml, for users with roles of their own.
     pub roles: String,
     /// The Java to run on, when it is not the one on the search path.
     pub java_home: Option<PathBuf>,
-    /// Whether servers can be [isolated](Cluster::isolate) from each other; needs root, and `ip` of iproute2.
+    /// Whether servers can be [isolated](Cluster::isolate) from each other; needs root, and `ip` of
+    /// iproute2.
     pub partitions: bool,
-    /// Whether they have memory and are compiled for speed, as in production, instead of started quickly: for benchmarks.
+    /// Whether they have memory and are compiled for speed, as in production, instead of started
+    /// quickly: for benchmarks.
     pub tuned: bool,
     /// How long the servers may take to be ready.
     pub ready_within: Duration,
@@ -121,7 +125,8 @@ pub struct Elastic {
 impl Elastic {
     /// Starts one server, on its own.
     ///
-    /// Fails with [`Failure::Skipped`] where there is no such server, and when the server does not get ready.
+    /// Fails with [`Failure::Skipped`] where there is no such server, and when the server does not
+    /// get ready.
     ///
     /// # Cancel safety
     /// What was started is ended.
@@ -238,7 +243,8 @@ impl ElasticRecipe {
         let mut words = vec![
             variable("PATH_CONF", path(&config(own))),
             variable("JAVA_OPTS", machine.to_owned()),
-            // The same for Elasticsearch's launcher and its tool for users: half of the time they take.
+            // The same for Elasticsearch's launcher and its tool for users: half of the time they
+            // take.
             "CLI_JAVA_OPTS=-XX:TieredStopAtLevel=1".to_owned(),
             variable("TMPDIR", path(&own.directory.join("tmp"))),
             variable("JAVA_HOME", path(&self.java_home)),
@@ -298,14 +304,16 @@ impl Recipe for ElasticRecipe {
                 Product::Opensearch => "cluster.initial_cluster_manager_nodes",
             };
             set(initial, nodes.join(","));
-            // A server that stands still, or is cut off, is given up after seconds and not after half a minute.
+            // A server that stands still, or is cut off, is given up after seconds and not after
+            // half a minute.
             for check in ["follower_check", "leader_check"] {
                 set(&format!("cluster.fault_detection.{check}.timeout"), "5s".to_owned());
                 set(&format!("cluster.fault_detection.{check}.retry_count"), "2".to_owned());
             }
         }
         if own.namespace.is_some() {
-            // Away from the loopback address it insists on what the machine's administrator would have to set.
+            // Away from the loopback address it insists on what the machine's administrator would
+            // have to set.
             set("node.store.allow_mmap", "false".to_owned());
         }
         if self.options.product == Product::Elasticsearch {
@@ -331,8 +339,9 @@ impl Recipe for ElasticRecipe {
         http::get(address, path).await.is_ok_and(|answer| answer.status == 200)
     }
 
-    /// Leading is what matters to documents: the primary copies are there, by the word of the elected master, and all
-    /// other copies are in step with them, so that one of those can take over. A server that is cut off finds none.
+    /// Leading is what matters to documents: the primary copies are there, by the word of the
+    /// elected master, and all other copies are in step with them, so that one of those can take
+    /// over. A server that is cut off finds none.
     async fn leads(&self, member: &Member) -> bool {
         let path = "/_cluster/state/nodes,routing_nodes?filter_path=nodes.*.name,routing_nodes";
         let Ok(state) = http::get(member.address(CLIENT), path).await else { return false };
@@ -341,7 +350,8 @@ impl Recipe for ElasticRecipe {
     }
 }
 
-/// Whether the node of this name holds the primary copy of a shard, and no copy of any is still to come.
+/// Whether the node of this name holds the primary copy of a shard, and no copy of any is still to
+/// come.
 fn holds_a_primary(state: &str, name: &str) -> bool {
     let coming = ["UNASSIGNED", "INITIALIZING", "RELOCATING"];
     if coming.iter().any(|coming| state.contains(&format!("\"state\":\"{coming}\""))) {

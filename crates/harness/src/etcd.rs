@@ -27,7 +27,8 @@ pub struct Options {
     pub arguments: Vec<String>,
     /// Whether clients speak TLS; its keys are among the arguments.
     pub secure: bool,
-    /// Whether servers can be [isolated](Cluster::isolate) from each other; needs root, and `ip` of iproute2.
+    /// Whether servers can be [isolated](Cluster::isolate) from each other; needs root, and `ip` of
+    /// iproute2.
     pub partitions: bool,
     /// How long the servers may take to be ready.
     pub ready_within: Duration,
@@ -56,7 +57,8 @@ pub struct Etcd {
 impl Etcd {
     /// Starts one server.
     ///
-    /// Fails with [`Failure::Skipped`] where there is no etcd, and when the server does not get ready.
+    /// Fails with [`Failure::Skipped`] where there is no etcd, and when the server does not get
+    /// ready.
     ///
     /// # Cancel safety
     /// What was started is ended.
@@ -139,7 +141,8 @@ impl Recipe for EtcdRecipe {
             .enumerate()
             .map(|(index, member)| format!("n{index}={}", peers(member)))
             .collect();
-        // An election timeout of 0.5 s allows leases of one second; the default turns them into two.
+        // An election timeout of 0.5 s allows leases of one second; the default turns them into
+        // two.
         let mut arguments: Vec<String> = [
             ("--name", format!("n{index}")),
             ("--data-dir", directory::data(&own.directory).join("etcd").display().to_string()),

@@ -22,8 +22,8 @@ pub struct Answer {
 
 /// Sends GET over a connection of its own.
 ///
-/// Fails when nothing listens, the connection is lost before the answer is whole, or the answer takes longer than
-/// two seconds: a stopped server accepts connections and never answers.
+/// Fails when nothing listens, the connection is lost before the answer is whole, or the answer
+/// takes longer than two seconds: a stopped server accepts connections and never answers.
 ///
 /// # Cancel safety
 /// Whether the server acts on it is unknown then.

@@ -56,8 +56,9 @@ struct Request {
     answer: Sender<io::Result<Child>>,
 }
 
-/// "Parent" in the kernel's promise means the thread that forked, and a test's thread ends before its process does:
-/// a server shared by tests would die with the first of them. So one thread forks them all, and never ends.
+/// "Parent" in the kernel's promise means the thread that forked, and a test's thread ends before
+/// its process does: a server shared by tests would die with the first of them. So one thread forks
+/// them all, and never ends.
 fn spawn_on_lasting_thread(command: Command) -> io::Result<Child> {
     static SPAWNER: OnceLock<Sender<Request>> = OnceLock::new();
     let spawner = SPAWNER.get_or_init(|| {
@@ -75,7 +76,8 @@ fn spawn_on_lasting_thread(command: Command) -> io::Result<Child> {
 
 fn spawn_all(requests: Receiver<Request>) {
     for mut request in requests {
-        // Nobody waits for the answer any more only if its thread panicked; then the child is not wanted either.
+        // Nobody waits for the answer any more only if its thread panicked; then the child is not
+        // wanted either.
         if let Err(unwanted) = request.answer.send(request.command.spawn())
             && let Ok(mut child) = unwanted.0
         {

@@ -13,9 +13,9 @@
 //! # }
 //! ```
 //!
-//! Every server has a directory and ports of its own, so that parallel tests do not disturb each other. All of
-//! them end with the test: on drop, and by the kernel's hand when the test's process is killed. Time must not be
-//! paused in these tests; servers live in the real one.
+//! Every server has a directory and ports of its own, so that parallel tests do not disturb each
+//! other. All of them end with the test: on drop, and by the kernel's hand when the test's process
+//! is killed. Time must not be paused in these tests; servers live in the real one.
 
 mod available;
 mod cluster;

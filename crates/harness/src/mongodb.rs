@@ -33,11 +33,13 @@ pub struct Options {
     pub arguments: Vec<String>,
     /// Whether the server is in no replica set.
     pub standalone: bool,
-    /// Whether a majority has a write only once it is in its journals; MongoDB's own default is yes.
+    /// Whether a majority has a write only once it is in its journals; MongoDB's own default is
+    /// yes.
     pub journaled: bool,
     /// How long the members wait for a silent primary before they elect another.
     pub election: Duration,
-    /// Whether servers can be [isolated](Cluster::isolate) from each other; needs root, and `ip` of iproute2.
+    /// Whether servers can be [isolated](Cluster::isolate) from each other; needs root, and `ip` of
+    /// iproute2.
     pub partitions: bool,
     /// How long the servers may take to be ready.
     pub ready_within: Duration,
@@ -49,7 +51,8 @@ impl Default for Options {
             arguments: Vec::new(),
             standalone: false,
             journaled: true,
-            // Ten seconds unless set, which no test wants to wait; a busy machine needs more than one.
+            // Ten seconds unless set, which no test wants to wait; a busy machine needs more than
+            // one.
             election: Duration::from_secs(2),
             partitions: false,
             // Ten times what was seen, because a test machine can be busy with other things.
@@ -67,7 +70,8 @@ pub struct Mongodb {
 impl Mongodb {
     /// Starts one server, which is a replica set of its own unless it is to be in none.
     ///
-    /// Fails with [`Failure::Skipped`] where there is no MongoDB, and when the server does not get ready.
+    /// Fails with [`Failure::Skipped`] where there is no MongoDB, and when the server does not get
+    /// ready.
     ///
     /// # Cancel safety
     /// What was started is ended.
@@ -87,7 +91,8 @@ impl Mongodb {
         Ok(Mongodb { cluster: Cluster::start(recipe, size, partitions).await? })
     }
 
-    /// Lets a primary give up its place for `wait` at least, with or without a successor that caught up.
+    /// Lets a primary give up its place for `wait` at least, with or without a successor that
+    /// caught up.
     ///
     /// Fails with [`Failure::System`] if it is not the primary, or does not answer.
     ///
@@ -204,7 +209,8 @@ impl Recipe for MongodbRecipe {
 
     async fn ready(&self, member: &Member) -> bool {
         let Ok(hello) = hello(member.address(0)).await else { return false };
-        // A secondary that knows of no primary serves no writes, nor does one that is about to be it.
+        // A secondary that knows of no primary serves no writes, nor does one that is about to be
+        // it.
         let follows = hello.yes("secondary")
             && hello.has("primary")
             && !hello.is("primary", &member.address(0).to_string());
@@ -286,8 +292,8 @@ impl Answer {
 
 /// Sends a command over a connection of its own.
 ///
-/// Fails when nothing listens, the connection is lost before the answer is whole, or the answer takes longer than it
-/// may. An error of the server is an answer.
+/// Fails when nothing listens, the connection is lost before the answer is whole, or the answer
+/// takes longer than it may. An error of the server is an answer.
 ///
 /// # Cancel safety
 /// Whether the server acts on it is unknown then.
@@ -298,7 +304,8 @@ pub async fn command(
     within: Duration,
 ) -> io::Result<Answer> {
     let asked = command.iter().cloned().chain([("$db", Text(database.to_owned()))]).collect();
-    // OP_MSG: its length, its number, what it answers, its kind, its flags, and one section with a document.
+    // OP_MSG: its length, its number, what it answers, its kind, its flags, and one section with a
+    // document.
     let mut message = vec![0; 4];
     message.extend([1u32, 0, 2013, 0].map(u32::to_le_bytes).concat());
     message.push(0);

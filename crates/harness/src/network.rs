@@ -4,7 +4,8 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram};
 use std::process::{Command, Stdio};
 
-/// A network of its own for each member of a cluster, joined by a bridge on which this process is too.
+/// A network of its own for each member of a cluster, joined by a bridge on which this process is
+/// too.
 ///
 /// The addresses are from 198.18.0.0/15, which is set aside for such tests.
 #[derive(Debug)]

@@ -7,16 +7,18 @@ use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram};
 
 /// A free port that stays ours until this is dropped, also while nobody listens on it.
 ///
-/// The kernel hands out ports only above the range these come from, so an outgoing connection does not take the port
-/// of a server that is down for a moment; and the tests' processes claim each number by a socket in the abstract
-/// namespace, which belongs to the same network namespace as the port and vanishes with the process.
+/// The kernel hands out ports only above the range these come from, so an outgoing connection does
+/// not take the port of a server that is down for a moment; and the tests' processes claim each
+/// number by a socket in the abstract namespace, which belongs to the same network namespace as the
+/// port and vanishes with the process.
 #[derive(Debug)]
 pub struct Port {
     number: u16,
     _claim: UnixDatagram,
 }
 
-// Below the 32768 at which the kernel starts to hand out ports to clients, above what people configure by hand.
+// Below the 32768 at which the kernel starts to hand out ports to clients, above what people
+// configure by hand.
 const RANGE: RangeInclusive<u16> = 12_000..=32_000;
 
 impl Port {

@@ -21,7 +21,8 @@ pub(crate) trait Recipe: Debug + Send + Sync + 'static {
     /// Writes what the member at `index` needs and says how it is started.
     fn prepare(&self, members: &[Member], index: usize) -> Result<Launch, Failure>;
 
-    /// Whether clients are served, which a port that accepts them does not prove. Has a time limit of its own.
+    /// Whether clients are served, which a port that accepts them does not prove. Has a time limit
+    /// of its own.
     async fn ready(&self, member: &Member) -> bool;
 
     /// Whether the member takes itself for the leader. Has a time limit of its own.

@@ -1,4 +1,5 @@
-//! RethinkDB, one server: a real one where a `rethinkdb` is on the search path, else the emulator reqlite.
+//! RethinkDB, one server: a real one where a `rethinkdb` is on the search path, else the emulator
+//! reqlite.
 
 use crate::launch::Launch;
 use crate::recipe::{Member, Recipe};
@@ -22,7 +23,8 @@ pub const URL_VARIABLE: &str = "TENURE_RETHINKDB_URL";
 const DRIVER: usize = 0;
 const CLUSTER: usize = 1;
 
-/// How long it may take until it is ready: ten times what was seen, because a test machine can be busy.
+/// How long it may take until it is ready: ten times what was seen, because a test machine can be
+/// busy.
 const READY_WITHIN: Duration = Duration::from_secs(20);
 /// What a client says first, and how long the answer may take.
 const VERSION_1_0: [u8; 4] = [0xc3, 0xbd, 0xc2, 0x34];
@@ -47,7 +49,8 @@ pub enum Kind {
 impl Rethinkdb {
     /// Starts one server.
     ///
-    /// Fails with [`Failure::Skipped`] where there is neither, and when the server does not get ready.
+    /// Fails with [`Failure::Skipped`] where there is neither, and when the server does not get
+    /// ready.
     ///
     /// # Cancel safety
     /// What was started is ended.

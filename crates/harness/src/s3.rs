@@ -13,9 +13,11 @@ use std::time::Duration;
 
 /// The version that `scripts/servers` brings.
 const VERSION: &str = "5.2.5";
-/// How long it may take until it is ready: ten times what was seen, because a test machine can be busy.
+/// How long it may take until it is ready: ten times what was seen, because a test machine can be
+/// busy.
 const READY_WITHIN: Duration = Duration::from_secs(60);
-/// How many objects it lists at once: a tenth of what S3 does, so that tests of many pages need few objects.
+/// How many objects it lists at once: a tenth of what S3 does, so that tests of many pages need few
+/// objects.
 pub const PAGE: usize = 100;
 
 /// Runs the packages in a directory, and nothing of the machine's own.
@@ -79,7 +81,8 @@ impl MotoRecipe {
     }
 }
 
-/// What really runs: the one on the search path may be a script that needs an environment, which servers do not get.
+/// What really runs: the one on the search path may be a script that needs an environment, which
+/// servers do not get.
 fn interpreter(python: &Path) -> Option<PathBuf> {
     let said = Command::new(python).args(["-c", "import sys; print(sys.executable)"]).output();
     let path = PathBuf::from(String::from_utf8(said.ok()?.stdout).ok()?.trim());

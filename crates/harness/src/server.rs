@@ -78,7 +78,8 @@ impl Server {
         self.done("killing", self.process.kill())
     }
 
-    /// Stops it with SIGSTOP and returns when it stands: connections stay open, and nothing is answered.
+    /// Stops it with SIGSTOP and returns when it stands: connections stay open, and nothing is
+    /// answered.
     ///
     /// Fails with [`Failure::Down`] if it is not running.
     ///
@@ -109,7 +110,8 @@ impl Server {
 
     /// Ends it with SIGTERM, as an operator does, and returns when it is gone.
     ///
-    /// Fails with [`Failure::Down`] if it was not running, and with [`Failure::Late`] if it does not listen.
+    /// Fails with [`Failure::Down`] if it was not running, and with [`Failure::Late`] if it does
+    /// not listen.
     ///
     /// # Cancel safety
     /// The signal is sent at the first poll; call it again to wait for the end.
@@ -125,7 +127,8 @@ impl Server {
         Ok(())
     }
 
-    /// Starts it again with its data, on its port, without waiting; nothing happens if it is running.
+    /// Starts it again with its data, on its port, without waiting; nothing happens if it is
+    /// running.
     ///
     /// For a server that cannot be ready alone, such as one of three.
     pub fn start(&self) -> Result<(), Failure> {
@@ -150,7 +153,8 @@ impl Server {
 
     /// Waits until it serves clients.
     ///
-    /// Fails with [`Failure::Ended`] if it ends instead and with [`Failure::Late`] if it takes too long.
+    /// Fails with [`Failure::Ended`] if it ends instead and with [`Failure::Late`] if it takes too
+    /// long.
     ///
     /// # Cancel safety
     /// Nothing is lost.

@@ -26,10 +26,12 @@ const PEER: usize = 1;
 const VOTE: usize = 2;
 const SECURE: usize = 3;
 
-/// A server that is just starting may accept the question and never answer it; the next one it does.
+/// A server that is just starting may accept the question and never answer it; the next one it
+/// does.
 const PROBE_WITHIN: Duration = Duration::from_millis(400);
 
-/// The longest session that the servers grant; a busy machine lets much shorter ones expire by itself.
+/// The longest session that the servers grant; a busy machine lets much shorter ones expire by
+/// itself.
 pub const LONGEST_SESSION: Duration = Duration::from_secs(4);
 
 /// What can be chosen about the servers.
@@ -39,11 +41,14 @@ pub struct Options {
     pub version: Version,
     /// More lines of zoo.cfg, such as `("ssl.clientAuth", "none")`.
     pub settings: Vec<(String, String)>,
-    /// Java's system properties, such as `("zookeeper.DigestAuthenticationProvider.superDigest", …)`.
+    /// Java's system properties, such as `("zookeeper.DigestAuthenticationProvider.superDigest",
+    /// …)`.
     pub properties: Vec<(String, String)>,
-    /// Whether there is a port for TLS too, at [`Zookeeper::secure_address`]; its keys are among the settings.
+    /// Whether there is a port for TLS too, at [`Zookeeper::secure_address`]; its keys are among
+    /// the settings.
     pub secure: bool,
-    /// Whether servers can be [isolated](Cluster::isolate) from each other; needs root, and `ip` of iproute2.
+    /// Whether servers can be [isolated](Cluster::isolate) from each other; needs root, and `ip` of
+    /// iproute2.
     pub partitions: bool,
     /// How long the servers may take to be ready.
     pub ready_within: Duration,
@@ -72,7 +77,8 @@ pub struct Zookeeper {
 impl Zookeeper {
     /// Starts one server, on its own.
     ///
-    /// Fails with [`Failure::Skipped`] where there is no ZooKeeper, and when the server does not get ready.
+    /// Fails with [`Failure::Skipped`] where there is no ZooKeeper, and when the server does not
+    /// get ready.
     ///
     /// # Cancel safety
     /// What was started is ended.
@@ -121,10 +127,11 @@ pub async fn ask(server: SocketAddr, word: &str) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
-/// The number of a message from a server to a client: which request it answers; -1 for a notification, -2 for a ping.
+/// The number of a message from a server to a client: which request it answers; -1 for a
+/// notification, -2 for a ping.
 ///
-/// The message is one that a proxy with [`Framing::Zookeeper`](crate::Framing::Zookeeper) shows, and not the first of
-/// its connection, which has none.
+/// The message is one that a proxy with [`Framing::Zookeeper`](crate::Framing::Zookeeper) shows,
+/// and not the first of its connection, which has none.
 pub fn number(message: &[u8]) -> Option<i32> {
     let number = message.get(4..8)?.try_into().ok()?;
     Some(i32::from_be_bytes(number))
@@ -211,7 +218,8 @@ impl Recipe for ZookeeperRecipe {
             })
             .map_err(Failure::system("writing the configuration of ZooKeeper"))?;
 
-        // Small and quick to start; without fsync, whose absence only the loss of the machine would show.
+        // Small and quick to start; without fsync, whose absence only the loss of the machine would
+        // show.
         let mut arguments: Vec<String> = [
             "-Xms32m",
             "-Xmx128m",

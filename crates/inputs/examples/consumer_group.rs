@@ -1,13 +1,15 @@
-//! A consumer group: members of a cluster share the partitions of a topic, and hand on what they find there as tasks.
+//! A consumer group: members of a cluster share the partitions of a topic, and hand on what they
+//! find there as tasks.
 //!
 //! ```sh
 //! cargo run -p tenure-inputs --example consumer_group
 //! ```
 //!
-//! The topic here is a few lists in memory that stand for a broker's. Two members share its partitions; then a third
-//! joins and takes its part, while the others go on with what they keep. Each partition is read by one member at a time,
-//! under a lease of its own, and the broker keeps its place: it refuses what a member says whose time is over,
-//! since its token is smaller than one that it has seen.
+//! The topic here is a few lists in memory that stand for a broker's. Two members share its
+//! partitions; then a third joins and takes its part, while the others go on with what they keep.
+//! Each partition is read by one member at a time, under a lease of its own, and the broker keeps
+//! its place: it refuses what a member says whose time is over, since its token is smaller than one
+//! that it has seen.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -75,7 +77,8 @@ struct Consumer {
 
 #[async_trait]
 impl Supervised for Consumer {
-    /// The same partitions whoever takes part: then a partition is the same one after a member came or went.
+    /// The same partitions whoever takes part: then a partition is the same one after a member came
+    /// or went.
     async fn partitions(&self, _members: &[NodeEntry]) -> Result<Vec<Partition>, InputError> {
         Ok((0..PARTITIONS).map(|number| Partition(json!({ "partition": number }))).collect())
     }

@@ -14,19 +14,23 @@ use tokio::task::JoinSet;
 /// After an error that the next attempt would meet too: no descriptors are left, for example.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// How many connections a listener has at once, and how long they may take, so that none keeps others out.
+/// How many connections a listener has at once, and how long they may take, so that none keeps
+/// others out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// The most connections at once: 512. More wait in the queue of the system.
     pub connections: usize,
-    /// The most connections of one peer at once: 64. More are closed at once. A peer is an address, or a network of 64 bits
-    /// with IPv6.
+    /// The most connections of one peer at once: 64. More are closed at once. A peer is an address,
+    /// or a network of 64 bits with IPv6.
     pub per_peer: usize,
-    /// How long a connection may be open while nothing arrives: 10 minutes. For HTTP the smaller of this and `slow` counts.
+    /// How long a connection may be open while nothing arrives: 10 minutes. For HTTP the smaller of
+    /// this and `slow` counts.
     pub idle: Duration,
-    /// How long the rest of a line may take after its first byte, or the head and the body of a request: 30 seconds each.
+    /// How long the rest of a line may take after its first byte, or the head and the body of a
+    /// request: 30 seconds each.
     pub slow: Duration,
-    /// How long an HTTP connection may serve one request after the other: 10 minutes. The next one needs a new connection.
+    /// How long an HTTP connection may serve one request after the other: 10 minutes. The next one
+    /// needs a new connection.
     pub lasting: Duration,
 }
 

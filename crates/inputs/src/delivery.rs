@@ -9,7 +9,8 @@ use tenure::cluster::input::Emitter;
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// Hands tasks in until they are in the store; meanwhile nothing more is read, which is how senders are slowed down.
+/// Hands tasks in until they are in the store; meanwhile nothing more is read, which is how senders
+/// are slowed down.
 ///
 /// Those that no cluster would take are reported and dropped.
 pub(crate) async fn deliver(emitter: &Emitter, mut orders: Vec<Order>) {

@@ -39,7 +39,8 @@ pub struct Objects {
     copies: Copies,
 }
 
-/// What copies may take at once, unless the program says otherwise: temporary directories are often in memory.
+/// What copies may take at once, unless the program says otherwise: temporary directories are often
+/// in memory.
 const USUAL_COPIES: u64 = 1024 * 1024 * 1024;
 
 impl Objects {
@@ -53,7 +54,8 @@ impl Objects {
         Ok(Objects { store, prefix, in_order: false, copies: Copies::of_at_most(USUAL_COPIES) })
     }
 
-    /// The same, whose [copies](Objects::fetch) take at most so many bytes at once (1 GiB unless given, 4 TiB at most).
+    /// The same, whose [copies](Objects::fetch) take at most so many bytes at once (1 GiB unless
+    /// given, 4 TiB at most).
     ///
     /// One that is larger is refused; the others wait for room. Clones count together.
     #[must_use]
@@ -62,7 +64,8 @@ impl Objects {
         self
     }
 
-    /// The same, of a store that lists objects in the order of their keys, byte by byte, as S3 and Google's do.
+    /// The same, of a store that lists objects in the order of their keys, byte by byte, as S3 and
+    /// Google's do.
     ///
     /// Others are listed whole for every 65,536 objects.
     #[must_use]

@@ -4,7 +4,8 @@ use url::Url;
 
 /// In the place of a secret.
 const HIDDEN: &str = "***";
-/// The schemes of URLs that can be polled, or hold objects. In the place of another one a password may stand.
+/// The schemes of URLs that can be polled, or hold objects. In the place of another one a password
+/// may stand.
 const SCHEMES: [&str; 11] =
     ["abfs", "abfss", "adl", "az", "azure", "file", "gs", "http", "https", "s3", "s3a"];
 

@@ -20,11 +20,12 @@ const PIECE_BYTES: usize = 32 * 1024;
 
 /// Listens on a TCP port; each line that arrives is a task.
 ///
-/// Nothing is acknowledged: a sender that must know uses HTTP. While the store does not take tasks nothing is read, so that
-/// senders have to wait. Lines of more than 16 KiB are reported and left out. What was read and is not yet in the store
-/// when the node ends is lost.
+/// Nothing is acknowledged: a sender that must know uses HTTP. While the store does not take tasks
+/// nothing is read, so that senders have to wait. Lines of more than 16 KiB are reported and left
+/// out. What was read and is not yet in the store when the node ends is lost.
 ///
-/// A connection that is idle, or takes too long for a line, is closed, and a peer has a limited number of them: [`Limits`].
+/// A connection that is idle, or takes too long for a line, is closed, and a peer has a limited
+/// number of them: [`Limits`].
 #[derive(Debug)]
 pub struct TcpLines {
     listener: std::net::TcpListener,

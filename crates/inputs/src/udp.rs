@@ -18,8 +18,9 @@ const MOST_AT_ONCE: usize = 256;
 
 /// Listens on a UDP port; each datagram that arrives is a task.
 ///
-/// Nothing is acknowledged, and what arrives while the store does not take tasks is dropped by the system once its buffer is
-/// full. Datagrams of more than 16 KiB are reported and left out; empty ones are left out.
+/// Nothing is acknowledged, and what arrives while the store does not take tasks is dropped by the
+/// system once its buffer is full. Datagrams of more than 16 KiB are reported and left out; empty
+/// ones are left out.
 #[derive(Debug)]
 pub struct UdpDatagrams {
     socket: std::net::UdpSocket,

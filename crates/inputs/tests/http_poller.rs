@@ -217,7 +217,8 @@ async fn each_url_is_a_partition_of_its_own() {
     assert_eq!(partitions, expected);
 }
 
-/// Regression: whoever could write the plan into the store had the poller's credentials sent to any URL.
+/// Regression: whoever could write the plan into the store had the poller's credentials sent to any
+/// URL.
 #[tokio::test]
 async fn a_url_that_is_not_configured_is_never_asked() {
     let mut elsewhere = redirecting("/").await;

@@ -143,7 +143,8 @@ async fn a_directory_is_a_store_too() {
 
 #[tokio::test]
 async fn a_store_that_does_not_list_in_order_is_found_out_when_it_was_said_to() {
-    // Directories list in the order of their making, or of hashes, but never 300 files in that of their names.
+    // Directories list in the order of their making, or of hashes, but never 300 files in that of
+    // their names.
     let root = tempfile::tempdir().expect("a directory");
     for number in 0..300 {
         std::fs::write(root.path().join(format!("{}", number * 7919 % 300)), "x").expect("a file");

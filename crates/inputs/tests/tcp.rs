@@ -88,7 +88,8 @@ async fn it_can_be_started_again_on_the_same_port() {
     assert_eq!(items, ["one", "two"]);
 }
 
-/// Regression: connections that send nothing, or one byte now and then, kept their places for ever, and others waited.
+/// Regression: connections that send nothing, or one byte now and then, kept their places for ever,
+/// and others waited.
 #[tokio::test]
 async fn connections_that_are_idle_or_slow_give_their_places_to_others() {
     // They bind the connection that follows as well, on a busy machine.

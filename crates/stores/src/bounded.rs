@@ -50,8 +50,8 @@ pub(crate) mod memory {
     const VARIABLE: &str = "TENURE_TEST_MEASURES_MEMORY";
     const MEBIBYTE: usize = 1024 * 1024;
 
-    /// Eight mebibytes of JSON, each item of which is a tree of its own: parsed into values they take a hundred times
-    /// as much.
+    /// Eight mebibytes of JSON, each item of which is a tree of its own: parsed into values they
+    /// take a hundred times as much.
     pub(crate) fn costly(around: impl FnOnce(&str) -> String) -> String {
         let item = r#"{"a":0},"#;
         let mut items = item.repeat(8 * MEBIBYTE / item.len());

@@ -11,11 +11,13 @@
 //! | `rethinkdb://host:port,host:port/database?table=…` | RethinkDB 2.3 and later; `rethinkdb+tls:`, `?ca=…` with TLS | `rethinkdb` |
 //! | `zookeeper://host:port,host:port/node` | ZooKeeper 3.5 and later; `zookeeper+tls:`, `?ca=…&cert=…&key=…` with TLS | `zookeeper` |
 //!
-//! A user and a password stand in front of the hosts, `user:password@`; the password may instead be the first line
-//! of a file (`?password-file=…`) or be in the environment, as `TENURE_STORE_PASSWORD`. Elasticsearch takes an API key
-//! instead, from a file (`?api-key-file=…`) or from `TENURE_STORE_API_KEY`.
+//! A user and a password stand in front of the hosts, `user:password@`; the password may instead be
+//! the first line of a file (`?password-file=…`) or be in the environment, as
+//! `TENURE_STORE_PASSWORD`. Elasticsearch takes an API key instead, from a file (`?api-key-file=…`)
+//! or from `TENURE_STORE_API_KEY`.
 //!
-//! Elections are queues where the store has them; `?protocol=lease` decides them by documents instead.
+//! Elections are queues where the store has them; `?protocol=lease` decides them by documents
+//! instead.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tenure_stores::OpenError> {
@@ -59,14 +61,15 @@ pub use mongodb_url::MongodbUrl;
 pub use provided::provide_passwords;
 pub use servers::{Access, Reconnect, Secret, Servers, Settings, Tls};
 
-/// The environment variable with the password of the URL's user, where the URL has neither it nor a file of it.
+/// The environment variable with the password of the URL's user, where the URL has neither it nor a
+/// file of it.
 pub const PASSWORD_VARIABLE: &str = "TENURE_STORE_PASSWORD";
 
 /// The environment variable with the API key, where the URL has neither a file of it nor a user.
 pub const API_KEY_VARIABLE: &str = "TENURE_STORE_API_KEY";
 
-/// The environment variable that, when it is `true`, accepts parents of a directory that other users could rename: as
-/// `trust-parents=true` does in the URL.
+/// The environment variable that, when it is `true`, accepts parents of a directory that other
+/// users could rename: as `trust-parents=true` does in the URL.
 pub const TRUST_PARENTS_VARIABLE: &str = "TENURE_TRUST_PARENTS";
 
 /// How a store is opened.
@@ -75,7 +78,8 @@ pub const TRUST_PARENTS_VARIABLE: &str = "TENURE_TRUST_PARENTS";
 pub struct OpenOptions {
     /// A request to the store is given up after this time.
     pub request: Duration,
-    /// How long a server is asked to keep a session that it does not hear of, where elections are queues.
+    /// How long a server is asked to keep a session that it does not hear of, where elections are
+    /// queues.
     pub session: Option<Duration>,
     /// Whether a database, a table or a collection that the URL names is created if it is missing.
     pub create_if_missing: bool,
@@ -89,8 +93,8 @@ impl OpenOptions {
         self
     }
 
-    /// The same, with a session that the server is asked to keep so long: [`tenure::Timing::ttl`]. Without this it
-    /// is 15 s.
+    /// The same, with a session that the server is asked to keep so long: [`tenure::Timing::ttl`].
+    /// Without this it is 15 s.
     #[must_use]
     pub fn with_session(mut self, ttl: Duration) -> OpenOptions {
         self.session = Some(ttl);
@@ -180,7 +184,8 @@ pub async fn open_at(location: &Location, options: &OpenOptions) -> Result<Opene
     }
 }
 
-/// Why the servers of a store should be newer, if it is known that they should. For `tenure doctor`.
+/// Why the servers of a store should be newer, if it is known that they should. For `tenure
+/// doctor`.
 ///
 /// # Errors
 /// As for [`open`].
@@ -200,8 +205,8 @@ pub async fn advice(
     Ok(None)
 }
 
-/// Whether a directory is accepted although another user could rename one of its parents: the URL or the environment says
-/// so.
+/// Whether a directory is accepted although another user could rename one of its parents: the URL
+/// or the environment says so.
 #[must_use]
 pub fn trusts_parents(location: &Location) -> bool {
     let named = std::env::var(TRUST_PARENTS_VARIABLE).is_ok_and(|value| value == "true");

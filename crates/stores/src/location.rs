@@ -99,7 +99,8 @@ pub enum Location {
     Zookeeper(Servers),
 }
 
-/// What is wrong with a URL. Shows schemes and settings that are known, never a part of the URL itself.
+/// What is wrong with a URL. Shows schemes and settings that are known, never a part of the URL
+/// itself.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UrlError {
@@ -151,7 +152,8 @@ pub enum UrlError {
     /// Something behind `memory:`.
     #[error("nothing may follow `memory:`")]
     MemoryTail,
-    /// A key of the query that this store does not have. It is not shown: it may be a part of a password.
+    /// A key of the query that this store does not have. It is not shown: it may be a part of a
+    /// password.
     #[error("its query has an unknown setting; known: {known}")]
     UnknownSetting {
         /// The settings there are.
@@ -306,8 +308,8 @@ fn is_loopback(host: &str) -> bool {
 }
 
 impl Location {
-    /// How long the servers are asked to keep a session, where elections are queues; `ttl` unless the URL says otherwise.
-    /// `None` where they are leases.
+    /// How long the servers are asked to keep a session, where elections are queues; `ttl` unless
+    /// the URL says otherwise. `None` where they are leases.
     #[must_use]
     pub fn session(&self, ttl: Duration) -> Option<Duration> {
         match self {
@@ -325,8 +327,8 @@ impl Location {
 
     /// The hosts, other than this machine, that a password or an API key is sent to without TLS.
     ///
-    /// RethinkDB is not among them, and MongoDB only with `authMechanism=PLAIN`: they prove that they know a
-    /// password, and never send it.
+    /// RethinkDB is not among them, and MongoDB only with `authMechanism=PLAIN`: they prove that
+    /// they know a password, and never send it.
     #[must_use]
     pub fn hosts_that_passwords_reach_in_plain_text(&self) -> Vec<&str> {
         self.in_plain_text(crate::provided::has_api_key())

@@ -8,8 +8,8 @@ use crate::{API_KEY_VARIABLE, PASSWORD_VARIABLE};
 
 static PROVIDED: OnceLock<BTreeMap<&'static str, Secret>> = OnceLock::new();
 
-/// Says what [`PASSWORD_VARIABLE`] and [`API_KEY_VARIABLE`] stand for in this process, for a program that
-/// took them out of its environment. Only the first call counts.
+/// Says what [`PASSWORD_VARIABLE`] and [`API_KEY_VARIABLE`] stand for in this process, for a
+/// program that took them out of its environment. Only the first call counts.
 pub fn provide_passwords(password: Option<&str>, api_key: Option<&str>) {
     let said = [(PASSWORD_VARIABLE, password), (API_KEY_VARIABLE, api_key)];
     let said = said.into_iter().filter_map(|(name, value)| Some((name, Secret::new(value?))));

@@ -340,7 +340,8 @@ fn parse_host(text: &str, default_port: u16) -> Result<String, UrlError> {
     if port == 0 { Err(UrlError::BadHost) } else { Ok(format!("{host}:{port}")) }
 }
 
-/// A path may begin with one more slash (`//a` for `/a`); it has no empty parts besides, and no dots.
+/// A path may begin with one more slash (`//a` for `/a`); it has no empty parts besides, and no
+/// dots.
 fn parse_path(text: &str) -> Result<String, UrlError> {
     if text.contains('@') {
         // Most likely a password with a slash in it: it would be shown.

@@ -1,4 +1,5 @@
-//! What a renewal in a directory costs, in processor time: `cargo run --release --example file_cost`.
+//! What a renewal in a directory costs, in processor time: `cargo run --release --example
+//! file_cost`.
 //!
 //! A leader renews 1,000 elections in batches and listens for changes of each, as it would; a
 //! follower in the same process is told of every change and reads it. Both are counted.

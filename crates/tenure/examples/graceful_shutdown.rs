@@ -1,7 +1,8 @@
 //! A program that shuts down without leaving others to wait, whether it leads or only stands.
 //!
-//! `cargo run --example graceful_shutdown [DIRECTORY] [NAME]`, in two terminals; then end one of them with Ctrl-C or
-//! TERM. The other one leads at once: neither a leadership nor a place in the election is left to run out.
+//! `cargo run --example graceful_shutdown [DIRECTORY] [NAME]`, in two terminals; then end one of
+//! them with Ctrl-C or TERM. The other one leads at once: neither a leadership nor a place in the
+//! election is left to run out.
 
 use std::path::PathBuf;
 use std::sync::Arc;

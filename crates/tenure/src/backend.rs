@@ -86,8 +86,8 @@ impl Backend {
     }
 
     /// The same, where opening an election that does not exist creates it, or fails, unless
-    /// [`Builder::create_if_missing`](crate::Builder::create_if_missing) says otherwise. It creates, unless this
-    /// is set to `false`.
+    /// [`Builder::create_if_missing`](crate::Builder::create_if_missing) says otherwise. It
+    /// creates, unless this is set to `false`.
     #[must_use]
     pub fn with_creation(mut self, creates: bool) -> Backend {
         self.creates = creates;
@@ -161,10 +161,12 @@ impl Backend {
         &self.parts.clock
     }
 
-    /// Releases every leadership and candidacy on this backend, and waits until the store has answered.
+    /// Releases every leadership and candidacy on this backend, and waits until the store has
+    /// answered.
     ///
-    /// Call it last, before the runtime ends: a candidacy or leadership that is dropped releases itself in the
-    /// background, and a runtime that ends takes that along, so that others wait for the ttl.
+    /// Call it last, before the runtime ends: a candidacy or leadership that is dropped releases
+    /// itself in the background, and a runtime that ends takes that along, so that others wait for
+    /// the ttl.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tenure::Error> {
@@ -177,9 +179,9 @@ impl Backend {
     /// # Ok(()) }
     /// ```
     ///
-    /// All mandates are revoked at once. A release that the store does not answer within the ttl is left to
-    /// expire; the driver goes on trying to leave a line in the background. The backend can be used again
-    /// afterwards.
+    /// All mandates are revoked at once. A release that the store does not answer within the ttl is
+    /// left to expire; the driver goes on trying to leave a line in the background. The backend can
+    /// be used again afterwards.
     ///
     /// # Cancel safety
     /// Cancel safe: the releases go on in the background.
@@ -198,7 +200,8 @@ impl Backend {
         Backend { parts, creates: true, driver: Arc::default() }
     }
 
-    /// Where the floor of an election is, if one is kept. The tokens of a queue are the store's own numbers.
+    /// Where the floor of an election is, if one is kept. The tokens of a queue are the store's own
+    /// numbers.
     pub(crate) fn floor(&self, election: &Name) -> Option<Key> {
         (self.parts.store.forgets_deleted() && self.parts.queue.is_none())
             .then(|| Key::floor(election))

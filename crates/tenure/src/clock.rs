@@ -1,9 +1,9 @@
 //! Time, read in one place.
 //!
 //! A lease is safe because its holder counts its window generously and everybody else counts
-//! stingily. Each side needs two clocks for that: `MONOTONIC` stands still while the machine sleeps,
-//! `BOOTTIME` does not, and either may be the one that is off. The holder's elapsed time is the
-//! larger of both, the observer's the smaller. The wall clock is only ever *shown*.
+//! stingily. Each side needs two clocks for that: `MONOTONIC` stands still while the machine
+//! sleeps, `BOOTTIME` does not, and either may be the one that is off. The holder's elapsed time is
+//! the larger of both, the observer's the smaller. The wall clock is only ever *shown*.
 
 use std::fmt;
 use std::sync::Arc;

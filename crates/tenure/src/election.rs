@@ -51,8 +51,8 @@ pub struct Election {
     floor: Option<Key>,
     timing: Timing,
     delay: Option<Duration>,
-    /// The highest token that a candidacy of this handle led under. A queue remembers its own, and the cursor of a
-    /// cluster that of its leaders.
+    /// The highest token that a candidacy of this handle led under. A queue remembers its own, and
+    /// the cursor of a cluster that of its leaders.
     led: Option<Arc<AtomicU64>>,
 }
 
@@ -70,8 +70,8 @@ pub struct Builder<'a> {
 impl Builder<'_> {
     /// The times of its leases; a ttl of 15 s unless this is set.
     ///
-    /// In a queue the ttl is what the server granted for the session when the store was opened, and all that
-    /// counts of this is a grace that was asked for.
+    /// In a queue the ttl is what the server granted for the session when the store was opened, and
+    /// all that counts of this is a grace that was asked for.
     pub fn timing(mut self, timing: Timing) -> Self {
         self.timing = timing;
         self
@@ -79,9 +79,9 @@ impl Builder<'_> {
 
     /// How long a successor waits after a tenure that did not end by a clean release.
     ///
-    /// For work that cannot check tokens. It is stored with the election, so all candidates agree; it
-    /// takes effect at the next claim. A queue's is set when the election is created; creating it again after
-    /// its end can only lengthen it.
+    /// For work that cannot check tokens. It is stored with the election, so all candidates agree;
+    /// it takes effect at the next claim. A queue's is set when the election is created; creating
+    /// it again after its end can only lengthen it.
     pub fn lock_delay(mut self, delay: Duration) -> Self {
         self.delay = Some(delay);
         self
@@ -97,9 +97,9 @@ impl Builder<'_> {
     /// Opens the election.
     ///
     /// # Errors
-    /// [`Error::Store`] when the store does not serve, [`Error::Missing`] when it does not exist and is
-    /// not to be created, [`Error::Ended`] when it has ended, [`Error::Nested`] when there is an
-    /// election above or below it, [`Error::Protocol`] when it is held by the other protocol,
+    /// [`Error::Store`] when the store does not serve, [`Error::Missing`] when it does not exist
+    /// and is not to be created, [`Error::Ended`] when it has ended, [`Error::Nested`] when there
+    /// is an election above or below it, [`Error::Protocol`] when it is held by the other protocol,
     /// [`Error::Name`] and [`Error::Timing`].
     ///
     /// # Cancel safety
@@ -134,7 +134,8 @@ impl Builder<'_> {
         Ok(election)
     }
 
-    /// Names an election without looking whether it exists: enough to look at it, end it or delete it.
+    /// Names an election without looking whether it exists: enough to look at it, end it or delete
+    /// it.
     ///
     /// # Errors
     /// [`Error::Name`] when the name is refused.
@@ -175,7 +176,8 @@ impl Election {
         Builder { backend, name, timing: Timing::default(), delay: None, create: None }
     }
 
-    /// Who leads a cluster: a lease like any other, whose record lies among the cluster's documents.
+    /// Who leads a cluster: a lease like any other, whose record lies among the cluster's
+    /// documents.
     pub(crate) fn of_cluster(
         backend: &Backend,
         cluster: &str,
@@ -217,8 +219,8 @@ impl Election {
         self.timing
     }
 
-    /// How long the store respects a leader that it does not hear of: the ttl of its leases, or what the server
-    /// granted for the session.
+    /// How long the store respects a leader that it does not hear of: the ttl of its leases, or
+    /// what the server granted for the session.
     #[must_use]
     pub fn ttl(&self) -> Duration {
         match self.backend.queue() {
@@ -239,11 +241,12 @@ impl Election {
     /// Stands in the election and waits to lead.
     ///
     /// # Errors
-    /// [`Error::Ended`] when the election ends, and what else ends a candidacy. A store that does not
-    /// answer is waited for; [`Election::stand`] lets one see that.
+    /// [`Error::Ended`] when the election ends, and what else ends a candidacy. A store that does
+    /// not answer is waited for; [`Election::stand`] lets one see that.
     ///
     /// # Cancel safety
-    /// Cancel safe: dropping the future withdraws the candidacy, and frees what it may just have won.
+    /// Cancel safe: dropping the future withdraws the candidacy, and frees what it may just have
+    /// won.
     pub async fn campaign(&self, candidate: Candidate) -> Result<Leadership, Error> {
         let mut candidacy = self.stand(candidate)?;
         candidacy.elected().await
@@ -293,12 +296,13 @@ impl Election {
 
     /// What the election is in, read now.
     ///
-    /// Whether its leader still lives is proven where the store can tell; otherwise it is judged by the
-    /// leader's own wall clock, and only as good as that. In a queue whoever is first in line leads, as far
-    /// as others can see.
+    /// Whether its leader still lives is proven where the store can tell; otherwise it is judged by
+    /// the leader's own wall clock, and only as good as that. In a queue whoever is first in line
+    /// leads, as far as others can see.
     ///
     /// # Errors
-    /// [`Error::Store`] when the store does not serve, [`Error::Record`] when the record makes no sense.
+    /// [`Error::Store`] when the store does not serve, [`Error::Record`] when the record makes no
+    /// sense.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -407,8 +411,8 @@ impl Election {
         Ok(found)
     }
 
-    /// Ends the election for all its candidates, the leader included. Ending what does not exist, or
-    /// has ended, is a success.
+    /// Ends the election for all its candidates, the leader included. Ending what does not exist,
+    /// or has ended, is a success.
     ///
     /// # Errors
     /// [`Error::Store`] when the store does not serve.
@@ -422,12 +426,13 @@ impl Election {
         }
     }
 
-    /// Ends the election and hides it, as if its name had never been used. Only its token is kept, so
-    /// that a new election of that name goes on counting. A queue is deleted once everybody has left it, which
-    /// is waited for.
+    /// Ends the election and hides it, as if its name had never been used. Only its token is kept,
+    /// so that a new election of that name goes on counting. A queue is deleted once everybody has
+    /// left it, which is waited for.
     ///
     /// # Errors
-    /// [`Error::Store`] when the store does not serve, [`Error::Occupied`] when some do not leave a queue.
+    /// [`Error::Store`] when the store does not serve, [`Error::Occupied`] when some do not leave a
+    /// queue.
     ///
     /// # Cancel safety
     /// Not cancel safe: dropping the future leaves it open whether the election was deleted.

@@ -82,7 +82,8 @@ pub enum Error {
         #[source]
         source: std::sync::Arc<Error>,
     },
-    /// A page of the inbox was used again so often that what became of a write to it cannot be known.
+    /// A page of the inbox was used again so often that what became of a write to it cannot be
+    /// known.
     #[error("{key} was used again before it was known what became of a write to it")]
     Overtaken {
         /// Where the page is.

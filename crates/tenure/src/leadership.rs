@@ -19,8 +19,8 @@ use crate::{CandidateId, Election, Error};
 
 /// A candidate that stands in an election. Dropping it withdraws.
 ///
-/// Keep it while you wait, so that a shutdown can withdraw it at once; otherwise the next in line waits
-/// until the store has noticed that this process is gone.
+/// Keep it while you wait, so that a shutdown can withdraw it at once; otherwise the next in line
+/// waits until the store has noticed that this process is gone.
 ///
 /// ```
 /// # async fn shutdown() {}
@@ -88,14 +88,16 @@ impl Candidacy {
         self.place.tell(Word::Publish(value))
     }
 
-    /// Waits until it leads. The leadership then decides when the place in the election is given up.
+    /// Waits until it leads. The leadership then decides when the place in the election is given
+    /// up.
     ///
     /// # Errors
-    /// The reason why the candidacy is over: [`Error::Ended`] and others. [`Error::Finished`] when it was
-    /// elected before: [`Leadership::regain`] stands again.
+    /// The reason why the candidacy is over: [`Error::Ended`] and others. [`Error::Finished`] when
+    /// it was elected before: [`Leadership::regain`] stands again.
     ///
     /// # Cancel safety
-    /// Cancel safe: the candidacy goes on standing. Wait again, [withdraw](Candidacy::withdraw) or drop it.
+    /// Cancel safe: the candidacy goes on standing. Wait again, [withdraw](Candidacy::withdraw) or
+    /// drop it.
     pub async fn elected(&mut self) -> Result<Leadership, Error> {
         if self.handed_over {
             return Err(Error::Finished);
@@ -191,8 +193,9 @@ impl Place {
         }
     }
 
-    /// The tenure, unless an earlier candidacy of this handle led under its token or a higher one. The election was
-    /// deleted since, or its table created anew: whoever checks tokens would refuse this leader.
+    /// The tenure, unless an earlier candidacy of this handle led under its token or a higher one.
+    /// The election was deleted since, or its table created anew: whoever checks tokens would
+    /// refuse this leader.
     fn checked(&self, tenure: Arc<Tenure>, token: u64) -> Result<Arc<Tenure>, Error> {
         if token <= self.known {
             tenure.close(Loss::Regressed);
@@ -271,13 +274,14 @@ impl fmt::Debug for Candidacy {
     }
 }
 
-/// Leadership, while it lasts. Dropping it revokes every mandate at once and resigns in the background.
+/// Leadership, while it lasts. Dropping it revokes every mandate at once and resigns in the
+/// background.
 ///
-/// Drop or resign it only when the leader's work has ended: that is what frees the election for others.
-/// A drop just before the runtime ends sends nothing, and others wait until the lease has run out: before `main`
-/// returns, [`resign`](Leadership::resign) or [close the backend](crate::Backend::close).
-/// When leadership is lost nothing is released either until then; the rest of the lease is the time in
-/// which work winds down.
+/// Drop or resign it only when the leader's work has ended: that is what frees the election for
+/// others. A drop just before the runtime ends sends nothing, and others wait until the lease has
+/// run out: before `main` returns, [`resign`](Leadership::resign) or [close the
+/// backend](crate::Backend::close). When leadership is lost nothing is released either until then;
+/// the rest of the lease is the time in which work winds down.
 #[must_use = "dropping a leadership resigns it"]
 pub struct Leadership {
     candidacy: Candidacy,
@@ -341,8 +345,8 @@ impl Leadership {
 
     /// Runs work for as long as this leads: it is dropped the moment it must stop.
     ///
-    /// The mandate is looked at before each poll of the work too, so that work that was paused does not
-    /// take another step after the lease has gone.
+    /// The mandate is looked at before each poll of the work too, so that work that was paused does
+    /// not take another step after the lease has gone.
     ///
     /// # Errors
     /// [`Error::Lost`] when leadership was lost before the work was done.
@@ -355,9 +359,9 @@ impl Leadership {
 
     /// Gives the leadership up; others may lead. All mandates are revoked before anything is sent.
     ///
-    /// Asking again changes nothing, and gives the same answer, or the one that has become known since. A
-    /// leadership that was lost is [`Resignation::AlreadyLost`]. It answers within about three requests'
-    /// time; what is then still unknown is tried on in the background.
+    /// Asking again changes nothing, and gives the same answer, or the one that has become known
+    /// since. A leadership that was lost is [`Resignation::AlreadyLost`]. It answers within about
+    /// three requests' time; what is then still unknown is tried on in the background.
     ///
     /// # Cancel safety
     /// Cancel safe: the resignation goes on in the background.
@@ -368,8 +372,8 @@ impl Leadership {
     /// Ends the election for everyone, this leader included.
     ///
     /// # Errors
-    /// [`Error::Store`] when leadership was already lost, so that the end had to be written as anybody's,
-    /// and the store did not serve.
+    /// [`Error::Store`] when leadership was already lost, so that the end had to be written as
+    /// anybody's, and the store did not serve.
     ///
     /// # Cancel safety
     /// Not cancel safe: dropping the future leaves it open whether the election has ended.
@@ -386,7 +390,8 @@ impl Leadership {
     /// After leadership was lost and its work has ended: stands again, as the same candidate.
     ///
     /// # Errors
-    /// What ended the candidacy: [`Error::Ended`] and others. [`Error::Finished`] while it still leads.
+    /// What ended the candidacy: [`Error::Ended`] and others. [`Error::Finished`] while it still
+    /// leads.
     ///
     /// # Cancel safety
     /// Cancel safe: dropping the future withdraws the candidacy.
@@ -409,9 +414,10 @@ impl Leadership {
 
     /// Stops renewing and frees nothing: others may lead only when the lease has run out by itself.
     ///
-    /// For work that cannot be ended and may still act as leader. All mandates are revoked at once and
-    /// nothing about the lease is written any more. Where a store takes the death of this process for a
-    /// proof that its work is over (the file store does), stay alive until [`Abandoned::expired`].
+    /// For work that cannot be ended and may still act as leader. All mandates are revoked at once
+    /// and nothing about the lease is written any more. Where a store takes the death of this
+    /// process for a proof that its work is over (the file store does), stay alive until
+    /// [`Abandoned::expired`].
     pub fn abandon(self) -> Abandoned {
         let election = &self.candidacy.place.election;
         let (clock, frees_within) = (election.clock().clone(), election.frees_within());

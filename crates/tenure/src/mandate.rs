@@ -15,8 +15,8 @@ use crate::lease::machine::{Lease, Loss};
 
 /// The right to act as leader in one tenure. Clones speak of the same tenure.
 ///
-/// Hand the [`token`](Mandate::token) to whatever the leader writes to, and let it refuse smaller ones:
-/// that holds even where a paused process overruns its lease.
+/// Hand the [`token`](Mandate::token) to whatever the leader writes to, and let it refuse smaller
+/// ones: that holds even where a paused process overruns its lease.
 #[derive(Clone)]
 pub struct Mandate {
     tenure: Arc<Tenure>,
@@ -143,7 +143,8 @@ impl Mandate {
         }
     }
 
-    /// Why work must stop, once it must: the stop budget before the lease can end, or when it is lost.
+    /// Why work must stop, once it must: the stop budget before the lease can end, or when it is
+    /// lost.
     #[must_use]
     pub fn must_stop(&self) -> Option<Loss> {
         if let Err(loss) = self.check() {
@@ -160,8 +161,8 @@ impl Mandate {
 
     /// Resolves when work must stop, and says why.
     ///
-    /// That is the stop budget *before* the lease can end when the store does not answer, and at once
-    /// when the leadership is lost for another reason.
+    /// That is the stop budget *before* the lease can end when the store does not answer, and at
+    /// once when the leadership is lost for another reason.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -179,8 +180,8 @@ impl Mandate {
 
     /// Runs work for as long as this leads: it is dropped the moment it must stop.
     ///
-    /// The mandate is looked at before each poll of the work too, so that work that was paused does not
-    /// take another step after the lease has gone.
+    /// The mandate is looked at before each poll of the work too, so that work that was paused does
+    /// not take another step after the lease has gone.
     ///
     /// # Errors
     /// [`Error::Lost`] when leadership was lost before the work was done.
@@ -249,7 +250,8 @@ mod tests {
         let clock = TestClock::default();
         let tenure = tenure(&clock);
         clock.advance(WINDOW);
-        // No call has looked at the mandate since the deadline passed: the renewal itself must look.
+        // No call has looked at the mandate since the deadline passed: the renewal itself must
+        // look.
         tenure.extend(lease(&clock));
         assert_eq!(tenure.mandate().check(), Err(Loss::Expired));
         assert_eq!(tenure.mandate().remaining(), Duration::ZERO);

@@ -1,8 +1,8 @@
 //! Checked names, and the keys under which documents live in a store.
 //!
 //! Everything that reaches a backend is a [`Key`], and a `Key` can only be built from checked
-//! segments. A backend therefore never sees an empty segment, `..`, a NUL or a control character; it
-//! only has to encode what its own store cannot hold.
+//! segments. A backend therefore never sees an empty segment, `..`, a NUL or a control character;
+//! it only has to encode what its own store cannot hold.
 
 use std::fmt;
 use std::sync::Arc;

@@ -21,11 +21,11 @@ pub struct Standing {
     pub state: ElectionState,
     /// Who leads, or led last before it lapsed or was ended by somebody else.
     pub leader: Option<Leader>,
-    /// The token of the newest tenure; 0 before the first. Of a queue: that of the first in line, 0 when
-    /// nobody stands.
+    /// The token of the newest tenure; 0 before the first. Of a queue: that of the first in line, 0
+    /// when nobody stands.
     pub token: u64,
-    /// When the lease ends by the leader's own wall clock, in milliseconds since 1970. For people: it
-    /// is as wrong as that clock is. 0 where nobody but the leader knows: in a queue.
+    /// When the lease ends by the leader's own wall clock, in milliseconds since 1970. For people:
+    /// it is as wrong as that clock is. 0 where nobody but the leader knows: in a queue.
     pub expire: u64,
 }
 
@@ -95,8 +95,8 @@ impl Standing {
 
 /// Follows an election: the latest standing as a value, and every new one as a stream.
 ///
-/// A slow reader misses what was overtaken in between, never the newest. A renewal is no change: it only
-/// moves [`Standing::expire`] in [`Observer::latest`].
+/// A slow reader misses what was overtaken in between, never the newest. A renewal is no change: it
+/// only moves [`Standing::expire`] in [`Observer::latest`].
 #[derive(Debug)]
 pub struct Observer {
     latest: watch::Receiver<Option<Seen>>,

@@ -27,8 +27,8 @@ pub struct Registered {
     pub since: Option<u64>,
     /// Its place in the line, 1 for the first; `None` where there is no order.
     pub position: Option<usize>,
-    /// Whether it has not been heard of for so long that it is probably gone. In a line: whether it belongs to no
-    /// session, so that it is no candidate at all; then it has no place.
+    /// Whether it has not been heard of for so long that it is probably gone. In a line: whether it
+    /// belongs to no session, so that it is no candidate at all; then it has no place.
     pub stale: bool,
 }
 

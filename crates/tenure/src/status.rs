@@ -38,8 +38,8 @@ pub struct Status {
     pub candidate: CandidateId,
     /// Its part in the election.
     pub role: Role,
-    /// Who leads instead, as far as this candidate knows. In a queue only the next in line hears of a change
-    /// at once; the others look every 30 s, or two ttls if that is sooner.
+    /// Who leads instead, as far as this candidate knows. In a queue only the next in line hears of
+    /// a change at once; the others look every 30 s, or two ttls if that is sooner.
     pub follows: Option<Leader>,
     /// Who led before that.
     pub followed: Option<Leader>,
@@ -69,7 +69,8 @@ pub enum Role {
     Suspended {
         /// The fencing token.
         token: u64,
-        /// How long the lease lasted when this was noticed. The mandate knows how long it still does.
+        /// How long the lease lasted when this was noticed. The mandate knows how long it still
+        /// does.
         remaining: Duration,
     },
     /// It still holds the lease, but its work must stop: the lease might not be renewed in time.

@@ -62,7 +62,8 @@ pub enum Put {
 pub enum Reads {
     /// It shows every write acknowledged before it was sent, and only writes that last.
     Linearizable,
-    /// Nothing: it may be old, or show a write that never commits (an isolated Elasticsearch primary).
+    /// Nothing: it may be old, or show a write that never commits (an isolated Elasticsearch
+    /// primary).
     Weak,
 }
 
@@ -72,8 +73,8 @@ pub enum Durability {
     /// A power cut, once it was acknowledged: whatever raises a token or ends an election.
     Lasting,
     /// Only the death of processes. A store on the machine of its users may lose it in a power cut
-    /// and show the last lasting document again, because that cut ended every leader too: a renewal, a
-    /// release. Stores on other machines make no difference.
+    /// and show the last lasting document again, because that cut ended every leader too: a
+    /// renewal, a release. Stores on other machines make no difference.
     UntilPowerCut,
 }
 
@@ -102,7 +103,8 @@ pub struct Page {
 /// Versioned documents with compare-and-set.
 ///
 /// # What every backend promises
-/// 1. An acknowledged write is atomic and linearizable per key. Reads are what [`Store::reads`] says.
+/// 1. An acknowledged write is atomic and linearizable per key. Reads are what [`Store::reads`]
+///    says.
 /// 2. Bodies that differ never share a [`Version`]. (Equal bodies may: an S3 ETag is a hash. The
 ///    lease protocol therefore writes a fresh nonce each time.)
 /// 3. No call is retried inside a backend once it may have taken effect; that is reported as
@@ -124,8 +126,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Whether a document that somebody deletes by hand is gone for good.
     ///
-    /// If so, elections keep a second document beside each record: its [floor](crate::lease::floor). A store that
-    /// itself puts back what was deleted behind its back says `false`.
+    /// If so, elections keep a second document beside each record: its
+    /// [floor](crate::lease::floor). A store that itself puts back what was deleted behind its back
+    /// says `false`.
     fn forgets_deleted(&self) -> bool;
 
     /// Reads documents, in the order asked for; `None` where there is none.
@@ -145,7 +148,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Not cancel safe: dropping the future leaves every outcome indeterminate.
     async fn put_many(&self, writes: Vec<Write>) -> Vec<Result<Put, StoreError>>;
 
-    /// Up to `limit` documents strictly under `prefix`, after `after`, in key order, possibly stale.
+    /// Up to `limit` documents strictly under `prefix`, after `after`, in key order, possibly
+    /// stale.
     ///
     /// # Errors
     /// [`StoreError`] when the page could not be read.

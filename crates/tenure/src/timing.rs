@@ -4,7 +4,8 @@ use std::time::Duration;
 
 /// How much faster one clock may run than another: 5/4.
 ///
-/// The holder counts its window in `ttl / R` of its own clock, everybody else waits `ttl` of theirs.
+/// The holder counts its window in `ttl / R` of its own clock, everybody else waits `ttl` of
+/// theirs.
 pub(crate) const RATE_NUMERATOR: u32 = 5;
 pub(crate) const RATE_DENOMINATOR: u32 = 4;
 
@@ -71,8 +72,8 @@ impl Timing {
         Ok(Timing { spread: self.spread, ..derived })
     }
 
-    /// The same, with candidates that wait up to so much longer than the ttl, each as it draws (a feed's
-    /// election time-outs). Longer waits are never unsafe.
+    /// The same, with candidates that wait up to so much longer than the ttl, each as it draws (a
+    /// feed's election time-outs). Longer waits are never unsafe.
     ///
     /// # Errors
     /// [`TimingError::TooLong`] when that is more than 24 hours.
@@ -154,8 +155,8 @@ impl Timing {
         self.chosen.then_some(self.grace)
     }
 
-    /// J: how much longer than a lease of length `ttl` a candidate waits at most, so that not all come at
-    /// once.
+    /// J: how much longer than a lease of length `ttl` a candidate waits at most, so that not all
+    /// come at once.
     #[must_use]
     pub fn jitter(&self, ttl: Duration) -> Duration {
         self.spread.unwrap_or(ttl / 10)

@@ -40,7 +40,8 @@ async fn the_first_candidate_leads_and_the_second_takes_over_when_it_resigns() {
     assert_eq!(second.status().followed.map(|leader| leader.name.to_string()), Some("a".into()));
 }
 
-/// A table that was dropped and created anew looks like this to whoever stands again, as `run --keep` does.
+/// A table that was dropped and created anew looks like this to whoever stands again, as `run
+/// --keep` does.
 #[tokio::test]
 async fn who_stands_again_is_never_elected_under_a_token_it_had() {
     let store = Arc::new(MemoryStore::new());
@@ -94,7 +95,8 @@ async fn a_candidacy_goes_on_standing_when_the_wait_for_its_election_is_dropped(
     first.resign().await;
     let leadership = second.elected().await.expect("elected");
     assert_eq!(leadership.mandate().token(), 2);
-    // The leadership owns the place now: the candidacy is no longer elected, and its end frees nothing.
+    // The leadership owns the place now: the candidacy is no longer elected, and its end frees
+    // nothing.
     assert!(matches!(second.elected().await, Err(Error::Finished)));
     drop(second);
     assert!(leadership.mandate().is_leader());

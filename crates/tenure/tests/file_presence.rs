@@ -154,7 +154,8 @@ async fn a_process_that_died_before_anybody_asked_is_gone_too() {
     soon(&presence, &helper.mark).await;
 }
 
-/// Cause: a process that was killed while another began to look was waited for until its ttl was over, on a busy machine.
+/// Cause: a process that was killed while another began to look was waited for until its ttl was
+/// over, on a busy machine.
 #[tokio::test]
 async fn a_lock_that_is_freed_without_a_ring_is_found_free_soon() {
     use rustix::fs::{FlockOperation, flock};
@@ -163,7 +164,8 @@ async fn a_lock_that_is_freed_without_a_ring_is_found_free_soon() {
     let mut helper = Helper::start(&at, "alone");
     helper.kill();
     helper.child.wait().expect("reaped");
-    // As if its last moments took long: locked, and not by a writer, so that its close rings no bell.
+    // As if its last moments took long: locked, and not by a writer, so that its close rings no
+    // bell.
     let lock = fs::File::open(helper.file(&at)).expect("opened");
     flock(&lock, FlockOperation::LockExclusive).expect("locked");
     let gone = presence.gone(&helper.mark);

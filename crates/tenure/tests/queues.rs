@@ -210,7 +210,8 @@ async fn a_lost_connection_suspends_and_a_found_one_resumes_with_the_same_token(
     assert!(leader.mandate().is_leader(), "{:?}", leader.mandate().check());
 }
 
-/// A candidate whose record was read before its session had begun said that the session was not connected.
+/// A candidate whose record was read before its session had begun said that the session was not
+/// connected.
 #[tokio::test]
 async fn a_session_that_is_about_to_begin_is_no_trouble() {
     let world = World::new();

@@ -15,7 +15,8 @@ use tenure::{
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// Short, so that what waits for a lease does not take long; long enough for a busy machine to renew it.
+/// Short, so that what waits for a lease does not take long; long enough for a busy machine to
+/// renew it.
 fn timing() -> Timing {
     Timing::new(Duration::from_secs(4)).expect("it fits")
 }

@@ -14,10 +14,11 @@ use crate::exit;
 
 /// Wait to lead ELECTION, run CMD while leading, stop it before anyone else can lead
 ///
-/// CMD finds TENURE_ELECTION, TENURE_ID, TENURE_TOKEN, TENURE_TTL_MS and TENURE_MANDATE (a file that says how
-/// long it may go on) in its environment. Hand the token to whatever CMD writes to, and let that refuse
-/// smaller ones. When leadership is lost, CMD and everything it has started get TERM, and KILL before
-/// the lease can expire. Instead of CMD, commands for the beginning and the end of a leadership may be given.
+/// CMD finds TENURE_ELECTION, TENURE_ID, TENURE_TOKEN, TENURE_TTL_MS and TENURE_MANDATE (a file
+/// that says how long it may go on) in its environment. Hand the token to whatever CMD writes to,
+/// and let that refuse smaller ones. When leadership is lost, CMD and everything it has started get
+/// TERM, and KILL before the lease can expire. Instead of CMD, commands for the beginning and the
+/// end of a leadership may be given.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples: however many processes of this machine try, one report is made at a time
@@ -40,8 +41,8 @@ failed for good; 75 leadership lost; 77 not allowed; 78 refused, such as a confi
 change, another recorded node prefix, or a token that fell; 125 tenure itself failed, or work of an earlier \
 leader still runs; 126 CMD cannot be run; 127 CMD not found")]
 pub(crate) struct Run {
-    /// The election: 1 to 8 segments joined by `/`; may be left out with `--backend console` and with
-    /// `--etcd-keyspace`
+    /// The election: 1 to 8 segments joined by `/`; may be left out with `--backend console` and
+    /// with `--etcd-keyspace`
     #[arg(value_name = "ELECTION")]
     pub(crate) election: Option<String>,
 
@@ -111,7 +112,8 @@ pub(crate) struct ChildOptions {
     #[arg(long, env = "TENURE_ONCE", value_parser = FalseyValueParser::new())]
     pub(crate) once: bool,
 
-    /// Stand again when CMD has ended, or leadership was lost; after a pause that doubles while CMD fails
+    /// Stand again when CMD has ended, or leadership was lost; after a pause that doubles while CMD
+    /// fails
     #[arg(long, env = "TENURE_KEEP", value_parser = FalseyValueParser::new())]
     pub(crate) keep: bool,
 
@@ -124,12 +126,14 @@ pub(crate) struct ChildOptions {
     #[arg(value_parser = signal)]
     pub(crate) signal: Signal,
 
-    /// When this process dies, leave CMD so long to stop before it is killed; the next leader waits as long
+    /// When this process dies, leave CMD so long to stop before it is killed; the next leader waits
+    /// as long
     #[arg(long, env = "TENURE_ORPHAN_GRACE", value_name = "DURATION", default_value = "0s")]
     #[arg(value_parser = duration)]
     pub(crate) orphan_grace: Duration,
 
-    /// Let no setuid program change the user of CMD, or of a process that it starts: such a process could not be killed
+    /// Let no setuid program change the user of CMD, or of a process that it starts: such a process
+    /// could not be killed
     #[arg(long, env = "TENURE_NO_NEW_PRIVS", value_parser = FalseyValueParser::new())]
     pub(crate) no_new_privs: bool,
 }

@@ -12,9 +12,9 @@ use super::values::duration;
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Settings")]
 pub(crate) struct Settings {
-    /// The store: file:///absolute/directory, etcd://host/prefix, zookeeper://, mongodb://, rethinkdb://,
-    /// elasticsearch+http://, opensearch+http:// or memory: [default: a directory of this user's, for this
-    /// machine's processes]
+    /// The store: file:///absolute/directory, etcd://host/prefix, zookeeper://, mongodb://,
+    /// rethinkdb://, elasticsearch+http://, opensearch+http:// or memory: [default: a directory of
+    /// this user's, for this machine's processes]
     #[arg(long, global = true, env = "TENURE_STORE", value_name = "URL")]
     pub(crate) store: Option<String>,
 
@@ -32,8 +32,8 @@ pub(crate) struct Settings {
     #[arg(long, global = true, env = "TENURE_ID", value_name = "NAME", alias = "instance-id")]
     pub(crate) id: Option<String>,
 
-    /// How long work may take to stop, out of the ttl [default: what the ttl leaves, 2.4s of 15s; on etcd and
-    /// ZooKeeper a tenth of it, and at most a third]
+    /// How long work may take to stop, out of the ttl [default: what the ttl leaves, 2.4s of 15s;
+    /// on etcd and ZooKeeper a tenth of it, and at most a third]
     #[arg(long, global = true, env = "TENURE_GRACE", value_name = "DURATION")]
     #[arg(value_parser = duration)]
     pub(crate) grace: Option<Duration>,
@@ -53,7 +53,8 @@ pub(crate) struct Settings {
     #[arg(value_enum, default_value_t)]
     pub(crate) log_format: LogFormat,
 
-    /// Log what happens to standard error; twice and three times for more, four times for other libraries' logs
+    /// Log what happens to standard error; twice and three times for more, four times for other
+    /// libraries' logs
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
 }

@@ -11,21 +11,23 @@ use super::values::{size, task_timeout};
 
 /// Share work among as many machines as you like: CMD runs once for each item
 ///
-/// Start the same command on every machine, with the same --store. One of them leads: it lists a directory, a bucket or
-/// the lines of a file in order and keeps its place in the store. All of them take items and run CMD; what fails is
-/// tried again, on another machine if there is one. `--from -` and `--from cmd:…` are read by this very process; an item
-/// is accepted once it is in the store. Without --from this process only works on what others bring. With a directory
-/// or a bucket it works on nothing else, unless --accept-submitted is given.
+/// Start the same command on every machine, with the same --store. One of them leads: it lists a
+/// directory, a bucket or the lines of a file in order and keeps its place in the store. All of
+/// them take items and run CMD; what fails is tried again, on another machine if there is one.
+/// `--from -` and `--from cmd:…` are read by this very process; an item is accepted once it is in
+/// the store. Without --from this process only works on what others bring. With a directory or a
+/// bucket it works on nothing else, unless --accept-submitted is given.
 ///
-/// In CMD `{}` stands for the item: the path of the file (of an object: of a copy), or the line itself. It is never read
-/// by a shell. A line that begins with a dash may look like a flag: write `--` before `{}`. Without `{}` CMD reads the
-/// item on its standard input, which is safest where others write to the directory. CMD finds TENURE_GROUP, TENURE_TASK,
-/// TENURE_SERIAL, TENURE_ATTEMPT and TENURE_TOKEN in its environment. The end of what it prints is kept as the result,
-/// the end of its errors as the reason of a failure. An item may be begun twice, if a machine is lost: give the token
-/// to what CMD writes to.
+/// In CMD `{}` stands for the item: the path of the file (of an object: of a copy), or the line
+/// itself. It is never read by a shell. A line that begins with a dash may look like a flag: write
+/// `--` before `{}`. Without `{}` CMD reads the item on its standard input, which is safest where
+/// others write to the directory. CMD finds TENURE_GROUP, TENURE_TASK, TENURE_SERIAL,
+/// TENURE_ATTEMPT and TENURE_TOKEN in its environment. The end of what it prints is kept as the
+/// result, the end of its errors as the reason of a failure. An item may be begun twice, if a
+/// machine is lost: give the token to what CMD writes to.
 ///
-/// All processes end when the source is read to its end and everything is done. On a terminal there is a progress
-/// line; otherwise one JSON object for each item that ended here, and a summary.
+/// All processes end when the source is read to its end and everything is done. On a terminal there
+/// is a progress line; otherwise one JSON object for each item that ended here, and a summary.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples: every picture of a directory, four at a time on each machine that runs this
@@ -47,7 +49,8 @@ pub(crate) struct Share {
     #[command(flatten)]
     pub(crate) group: Group,
 
-    /// Where items come from: a directory, s3://bucket/prefix, a file of lines, 'cmd:COMMAND', or - for standard input
+    /// Where items come from: a directory, s3://bucket/prefix, a file of lines, 'cmd:COMMAND', or -
+    /// for standard input
     #[arg(long, value_name = "SOURCE", value_hint = ValueHint::AnyPath)]
     pub(crate) from: Option<OsString>,
 
@@ -71,11 +74,13 @@ pub(crate) struct ShareOptions {
     #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) workers: Option<u16>,
 
-    /// With a directory or a bucket: run CMD also for items that others submit, which may name any file
+    /// With a directory or a bucket: run CMD also for items that others submit, which may name any
+    /// file
     #[arg(long, env = "TENURE_ACCEPT_SUBMITTED", value_parser = FalseyValueParser::new())]
     pub(crate) accept_submitted: bool,
 
-    /// How much the copies of objects may take in $TMPDIR at once: a larger object fails, others wait for room
+    /// How much the copies of objects may take in $TMPDIR at once: a larger object fails, others
+    /// wait for room
     #[arg(long, env = "TENURE_COPY_LIMIT", value_name = "SIZE", default_value = "1GiB", value_parser = size)]
     pub(crate) copy_limit: u64,
 
@@ -83,7 +88,8 @@ pub(crate) struct ShareOptions {
     #[arg(long, env = "TENURE_FOLLOW", value_parser = FalseyValueParser::new())]
     pub(crate) follow: bool,
 
-    /// Let no setuid program change the user of CMD, or of a process that it starts: such a process could not be killed
+    /// Let no setuid program change the user of CMD, or of a process that it starts: such a process
+    /// could not be killed
     #[arg(long, env = "TENURE_NO_NEW_PRIVS", value_parser = FalseyValueParser::new())]
     pub(crate) no_new_privs: bool,
 
@@ -153,7 +159,8 @@ pub(crate) struct Members {
 
 /// Give GROUP something to do
 ///
-/// When this returns the items are in the store, and will be done once somebody runs `tenure share GROUP -- CMD`.
+/// When this returns the items are in the store, and will be done once somebody runs `tenure share
+/// GROUP -- CMD`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -167,7 +174,8 @@ pub(crate) struct Submit {
     #[command(flatten)]
     pub(crate) group: Group,
 
-    /// Which kind of tasks they are: what `tenure share` runs, or a type that a program of yours registers
+    /// Which kind of tasks they are: what `tenure share` runs, or a type that a program of yours
+    /// registers
     #[arg(long, value_name = "KIND", default_value = "command")]
     pub(crate) kind: String,
 
@@ -202,8 +210,8 @@ pub(crate) struct Retry {
 
 /// Cancel tasks of GROUP that wait or run
 ///
-/// One that waits is at its end at once; one that runs is stopped, within a heartbeat. Neither is a failure. What is not yet
-/// taken in has no number, and cannot be cancelled.
+/// One that waits is at its end at once; one that runs is stopped, within a heartbeat. Neither is a
+/// failure. What is not yet taken in has no number, and cannot be cancelled.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -228,8 +236,8 @@ pub(crate) struct Cancel {
 
 /// Have GROUP, or one of its members, finish what it has and take nothing more
 ///
-/// A member leaves when it is done. A group without MEMBER is paused: what was handed out is finished, the rest waits in
-/// the store until --resume.
+/// A member leaves when it is done. A group without MEMBER is paused: what was handed out is
+/// finished, the rest waits in the store until --resume.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples: before host-a is shut down

@@ -359,7 +359,8 @@ impl Examination {
     fn permissions(&mut self, location: &Location) {
         use std::os::unix::fs::MetadataExt;
         let Location::File { directory, .. } = location else { return };
-        // Opening refused a directory that others may enter, or one of whose parents they may rename.
+        // Opening refused a directory that others may enter, or one of whose parents they may
+        // rename.
         match std::fs::metadata(directory) {
             Ok(found) if tenure_stores::trusts_parents(location) => {
                 let says = format!(

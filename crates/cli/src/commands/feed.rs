@@ -26,7 +26,8 @@ pub(crate) async fn feed(session: &Session, wanted: &Feed) -> Ending {
         election_timeout_min: wanted.election_timeout_min,
         election_timeout_max: wanted.election_timeout_max,
     };
-    // The feed gives a late request up by itself; opening the store, and creating a table, may take longer.
+    // The feed gives a late request up by itself; opening the store, and creating a table, may take
+    // longer.
     let request = intervals.timing()?.request().max(SHORTEST_REQUEST);
     let (table, create) = (wanted.table.as_deref(), !wanted.no_create);
     let attempt = async || session.open_with(request, table, create).await;

@@ -22,7 +22,8 @@ pub(super) enum Heard {
     Failed(String),
 }
 
-/// Begins to read, on a thread that ends with the input, or with whoever listens, or with this process.
+/// Begins to read, on a thread that ends with the input, or with whoever listens, or with this
+/// process.
 pub(super) fn read(input: impl Read + Send + 'static) -> mpsc::Receiver<Heard> {
     let (say, lines) = mpsc::channel(AHEAD);
     std::thread::spawn(move || {

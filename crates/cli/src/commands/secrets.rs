@@ -10,7 +10,8 @@ const ADDRESSES: [&str; 3] = ["TENURE_STORE", "TENURE_ETCD_MEMBERS", "ELECTOR_ET
 /// Names the descriptor of the file with the passwords that were in the environment.
 pub(crate) const HANDED_OVER: &str = "TENURE_HANDED_OVER";
 
-/// The variables to take out of the environment: passwords, and what only this process may tell systemd.
+/// The variables to take out of the environment: passwords, and what only this process may tell
+/// systemd.
 pub(super) fn secrets() -> Vec<&'static str> {
     passwords().into_iter().chain(systemd::VARIABLES).chain([HANDED_OVER]).collect()
 }

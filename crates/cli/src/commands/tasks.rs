@@ -24,7 +24,8 @@ struct Listed {
     group: String,
     #[serde(flatten)]
     totals: TotalsJson,
-    /// Open, and nowhere: somebody overwrote or deleted their documents. `None` when the books do not stand still.
+    /// Open, and nowhere: somebody overwrote or deleted their documents. `None` when the books do
+    /// not stand still.
     lost: Option<u64>,
     tasks: Vec<TaskJson>,
     inbox: InboxJson,

@@ -94,8 +94,8 @@ fn named(words: &[OsString]) -> Option<OsString> {
     found
 }
 
-/// Reads a file, after it was found to be trusted: root must not even open another user's pipe, and wait
-/// for that user to write. No other user can put anything else there meanwhile.
+/// Reads a file, after it was found to be trusted: root must not even open another user's pipe, and
+/// wait for that user to write. No other user can put anything else there meanwhile.
 fn load(path: &Path) -> Result<String, Failure> {
     check_writers(path)?;
     let mut text = String::new();

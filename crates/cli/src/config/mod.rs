@@ -1,7 +1,8 @@
 //! Where settings come from: flags, then the environment, then a file, then what is built in.
 //!
-//! The declaration of the command line is the only list of settings there is. What a file, or a variable
-//! of elector, says becomes a default of that declaration; so the layers cannot disagree about names.
+//! The declaration of the command line is the only list of settings there is. What a file, or a
+//! variable of elector, says becomes a default of that declaration; so the layers cannot disagree
+//! about names.
 
 mod elector;
 mod file;

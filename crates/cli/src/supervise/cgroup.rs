@@ -73,8 +73,8 @@ impl Cgroup {
         if write(&directory, "cgroup.kill", "1").is_ok() {
             return;
         }
-        // Before Linux 5.14 one by one. A process that is born meanwhile is killed the next time. No
-        // member can leave, so a number read from here is very probably still its own.
+        // Before Linux 5.14 one by one. A process that is born meanwhile is killed the next time.
+        // No member can leave, so a number read from here is very probably still its own.
         let members = read(&directory, "cgroup.procs").unwrap_or_default();
         for pid in members.lines().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)) {
             let _ = kill_process(pid, Signal::KILL);
@@ -171,7 +171,8 @@ fn remove_below(directory: &Path, depth: u32) {
     let _ = fs::remove_dir(directory);
 }
 
-/// The directory of this process's own group: where the hierarchy is mounted, and the path in there.
+/// The directory of this process's own group: where the hierarchy is mounted, and the path in
+/// there.
 fn own(mounts: &str, groups: &str) -> Option<PathBuf> {
     let (root, point) = mounts.lines().find_map(|line| {
         let (before, after) = line.split_once(" - ")?;

@@ -15,7 +15,8 @@ use serde::de::DeserializeOwned;
 
 /// The most descriptors one message carries: three streams and a file.
 const MOST_DESCRIPTORS: usize = 4;
-/// Longer lines are not ours: an environment of six short variables, and an item of 16 KiB, is the longest.
+/// Longer lines are not ours: an environment of six short variables, and an item of 16 KiB, is the
+/// longest.
 const MOST_LINE: usize = 64 * 1024;
 
 /// Sends one message, without waiting: the peer reads promptly or it hangs.

@@ -6,8 +6,8 @@
 //! | is dead, and so is its guardian | has no control group here, holds the lock, has the user it was started as, and is younger than the process that started it | it is killed |
 //! | any | anything else | it is waited for, and nothing is started while it is there |
 //!
-//! No process leaves its control group by itself. So a holder of the lock that is outside of the group
-//! was handed the descriptor by CMD, perhaps to have a root leader kill a service of root's.
+//! No process leaves its control group by itself. So a holder of the lock that is outside of the
+//! group was handed the descriptor by CMD, perhaps to have a root leader kill a service of root's.
 //!
 //! A process that merely has the work file open (a backup) holds no lock, and is not looked at. One
 //! that was handed the descriptor may be anything; no bystander is killed for it.
@@ -47,8 +47,9 @@ pub(crate) async fn end_leftovers(
 
 /// Looks until nothing is left, for this long; and no single look may take longer.
 ///
-/// A look is made on a thread of its own: there may be many processes, and the lease is renewed meanwhile.
-/// One that hangs in a file system which does not answer must not have it renewed without end.
+/// A look is made on a thread of its own: there may be many processes, and the lease is renewed
+/// meanwhile. One that hangs in a file system which does not answer must not have it renewed
+/// without end.
 async fn wait_until_ended(
     look: impl Fn() -> Result<Vec<StartedWork>, StoreError> + Clone + Send + 'static,
     patience: Duration,

@@ -38,7 +38,8 @@ pub(crate) enum Order {
         terminal: bool,
         work: bool,
         privileges: Privileges,
-        /// CMD is one of many: it has streams of its own, and the guardian waits for the next one after it.
+        /// CMD is one of many: it has streams of its own, and the guardian waits for the next one
+        /// after it.
         job: Option<Job>,
     },
     /// The terminal is CMD's.
@@ -67,8 +68,8 @@ impl Privileges {
     }
 }
 
-/// The guardian's word to the last step before CMD: become CMD. It comes with CMD's standard input and,
-/// if `work`, the work file.
+/// The guardian's word to the last step before CMD: become CMD. It comes with CMD's standard input
+/// and, if `work`, the work file.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Cue {
     pub(super) work: bool,

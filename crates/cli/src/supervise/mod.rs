@@ -10,24 +10,24 @@
 //! So "the tree is dead" is one system call: there is nothing left to wait for.
 //!
 //! - The supervisor dies: the guardian reads the end of their socket and kills the tree, at once or
-//!   after the orphans' grace. It exits last, and with it goes the last copy of the presence file: that is what tells the next
-//!   leader.
+//!   after the orphans' grace. It exits last, and with it goes the last copy of the presence file:
+//!   that is what tells the next leader.
 //! - The supervisor hangs: the guardian knows until when the lease is proven. It stops the tree in
 //!   time by itself, unless it was told of a renewal.
 //! - The guardian dies: the supervisor reads the end of the socket and kills the tree at once.
 //! - The guardian hangs: the supervisor has asked it to stop the tree, waits, and then kills the
 //!   guardian first.
 //! - Both die at the same instant: the kernel kills CMD itself (the parent death signal). Processes
-//!   that CMD had started hold the lock of the work file, or are in its control group; the next leader
-//!   waits out the lease and kills them before it starts anything.
-//! - A process of the tree cannot be killed, because a setuid program changed its user: it still holds
-//!   the lock. The next leader starts nothing.
+//!   that CMD had started hold the lock of the work file, or are in its control group; the next
+//!   leader waits out the lease and kills them before it starts anything.
+//! - A process of the tree cannot be killed, because a setuid program changed its user: it still
+//!   holds the lock. The next leader starts nothing.
 //!
 //! From its start on only the work holds the work file: the supervisor and the guardian close their
 //! copies. A locked work file whose start is recorded means that work runs, whoever else hangs.
 //!
-//! Descriptors travel over the socket, never as inherited numbers: nothing leaks into CMD, and there
-//! is no unsafe code.
+//! Descriptors travel over the socket, never as inherited numbers: nothing leaks into CMD, and
+//! there is no unsafe code.
 
 mod boot;
 mod cgroup;

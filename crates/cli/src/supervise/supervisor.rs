@@ -74,8 +74,8 @@ pub(crate) enum Event {
     GuardianDied,
 }
 
-/// Makes this process the parent of every process below it that loses its own. The children that it already has (those of a
-/// shell that ran `exec`).
+/// Makes this process the parent of every process below it that loses its own. The children that it
+/// already has (those of a shell that ran `exec`).
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -101,7 +101,8 @@ pub(crate) struct Guardian {
 }
 
 impl Guardian {
-    /// Starts a guardian, which waits for the order to start CMD. CMD gets this process's input, and the terminal.
+    /// Starts a guardian, which waits for the order to start CMD. CMD gets this process's input,
+    /// and the terminal.
     ///
     /// # Errors
     /// When a process or a socket cannot be had.
@@ -117,7 +118,8 @@ impl Guardian {
         Ok(guardian)
     }
 
-    /// Starts one of several guardians, which runs CMD as often as it is ordered to, each time with streams of its own.
+    /// Starts one of several guardians, which runs CMD as often as it is ordered to, each time with
+    /// streams of its own.
     ///
     /// This process must adopt orphans ([`adopt_orphans`]).
     ///
@@ -322,7 +324,8 @@ impl Guardian {
         self.dismiss_sparing(|| foreign.clone()).await;
     }
 
-    /// The same, but for those processes, and all below them, that are named each time somebody is killed.
+    /// The same, but for those processes, and all below them, that are named each time somebody is
+    /// killed.
     ///
     /// # Cancel safety
     /// Not cancel safe: the tree may live.

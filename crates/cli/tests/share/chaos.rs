@@ -1,6 +1,8 @@
-//! Issue 7, "It holds when" 3: nodes and the store are killed again and again, and every task is done exactly once in the books.
+//! Issue 7, "It holds when" 3: nodes and the store are killed again and again, and every task is
+//! done exactly once in the books.
 //!
-//! Each task holds an exclusive lock on a file of its own while it runs: whoever cannot get it has found two at work at once.
+//! Each task holds an exclusive lock on a file of its own while it runs: whoever cannot get it has
+//! found two at work at once.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

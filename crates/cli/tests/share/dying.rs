@@ -8,7 +8,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::support::{Running, Scene, alive, children, wait_for, wait_for_death};
 use super::{counts, done, told};
 
-/// Hangs in whatever process comes first, as a tree of which a part has left its session, and does nothing in any later one.
+/// Hangs in whatever process comes first, as a tree of which a part has left its session, and does
+/// nothing in any later one.
 const HANGS_ONCE: &str = r#"if mkdir "$SCENE/began" 2>/dev/null; then
     echo $$ >> "$SCENE/pids"
     setsid sleep 600 & echo $! >> "$SCENE/pids"

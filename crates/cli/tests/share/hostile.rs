@@ -28,8 +28,9 @@ impl Attack {
         Attack { scene }
     }
 
-    /// Shares the files, each on the standard input of CMD, or each as an argument. The first run for another item than
-    /// the victim attacks; a run for the victim before that fails, and is tried again.
+    /// Shares the files, each on the standard input of CMD, or each as an argument. The first run
+    /// for another item than the victim attacks; a run for the victim before that fails, and is
+    /// tried again.
     fn share(&self, as_argument: bool, attack: &str, victim: &str) -> Command {
         let script = format!(
             "cat $1; [ ! -e $SCENE/attacked ] || exit 0
@@ -46,7 +47,8 @@ impl Attack {
         command
     }
 
-    /// The attack comes to nothing: what it replaced is a dead letter, whose reason has these words.
+    /// The attack comes to nothing: what it replaced is a dead letter, whose reason has these
+    /// words.
     fn fails(&self, as_argument: bool, attack: &str, victim: &str, words: &str) {
         let ran = Running::start(self.share(as_argument, attack, victim)).end();
         assert_eq!(ran.code, Some(1), "{ran:?}");

@@ -25,7 +25,8 @@ fn a_member_that_is_drained_finishes_what_it_has_and_leaves() {
     assert_eq!(ran1.code, Some(1), "not everything is done: {ran1:?}");
     let (lines, summary) = told(&ran1);
     assert_eq!(summary["why"], "drained", "{ran1:?}");
-    // It was told at once, and hears of it within a heartbeat; all of them would take it twenty seconds.
+    // It was told at once, and hears of it within a heartbeat; all of them would take it twenty
+    // seconds.
     assert!(lines.len() < 100 && lines.iter().all(|line| line["state"] == "done"), "{ran1:?}");
     assert_eq!(lines.len(), scene.read("began").lines().count(), "what had begun was finished");
     let members = ran(scene.tenure(&["members", "g"]));

@@ -119,7 +119,8 @@ fn cmd_knows_its_task_and_its_token() {
     let result = done(&told(&ran).0)["0000"].clone();
     let words: Vec<&str> = result.split(' ').collect();
     assert_eq!(words[..4], ["a/b", "0000", "1", "2"]);
-    // Tokens of a task lie between those of its number and the next one's, and rise with each claim.
+    // Tokens of a task lie between those of its number and the next one's, and rise with each
+    // claim.
     let token: u64 = words[4].parse().unwrap();
     assert!((1025..2048).contains(&token), "{token}");
 }

@@ -46,7 +46,8 @@ impl Scene {
         command
     }
 
-    /// Makes a directory, `home`, in which a user that owns nothing else runs the program. Only root may.
+    /// Makes a directory, `home`, in which a user that owns nothing else runs the program. Only
+    /// root may.
     pub fn admit_stranger(&self) {
         fs::set_permissions(self.path(""), fs::Permissions::from_mode(0o755)).unwrap();
         fs::create_dir(self.path("home")).unwrap();

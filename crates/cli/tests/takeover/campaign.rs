@@ -146,8 +146,8 @@ impl Campaign {
     fn depose(&mut self, index: usize, round: usize) -> Duration {
         let leader = self.candidates.remove(index).1;
         if self.ground.deposes_everybody() {
-            // Those who look in time give up, too, and those who look later find an election made anew. They
-            // go first, so that it is known who stands.
+            // Those who look in time give up, too, and those who look later find an election made
+            // anew. They go first, so that it is known who stands.
             self.candidates.clear();
         }
         let guardian = leader.guardian().as_raw_nonzero().get();

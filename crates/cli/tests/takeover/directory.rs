@@ -52,8 +52,8 @@ fn the_referee_sees_two_children_at_once() {
     assert!(!parse(&scene.lines("starts", 2)[1]).alone);
 }
 
-/// How long a lease is that must not be waited for, in seconds; and far less than that. The machine may be
-/// busy with other tests: `scripts/campaign` judges strictly.
+/// How long a lease is that must not be waited for, in seconds; and far less than that. The machine
+/// may be busy with other tests: `scripts/campaign` judges strictly.
 const LONG: u64 = 100;
 const SOON: Duration = Duration::from_secs(20);
 

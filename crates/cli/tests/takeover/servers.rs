@@ -1,4 +1,5 @@
-//! On real servers, which know nothing of processes: whoever is not asked to go is replaced after its ttl.
+//! On real servers, which know nothing of processes: whoever is not asked to go is replaced after
+//! its ttl.
 
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Barrier};

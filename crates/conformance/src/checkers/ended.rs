@@ -27,7 +27,8 @@ impl EndedIsTerminal {
         self.ended_now || self.ended_until.zip(since).is_some_and(|(until, since)| until >= since)
     }
 
-    // Both enums may grow: a new variant says nothing about the record until a checker is taught it.
+    // Both enums may grow: a new variant says nothing about the record until a checker is taught
+    // it.
     #[allow(clippy::wildcard_enum_match_arm)]
     fn lost(&self, who: Who, token: u64, loss: &Loss) -> Result<(), String> {
         let truthful = match loss {

@@ -1,12 +1,14 @@
 //! The lock delay: a successor waits D after any tenure that did not end by a clean release.
 //!
-//! D is the one stored with the predecessor's tenure, and it passes on the successor's clock: that is
-//! the clock that waited. A candidate that succeeds itself need not wait: it knows that its work ended.
+//! D is the one stored with the predecessor's tenure, and it passes on the successor's clock: that
+//! is the clock that waited. A candidate that succeeds itself need not wait: it knows that its work
+//! ended.
 //!
-//! On a queue a tenure also ends cleanly if its work ends while its window lasts, however it was lost: its entry
-//! stood until then, and is left with the word that the work has ended. And there a candidate waits before it
-//! records that its tenure begins. If it leaves without having led, whoever follows need not wait again: the delay
-//! has passed, though by the clock of the one who waited.
+//! On a queue a tenure also ends cleanly if its work ends while its window lasts, however it was
+//! lost: its entry stood until then, and is left with the word that the work has ended. And there a
+//! candidate waits before it records that its tenure begins. If it leaves without having led,
+//! whoever follows need not wait again: the delay has passed, though by the clock of the one who
+//! waited.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! S3: work is told to stop a whole budget before the window ends, and the lease is given up after it.
+//! S3: work is told to stop a whole budget before the window ends, and the lease is given up after
+//! it.
 
 use super::{Breach, Check, Promise};
 use crate::history::{Event, Instant, Term, What, Who};
@@ -89,8 +90,8 @@ impl Check for StopFirst {
                     tenure.working = false;
                 }
             }
-            // Servers that were replaced know no session: a leader loses its own before its window ends, and no
-            // clock could have told its work.
+            // Servers that were replaced know no session: a leader loses its own before its window
+            // ends, and no clock could have told its work.
             What::Vandalised => self.tenures.iter_mut().for_each(|tenure| tenure.paused = true),
             What::Paused { who } => {
                 if let Some(tenure) = self.of(who) {

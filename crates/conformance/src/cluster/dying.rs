@@ -9,7 +9,8 @@ use super::hall::{all_ended, heard, order, orders, until};
 use super::*;
 use crate::suite::Case;
 
-/// What a node held that vanished is run again when its lock has stood still for its ttl, and not before.
+/// What a node held that vanished is run again when its lock has stood still for its ttl, and not
+/// before.
 pub async fn a_killed_workers_task_is_run_again_after_its_time_and_not_before(case: &Case) {
     let hall = Hall::new(case);
     let (cut_off, store) = case.faulty().await;

@@ -8,7 +8,8 @@ use super::hall::{all_ended, heard, order, orders, until};
 use super::*;
 use crate::suite::Case;
 
-/// A task that fails whenever it is begun is tried as often as it may be, and kept as a dead letter.
+/// A task that fails whenever it is begun is tried as often as it may be, and kept as a dead
+/// letter.
 pub async fn a_poison_task_ends_in_the_dead_letters(case: &Case) {
     let (hall, backend) = (Hall::new(case), case.open().await);
     let _first = hall.join(&case.open().await, "a", 1, case.brisk()).await;

@@ -1,4 +1,5 @@
-//! What people do with tasks: wait for them, cancel them, hand them to a worker, read how far they are.
+//! What people do with tasks: wait for them, cancel them, hand them to a worker, read how far they
+//! are.
 
 use std::time::Duration;
 
@@ -118,7 +119,8 @@ pub async fn a_paused_cluster_takes_nothing_in(case: &Case) {
     books.submit(orders(1, "quick")).await.expect("accepted");
     all_ended(&books, 1).await;
     books.pause().await.expect("written");
-    // A round that had looked before may still take something in; it ends within a ttl or is cut off.
+    // A round that had looked before may still take something in; it ends within a ttl or is cut
+    // off.
     tokio::time::sleep(case.brisk().ttl()).await;
     books.submit(vec![order("later", "quick")]).await.expect("accepted");
     tokio::time::sleep(Duration::from_millis(500)).await;

@@ -69,7 +69,8 @@ pub async fn nodes_with_five_and_three_workers_settle_ten_and_six(case: &Case) {
     books.submit(more).await.expect("accepted");
     hall.open();
     all_ended(&books, 16).await;
-    // Who has hands first takes what is left, so that the second half is only as even as the machine is.
+    // Who has hands first takes what is left, so that the second half is only as even as the
+    // machine is.
     let (on_first, on_second) = (hall.runs_on("a"), hall.runs_on("b"));
     assert_eq!(on_first + on_second, 16);
     let firsts: Vec<String> = hall.runs().into_iter().take(8).map(|run| run.node).collect();

@@ -1,4 +1,5 @@
-//! A node's clock: the simulation's time at the node's own rate, and nothing at all while it is paused.
+//! A node's clock: the simulation's time at the node's own rate, and nothing at all while it is
+//! paused.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -29,7 +30,8 @@ impl SimulatedClock {
         }
     }
 
-    /// Stops or continues the process: it hears nothing while it is stopped, though its clock goes on.
+    /// Stops or continues the process: it hears nothing while it is stopped, though its clock goes
+    /// on.
     pub(super) fn set_running(&self, running: bool) {
         self.running.0.store(running, Ordering::Relaxed);
         self.running.1.notify_waiters();

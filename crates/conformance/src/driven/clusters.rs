@@ -1,11 +1,12 @@
-//! Simulation of clusters: whole nodes, from `Cluster::join` down to the store's trait, under the same kinds of trouble.
+//! Simulation of clusters: whole nodes, from `Cluster::join` down to the store's trait, under the
+//! same kinds of trouble.
 //!
-//! Nodes join, take tasks, run them for a while, fail some, are paused, cut off and killed; leaders plan and are deposed. In the end,
-//! with every fault gone, each task must be at its end, counted once and begun at least once; and never have two
-//! worked on one task with valid mandates.
+//! Nodes join, take tasks, run them for a while, fail some, are paused, cut off and killed; leaders
+//! plan and are deposed. In the end, with every fault gone, each task must be at its end, counted
+//! once and begun at least once; and never have two worked on one task with valid mandates.
 //!
-//! A seed gives the same trouble each time, but not the same run to the letter: nodes and their tasks tell each other things
-//! through channels that wake their readers in no fixed order.
+//! A seed gives the same trouble each time, but not the same run to the letter: nodes and their
+//! tasks tell each other things through channels that wake their readers in no fixed order.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -253,7 +254,8 @@ impl Troubled for World {
     }
 }
 
-/// Whether the last that is known of a task is that its node died after the last claim of it had reached the store.
+/// Whether the last that is known of a task is that its node died after the last claim of it had
+/// reached the store.
 fn has_vanished(report: &Report) -> bool {
     let says = report.note.as_deref().unwrap_or_default();
     report.state == OutcomeState::Dead && says.contains("vanished in attempt")

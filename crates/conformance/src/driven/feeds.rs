@@ -1,11 +1,11 @@
 //! Simulation of leader feeds: whole feeds on one table, under the same kinds of trouble.
 //!
-//! Added to what befalls a store here is what befalls a subscription: it lags, each node's by itself; it
-//! falls silent; it fails; and it shows heartbeats that are never committed. Nodes are paused, cut off and
-//! killed; they work, hand over, stop and start again.
+//! Added to what befalls a store here is what befalls a subscription: it lags, each node's by
+//! itself; it falls silent; it fails; and it shows heartbeats that are never committed. Nodes are
+//! paused, cut off and killed; they work, hand over, stop and start again.
 //!
-//! A seed gives the same trouble each time, but not the same run to the letter: feeds tell each other things
-//! through channels that wake their readers in no fixed order.
+//! A seed gives the same trouble each time, but not the same run to the letter: feeds tell each
+//! other things through channels that wake their readers in no fixed order.
 
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -455,7 +455,8 @@ impl FeedStore for Reached {
             let chance = self.sky.lock().weather.forgeries;
             if self.sky.lock().rng.permille(chance) {
                 let op = fields.get("op").and_then(Value::as_str).unwrap_or_default().to_owned();
-                // An isolated server takes it, shows it, and loses it. Without subscribers nobody sees.
+                // An isolated server takes it, shows it, and loses it. Without subscribers nobody
+                // sees.
                 let _ = self.sky.uncommitted.send(Found { version: Version::new(op), fields });
             }
         }

@@ -1,13 +1,13 @@
 //! Simulation through the driver: the code that ships, from `campaign` down to the store's trait.
 //!
-//! tokio's clock stands still until nothing is left to do and then jumps to the next timer, so a minute of
-//! trouble takes milliseconds, and a seed always gives the same run. Each node has a clock of its own
-//! rate, a store that loses, delays and refuses, and may be paused or killed; what it does is what a
-//! program would do: campaign, work, resign, regain, end.
+//! tokio's clock stands still until nothing is left to do and then jumps to the next timer, so a
+//! minute of trouble takes milliseconds, and a seed always gives the same run. Each node has a
+//! clock of its own rate, a store that loses, delays and refuses, and may be paused or killed; what
+//! it does is what a program would do: campaign, work, resign, regain, end.
 //!
-//! The machines are simulated far more thoroughly by [`crate::simulator`]. What is looked for here is what
-//! the driver could do wrong around them: a mandate published too late or revoked too late, an answer
-//! given to the wrong machine, a wake-up forgotten.
+//! The machines are simulated far more thoroughly by [`crate::simulator`]. What is looked for here
+//! is what the driver could do wrong around them: a mandate published too late or revoked too late,
+//! an answer given to the wrong machine, a wake-up forgotten.
 
 mod clock;
 pub mod clusters;
@@ -100,8 +100,9 @@ impl World {
 
     /// With every fault gone somebody must lead within the bound of the protocol.
     async fn expect_recovery(&self) {
-        // R(T + J) for the wait, a poll, a lapse's jitter of up to T, an answer that is still under way
-        // for up to 3T, and work that winds down. Ended elections are created again within a ttl.
+        // R(T + J) for the wait, a poll, a lapse's jitter of up to T, an answer that is still under
+        // way for up to 3T, and work that winds down. Ended elections are created again within a
+        // ttl.
         let bound = self.ttl * 12;
         let led = tokio::time::timeout(bound, self.referee.somebody_leads()).await;
         if led.is_err() {

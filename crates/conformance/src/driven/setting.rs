@@ -1,6 +1,8 @@
-//! What all simulations through the driver are set in: their time, their clocks, their kinds of trouble.
+//! What all simulations through the driver are set in: their time, their clocks, their kinds of
+//! trouble.
 //!
-//! In which order things are drawn is part of what a seed means: a draw more or less here changes every world.
+//! In which order things are drawn is part of what a seed means: a draw more or less here changes
+//! every world.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -13,7 +15,8 @@ use super::Rates;
 use super::clock::SimulatedClock;
 use crate::rng::Rng;
 
-/// Runs a world in a time of its own, which stands still until nothing is left to do and then jumps to the next timer.
+/// Runs a world in a time of its own, which stands still until nothing is left to do and then jumps
+/// to the next timer.
 ///
 /// # Panics
 /// When no runtime can be built.

@@ -2,8 +2,8 @@
 
 /// Makes every case of the suite a test on this [`FeedSubject`](crate::feed::FeedSubject).
 ///
-/// The expression is evaluated for each test. A subject on memory should give each a database of its own;
-/// one on a server may give all the same, since each case has a table of its own.
+/// The expression is evaluated for each test. A subject on memory should give each a database of
+/// its own; one on a server may give all the same, since each case has a table of its own.
 ///
 /// ```ignore
 /// tenure_conformance::feed_conformance!(MyDatabase::start());

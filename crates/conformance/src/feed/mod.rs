@@ -1,10 +1,12 @@
 //! The suite for leader feeds: the same named cases for any [`FeedStore`].
 //!
 //! Say how your database is opened and how its users write to a table, and
-//! [`feed_conformance!`](crate::feed_conformance!) makes every case a test. Each case has a table of its own.
+//! [`feed_conformance!`](crate::feed_conformance!) makes every case a test. Each case has a table
+//! of its own.
 //!
-//! Cases of the seam: [`documents`], [`subscriptions`]. Cases of a [`Feed`](tenure::feed::Feed) on it:
-//! [`algorithm`], [`handing_over`], [`living`]. Known faults of an earlier library, one each: [`regressions`].
+//! Cases of the seam: [`documents`], [`subscriptions`]. Cases of a [`Feed`](tenure::feed::Feed) on
+//! it: [`algorithm`], [`handing_over`], [`living`]. Known faults of an earlier library, one each:
+//! [`regressions`].
 
 pub mod algorithm;
 mod case;
@@ -67,7 +69,8 @@ pub trait FeedSubject: Send + Sync {
     /// The times for cases in which a leader must be replaced: as short as the database allows.
     fn times(&self) -> Times;
 
-    /// Whether what a table already holds can be shown as changes ([`Origin::Start`](tenure::feed::Origin)).
+    /// Whether what a table already holds can be shown as changes
+    /// ([`Origin::Start`](tenure::feed::Origin)).
     fn shows_the_past(&self) -> bool;
 
     /// Writes a document to the table as one of its users: its id, and a field `n`.
@@ -76,7 +79,8 @@ pub trait FeedSubject: Send + Sync {
     /// Deletes a document of the table as one of its users, whosever it is.
     async fn delete(&self, table: &str, id: &str);
 
-    /// Which document a change object is about, and what `n` is in it now; nothing after its deletion.
+    /// Which document a change object is about, and what `n` is in it now; nothing after its
+    /// deletion.
     ///
     /// Panics when it is no change object of this database.
     fn understand(&self, change: &Value) -> (String, Option<u64>);

@@ -43,7 +43,8 @@ pub async fn leadership_is_announced_only_after_the_write_is_committed(case: &Ca
     assert_eq!(a.leaders(), [("a".into(), 1)]);
 }
 
-/// There, the heartbeat of an earlier leader, arriving late, demoted the present one, and nobody led.
+/// There, the heartbeat of an earlier leader, arriving late, demoted the present one, and nobody
+/// led.
 pub async fn a_late_heartbeat_of_an_earlier_leader_demotes_nobody(case: &Case) {
     let times = case.subject().times();
     let a = case.leading_with("a", times).await;

@@ -47,7 +47,8 @@ pub(super) struct Client {
     pub(super) told: Session,
     /// The tenures whose beginning was sent, and whether that was answered (ZooKeeper).
     begun: BTreeMap<u64, Recorded>,
-    /// What others on this session ask for all the time, and until when: then no other heartbeat is due (ZooKeeper).
+    /// What others on this session ask for all the time, and until when: then no other heartbeat is
+    /// due (ZooKeeper).
     pub(super) mood: Option<(Kind, Instant)>,
     ttl: Duration,
     pub(super) mutant: Option<Mutant>,
@@ -154,8 +155,9 @@ impl Client {
         self.state == State::Connected
     }
 
-    /// Whether leaving this entry cleanly takes the record of its tenure back. etcd's transaction compares the record
-    /// itself; ZooKeeper's cannot, and goes by what is remembered, or by what a read shows.
+    /// Whether leaving this entry cleanly takes the record of its tenure back. etcd's transaction
+    /// compares the record itself; ZooKeeper's cannot, and goes by what is remembered, or by what a
+    /// read shows.
     fn takes_back(&self, token: u64, clean: bool, dialect: Dialect) -> bool {
         let forgotten = self.mutant == Some(Mutant::LostBeginForgotten);
         clean
@@ -181,7 +183,8 @@ impl Client {
         }
     }
 
-    /// Whether every server has let go of the session, which none has answered for so long (ZooKeeper).
+    /// Whether every server has let go of the session, which none has answered for so long
+    /// (ZooKeeper).
     fn is_forgotten(&self, now: Moment, dialect: Dialect) -> bool {
         let since = self.contact.filter(|_| self.session.is_some());
         let silent = since.is_some_and(|since| now.at_least_since(since) >= self.ttl * 5 / 4);
@@ -441,7 +444,8 @@ impl World {
             let fault =
                 if self.rng.permille(300) { Fault::Unavailable } else { Fault::Indeterminate };
             let input = failure(&request, ask, fault);
-            // A value that comes late would take the place of a newer one, and nothing is promised of that.
+            // A value that comes late would take the place of a newer one, and nothing is promised
+            // of that.
             let late = !matches!(request, Request::Publish { .. });
             if late && fault == Fault::Indeterminate && self.rng.permille(600) {
                 self.send_later(node, request);
@@ -560,7 +564,8 @@ impl World {
             Answer::Got { term, alive: true, ours, .. } => {
                 client.etcd.get_answered(*term, true);
                 if let Some(term) = client.etcd.outdated() {
-                    // A lease that was granted before goes on counting in the term that was known then.
+                    // A lease that was granted before goes on counting in the term that was known
+                    // then.
                     let (step, term) = *client.moving.get_or_insert((Step::Grant, term));
                     self.take_step_on(node, step, term);
                 }
@@ -577,7 +582,8 @@ impl World {
             | Answer::Ended
             | Answer::Refused { .. } => {}
         }
-        // Only what the server has really done proves anything: "expired" and "moved" are no answers.
+        // Only what the server has really done proves anything: "expired" and "moved" are no
+        // answers.
         let client = &mut self.nodes[node].client;
         match (place, refused) {
             (0, true) => client.zookeeper.answered(now, Voice::OneServer),

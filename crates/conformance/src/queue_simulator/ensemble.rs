@@ -1,4 +1,5 @@
-//! What servers do with requests: streams between them, transactions, and sessions by the leader's clock.
+//! What servers do with requests: streams between them, transactions, and sessions by the leader's
+//! clock.
 
 use std::sync::Arc;
 
@@ -216,7 +217,8 @@ impl World {
         }
     }
 
-    /// A request that needs the leader, at another server; one of etcd's that is cut off keeps it for later.
+    /// A request that needs the leader, at another server; one of etcd's that is cut off keeps it
+    /// for later.
     pub(super) fn at_server_again(&mut self, server: usize, errand: Errand) {
         if self.swarm.dialect == Dialect::Etcd && self.servers[server].isolated {
             self.servers[server].held.push(errand);
@@ -288,7 +290,8 @@ impl World {
                 Answer::Left(if deleted { Left::Deleted } else { Left::Absent })
             }
             Request::Publish { entry, value } => {
-                // A value that comes late would take the place of a newer one, and nothing is promised of that.
+                // A value that comes late would take the place of a newer one, and nothing is
+                // promised of that.
                 if self.nodes[node].client.connection == connection {
                     self.registry.publish(entry.token, value);
                 }
@@ -567,7 +570,8 @@ impl World {
         }
     }
 
-    /// The newest transaction goes to everybody; the answer with it, to where its request came from.
+    /// The newest transaction goes to everybody; the answer with it, to where its request came
+    /// from.
     pub(super) fn commit(&mut self, answer: Option<(usize, Errand, Answer)>) {
         let zxid = self.registry.zxid;
         let Some(leader) = self.leader else { return };

@@ -1,19 +1,19 @@
 //! Faults stop, and somebody leads soon; nothing is left behind.
 //!
 //! # The bound
-//! Clocks run at real time or faster, so that what is waited on any of them takes no longer in real time. From
-//! the moment faults stop: what was under way arrives (T), a connection is given up and made again (T), a session
-//! that nobody keeps expires (T and a tick), work winds down (3T, or its entry goes 1.25T after the last
-//! proof), and a notification that was lost is made good by a second look (2T), perhaps twice in a line whose
-//! first two went without a word. The lock delay passes after a tenure that faults cut short, and once more if its
-//! successor was.
+//! Clocks run at real time or faster, so that what is waited on any of them takes no longer in real
+//! time. From the moment faults stop: what was under way arrives (T), a connection is given up and
+//! made again (T), a session that nobody keeps expires (T and a tick), work winds down (3T, or its
+//! entry goes 1.25T after the last proof), and a notification that was lost is made good by a
+//! second look (2T), perhaps twice in a line whose first two went without a word. The lock delay
+//! passes after a tenure that faults cut short, and once more if its successor was.
 
 //!
 //! # Failover
-//! Then, in most worlds, the leader's process dies, and L2 holds for whoever is next: the server hears of the dead
-//! session for the last time a ping later (T/4, ZooKeeper), keeps it for T and a tick, and the next leads after the
-//! delay and the round trips in which it learns, looks and records. No notification is lost any more, so none is
-//! waited for.
+//! Then, in most worlds, the leader's process dies, and L2 holds for whoever is next: the server
+//! hears of the dead session for the last time a ping later (T/4, ZooKeeper), keeps it for T and a
+//! tick, and the next leads after the delay and the round trips in which it learns, looks and
+//! records. No notification is lost any more, so none is waited for.
 
 use super::Rare;
 use super::node::Work;

@@ -51,13 +51,14 @@ impl World {
         }
     }
 
-    /// No tenure has a token at or below one that is recorded, or that this process has led with: not even in servers
-    /// that count from a lower number on.
+    /// No tenure has a token at or below one that is recorded, or that this process has led with:
+    /// not even in servers that count from a lower number on.
     pub(super) fn judge_token(&mut self, node: usize, token: u64) {
         let recorded = self.registry.highest(self.registry.zxid);
         // Its own beginning is recorded before it leads.
         let recorded = if recorded == token && !self.swarm.delay.is_zero() { 0 } else { recorded };
-        // Whose entry an operator deleted may hear of that last, and of a turn of its own before; others have led since.
+        // Whose entry an operator deleted may hear of that last, and of a turn of its own before;
+        // others have led since.
         let is_gone = self.registry.find(token).is_some_and(|item| item.gone.is_some());
         let recorded = if is_gone && self.judge.vandalised { 0 } else { recorded };
         let known = recorded.max(self.nodes[node].highest);
@@ -145,8 +146,8 @@ impl World {
         else {
             return;
         };
-        // Whoever lost its own entry meanwhile does not know yet that it is not the next any more, though another
-        // join of its may have arrived.
+        // Whoever lost its own entry meanwhile does not know yet that it is not the next any more,
+        // though another join of its may have arrived.
         if (living || item.who == who) && !item.told.contains(&who) {
             item.told.push(who);
         }

@@ -163,7 +163,8 @@ impl World {
         }
     }
 
-    /// The servers' contents are copied into fresh servers. Whoever does that must wait until every session is over.
+    /// The servers' contents are copied into fresh servers. Whoever does that must wait until every
+    /// session is over.
     fn rebuild(&mut self) {
         if self.swarm.dialect != Dialect::Zookeeper || self.leader.is_none() || self.is_down() {
             return;
@@ -215,7 +216,8 @@ impl World {
         self.pause_for(node, suspend, span);
     }
 
-    /// A leader that waits for the answer which would extend its lease stands still until it has ended.
+    /// A leader that waits for the answer which would extend its lease stands still until it has
+    /// ended.
     pub(super) fn hiccup(&mut self, node: usize) {
         let ttl = self.ttl();
         let Some(lease) = self.nodes[node].lease.filter(|lease| lease.until > self.now) else {

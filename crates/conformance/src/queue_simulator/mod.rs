@@ -1,14 +1,17 @@
 //! A deterministic simulator of queues, over the machine and the window calculators that ship.
 //!
-//! One seed is one world: processes with clocks of their own, each with a session; three servers with a
-//! leader that counts sessions by *its* clock, streams between them in which pings, writes and commits keep their
-//! order, and a swarm of faults. ZooKeeper's rules or etcd's, as the seed says. Nothing in here reads a clock,
-//! starts a thread or depends on the order of a hash map, so a seed replays byte for byte.
+//! One seed is one world: processes with clocks of their own, each with a session; three servers
+//! with a leader that counts sessions by *its* clock, streams between them in which pings, writes
+//! and commits keep their order, and a swarm of faults. ZooKeeper's rules or etcd's, as the seed
+//! says. Nothing in here reads a clock, starts a thread or depends on the order of a hash map, so a
+//! seed replays byte for byte.
 //!
-//! What is modelled, because leaving it out would hide two leaders: a session expires only by what reached the
-//! *leader*; another server reports what it heard with its replies to pings; a server that is cut off still
-//! answers reads, and an old leader keep-alives and handshakes too; a new leader gives every session its whole
-//! time again; a server that lags shows an old line; one that is cut off refuses writes by itself; requests of a connection that was given up may still arrive.
+//! What is modelled, because leaving it out would hide two leaders: a session expires only by what
+//! reached the *leader*; another server reports what it heard with its replies to pings; a server
+//! that is cut off still answers reads, and an old leader keep-alives and handshakes too; a new
+//! leader gives every session its whole time again; a server that lags shows an old line; one that
+//! is cut off refuses writes by itself; requests of a connection that was given up may still
+//! arrive.
 
 mod client;
 mod companion;

@@ -1,5 +1,5 @@
-//! How everything of a session moves to another lease when etcd has changed its leader: step by step, with faults
-//! between.
+//! How everything of a session moves to another lease when etcd has changed its leader: step by
+//! step, with faults between.
 
 use tenure::queue::mutant::Mutant;
 
@@ -9,7 +9,8 @@ use super::ensemble::{Request, Session};
 use super::registry::Item;
 use super::world::World;
 
-/// The entries of a session: one in the election that is simulated, the others in elections that are not.
+/// The entries of a session: one in the election that is simulated, the others in elections that
+/// are not.
 const ENTRIES: usize = 3;
 
 /// A session moves to another lease in steps, each of which may be taken again (etcd).
@@ -58,7 +59,8 @@ impl World {
         }
     }
 
-    /// A lease that a session had before is over, and the entries with it that have not moved (etcd).
+    /// A lease that a session had before is over, and the entries with it that have not moved
+    /// (etcd).
     pub(super) fn revoke_former(&mut self, session: usize, lease: u64) {
         let under = |item: &&Item| item.session == session && item.lease == lease;
         let tokens = self.registry.living().filter(under).map(|item| item.entry.token);
@@ -73,7 +75,8 @@ impl World {
 
 /// At the process.
 impl World {
-    /// The next step towards another lease. One that fails is taken again after the next proof of life.
+    /// The next step towards another lease. One that fails is taken again after the next proof of
+    /// life.
     pub(super) fn take_step_on(&mut self, node: usize, step: Step, term: u64) {
         if self.healed || !self.rng.permille(250) {
             self.send(node, Request::Move(step, term), Purpose::Heartbeat, 0);

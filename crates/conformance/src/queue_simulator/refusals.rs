@@ -1,4 +1,5 @@
-//! Refusals by one server alone: requests that it throttles, and writes whose permission it finds missing.
+//! Refusals by one server alone: requests that it throttles, and writes whose permission it finds
+//! missing.
 //!
 //! No other server hears of them, so that one which is cut off refuses as well as any (ZooKeeper).
 

@@ -23,7 +23,8 @@ pub(super) struct Item {
     pub(super) gone: Option<u64>,
     /// How many were told of that.
     pub(super) told: Vec<Who>,
-    /// The transaction that ended the election while this was its first entry, which wrote it again (etcd).
+    /// The transaction that ended the election while this was its first entry, which wrote it again
+    /// (etcd).
     pub(super) touched: u64,
 }
 
@@ -48,7 +49,8 @@ pub(super) struct Registry {
     pub(super) zxid: u64,
     pub(super) items: Vec<Item>,
     roots: Vec<Root>,
-    /// The newest tenure that began and was not left cleanly, since each transaction that changed that.
+    /// The newest tenure that began and was not left cleanly, since each transaction that changed
+    /// that.
     marks: Vec<(u64, Option<u64>)>,
     /// The token of the newest tenure that was recorded, since each transaction that did so.
     recorded: Vec<(u64, u64)>,

@@ -167,7 +167,8 @@ impl World {
         }
     }
 
-    /// Before it hears of its successor, an old leader may revoke what has run out by its own count (etcd).
+    /// Before it hears of its successor, an old leader may revoke what has run out by its own count
+    /// (etcd).
     fn wake_deposed(&mut self, server: usize) {
         let counts = std::mem::take(&mut self.servers[server].counts);
         let etcd = self.swarm.dialect == Dialect::Etcd;

@@ -19,14 +19,15 @@ pub enum Dialect {
 
 /// Which part of the swarm worlds are drawn from.
 ///
-/// Every profile is part of [`Profile::Any`], so the sound machine is tried on all of them. A mutant that
-/// only one kind of world can show is hunted there.
+/// Every profile is part of [`Profile::Any`], so the sound machine is tried on all of them. A
+/// mutant that only one kind of world can show is hunted there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Profile {
     /// All of it.
     #[default]
     Any,
-    /// ZooKeeper's pings at their latest: clocks at the ends of the tolerance, naps, replies that are stuck.
+    /// ZooKeeper's pings at their latest: clocks at the ends of the tolerance, naps, replies that
+    /// are stuck.
     Pings,
     /// etcd's leader is deposed, and whoever led on it is cut off soon after.
     Deposed,
@@ -132,7 +133,8 @@ pub(super) enum Mischief {
     StallServer,
     /// A server refuses requests by itself, and is mostly cut off.
     RefuseAlone,
-    /// The servers' leader refuses and is cut off, as is the election's, whose entry an operator deletes.
+    /// The servers' leader refuses and is cut off, as is the election's, whose entry an operator
+    /// deletes.
     DeleteBehindDeposed,
     /// Others on a session ask for one kind of thing only, perhaps of a server that is cut off.
     Whim,

@@ -1,4 +1,5 @@
-//! A candidate's clocks: rates of their own, suspends that only one of them sees, a wall clock that lies.
+//! A candidate's clocks: rates of their own, suspends that only one of them sees, a wall clock that
+//! lies.
 
 use std::time::Duration;
 
@@ -54,8 +55,8 @@ impl LocalClock {
         }
     }
 
-    /// The first real moment at which `span` has passed on this clock since `moment`, by the longer of
-    /// both clocks: that is the one that counts sleep, because the other only ever misses some.
+    /// The first real moment at which `span` has passed on this clock since `moment`, by the longer
+    /// of both clocks: that is the one that counts sleep, because the other only ever misses some.
     pub(crate) fn passed(&self, moment: Moment, span: Duration) -> Instant {
         let local = nanos(moment.boot) + nanos(span) - self.base;
         (local * REAL_RATE).div_ceil(self.rate)

@@ -1,21 +1,23 @@
 //! Faults stop, and somebody leads soon: L2, and the end of every candidacy that was to end.
 //!
 //! # The bound
-//! The protocol promises failover within `R (T + D + J) + P` and two round trips of a *crash*. Clocks here
-//! run at real time or faster (rates 1 to 5/4), so what a candidate waits on its own clock never takes
-//! longer in real time, and R is 1. Counted from the moment Q at which everything that was under way when
-//! the faults stopped has arrived (messages of up to 3T, work that winds down, processes that start):
+//! The protocol promises failover within `R (T + D + J) + P` and two round trips of a *crash*.
+//! Clocks here run at real time or faster (rates 1 to 5/4), so what a candidate waits on its own
+//! clock never takes longer in real time, and R is 1. Counted from the moment Q at which everything
+//! that was under way when the faults stopped has arrived (messages of up to 3T, work that winds
+//! down, processes that start):
 //!
 //! - `Q`: a request that was lost just before is given up;
 //! - `P + P/2`: then a candidate polls, or rests half a poll after a failure, and reads;
-//! - `2 round trips`: somebody who is leaving, or confirms what a weak read showed, may rewrite the record
-//!   once more, which starts everybody's timer anew;
-//! - `T + D + J`: the record of a holder that is gone stands still; or a candidate that lapsed waits out a
-//!   jitter of at most T;
+//! - `2 round trips`: somebody who is leaving, or confirms what a weak read showed, may rewrite the
+//!   record once more, which starts everybody's timer anew;
+//! - `T + D + J`: the record of a holder that is gone stands still; or a candidate that lapsed
+//!   waits out a jitter of at most T;
 //! - `B + T/50`: work of a candidacy that ended winds down, and its process stands again;
 //! - `2 round trips`: the claim, and its answer.
 //!
-//! T and D are the longest of any candidate's and of the record's, because the record's are in force.
+//! T and D are the longest of any candidate's and of the record's, because the record's are in
+//! force.
 
 use std::time::Duration;
 
@@ -53,8 +55,8 @@ impl World {
     }
 
     pub(super) fn quiet(&mut self) {
-        // Work may have been told to stop since, an outsider still be about to write what it decided on
-        // a late answer: that is under way too.
+        // Work may have been told to stop since, an outsider still be about to write what it
+        // decided on a late answer: that is under way too.
         if let Some(last) = self.last_arrival(false) {
             return self.schedule(last + 1 - self.now, Happening::Quiet);
         }

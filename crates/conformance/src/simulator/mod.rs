@@ -1,8 +1,9 @@
 //! A deterministic discrete-event simulator over the machine that ships.
 //!
-//! One seed is one world: candidates with clocks of their own, a store, a network and a swarm of faults.
-//! Nothing in here reads a clock, starts a thread or depends on the order of a hash map, so a seed
-//! replays byte for byte. After a phase of mischief all faults stop, and somebody must lead soon.
+//! One seed is one world: candidates with clocks of their own, a store, a network and a swarm of
+//! faults. Nothing in here reads a clock, starts a thread or depends on the order of a hash map, so
+//! a seed replays byte for byte. After a phase of mischief all faults stop, and somebody must lead
+//! soon.
 
 pub(crate) mod clock;
 mod healing;

@@ -1,4 +1,5 @@
-//! The store: a record and a floor, changed by compare-and-set, with an isolated primary on the weak kind.
+//! The store: a record and a floor, changed by compare-and-set, with an isolated primary on the
+//! weak kind.
 
 use tenure::lease::record::Record;
 use tenure::{Expect, Version};

@@ -1,7 +1,7 @@
 //! Which faults a seed has, and how many of them.
 //!
-//! A swarm: each kind is switched on or off by the seed, and its rate drawn. Worlds in which everything
-//! fails at once hide what only shows when one thing fails and the rest works.
+//! A swarm: each kind is switched on or off by the seed, and its rate drawn. Worlds in which
+//! everything fails at once hide what only shows when one thing fails and the rest works.
 
 use std::time::Duration;
 
@@ -22,8 +22,8 @@ pub enum Rates {
 
 /// Which part of the swarm worlds are drawn from.
 ///
-/// Every profile is part of [`Profile::Any`], so the sound machine is tried on all of them. A mutant that
-/// only one kind of world can show is hunted there.
+/// Every profile is part of [`Profile::Any`], so the sound machine is tried on all of them. A
+/// mutant that only one kind of world can show is hunted there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Profile {
     /// All of it.
@@ -216,13 +216,14 @@ impl Swarm {
         self
     }
 
-    /// A world in which nothing fails but the one thing that brings two windows closest: clocks at the
-    /// ends of the tolerance, messages that arrive just too late, and a leader that is then cut off.
+    /// A world in which nothing fails but the one thing that brings two windows closest: clocks at
+    /// the ends of the tolerance, messages that arrive just too late, and a leader that is then cut
+    /// off.
     fn tight(self, rng: &mut Rng, rates: Rates) -> Swarm {
         let nodes = self.nodes.min(3);
         let timings = vec![self.timings[0]; nodes];
-        // Node 0 has the slowest clock, which makes the longest window; node 1 the fastest, which is
-        // the first to claim. What is late for the one helps, what is late for the other hurts.
+        // Node 0 has the slowest clock, which makes the longest window; node 1 the fastest, which
+        // is the first to claim. What is late for the one helps, what is late for the other hurts.
         let (only, slow_request, slow_answer, late) =
             *rng.pick(&[(Some(0), 0, 600, 400), (Some(1), 600, 0, 0), (None, 200, 200, 100)]);
         let mut network =

@@ -347,7 +347,8 @@ impl World {
     }
 }
 
-/// The candidacy that holds a record: ids are counted up, so that they can be told apart at a glance.
+/// The candidacy that holds a record: ids are counted up, so that they can be told apart at a
+/// glance.
 pub(super) fn holder_of(record: &tenure::lease::record::Record) -> Option<Who> {
     record.holder().and_then(|holder| Who::from_str_radix(holder.id.as_str(), 16).ok())
 }

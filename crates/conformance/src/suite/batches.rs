@@ -66,7 +66,8 @@ pub async fn writes_of_a_batch_succeed_and_fail_on_their_own(case: &Case) {
     }
 }
 
-/// Whoever writes a document twice in one batch, expecting the same of it, is told that one of them was too late.
+/// Whoever writes a document twice in one batch, expecting the same of it, is told that one of them
+/// was too late.
 pub async fn of_two_writes_of_one_document_in_a_batch_one_is_stored(case: &Case) {
     let store = case.store().await;
     let (new, old, gone) = (case.key("new"), case.key("old"), case.key("gone"));

@@ -16,8 +16,8 @@ use super::{Faulty, Subject};
 
 /// A case that takes longer than this hangs.
 const LONGEST_CASE: Duration = Duration::from_secs(180);
-/// What should happen and has not happened for so long never will. Shorter than the calm ttl, so that
-/// no wait is ended by an expiry.
+/// What should happen and has not happened for so long never will. Shorter than the calm ttl, so
+/// that no wait is ended by an expiry.
 const LONGEST_WAIT: Duration = Duration::from_secs(25);
 
 /// What a case works with.

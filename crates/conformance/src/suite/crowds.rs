@@ -8,8 +8,8 @@ use tenure::{ElectionState, Error, Loss};
 use super::Case;
 use super::case::{candidate, reads_prove, soon};
 
-/// Where reads prove nothing, each of the five hundred confirms the end by a write of its own, one after another.
-/// That took a minute on a machine with twenty processes for two cores.
+/// Where reads prove nothing, each of the five hundred confirms the end by a write of its own, one
+/// after another. That took a minute on a machine with twenty processes for two cores.
 const EVERYONE: Duration = Duration::from_secs(150);
 
 /// Five hundred candidates race an end: every one of them gets out, and nobody leads afterwards.
@@ -42,7 +42,8 @@ pub async fn five_hundred_candidates_racing_an_end_all_get_out(case: &Case) {
     for racer in everyone.expect("waited in vain for everyone to get out") {
         match racer.expect("it ran") {
             Ok((loss, mandate)) => {
-                // A leader who must confirm the end by a write may find no gap between the others' in time.
+                // A leader who must confirm the end by a write may find no gap between the others'
+                // in time.
                 let in_time = loss == Loss::Ended || !proven && loss == Loss::Expired;
                 assert!(in_time, "{loss:?}");
                 assert!(!mandate.is_leader());

@@ -42,8 +42,9 @@ pub async fn a_deleted_record_is_noticed_by_who_waits(case: &Case) {
     drop(leader);
 }
 
-/// A record that is deleted behind everyone's back takes neither its token nor its lock delay along: the next leader
-/// waits until the last cannot lead any more, and the delay as well, and has a greater token.
+/// A record that is deleted behind everyone's back takes neither its token nor its lock delay
+/// along: the next leader waits until the last cannot lead any more, and the delay as well, and has
+/// a greater token.
 pub async fn a_deleted_records_token_and_delay_are_not_forgotten(case: &Case) {
     let ((one, cut_off), (other, _)) = (case.faulty().await, case.faulty().await);
     let (store, key) = (case.store().await, case.record());

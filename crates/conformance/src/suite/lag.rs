@@ -12,7 +12,8 @@ const EVERY: Duration = Duration::from_millis(5);
 
 /// Measures how long a task that is ready has to wait for its turn.
 ///
-/// A case that says *before* about two moments of one process is not decided where it waited for longer.
+/// A case that says *before* about two moments of one process is not decided where it waited for
+/// longer.
 pub(super) struct Lag {
     most: Arc<AtomicU64>,
     measuring: JoinHandle<()>,

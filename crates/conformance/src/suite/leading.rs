@@ -132,7 +132,8 @@ pub async fn a_silent_leader_is_replaced_after_it_has_stopped(case: &Case) {
 /// A leader that renews is not replaced, however long others wait.
 pub async fn a_leader_that_renews_keeps_its_leadership(case: &Case) {
     let (one, other) = (case.open().await, case.open().await);
-    // Long enough that a busy machine does not keep it from renewing: then it would be right to stop.
+    // Long enough that a busy machine does not keep it from renewing: then it would be right to
+    // stop.
     let timing = Timing::new(case.brisk().ttl() * 3).expect("more room than before");
     let leader = case.enter_with(&one, timing).await.campaign(candidate("a")).await;
     let leader = leader.expect("elected");
@@ -213,8 +214,9 @@ pub async fn a_lock_delay_is_waited_only_after_an_unclean_end(case: &Case) {
     faulty.cut();
     soon("the loss", first.lost()).await;
     until("the mandate is over", async || !first.mandate().is_leader()).await;
-    // The lease is respected for a fifth of the ttl longer than its holder believes in it, then comes
-    // the delay. The clock starts late and the wait can only be longer, so this cannot fail by chance.
+    // The lease is respected for a fifth of the ttl longer than its holder believes in it, then
+    // comes the delay. The clock starts late and the wait can only be longer, so this cannot fail
+    // by chance.
     let over = std::time::Instant::now();
     let _next = soon("the take-over", waiting.elected()).await.expect("elected");
     assert!(over.elapsed() >= delay, "after {:?}", over.elapsed());

@@ -1,6 +1,7 @@
 //! The conformance suite: the same named cases for any store.
 //!
-//! Say how your storage is opened, and [`conformance!`](crate::conformance!) makes every case a test:
+//! Say how your storage is opened, and [`conformance!`](crate::conformance!) makes every case a
+//! test:
 //!
 //! ```
 //! use std::sync::Arc;
@@ -27,13 +28,15 @@
 //! # fn main() {}
 //! ```
 //!
-//! Every case draws a prefix for its keys, so cases may share one server, and prints it when it fails.
-//! What a store cannot be asked (change hints, where it has none) is skipped, and said on stderr.
+//! Every case draws a prefix for its keys, so cases may share one server, and prints it when it
+//! fails. What a store cannot be asked (change hints, where it has none) is skipped, and said on
+//! stderr.
 //!
-//! Store cases: [`documents`], [`bodies`], [`batches`], [`races`], [`listing`], [`changes`], [`names`].
-//! Election cases: [`leading`], [`ending`], [`damage`], [`values`], [`watching`], [`crowds`].
-//! Both, through a [`Faulty`] store: [`faults`]. Only where elections are queues: [`queues`]; there, cases that look at
-//! or break the record of a lease run on the lease protocol, and say so on stderr.
+//! Store cases: [`documents`], [`bodies`], [`batches`], [`races`], [`listing`], [`changes`],
+//! [`names`]. Election cases: [`leading`], [`ending`], [`damage`], [`values`], [`watching`],
+//! [`crowds`]. Both, through a [`Faulty`] store: [`faults`]. Only where elections are queues:
+//! [`queues`]; there, cases that look at or break the record of a lease run on the lease protocol,
+//! and say so on stderr.
 
 pub mod batches;
 pub mod bodies;

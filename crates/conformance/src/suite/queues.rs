@@ -121,7 +121,8 @@ pub async fn only_the_next_in_line_leads_after_a_departure(case: &Case) {
     assert_eq!(names(&election).await.len(), 10);
 }
 
-/// Candidates are listed in the order of the line, with their places, and their values as they are now.
+/// Candidates are listed in the order of the line, with their places, and their values as they are
+/// now.
 pub async fn candidates_are_listed_in_the_order_of_the_line(case: &Case) {
     let Some(one) = queue(case).await else { return };
     let other = case.open().await;
@@ -165,7 +166,8 @@ pub async fn an_end_that_races_many_candidates_leaves_nobody_in_line(case: &Case
     assert_eq!(standing.state, ElectionState::Ended);
 }
 
-/// An election that is a queue is refused to those who would hold it by a lease, and the other way round.
+/// An election that is a queue is refused to those who would hold it by a lease, and the other way
+/// round.
 pub async fn the_other_protocol_is_refused(case: &Case) {
     let Some(backend) = queue(case).await else { return };
     let leases = case.open().await.without_queue();
@@ -197,7 +199,8 @@ pub async fn of_two_first_openers_with_different_protocols_one_is_refused(case: 
 pub async fn a_lock_delay_is_waited_after_an_unclean_end_only(case: &Case) {
     let Some(one) = queue(case).await else { return };
     let other = case.open().await;
-    // Longer than the entry of a leader that was abandoned stands, so that the two cannot be confused.
+    // Longer than the entry of a leader that was abandoned stands, so that the two cannot be
+    // confused.
     let delay = case.brisk().ttl() * 3;
     let enter = async |backend: &Backend| {
         let name = case.election();
@@ -238,7 +241,8 @@ pub async fn a_lost_tenures_entry_goes_to_the_end_of_the_line(case: &Case) {
     assert!(again.mandate().token() > token);
 }
 
-/// A leader whose entry an operator deletes is told at once, and stands again at the end of the line if it asks to.
+/// A leader whose entry an operator deletes is told at once, and stands again at the end of the
+/// line if it asks to.
 pub async fn a_leader_whose_entry_is_deleted_is_told_at_once(case: &Case) {
     let Some(one) = queue(case).await else { return };
     let other = case.open().await;
@@ -262,8 +266,8 @@ pub async fn a_leader_whose_entry_is_deleted_is_told_at_once(case: &Case) {
     assert!(again.mandate().token() > token);
 }
 
-/// The deletion of the entry before one's own is no turn to lead if the election ended first, also for a candidate
-/// that has not heard of the end.
+/// The deletion of the entry before one's own is no turn to lead if the election ended first, also
+/// for a candidate that has not heard of the end.
 pub async fn the_deletion_that_follows_an_end_is_nobodys_turn(case: &Case) {
     let Some(one) = queue(case).await else { return };
     let other = case.open().await;
@@ -289,7 +293,8 @@ async fn delete_after_the_end(case: &Case, backends: [&Backend; 3]) {
     let line = waiter.line(&record, &ticket(&second), Freshness::Session).await.expect("readable");
     let Line::Open { places, .. } = line else { panic!("{line:?}") };
     assert_eq!(places.first().map(|place| &place.entry), Some(&ahead));
-    // It waits for the entry and not for the end: which of the two it hears of first must not matter.
+    // It waits for the entry and not for the end: which of the two it hears of first must not
+    // matter.
     let mut gone = std::pin::pin!(waiter.gone(&ahead));
     let early = tokio::time::timeout(Duration::from_millis(50), gone.as_mut()).await;
     assert_ne!(early, Ok(Gone::Deleted), "it stands");

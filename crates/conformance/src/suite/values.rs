@@ -43,7 +43,8 @@ pub async fn a_changed_value_reaches_everyone(case: &Case) {
             }
         };
         soon("the observer to see it", watching).await;
-        // Of a line only the first's departure is told to who waits; it hears of the value when it looks again.
+        // Of a line only the first's departure is told to who waits; it hears of the value when it
+        // looks again.
         if in_line(&other) {
             continue;
         }

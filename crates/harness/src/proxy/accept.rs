@@ -71,7 +71,8 @@ impl Acceptor {
         if rules.cut {
             *listener = None;
         } else if listener.is_none() {
-            // The port stayed claimed, so only something foreign can have taken it; later changes try again.
+            // The port stayed claimed, so only something foreign can have taken it; later changes
+            // try again.
             *listener = TcpListener::bind(self.port.address()).await.ok();
         }
         if rules.cut || rules.severed > self.severed {

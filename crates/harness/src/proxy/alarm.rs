@@ -9,7 +9,8 @@ use tokio::io::unix::AsyncFd;
 
 /// A timer of the kernel's precision; tokio's round up to a millisecond or two.
 ///
-/// It costs a descriptor, which is opened at the first wait: a proxy that does not delay needs none.
+/// It costs a descriptor, which is opened at the first wait: a proxy that does not delay needs
+/// none.
 #[derive(Debug, Default)]
 pub(super) struct Alarm {
     timer: Option<AsyncFd<OwnedFd>>,
@@ -56,7 +57,8 @@ impl Alarm {
     }
 }
 
-// tokio deprecated the safe constructor because a type may lie about its descriptor; an `OwnedFd` cannot.
+// tokio deprecated the safe constructor because a type may lie about its descriptor; an `OwnedFd`
+// cannot.
 #[expect(deprecated, reason = "sound for OwnedFd, see above")]
 fn open() -> io::Result<AsyncFd<OwnedFd>> {
     let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;

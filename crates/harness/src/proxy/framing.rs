@@ -7,11 +7,13 @@ pub enum Framing {
     Raw,
     /// ZooKeeper's: four bytes of length in front; an answer has the number of its request.
     Zookeeper,
-    /// RethinkDB's: a handshake in texts that end with NUL, then a token and a length in front of each message.
+    /// RethinkDB's: a handshake in texts that end with NUL, then a token and a length in front of
+    /// each message.
     Rethinkdb,
     /// Frames of HTTP/2, which gRPC and so etcd use; an answer is on the stream of its request.
     Http2,
-    /// MongoDB's: four bytes of length in front, the least first; an answer names the number of its request.
+    /// MongoDB's: four bytes of length in front, the least first; an answer names the number of its
+    /// request.
     Mongodb,
 }
 
@@ -37,7 +39,8 @@ const RETHINKDB_HEAD: usize = 12;
 const MONGODB_HEAD: usize = 16;
 
 impl Framing {
-    /// Where the message at the start of `buffer` ends; `first` if it is the connection's first that way.
+    /// Where the message at the start of `buffer` ends; `first` if it is the connection's first
+    /// that way.
     pub(super) fn extent(self, direction: Direction, first: bool, buffer: &[u8]) -> Extent {
         match self {
             Framing::Raw => Extent::Unframed,
@@ -84,7 +87,8 @@ impl Framing {
 }
 
 fn rethinkdb(buffer: &[u8]) -> Extent {
-    // The texts of the handshake are objects of JSON; no token grows so large that it looks like the start of one.
+    // The texts of the handshake are objects of JSON; no token grows so large that it looks like
+    // the start of one.
     match buffer {
         [b'{', b'"', b' '..=b'~', ..] => match buffer.iter().position(|byte| *byte == 0) {
             Some(end) => bounded(end + 1),

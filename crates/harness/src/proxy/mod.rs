@@ -47,8 +47,9 @@ pub struct Message<'a> {
 
 /// A proxy in front of one server, which breaks connections on demand.
 ///
-/// It has a thread of its own: a busy test does not distort its delays, and all that it does ends when it is dropped.
-/// Faults act on the connections there are and on those to come, until [`heal`](Proxy::heal).
+/// It has a thread of its own: a busy test does not distort its delays, and all that it does ends
+/// when it is dropped. Faults act on the connections there are and on those to come, until
+/// [`heal`](Proxy::heal).
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
@@ -75,8 +76,8 @@ impl Proxy {
         let acceptor = accept::Acceptor::new(port, Arc::clone(&shared), current, acknowledge);
         let thread =
             std::thread::Builder::new().name("tenure-proxy".to_owned()).spawn(move || {
-                // On Linux this is the thread's priority alone. Where it is not permitted, delays are less exact
-                // on a busy machine.
+                // On Linux this is the thread's priority alone. Where it is not permitted, delays
+                // are less exact on a busy machine.
                 let _ = rustix::process::setpriority_process(None, -10);
                 runtime.block_on(acceptor.run(listener));
             })?;
@@ -106,8 +107,9 @@ impl Proxy {
 
     /// Keeps connections open, accepts new ones and forwards nothing that way: half open.
     ///
-    /// Nothing is lost, as nothing is by a network that drops packets for a while: after [`heal`](Proxy::heal) the
-    /// bytes arrive, if both ends still keep the connection. An end's closing or reset is held back with its bytes.
+    /// Nothing is lost, as nothing is by a network that drops packets for a while: after
+    /// [`heal`](Proxy::heal) the bytes arrive, if both ends still keep the connection. An end's
+    /// closing or reset is held back with its bytes.
     pub fn blackhole(&self, direction: Direction) {
         self.change(|rules| rules.flow_mut(direction).held = true);
     }
@@ -117,19 +119,22 @@ impl Proxy {
         self.change(|rules| rules.flow_mut(direction).delay = delay);
     }
 
-    /// Forwards `bytes` more that way, over all connections, then closes the connection that had the last one.
+    /// Forwards `bytes` more that way, over all connections, then closes the connection that had
+    /// the last one.
     ///
     /// Happens once, and may fall into the middle of a message.
     pub fn drop_after(&self, direction: Direction, bytes: u64) {
         self.shared.trap().drop_after = Some((direction, bytes));
     }
 
-    /// Lets the next request that `matches` reach the server, swallows its answer and closes the connection.
+    /// Lets the next request that `matches` reach the server, swallows its answer and closes the
+    /// connection.
     ///
-    /// So the server did what was asked and the client does not know. What the server sent before the answer is
-    /// forwarded. With [`Framing::Raw`] the bytes that happened to come together are a message, and whatever comes
-    /// next is the answer. Happens once for each call; [`answers_lost`](Proxy::answers_lost) counts. `matches` runs
-    /// on the proxy's thread and must not call the proxy.
+    /// So the server did what was asked and the client does not know. What the server sent before
+    /// the answer is forwarded. With [`Framing::Raw`] the bytes that happened to come together are
+    /// a message, and whatever comes next is the answer. Happens once for each call;
+    /// [`answers_lost`](Proxy::answers_lost) counts. `matches` runs on the proxy's thread and must
+    /// not call the proxy.
     pub fn lose_answer_of(&self, matches: impl Fn(&[u8]) -> bool + Send + 'static) {
         self.shared.trap().requests.push(Box::new(matches));
     }
@@ -158,7 +163,8 @@ impl Proxy {
         self.shared.total(direction)
     }
 
-    /// What was forwarded on each connection, in the order they came; the latest ten thousand of them.
+    /// What was forwarded on each connection, in the order they came; the latest ten thousand of
+    /// them.
     pub fn connections(&self) -> Vec<Connection> {
         self.shared.connections()
     }

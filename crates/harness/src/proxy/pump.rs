@@ -73,7 +73,8 @@ impl<'a> Pump<'a> {
 
     async fn next(&mut self, rules: &mut watch::Receiver<Rules>, flow: Flow) -> Event {
         let due = self.queue.due();
-        // What is held is not even read: then the sender's buffers fill up, as they do behind a dead link.
+        // What is held is not even read: then the sender's buffers fill up, as they do behind a
+        // dead link.
         let reads = !flow.held && !self.finished && !self.queue.full();
         tokio::select! {
             biased;
@@ -126,7 +127,8 @@ impl<'a> Pump<'a> {
             Verdict::Lost => return Err(Ending::Closed),
         };
         self.link.forwarding(self.direction, passing);
-        // The other end's reset travels the other way, with that way's delay: the other pump reads it.
+        // The other end's reset travels the other way, with that way's delay: the other pump reads
+        // it.
         let written = self.writer.write_all(passing).await.is_ok();
         match verdict {
             Verdict::Pass => Ok(written),

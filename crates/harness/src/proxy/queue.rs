@@ -2,7 +2,8 @@ use bytes::Bytes;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// How many bytes wait in one direction of a connection before no more are read; at 20 ms that is 200 MB/s.
+/// How many bytes wait in one direction of a connection before no more are read; at 20 ms that is
+/// 200 MB/s.
 const LONGEST: usize = 4 << 20;
 
 /// What waits to be forwarded, in order.

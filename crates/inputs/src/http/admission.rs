@@ -1,7 +1,8 @@
 //! Which requests are meant for a listener.
 //!
-//! A web page may have the browser of an operator send requests to any address, loopback included: by a form or a script,
-//! which show in `Origin`, or by a name of its own that it lets point there (DNS rebinding), which shows in `Host`.
+//! A web page may have the browser of an operator send requests to any address, loopback included:
+//! by a form or a script, which show in `Origin`, or by a name of its own that it lets point there
+//! (DNS rebinding), which shows in `Host`.
 
 use std::net::{IpAddr, SocketAddr};
 

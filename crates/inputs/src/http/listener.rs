@@ -31,14 +31,16 @@ const MOST_HEAD_BYTES: usize = 32 * 1024;
 
 /// Listens on a TCP port for HTTP/1; the body of each `POST /` is a task.
 ///
-/// `202` says that the task is in the store, with its id in the body. `503` says that it may not be, and to send it again:
-/// at worst it is done twice. Bodies of more than 16 KiB are refused with `413`. There is no TLS and no login; put
-/// it behind something that has both, or on a loopback address.
+/// `202` says that the task is in the store, with its id in the body. `503` says that it may not
+/// be, and to send it again: at worst it is done twice. Bodies of more than 16 KiB are refused with
+/// `413`. There is no TLS and no login; put it behind something that has both, or on a loopback
+/// address.
 ///
-/// So that no web page can send tasks through a browser, the `Host` of a request must be the address that it arrived at
-/// (or `localhost`, on a loopback address) or one that was [configured](HttpListener::host); others are answered with
-/// `421`. Requests with an `Origin` are answered with `403`, unless that was [configured](HttpListener::origin). Idle and
-/// slow connections are closed, and a peer has a limited number of them: [`Limits`].
+/// So that no web page can send tasks through a browser, the `Host` of a request must be the
+/// address that it arrived at (or `localhost`, on a loopback address) or one that was
+/// [configured](HttpListener::host); others are answered with `421`. Requests with an `Origin` are
+/// answered with `403`, unless that was [configured](HttpListener::origin). Idle and slow
+/// connections are closed, and a peer has a limited number of them: [`Limits`].
 #[derive(Debug)]
 pub struct HttpListener {
     listener: std::net::TcpListener,
@@ -57,7 +59,8 @@ impl HttpListener {
         Ok(HttpListener { listener: bind(address)?, template, limits, admission })
     }
 
-    /// The same, which answers also to this host: `tasks.example.org` with any port, or `tasks.example.org:8443`.
+    /// The same, which answers also to this host: `tasks.example.org` with any port, or
+    /// `tasks.example.org:8443`.
     ///
     /// Needed behind a proxy that passes on the `Host` it was asked for.
     #[must_use]
@@ -66,7 +69,8 @@ impl HttpListener {
         self
     }
 
-    /// The same, which takes tasks also from pages of this origin, such as `https://app.example.org`.
+    /// The same, which takes tasks also from pages of this origin, such as
+    /// `https://app.example.org`.
     #[must_use]
     pub fn origin(mut self, origin: &str) -> HttpListener {
         Arc::make_mut(&mut self.admission).origins.push(origin.to_ascii_lowercase());
@@ -130,7 +134,8 @@ async fn serve(
         ended = served.as_mut() => return Ok(ended?),
         () = tokio::time::sleep(limits.lasting) => served.as_mut().graceful_shutdown(),
     }
-    // The last request may take its time; a client that does not read its answers has had enough of ours.
+    // The last request may take its time; a client that does not read its answers has had enough of
+    // ours.
     match timeout(limits.slow.saturating_mul(2).saturating_add(STORE_WITHIN), served).await {
         Ok(ended) => Ok(ended?),
         Err(late) => Err(late.into()),

@@ -27,14 +27,15 @@ const MOST_URL_BYTES: usize = 900;
 
 /// Asks URLs again and again; the body of each answer is a task.
 ///
-/// The URLs are shared out among the members, each asked by one of them at a time. An answer that has not changed (by `ETag`
-/// or `Last-Modified`, of the last answer that this member has seen) is no task. Bodies of more than 16 KiB are
-/// reported and left out, as are answers other than `200`.
+/// The URLs are shared out among the members, each asked by one of them at a time. An answer that
+/// has not changed (by `ETag` or `Last-Modified`, of the last answer that this member has seen) is
+/// no task. Bodies of more than 16 KiB are reported and left out, as are answers other than `200`.
 ///
-/// Only these URLs are ever asked: a plan in the store that names another one is refused. Redirects are answers other than
-/// `200`, unless [`Redirects::SameOrigin`] is asked for.
+/// Only these URLs are ever asked: a plan in the store that names another one is refused. Redirects
+/// are answers other than `200`, unless [`Redirects::SameOrigin`] is asked for.
 ///
-/// The URLs stand in the store for everyone to read; secrets belong into the headers of a [client](HttpPoller::with_client).
+/// The URLs stand in the store for everyone to read; secrets belong into the headers of a
+/// [client](HttpPoller::with_client).
 #[derive(Debug)]
 pub struct HttpPoller {
     urls: Vec<String>,
@@ -47,7 +48,8 @@ impl HttpPoller {
     /// Asks these URLs, each once in an interval; each answer is a task like this.
     ///
     /// # Errors
-    /// When a URL is none, or has a password; when the client cannot be built: TLS finds no authorities, for example.
+    /// When a URL is none, or has a password; when the client cannot be built: TLS finds no
+    /// authorities, for example.
     pub fn new(
         urls: impl IntoIterator<Item = impl Into<String>>,
         interval: Duration,
@@ -57,10 +59,11 @@ impl HttpPoller {
         HttpPoller::with_client(urls, interval, template, Redirects::Refused, client)
     }
 
-    /// The same with a client of one's own: with other headers, authorities, proxies and limits of time.
+    /// The same with a client of one's own: with other headers, authorities, proxies and limits of
+    /// time.
     ///
-    /// Its headers, and so its credentials, go to these URLs and nowhere else: its policy for redirects is replaced by this
-    /// one.
+    /// Its headers, and so its credentials, go to these URLs and nowhere else: its policy for
+    /// redirects is replaced by this one.
     ///
     /// # Errors
     /// As for [`HttpPoller::new`].
@@ -113,7 +116,8 @@ impl HttpPoller {
 #[async_trait]
 impl Supervised for HttpPoller {
     async fn partitions(&self, _members: &[NodeEntry]) -> Result<Vec<Partition>, InputError> {
-        // One each: a URL then has one name for its lease, whoever asks it and however many there are.
+        // One each: a URL then has one name for its lease, whoever asks it and however many there
+        // are.
         Ok(self.urls.iter().map(|url| Partition(json!({ "url": url }))).collect())
     }
 
@@ -146,8 +150,8 @@ impl Supervised for HttpPoller {
     }
 }
 
-/// What a poller does with a redirect. None leads to another origin (scheme, host and port), since headers with
-/// credentials would go there, too.
+/// What a poller does with a redirect. None leads to another origin (scheme, host and port), since
+/// headers with credentials would go there, too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Redirects {
     /// It is an answer other than `200`: reported, and no task.

@@ -29,7 +29,8 @@ pub struct ObjectCopy {
 }
 
 impl ObjectCopy {
-    /// Opens the copy and removes its name. Its bytes stay until the file is closed, so keep the room until then.
+    /// Opens the copy and removes its name. Its bytes stay until the file is closed, so keep the
+    /// room until then.
     ///
     /// # Errors
     /// When it cannot be opened any more.
@@ -90,12 +91,13 @@ impl fmt::Debug for Copies {
 impl Objects {
     /// Copies an object into a temporary file, which goes when what is returned is dropped.
     ///
-    /// The file's name ends as the key does (`.jpg`), for programs that go by that. While other copies take too much room
-    /// ([`copies_of_at_most`](Objects::copies_of_at_most)) it waits for them to go.
+    /// The file's name ends as the key does (`.jpg`), for programs that go by that. While other
+    /// copies take too much room ([`copies_of_at_most`](Objects::copies_of_at_most)) it waits for
+    /// them to go.
     ///
     /// # Errors
-    /// When there is no such object, it is larger than all copies together may be, the store does not serve, or the file
-    /// cannot be written.
+    /// When there is no such object, it is larger than all copies together may be, the store does
+    /// not serve, or the file cannot be written.
     ///
     /// # Cancel safety
     /// Cancel safe: nothing is left behind.

@@ -128,8 +128,9 @@ async fn pick(
     Ok((first.into_sorted_vec().into(), more))
 }
 
-/// Whether something empty is no object but the mark of a folder. Its key ends with `/`, which listings leave out, so that it
-/// seems to be an object of the folder's name, or to come after what follows such an object.
+/// Whether something empty is no object but the mark of a folder. Its key ends with `/`, which
+/// listings leave out, so that it seems to be an object of the folder's name, or to come after what
+/// follows such an object.
 async fn is_marker(objects: &Objects, location: &Path) -> Result<bool, InputError> {
     match objects.store.head(location).await {
         Ok(meta) => Ok(meta.size > 0),

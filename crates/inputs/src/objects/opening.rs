@@ -13,18 +13,21 @@ use super::{Objects, USUAL_COPIES};
 use crate::shown::shown;
 
 impl Objects {
-    /// Opens `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix` or `file:///directory`.
+    /// Opens `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix` or
+    /// `file:///directory`.
     ///
-    /// Credentials, regions and endpoints come from the variables of the environment that the clouds' own tools use:
-    /// `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, `AWS_REGION`, `AWS_ENDPOINT_URL` and others;
-    /// `GOOGLE_APPLICATION_CREDENTIALS`; `AZURE_STORAGE_ACCOUNT_NAME`, `AZURE_STORAGE_ACCOUNT_KEY`. On a machine of the cloud
-    /// it may be that none are needed.
+    /// Credentials, regions and endpoints come from the variables of the environment that the
+    /// clouds' own tools use: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`,
+    /// `AWS_REGION`, `AWS_ENDPOINT_URL` and others; `GOOGLE_APPLICATION_CREDENTIALS`;
+    /// `AZURE_STORAGE_ACCOUNT_NAME`, `AZURE_STORAGE_ACCOUNT_KEY`. On a machine of the cloud it may
+    /// be that none are needed.
     ///
-    /// A directory is listed with the links in it. For one to which others write take `DirectorySource` of
-    /// `tenure::cluster::inputs`, which follows none.
+    /// A directory is listed with the links in it. For one to which others write take
+    /// `DirectorySource` of `tenure::cluster::inputs`, which follows none.
     ///
     /// # Errors
-    /// When the URL names no store that this was built with, or a variable makes no sense. Nothing is asked yet.
+    /// When the URL names no store that this was built with, or a variable makes no sense. Nothing
+    /// is asked yet.
     pub fn open(url: &str) -> Result<Objects, InputError> {
         // Variables that are not UTF-8 are nobody's setting.
         let variables = std::env::vars_os();
@@ -108,7 +111,8 @@ mod cloud {
             .with_read_timeout(SILENCE)
     }
 
-    /// Reading and deleting may be tried again; the runner of the input tries on when this gives up.
+    /// Reading and deleting may be tried again; the runner of the input tries on when this gives
+    /// up.
     fn retries() -> RetryConfig {
         let retry_timeout = Duration::from_secs(60);
         RetryConfig { max_retries: 3, retry_timeout, ..RetryConfig::default() }

@@ -20,8 +20,9 @@ const MOST_ITEMS: usize = 4096;
 
 /// The objects under a prefix, each a task whose id and item are its key below that prefix.
 ///
-/// They come in the order of their keys, byte by byte, and the position is the last key that was given out. The marks
-/// that some tools leave for empty folders are no objects; keys of more than 1,024 bytes are reported and left out.
+/// They come in the order of their keys, byte by byte, and the position is the last key that was
+/// given out. The marks that some tools leave for empty folders are no objects; keys of more than
+/// 1,024 bytes are reported and left out.
 pub struct ObjectsSource {
     objects: Objects,
     template: Template,
@@ -44,7 +45,8 @@ impl ObjectsSource {
         ObjectsSource { objects, template, follow: None, deletes: false, reading }
     }
 
-    /// The same, which never ends: it waits for objects whose keys come after the last one, such as those named by date.
+    /// The same, which never ends: it waits for objects whose keys come after the last one, such as
+    /// those named by date.
     #[must_use]
     pub fn following(self) -> ObjectsSource {
         self.polling(USUAL_POLL)
@@ -57,7 +59,8 @@ impl ObjectsSource {
         self
     }
 
-    /// The same, which deletes objects once they are done. Those that failed for good, or were cancelled, stay.
+    /// The same, which deletes objects once they are done. Those that failed for good, or were
+    /// cancelled, stay.
     #[must_use]
     pub fn deleting(mut self) -> ObjectsSource {
         self.deletes = true;
@@ -118,7 +121,8 @@ impl Windowed for ObjectsSource {
     }
 
     async fn commit(&self, id: &str, payload: &[u8], end: End) -> Result<(), InputError> {
-        // Anybody may submit a task with any id: only what this source would have given out is deleted.
+        // Anybody may submit a task with any id: only what this source would have given out is
+        // deleted.
         let is_own = self.order(id).payload == payload;
         let location = self.objects.location(id).filter(|_| is_own);
         match location {

@@ -17,7 +17,8 @@ pub struct Running {
     _task: JoinSet<()>,
 }
 
-/// Runs an input into a channel of this capacity, on the runtime of the test, until this is dropped.
+/// Runs an input into a channel of this capacity, on the runtime of the test, until this is
+/// dropped.
 pub fn start(input: &std::sync::Arc<impl Local>, capacity: usize) -> Running {
     let (emitter, orders) = Emitter::channel(capacity);
     let (input, mut task) = (input.clone(), JoinSet::new());

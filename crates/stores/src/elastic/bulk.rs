@@ -19,7 +19,8 @@ const MOST_WRITES: usize = MOST_BYTES / 32;
 /// An outcome with its error, which may quote the document's id and more.
 const LARGEST_OUTCOME: usize = 8 * 1024;
 
-/// Of each outcome, what we read; a third of all that the servers would say. An error of the request is told whole.
+/// Of each outcome, what we read; a third of all that the servers would say. An error of the
+/// request is told whole.
 const ANSWER: &str =
     "filter_path=items.*.status,items.*._seq_no,items.*._primary_term,items.*.error";
 
@@ -60,7 +61,8 @@ impl Batch {
             kind: Kind::Write,
             method: Method::POST,
             action: "_bulk",
-            // The server does not go on trying when we have given up; and it need not repeat what we know.
+            // The server does not go on trying when we have given up; and it need not repeat what
+            // we know.
             query: format!("timeout={}ms&{ANSWER}", client.request.as_millis().max(1)),
             body: lines.into(),
             most: size_of(places.len(), LARGEST_OUTCOME),

@@ -55,7 +55,8 @@ impl Client {
         loop {
             let (turn, host) = self.hosts.choose();
             let left = end.saturating_duration_since(Instant::now());
-            // A read leaves time for another server. A write cannot be sent twice: it may take all there is.
+            // A read leaves time for another server. A write cannot be sent twice: it may take all
+            // there is.
             let limit = if request.kind == Kind::Read && others > 0 { left / 2 } else { left };
             let failure = match timeout(limit, self.attempt(host, &request)).await {
                 Ok(Ok(answer)) => return Ok(answer),

@@ -30,7 +30,8 @@ pub(super) fn client(servers: &Servers, request: Duration) -> Result<reqwest::Cl
     let tls = configure(&servers.tls.clone().unwrap_or_default(), servers.tls.is_some())?;
     let client = reqwest::Client::builder()
         .tls_backend_preconfigured(tls)
-        // Neither server speaks HTTP/2, and a request of HTTP/1 that is dropped ends its connection.
+        // Neither server speaks HTTP/2, and a request of HTTP/1 that is dropped ends its
+        // connection.
         .http1_only()
         .retry(reqwest::retry::never())
         .redirect(reqwest::redirect::Policy::none())
@@ -59,7 +60,8 @@ pub(super) fn authorization(servers: &Servers) -> Result<Option<HeaderValue>, St
     Ok(Some(value))
 }
 
-/// With ring, whatever else the process has chosen, or not chosen: the builder without a provider would panic.
+/// With ring, whatever else the process has chosen, or not chosen: the builder without a provider
+/// would panic.
 fn configure(tls: &Tls, used: bool) -> Result<ClientConfig, String> {
     let mut trusted = RootCertStore::empty();
     match &tls.ca {
@@ -68,7 +70,8 @@ fn configure(tls: &Tls, used: bool) -> Result<ClientConfig, String> {
                 trusted.add(certificate).map_err(|error| format!("{}: {error}", ca.display()))?;
             }
         }
-        // What of the system's cannot be read is not trusted; with none at all no connection succeeds.
+        // What of the system's cannot be read is not trusted; with none at all no connection
+        // succeeds.
         None if used => {
             trusted.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         }

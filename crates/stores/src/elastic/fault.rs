@@ -136,8 +136,8 @@ impl Failure {
 
     /// A server refused one write of many.
     ///
-    /// A node tries again by itself when the primary's node is lost, so that its last error does not say what became
-    /// of the first attempt. Only what no attempt can have survived is certain.
+    /// A node tries again by itself when the primary's node is lost, so that its last error does
+    /// not say what became of the first attempt. Only what no attempt can have survived is certain.
     pub(super) fn unwritten(status: u16, refusal: &Refusal) -> Failure {
         let fault = match (status, refusal.kind.as_str()) {
             (401, _) | (403, "security_exception") => Fault::Denied,

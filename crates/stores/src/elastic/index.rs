@@ -14,7 +14,8 @@ use super::read;
 
 /// An index comes into being once; that may take longer than a request.
 const CREATED_WITHIN: Duration = Duration::from_secs(10);
-/// No lease depends on opening: a server that is just starting may take this long for its first answer.
+/// No lease depends on opening: a server that is just starting may take this long for its first
+/// answer.
 const OPENED_WITHIN: Duration = Duration::from_secs(5);
 /// Between two looks whether it serves.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -27,7 +28,8 @@ const LARGEST_DESCRIPTION: usize = 64 * 1024;
 pub(super) enum Refreshed {
     /// Within a second.
     BySelf,
-    /// When somebody asks for it: a template, or somebody's hand, has set another interval than the usual one.
+    /// When somebody asks for it: a template, or somebody's hand, has set another interval than the
+    /// usual one.
     WhenAsked,
 }
 
@@ -35,13 +37,15 @@ impl Refreshed {
     fn of(settings: &Value) -> Refreshed {
         match settings["refresh_interval"].as_str() {
             None | Some("1s") => Refreshed::BySelf,
-            // Also one that is shorter: nobody who lists is kept waiting by a refresh of what is fresh.
+            // Also one that is shorter: nobody who lists is kept waiting by a refresh of what is
+            // fresh.
             Some(_) => Refreshed::WhenAsked,
         }
     }
 }
 
-/// The name of an index, checked by the servers' rules: another one could name several, or an action.
+/// The name of an index, checked by the servers' rules: another one could name several, or an
+/// action.
 pub(super) fn name(text: &str) -> Result<String, String> {
     let odd = |c: char| c.is_uppercase() || c.is_control() || "\\/*?\"<>| ,#:%".contains(c);
     if let Some(odd) = text.chars().find(|c| odd(*c)) {
@@ -124,7 +128,8 @@ fn definition() -> Value {
             "number_of_shards": 1,
             // A copy on up to two more nodes, as many as there are.
             "auto_expand_replicas": "0-2",
-            // An acknowledged write is on disk; this is the default, unless a template says otherwise.
+            // An acknowledged write is on disk; this is the default, unless a template says
+            // otherwise.
             "translog.durability": "request",
         }},
         "mappings": mappings(),

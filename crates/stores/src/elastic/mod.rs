@@ -1,9 +1,10 @@
 //! Documents in Elasticsearch 7 and 8, and in OpenSearch 2 and 3.
 //!
-//! A read proves nothing ([`Reads::Weak`]): an isolated primary shows writes that never commit. Documents are read by
-//! `_mget`, in real time and never by a search; they are written by `_bulk`, each at its own sequence number and
-//! primary term. Only a listing searches: it sees what its own handle wrote, and what others wrote a second ago. Changes
-//! are found by one `_mget` for all who wait.
+//! A read proves nothing ([`Reads::Weak`]): an isolated primary shows writes that never commit.
+//! Documents are read by `_mget`, in real time and never by a search; they are written by `_bulk`,
+//! each at its own sequence number and primary term. Only a listing searches: it sees what its own
+//! handle wrote, and what others wrote a second ago. Changes are found by one `_mget` for all who
+//! wait.
 
 mod bulk;
 mod client;
@@ -76,10 +77,12 @@ pub struct ElasticStore {
 }
 
 impl ElasticStore {
-    /// Opens the store that a URL names: creates its index, or checks that one can be trusted with documents.
+    /// Opens the store that a URL names: creates its index, or checks that one can be trusted with
+    /// documents.
     ///
     /// # Errors
-    /// [`StoreError`] when a file cannot be read, no server answers, none lets us in, or the index is another's.
+    /// [`StoreError`] when a file cannot be read, no server answers, none lets us in, or the index
+    /// is another's.
     ///
     /// # Cancel safety
     /// Cancel safe; the index may have been created.
@@ -102,8 +105,9 @@ impl ElasticStore {
 
     /// The same over a client of the caller's, whose keys and credentials are its own.
     ///
-    /// The client must follow no redirects and never try again by itself ([`reqwest::retry::never`]): a write that is
-    /// sent twice takes its own success for a conflict.
+    /// The client must follow no redirects and never try again by itself
+    /// ([`reqwest::retry::never`]): a write that is sent twice takes its own success for a
+    /// conflict.
     ///
     /// # Errors
     /// As for [`ElasticStore::open`].
@@ -251,7 +255,8 @@ impl fmt::Debug for ElasticStore {
     }
 }
 
-/// Each key once, and for each key its place among those. Hundreds of candidates of one process read the same record.
+/// Each key once, and for each key its place among those. Hundreds of candidates of one process
+/// read the same record.
 fn once_each(keys: &[Key]) -> (Vec<Key>, Vec<usize>) {
     let mut asked = Vec::new();
     let mut known = HashMap::with_capacity(keys.len());

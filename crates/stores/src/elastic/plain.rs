@@ -10,8 +10,9 @@ const DEEPEST: usize = 16;
 
 /// Whether this body is a JSON object that the servers keep byte by byte.
 ///
-/// They keep the source of a document as it was sent, but they read it: a field twice, an odd name of one or a deep
-/// nesting is refused by one version or another. And a line break would end the line of a bulk.
+/// They keep the source of a document as it was sent, but they read it: a field twice, an odd name
+/// of one or a deep nesting is refused by one version or another. And a line break would end the
+/// line of a bulk.
 pub(super) fn is_plain(body: &str) -> bool {
     if !body.starts_with('{') || !body.ends_with('}') || body.contains('\n') {
         return false;
@@ -91,7 +92,8 @@ impl<'de> Visitor<'de> for Plain {
     }
 }
 
-/// The name of a field, where it stands: a simple one has no escapes that would need room of their own.
+/// The name of a field, where it stands: a simple one has no escapes that would need room of their
+/// own.
 struct Name;
 
 impl<'de> DeserializeSeed<'de> for Name {

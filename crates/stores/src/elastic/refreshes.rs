@@ -1,9 +1,10 @@
 //! What a listing must see: the writes of its own handle at once, those of others after a second.
 //!
-//! A search sees what the last refresh saw, and the servers refresh by themselves every second while somebody searches.
-//! Asking for one costs them ten times what a write does: it puts all that is new into files of its own, one after
-//! another on a single thread, also for those who have given up. Every election that is opened is looked for by a
-//! listing; with a refresh for each, a busy server's stood in a line for longer than any request may take.
+//! A search sees what the last refresh saw, and the servers refresh by themselves every second
+//! while somebody searches. Asking for one costs them ten times what a write does: it puts all that
+//! is new into files of its own, one after another on a single thread, also for those who have
+//! given up. Every election that is opened is looked for by a listing; with a refresh for each, a
+//! busy server's stood in a line for longer than any request may take.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -43,9 +44,11 @@ impl Refreshes {
         self.written.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Returns once a search sees all that this handle has written, with a refresh only if that takes one.
+    /// Returns once a search sees all that this handle has written, with a refresh only if that
+    /// takes one.
     ///
-    /// One that has begun is waited for, whatever becomes of those who wait; so it has to end by itself.
+    /// One that has begun is waited for, whatever becomes of those who wait; so it has to end by
+    /// itself.
     pub(super) async fn catch_up(
         &self,
         begin: impl Fn() -> BoxFuture<'static, Result<(), Failure>>,

@@ -20,7 +20,8 @@ use crate::bounded::Bounded;
 
 /// More are not asked for at once: the servers stop at 10,000, and an answer must fit into memory.
 const MOST_HITS: usize = 500;
-/// The servers refuse ranges between longer texts (an automaton of more than a thousand states); they sort by them.
+/// The servers refuse ranges between longer texts (an automaton of more than a thousand states);
+/// they sort by them.
 const LONGEST_BOUND: usize = 500;
 
 /// In requests' time: a refresh that takes longer has lost its connection.
@@ -70,7 +71,8 @@ pub(super) async fn page(
     let mut from = last_key.filter(|after| *after > first).unwrap_or(first);
     let mut page = Page::default();
     let mut most = MOST_HITS;
-    // More than one turn only for large pages, and where others have written what is no document of ours.
+    // More than one turn only for large pages, and where others have written what is no document of
+    // ours.
     loop {
         let missing = limit.saturating_sub(page.documents.len()).max(1);
         let size = missing.min(most);
@@ -106,7 +108,8 @@ pub(super) async fn page(
     }
 }
 
-/// Outlives those who wait for it: the server goes on with it, and another one would only stand behind it.
+/// Outlives those who wait for it: the server goes on with it, and another one would only stand
+/// behind it.
 async fn refresh(client: Arc<Client>) -> Result<(), Failure> {
     let end = Instant::now() + client.request * LONGEST_REFRESH;
     client.call(request("_refresh", "", Bytes::new(), size_of(1, 0)), end).await.map(drop)

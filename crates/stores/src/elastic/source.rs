@@ -51,7 +51,8 @@ pub(super) fn encode(key: &Key, body: &[u8], line: &mut String) {
     line.push('}');
 }
 
-/// A source of ours with what stands around it: a text may be six times as long as JSON, and the key stands twice.
+/// A source of ours with what stands around it: a text may be six times as long as JSON, and the
+/// key stands twice.
 pub(super) const LARGEST: usize = 6 * MAX_DOCUMENT_BYTES + LARGEST_WITHOUT;
 /// The same without its source.
 pub(super) const LARGEST_WITHOUT: usize = 16 * 1024;
@@ -61,8 +62,8 @@ fn push(line: &mut String, text: &str) {
     line.push_str(&serde_json::to_string(text).expect("text always can be written"));
 }
 
-/// The document whose source this is. Of a source that is not ours the source itself is the body: whoever expects a
-/// record there says what is wrong with it.
+/// The document whose source this is. Of a source that is not ours the source itself is the body:
+/// whoever expects a record there says what is wrong with it.
 pub(super) fn decode(pair: Pair, source: &RawValue) -> Document {
     let body = body(source).unwrap_or_else(|| Bytes::copy_from_slice(source.get().as_bytes()));
     // Of a body that is too large, as much is kept as shows that it is.

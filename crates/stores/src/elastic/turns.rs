@@ -1,7 +1,7 @@
 //! Of several writes to one version of a document at most one succeeds: only the first is sent.
 //!
-//! Hundreds of candidates of one process may try the same at the same moment, such as to confirm an end. Their requests
-//! would only keep each other, and everybody else's, waiting.
+//! Hundreds of candidates of one process may try the same at the same moment, such as to confirm an
+//! end. Their requests would only keep each other, and everybody else's, waiting.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -12,7 +12,8 @@ use tokio::sync::watch;
 
 use super::fault::Failure;
 
-/// The writes of a store that are under way, by what they expect; each with those who wait behind it, once there are any.
+/// The writes of a store that are under way, by what they expect; each with those who wait behind
+/// it, once there are any.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     under_way: Mutex<UnderWay>,
@@ -68,7 +69,8 @@ impl Turns {
 }
 
 impl First<'_> {
-    /// It is known what became of it. Stored or not, the document is not at that version, and never will be again.
+    /// It is known what became of it. Stored or not, the document is not at that version, and never
+    /// will be again.
     pub(super) fn decided(mut self) {
         self.decided = true;
     }

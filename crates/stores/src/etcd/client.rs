@@ -80,7 +80,8 @@ impl Client {
         loop {
             let chosen = self.endpoints.choose();
             let left = end.saturating_duration_since(Instant::now());
-            // A read leaves time for another server. A write cannot be sent twice: it may take all there is.
+            // A read leaves time for another server. A write cannot be sent twice: it may take all
+            // there is.
             let limit = if kind == Kind::Read && others > 0 { left / 2 } else { left };
             let failure = match timeout(limit, self.attempt(&chosen, kind, &body, &send)).await {
                 Ok(Ok(answer)) => return Ok(answer),
@@ -199,7 +200,8 @@ impl Client {
     }
 }
 
-/// Asks for a token. Nothing of the request itself was sent yet, so a failure here is one of a read.
+/// Asks for a token. Nothing of the request itself was sent yet, so a failure here is one of a
+/// read.
 async fn authenticate(channel: Channel, login: &Login) -> Result<Pass, Failure> {
     let name = login.user.clone();
     let password = login.password.reveal().to_owned();

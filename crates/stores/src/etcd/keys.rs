@@ -5,8 +5,8 @@ use tenure::Key;
 
 /// Turns keys of documents into keys of etcd and back.
 ///
-/// A document is at `<prefix>//<key>`. No name has an empty segment, so no document stands in the way of a
-/// queue, whose keys are `<prefix>/<name>/<lease>` as etcd's own clients write them.
+/// A document is at `<prefix>//<key>`. No name has an empty segment, so no document stands in the
+/// way of a queue, whose keys are `<prefix>/<name>/<lease>` as etcd's own clients write them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Keys {
     base: String,

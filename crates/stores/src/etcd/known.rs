@@ -42,11 +42,13 @@ pub(super) struct Glimpse {
     pub(super) store: i64,
 }
 
-/// What is waited on, and from where a watch would have to begin. None: it cannot be as it was seen.
+/// What is waited on, and from where a watch would have to begin. None: it cannot be as it was
+/// seen.
 pub(super) fn begin(seen: Option<i64>, glimpse: Option<Glimpse>) -> (Known, i64) {
     let glimpse = glimpse.filter(|glimpse| glimpse.document == seen.unwrap_or(0));
     match (seen, glimpse) {
-        // Everything until that look is known: a watch from there on does not wait for the server's catching up.
+        // Everything until that look is known: a watch from there on does not wait for the server's
+        // catching up.
         (Some(revision), Some(glimpse)) => {
             (Known { revision, absent: false }, glimpse.store.max(revision) + 1)
         }
@@ -54,7 +56,8 @@ pub(super) fn begin(seen: Option<i64>, glimpse: Option<Glimpse>) -> (Known, i64)
         (None, Some(glimpse)) => {
             (Known { revision: glimpse.store, absent: true }, glimpse.store + 1)
         }
-        // Nobody knows when it was absent. The watch begins now, and its beginning wakes the caller.
+        // Nobody knows when it was absent. The watch begins now, and its beginning wakes the
+        // caller.
         (None, None) => (Known { revision: 0, absent: true }, 0),
     }
 }

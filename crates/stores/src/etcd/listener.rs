@@ -21,7 +21,8 @@ use super::proto::{
 };
 use super::waits::{News, Topic, Waits};
 
-/// How often the server is asked whether it still listens. Nothing heard for twice as long: it does not.
+/// How often the server is asked whether it still listens. Nothing heard for twice as long: it does
+/// not.
 const ASK: Duration = Duration::from_secs(5);
 /// The pause after a stream that failed; it doubles up to the longest.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
@@ -189,7 +190,8 @@ impl<'a> Conversation<'a> {
         if answer.canceled {
             self.watches.topics.remove(&answer.watch_id);
             self.waits.ended(&topic);
-            // What came after that revision is forgotten: the caller has to look. Any other reason is ours.
+            // What came after that revision is forgotten: the caller has to look. Any other reason
+            // is ours.
             return if answer.compact_revision > 0 {
                 Ok(())
             } else {

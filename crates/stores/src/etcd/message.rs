@@ -54,8 +54,9 @@ pub(super) fn within(txn: TxnRequest) -> RequestOp {
 
 /// Several writes as one transaction, each with an outcome of its own.
 ///
-/// The other branch is never taken, for nothing is compared outside. It is there because older servers (3.4.23 is one)
-/// look for permission and for room on disk in both branches of a transaction, but not in transactions inside.
+/// The other branch is never taken, for nothing is compared outside. It is there because older
+/// servers (3.4.23 is one) look for permission and for room on disk in both branches of a
+/// transaction, but not in transactions inside.
 pub(super) fn together<'a>(writes: impl Iterator<Item = &'a TxnRequest>) -> TxnRequest {
     let (success, failure) = writes
         .map(|write| (within(write.clone()), write.success.iter().map(without_value)))
@@ -76,7 +77,8 @@ fn without_value(change: &RequestOp) -> RequestOp {
     }
 }
 
-/// Whether each of several writes in one transaction succeeded; nothing where the answer does not say.
+/// Whether each of several writes in one transaction succeeded; nothing where the answer does not
+/// say.
 pub(super) fn succeeded(answer: &TxnResponse) -> impl Iterator<Item = Option<bool>> {
     let parts = answer.responses.iter().map(|part| match &part.response {
         Some(Response::ResponseTxn(inner)) => Some(inner.succeeded),

@@ -1,8 +1,8 @@
 //! Documents and lines of candidates in etcd, version 3.4 and later.
 //!
-//! Reads are linearizable. A read of many documents is one transaction, or one range where they are neighbours. A
-//! write is a transaction on the document's own revision, and the writes of a batch go together in one. Changes
-//! arrive over one stream.
+//! Reads are linearizable. A read of many documents is one transaction, or one range where they are
+//! neighbours. A write is a transaction on the document's own revision, and the writes of a batch
+//! go together in one. Changes arrive over one stream.
 
 mod client;
 mod connect;
@@ -78,9 +78,11 @@ impl EtcdStore {
         Ok(store)
     }
 
-    /// The documents under `prefix`, over a channel of the caller's, whose failover and keys are its own.
+    /// The documents under `prefix`, over a channel of the caller's, whose failover and keys are
+    /// its own.
     ///
-    /// Set its HTTP/2 keep-alive to 10 s or more: etcd closes connections that are probed more often.
+    /// Set its HTTP/2 keep-alive to 10 s or more: etcd closes connections that are probed more
+    /// often.
     #[must_use]
     pub fn from_channel(channel: Channel, prefix: &str, request: Duration) -> EtcdStore {
         EtcdStore::new(Client::new(Endpoints::owned_by_caller(channel), request, None), prefix)
@@ -108,7 +110,8 @@ impl EtcdStore {
         asked.map_err(|failure| failed(failure, "asking etcd for its version"))
     }
 
-    /// Lines of candidates beside these documents, over the same connections; `ttl` is the session's.
+    /// Lines of candidates beside these documents, over the same connections; `ttl` is the
+    /// session's.
     ///
     /// etcd counts in whole seconds: the ttl is rounded up.
     #[must_use]

@@ -155,7 +155,8 @@ impl Part {
     }
 }
 
-/// Finds numbered neighbours, such as the slots of a cluster: one range of keys is read much faster than each of them.
+/// Finds numbered neighbours, such as the slots of a cluster: one range of keys is read much faster
+/// than each of them.
 fn parts(keys: &[Key]) -> Vec<Part> {
     if keys.len() == 1 {
         return vec![Part::Run(vec![0])];
@@ -181,14 +182,16 @@ fn parts(keys: &[Key]) -> Vec<Part> {
     parts
 }
 
-/// What stands above a number of so many digits, and the number. As text, numbers of as many digits are in order.
+/// What stands above a number of so many digits, and the number. As text, numbers of as many digits
+/// are in order.
 fn number(key: &Key) -> Option<(&str, usize, u64)> {
     let (parent, digits) = key.as_str().rsplit_once('/')?;
     let number = digits.parse().ok().filter(|_| digits.bytes().all(|digit| digit.is_ascii_digit()));
     Some((parent, digits.len(), number?))
 }
 
-/// Whether there is little between the first and the last: nobody is sent much that it did not ask for.
+/// Whether there is little between the first and the last: nobody is sent much that it did not ask
+/// for.
 fn is_run(family: &[(u64, usize)]) -> bool {
     family.len() >= SHORTEST_RUN
         && family.chunks(LONGEST_RUN).all(|some| match some {

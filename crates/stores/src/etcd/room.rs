@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// etcd allows 128 parts a transaction unless its operator said otherwise, and counts a write's own part too.
+/// etcd allows 128 parts a transaction unless its operator said otherwise, and counts a write's own
+/// part too.
 const MOST_WRITES: usize = 100;
 const MOST_READS: usize = 120;
 /// etcd takes requests of 1.5 MiB unless its operator said otherwise.
@@ -80,8 +81,9 @@ impl Room {
     }
 }
 
-/// Half of what was too much, unless something less was too much meanwhile. It is never raised again: an operator
-/// who allows more starts the servers anew, and one program after the other learns of it.
+/// Half of what was too much, unless something less was too much meanwhile. It is never raised
+/// again: an operator who allows more starts the servers anew, and one program after the other
+/// learns of it.
 fn lower(limit: &AtomicUsize, too_much: usize) {
     limit.fetch_min((too_much / 2).max(1), Ordering::Relaxed);
 }

@@ -12,7 +12,8 @@ use tokio::time::Instant;
 
 use super::known::{Glimpse, Known, Verdict, begin};
 
-/// More looks are not remembered; a watch then begins at the key's own revision. Most are waited on at once or never.
+/// More looks are not remembered; a watch then begins at the key's own revision. Most are waited on
+/// at once or never.
 const MOST_GLIMPSES: usize = 4 * 1024;
 /// A watch is kept for so long after the last wait: whoever is woken mostly waits again.
 const LINGER: Duration = Duration::from_secs(20);
@@ -153,8 +154,9 @@ impl Waits {
 
     /// Whether a key was not written between this revision of the store and its deletion.
     ///
-    /// The server tells of one key in order, and of two keys in any: a watch that is behind is served later than
-    /// others of its stream. So this is known of the deleted key itself, and of no other.
+    /// The server tells of one key in order, and of two keys in any: a watch that is behind is
+    /// served later than others of its stream. So this is known of the deleted key itself, and of
+    /// no other.
     pub(super) fn is_unwritten_since(&self, topic: &Topic, revision: i64) -> bool {
         let state = self.lock();
         let entry = state.entries.get(topic);
@@ -190,7 +192,8 @@ impl Waits {
         state.unasked = state.entries.keys().cloned().collect();
     }
 
-    /// Watches that have to be asked for, with where they begin, each with the next of these numbers.
+    /// Watches that have to be asked for, with where they begin, each with the next of these
+    /// numbers.
     pub(super) fn unasked(&self, mut numbers: impl FnMut() -> i64) -> Vec<(i64, Topic, i64)> {
         let mut state = self.lock();
         let unasked = std::mem::take(&mut state.unasked);
@@ -286,7 +289,8 @@ impl Waits {
             return Err(gone);
         }
         if entry.created != token && entry.since.is_none_or(|since| since > token) {
-            // The watch there is began after it was made: what it has not heard of is known only from a look.
+            // The watch there is began after it was made: what it has not heard of is known only
+            // from a look.
             match entry.since {
                 Some(since) if since <= stood + 1 => entry.created = token,
                 Some(_) | None => return Err(Gone::Perhaps),
@@ -351,7 +355,8 @@ impl Entry {
         }
     }
 
-    /// What became of that which was made at revision `token`; nothing while it stands, or is not heard of yet.
+    /// What became of that which was made at revision `token`; nothing while it stands, or is not
+    /// heard of yet.
     fn fate(&self, token: i64) -> Option<Gone> {
         (self.deleted > token || self.created > token).then_some(Gone::Deleted)
     }
@@ -503,7 +508,8 @@ mod tests {
         assert!(waits.gone(&topic, 13).now_or_never().is_none());
     }
 
-    /// The end of an election writes the first entry in its line, and its watch tells of that before its deletion.
+    /// The end of an election writes the first entry in its line, and its watch tells of that
+    /// before its deletion.
     #[tokio::test]
     async fn an_entry_that_was_written_before_its_deletion_is_told_from_one_that_was_not() {
         let waits = Arc::new(Waits::default());

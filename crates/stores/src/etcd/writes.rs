@@ -1,8 +1,8 @@
 //! The writes of a batch in few transactions, each with an outcome of its own.
 //!
-//! A write is a transaction on its document's own revision. Several of them go inside one, which the servers agree on,
-//! log and apply once. All comparisons are made before any change, so what goes together is about different
-//! documents, and all that changes has the same revision.
+//! A write is a transaction on its document's own revision. Several of them go inside one, which
+//! the servers agree on, log and apply once. All comparisons are made before any change, so what
+//! goes together is about different documents, and all that changes has the same revision.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -62,7 +62,8 @@ impl EtcdStore {
         for (place, write) in writes.into_iter().enumerate() {
             match self.pending(place, write) {
                 Ok(pending) => {
-                    // Callers are not to write a document twice; etcd refuses that, or does not notice.
+                    // Callers are not to write a document twice; etcd refuses that, or does not
+                    // notice.
                     let alone = !keys.insert(pending.key.clone());
                     waiting.push(Pending { alone, ..pending });
                 }
@@ -147,7 +148,8 @@ impl EtcdStore {
         Sent { settled, again: Vec::new() }
     }
 
-    /// Several writes failed together: those that had no effect, and may have one otherwise, go again.
+    /// Several writes failed together: those that had no effect, and may have one otherwise, go
+    /// again.
     fn refused(&self, flight: Vec<Pending>, failure: &Failure) -> Sent {
         match failure.excess {
             Some(Excess::Parts) => {

@@ -5,7 +5,8 @@ use tenure::{Expect, Fault, Key, MAX_DOCUMENT_BYTES, Put, StoreError, Version, W
 use super::document;
 use super::table::Replacement;
 
-/// A command has at most so many writes, and so many bytes of them: what is sent beside it must not wait for long.
+/// A command has at most so many writes, and so many bytes of them: what is sent beside it must not
+/// wait for long.
 const MOST_WRITES: usize = 250;
 const MOST_BYTES: usize = 1024 * 1024;
 

@@ -27,7 +27,8 @@ pub(super) async fn deployment(table: &Table, create: bool) -> Result<(), StoreE
         Ok(config) => {
             journaled(&config).map_err(|says| refused("looking at the replica set", says))?;
         }
-        // Every write asks for the journals of the majority by itself; this would only have caught a mistake.
+        // Every write asks for the journals of the majority by itself; this would only have caught
+        // a mistake.
         Err(failure) if is_any_of(&failure, &UNAUTHORIZED) => {
             let why = "the user may not read the replica set's configuration";
             tracing::debug!("mongodb: not checked whether the majority journals: {why}");
@@ -57,7 +58,8 @@ pub(super) async fn collection(table: &Table, create: bool) -> Result<(), StoreE
     match found {
         Some(found) => plain(&found).map_err(|says| refused(doing, says)),
         None if create => {
-            // It is done once, by a server that has just answered, and writes more than a request does.
+            // It is done once, by a server that has just answered, and writes more than a request
+            // does.
             let patient = Table { request: table.request.max(CREATION), ..table.clone() };
             match patient.write(doc! { "create": name }).await {
                 // Somebody else has just made it.

@@ -12,7 +12,8 @@ use crate::mongodb_url::MongodbUrl;
 
 /// How long a connection may take at least: a login costs both sides some computing.
 const CONNECT: Duration = Duration::from_secs(2);
-/// How often a server is asked how it is, unless it tells by itself; the sooner is a silent one noticed.
+/// How often a server is asked how it is, unless it tells by itself; the sooner is a silent one
+/// noticed.
 const HEARTBEAT: Duration = Duration::from_secs(2);
 
 /// A client that finds the servers' primary by itself, and whose every wait is short.

@@ -31,7 +31,8 @@ pub(super) fn projection() -> Bsons {
     }
 }
 
-/// A field that is text or bytes and no longer than that. The size of anything else would be an error.
+/// A field that is text or bytes and no longer than that. The size of anything else would be an
+/// error.
 fn if_short(field: &str, most: i32) -> Bsons {
     let short = doc! { "$lte": [{ "$binarySize": field }, most] };
     doc! { "$cond": [
@@ -53,7 +54,8 @@ pub(super) fn decode(found: Bsons) -> Option<(Key, Document)> {
             _ => {}
         }
     }
-    // Somebody else's, or too large: as much is made up as shows that it is unreadable. No write expects this version.
+    // Somebody else's, or too large: as much is made up as shows that it is unreadable. No write
+    // expects this version.
     let version = version.unwrap_or_else(|| Version::new(""));
     let body = body.unwrap_or_else(|| Bytes::from(vec![0; MAX_DOCUMENT_BYTES + 1]));
     Some((key?, Document { version, body }))

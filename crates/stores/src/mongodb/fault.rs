@@ -64,8 +64,8 @@ impl Failure {
             | ErrorKind::Shutdown => Fault::Permanent,
             ErrorKind::Command(command) if DENIED.contains(&command.code) => Fault::Denied,
             ErrorKind::Command(command) if PERMANENT.contains(&command.code) => Fault::Permanent,
-            // Anything else may have come after something was written: a primary that stepped down in the middle of
-            // a batch says the same as one that had stepped down before it.
+            // Anything else may have come after something was written: a primary that stepped down
+            // in the middle of a batch says the same as one that had stepped down before it.
             _ => unknown(kind),
         };
         let code = match &*error.kind {

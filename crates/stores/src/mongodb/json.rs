@@ -11,7 +11,8 @@ const KIND: &str = "type";
 /// Where the server's time is.
 pub(super) const TIMESTAMP: &str = "timestamp";
 
-/// The whole of a document, but for the server's time; none when it has a number that MongoDB has not.
+/// The whole of a document, but for the server's time; none when it has a number that MongoDB has
+/// not.
 pub(super) fn encode(id: &str, fields: &Fields) -> Option<Bsons> {
     let mut document = Bsons::new();
     document.insert(KEY, id);
@@ -24,7 +25,8 @@ pub(super) fn encode(id: &str, fields: &Fields) -> Option<Bsons> {
     Some(document)
 }
 
-/// A document of ours as it was found. Its version is its `op`; whatever has none is its own version.
+/// A document of ours as it was found. Its version is its `op`; whatever has none is its own
+/// version.
 pub(super) fn decode(document: Bsons) -> Found {
     let version = match document.get_str("op") {
         Ok(op) if !op.starts_with('{') => Version::new(op),

@@ -77,7 +77,8 @@ async fn subscribe(table: &Table) -> Result<ChangeStream<ChangeStreamEvent<Bsons
 
 /// The collection, as a stream follows it.
 pub(super) fn followed(table: &Table) -> Collection<Bsons> {
-    // Whatever the caller's client has been told: a stream shows what the majority has, and the primary has it first.
+    // Whatever the caller's client has been told: a stream shows what the majority has, and the
+    // primary has it first.
     let options = CollectionOptions::builder()
         .read_concern(ReadConcern::majority())
         .selection_criteria(SelectionCriteria::ReadPreference(ReadPreference::Primary))
@@ -85,7 +86,8 @@ pub(super) fn followed(table: &Table) -> Collection<Bsons> {
     table.database.collection_with_options(&table.collection, options)
 }
 
-/// Ends well when nobody has waited for a while. The driver resumes by itself where it can, and nothing is missed.
+/// Ends well when nobody has waited for a while. The driver resumes by itself where it can, and
+/// nothing is missed.
 async fn tail(
     table: &Table,
     waits: &Waits,
@@ -118,8 +120,8 @@ fn tell(waits: &Waits, event: ChangeStreamEvent<Bsons>) -> Result<(), String> {
     let id = event.document_key.as_ref().and_then(|key| key.get_str("_id").ok());
     // What is no key is somebody else's.
     let Some(key) = id.and_then(|id| Key::parse(id).ok()) else { return Ok(()) };
-    // A replacement shows the whole, or what of it is another; our versions always are. Who changes a document by
-    // hand may show none; it is another one all the same.
+    // A replacement shows the whole, or what of it is another; our versions always are. Who changes
+    // a document by hand may show none; it is another one all the same.
     let whole = event.full_document.as_ref();
     let part = event.update_description.as_ref().map(|update| &update.updated_fields);
     let version = whole.or(part).and_then(|fields| fields.get_str("version").ok());
@@ -128,7 +130,8 @@ fn tell(waits: &Waits, event: ChangeStreamEvent<Bsons>) -> Result<(), String> {
     Ok(())
 }
 
-/// Looks at documents that are waited for and of which nothing is known: those seen before the stream began.
+/// Looks at documents that are waited for and of which nothing is known: those seen before the
+/// stream began.
 async fn settle(table: &Table, waits: &Waits) {
     loop {
         let doubts = waits.doubts().await;

@@ -1,14 +1,15 @@
 //! Documents in MongoDB, version 4.4 and later, in a replica set.
 //!
-//! Reads are linearizable. A write is acknowledged once a majority has it in its journals; it is compared with the
-//! document's version in the same step, and the writes of a batch are a few commands whose answers tell them apart.
-//! Changes arrive over one change stream, which only wakes.
+//! Reads are linearizable. A write is acknowledged once a majority has it in its journals; it is
+//! compared with the document's version in the same step, and the writes of a batch are a few
+//! commands whose answers tell them apart. Changes arrive over one change stream, which only wakes.
 //!
 //! # Retryable writes
-//! MongoDB's drivers send a write again when its answer was lost, with a number by which the servers know it again. That
-//! would be safe for most of what is written here, but not for the answer: which of several failures is reported is the
-//! driver's choice, and a write would end long after its time. So nothing is sent as a retryable write, whatever the
-//! client's `retryWrites` is: a lost answer is [`Fault::Indeterminate`](tenure::Fault::Indeterminate), and the protocol reads.
+//! MongoDB's drivers send a write again when its answer was lost, with a number by which the
+//! servers know it again. That would be safe for most of what is written here, but not for the
+//! answer: which of several failures is reported is the driver's choice, and a write would end long
+//! after its time. So nothing is sent as a retryable write, whatever the client's `retryWrites` is:
+//! a lost answer is [`Fault::Indeterminate`](tenure::Fault::Indeterminate), and the protocol reads.
 #![allow(clippy::wildcard_enum_match_arm, reason = "the driver's enums are long, and grow")]
 
 mod answer;
@@ -91,11 +92,13 @@ pub struct MongodbStore {
 }
 
 impl MongodbStore {
-    /// Opens the store that a URL names, and checks that it is a replica set which keeps what it confirms.
+    /// Opens the store that a URL names, and checks that it is a replica set which keeps what it
+    /// confirms.
     ///
     /// # Errors
-    /// [`StoreError`] when the password cannot be found, no primary answers in time or lets us in, the server is in no
-    /// replica set or its majority does not journal, or the collection is missing and not to be made.
+    /// [`StoreError`] when the password cannot be found, no primary answers in time or lets us in,
+    /// the server is in no replica set or its majority does not journal, or the collection is
+    /// missing and not to be made.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -135,9 +138,9 @@ impl MongodbStore {
 
     /// The documents in this database, whose client the program owns and may share.
     ///
-    /// Its concerns, preferences and retries make no difference. Its `serverSelectionTimeout`, `connectTimeout` and
-    /// `heartbeatFrequency` say how soon another primary is found: the defaults of the driver, half a minute and ten
-    /// seconds, suit long leases only.
+    /// Its concerns, preferences and retries make no difference. Its `serverSelectionTimeout`,
+    /// `connectTimeout` and `heartbeatFrequency` say how soon another primary is found: the
+    /// defaults of the driver, half a minute and ten seconds, suit long leases only.
     ///
     /// # Errors
     /// As for [`MongodbStore::open`].
@@ -244,7 +247,8 @@ impl Store for MongodbStore {
         let end = format!("{prefix}0");
         let mut after = after.map(ToString::to_string).filter(|after| *after > first);
         let mut page = Page::default();
-        // More than one turn only for long lists, and where others have written what is no document of ours.
+        // More than one turn only for long lists, and where others have written what is no document
+        // of ours.
         loop {
             let missing = limit.saturating_sub(page.documents.len()).clamp(1, MOST_READS);
             let bound = match &after {

@@ -1,7 +1,8 @@
 //! The requests to one collection, each within its time.
 //!
-//! All of them are commands of ours, not calls of the driver's: what the caller's client has been told about concerns,
-//! preferences and retries then makes no difference, and no write is ever sent twice.
+//! All of them are commands of ours, not calls of the driver's: what the caller's client has been
+//! told about concerns, preferences and retries then makes no difference, and no write is ever sent
+//! twice.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -40,8 +41,9 @@ pub(super) struct Replacement {
 impl Table {
     /// Reads up to [`MOST_READS`] documents, linearizably, in the order asked for.
     ///
-    /// MongoDB promises it for a read of one document by its id, and means that a snapshot of several is not promised.
-    /// Each of them was read while this server was primary, as its majority confirmed afterwards: that is what counts.
+    /// MongoDB promises it for a read of one document by its id, and means that a snapshot of
+    /// several is not promised. Each of them was read while this server was primary, as its
+    /// majority confirmed afterwards: that is what counts.
     pub(super) async fn read(&self, keys: &[Key]) -> Result<Vec<Option<Document>>, Failure> {
         let ids: Vec<&str> = keys.iter().map(Key::as_str).collect();
         let filter = match ids[..] {
@@ -56,8 +58,8 @@ impl Table {
         Ok(keys.iter().map(|key| found.get(key).cloned()).collect())
     }
 
-    /// Documents after `first` (or from there on) and before `end`, in order; what is not one of ours is left out.
-    /// The number tells how many were looked at.
+    /// Documents after `first` (or from there on) and before `end`, in order; what is not one of
+    /// ours is left out. The number tells how many were looked at.
     pub(super) async fn range(
         &self,
         bound: Bsons,
@@ -173,7 +175,8 @@ impl Table {
     }
 }
 
-/// The connection broke, or the server is not what it was: the driver has noted it and will find another.
+/// The connection broke, or the server is not what it was: the driver has noted it and will find
+/// another.
 fn may_help(error: &Error) -> bool {
     // Not primary, stepped down, shutting down, interrupted by any of that.
     const CODES: [i32; 7] = [10107, 13435, 13436, 189, 91, 11600, 11602];
@@ -186,9 +189,10 @@ fn may_help(error: &Error) -> bool {
 
 /// A replacement that says of itself whether it happened.
 ///
-/// A command with many updates answers how many documents they matched, not which. So each matches its document by the
-/// id alone, compares the version inside, and fails where it is another: failures are told one by one. With `upsert` a
-/// document that is missing has no version either, fails in the same way, and is not created.
+/// A command with many updates answers how many documents they matched, not which. So each matches
+/// its document by the id alone, compares the version inside, and fails where it is another:
+/// failures are told one by one. With `upsert` a document that is missing has no version either,
+/// fails in the same way, and is not created.
 fn replacement(write: &Replacement) -> Bsons {
     let expected = write.expected.as_ref().map_or("", Version::as_str);
     let new = document::encode(&write.key, &write.version, &write.body);
@@ -203,6 +207,7 @@ fn replacement(write: &Replacement) -> Bsons {
 
 /// What lets an update fail.
 pub(super) fn moved_on() -> Bsons {
-    // No such text is a number. It has a field in it, so that the server cannot find that out before it compares.
+    // No such text is a number. It has a field in it, so that the server cannot find that out
+    // before it compares.
     doc! { "$toInt": { "$concat": ["another version of ", "$_id"] } }
 }

@@ -1,9 +1,9 @@
 //! Who waits for which document to change, for all waits of a store.
 //!
-//! What is known about a document comes from reads and writes of this store and from the stream of changes. Versions
-//! have no order, so the two are ordered by a count of what the stream has shown: an answer is newer than every change
-//! shown before its request was sent, and of one shown since then nobody can tell, so the change wins and whoever
-//! waits looks again.
+//! What is known about a document comes from reads and writes of this store and from the stream of
+//! changes. Versions have no order, so the two are ordered by a count of what the stream has shown:
+//! an answer is newer than every change shown before its request was sent, and of one shown since
+//! then nobody can tell, so the change wins and whoever waits looks again.
 
 use std::collections::HashMap;
 use std::pin::pin;

@@ -29,13 +29,14 @@ const ADMIN: &str = "admin";
 /// A larger answer is not gathered.
 const LARGEST_ANSWER: usize = 64 * 1024 * 1024;
 
-/// Even where requests are short, connecting may take so long: it is three round trips and a hash made to be slow.
+/// Even where requests are short, connecting may take so long: it is three round trips and a hash
+/// made to be slow.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A connection to a RethinkDB cluster, which any number of stores and elections may share.
 ///
-/// It connects when it is first needed and again after it broke, to the next of the hosts. Clones are the same
-/// connection.
+/// It connects when it is first needed and again after it broke, to the next of the hosts. Clones
+/// are the same connection.
 #[derive(Clone)]
 pub struct Connection {
     inner: Arc<Inner>,
@@ -65,8 +66,8 @@ struct State {
     current: Option<Arc<Link>>,
     /// How many there were, this one included.
     made: u64,
-    /// One attempt serves all who wait, and outlasts a question that is given up: on a slow way, each of them would
-    /// otherwise begin anew and none get there.
+    /// One attempt serves all who wait, and outlasts a question that is given up: on a slow way,
+    /// each of them would otherwise begin anew and none get there.
     attempt: Option<Attempt>,
 }
 
@@ -121,8 +122,8 @@ impl Connection {
     /// Asks a question in the JSON of ReQL, such as `[59]` for the databases, and gives its answer.
     ///
     /// A sequence is given whole, unless it is too large. Nothing is asked twice: an error that is
-    /// [`Fault::Indeterminate`] may have had an effect. A question that is refused, slow or answered by too much leaves
-    /// the connection alone, which others share.
+    /// [`Fault::Indeterminate`] may have had an effect. A question that is refused, slow or
+    /// answered by too much leaves the connection alone, which others share.
     ///
     /// # Errors
     /// [`StoreError`] when the server refuses or does not answer in time.
@@ -140,7 +141,8 @@ impl Connection {
         self.inner.request
     }
 
-    /// Whether the server is an emulator, which lacks what a real one has; asks one if none was asked yet.
+    /// Whether the server is an emulator, which lacks what a real one has; asks one if none was
+    /// asked yet.
     pub(super) async fn is_emulated(&self) -> Result<bool, Failure> {
         let limit = self.inner.request.max(PATIENCE);
         let link = timeout(limit, self.inner.link()).await;
@@ -271,7 +273,8 @@ impl Inner {
         }
     }
 
-    /// Asks a caller's own question: whatever comes of it, only a connection that is dead is given up.
+    /// Asks a caller's own question: whatever comes of it, only a connection that is dead is given
+    /// up.
     async fn once_for_a_caller(&self, question: &[u8]) -> Result<Answer, Failure> {
         if question.len() > frame::LARGEST {
             let says = format!("a question of {} bytes is too large", question.len());
@@ -373,7 +376,8 @@ impl Inner {
         link.retire();
     }
 
-    /// New questions go to another server, if there is one. The connection answered: its feeds go on.
+    /// New questions go to another server, if there is one. The connection answered: its feeds go
+    /// on.
     fn turn_away_from(&self, link: &Arc<Link>) {
         let mut state = self.state();
         let is_current = state.current.as_ref().is_some_and(|current| Arc::ptr_eq(current, link));

@@ -1,21 +1,25 @@
 //! Which table a process may use, when several of one name can come to be: a pure rule.
 //!
-//! The server checks the name of a new table and creates it in two steps. Processes that start together may each
-//! create a table, and then every question about that name fails. The rule leaves one table, and no process uses
-//! another one:
+//! The server checks the name of a new table and creates it in two steps. Processes that start
+//! together may each create a table, and then every question about that name fails. The rule leaves
+//! one table, and no process uses another one:
 //!
-//! - A creator looks after it has created. If its table is the only one of that name, the table stays for good. Two
-//!   creators cannot both see only their own, because both tables were there before the later look.
-//! - A creator that sees other tables gives way: it renames its own table, and never another's. The creator of the
-//!   smallest id waits for the others first, so the smallest id stays unless one of them stalls. It gives way in the
-//!   end because another table may be in use: its creator found it alone, and nothing about that name can be asked
-//!   until one of them is gone. After [`Limits::yields_within`] no creator gives way any more.
-//! - A creator drops its own table only where it stands aside and is empty, which the server checks in the question
-//!   that drops it. A question that arrives late, when the table has its name back and is in use, drops nothing.
-//! - A process that did not create the table uses it when it has rows, or when it was the only one, and empty, for
-//!   [`Limits::watches`], which is longer: its creator no longer gives way then.
-//! - Several tables that stay are repaired by renaming, never by dropping. All of them are set aside under names of
-//!   their own, and the one with rows is put back. Two with rows are refused: only an operator knows which one counts.
+//! - A creator looks after it has created. If its table is the only one of that name, the table
+//!   stays for good. Two creators cannot both see only their own, because both tables were there
+//!   before the later look.
+//! - A creator that sees other tables gives way: it renames its own table, and never another's. The
+//!   creator of the smallest id waits for the others first, so the smallest id stays unless one of
+//!   them stalls. It gives way in the end because another table may be in use: its creator found it
+//!   alone, and nothing about that name can be asked until one of them is gone. After
+//!   [`Limits::yields_within`] no creator gives way any more.
+//! - A creator drops its own table only where it stands aside and is empty, which the server checks
+//!   in the question that drops it. A question that arrives late, when the table has its name back
+//!   and is in use, drops nothing.
+//! - A process that did not create the table uses it when it has rows, or when it was the only one,
+//!   and empty, for [`Limits::watches`], which is longer: its creator no longer gives way then.
+//! - Several tables that stay are repaired by renaming, never by dropping. All of them are set
+//!   aside under names of their own, and the one with rows is put back. Two with rows are refused:
+//!   only an operator knows which one counts.
 //! - No table is created, and no empty one used, while one with rows stands aside.
 
 use std::collections::BTreeMap;
@@ -30,8 +34,8 @@ pub(super) struct Limits {
     pub(super) yields_within: Duration,
     /// A stranger watches an empty table for so long before it uses it.
     pub(super) watches: Duration,
-    /// Several tables are repaired when they were there for so long: writes under way have ended, and whoever uses
-    /// one of them has met the ambiguity.
+    /// Several tables are repaired when they were there for so long: writes under way have ended,
+    /// and whoever uses one of them has met the ambiguity.
     pub(super) repairs_after: Duration,
 }
 

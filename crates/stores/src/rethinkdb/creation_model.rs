@@ -1,9 +1,10 @@
 //! Processes that open one table at once, in every order of their steps.
 //!
-//! A step is decided on a look and takes effect later, up to one tick; what a creator does to its own table, up to
-//! [`Scope::delay`] ticks. The creation of a table checks the name at one moment and creates at another, with any time
-//! between. The assumption behind a repair is modelled as such: a
-//! process that uses the table has asked it something while there were several, and looks anew.
+//! A step is decided on a look and takes effect later, up to one tick; what a creator does to its
+//! own table, up to [`Scope::delay`] ticks. The creation of a table checks the name at one moment
+//! and creates at another, with any time between. The assumption behind a repair is modelled as
+//! such: a process that uses the table has asked it something while there were several, and looks
+//! anew.
 
 use std::collections::{BTreeMap, HashSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -74,7 +75,8 @@ struct Scope {
     answers_are_lost: bool,
     /// A creator's rename or drop of its own table takes effect within so many ticks.
     delay: u64,
-    /// Whether nobody stalls: creations end before anybody looks, and time passes only when nothing else can happen.
+    /// Whether nobody stalls: creations end before anybody looks, and time passes only when nothing
+    /// else can happen.
     prompt: bool,
 }
 
@@ -375,7 +377,8 @@ fn walks_of_two_to_five_creators_end_with_one_table() {
     }
 }
 
-/// The tables there were, and those that are left, after creators who started together and did not stall.
+/// The tables there were, and those that are left, after creators who started together and did not
+/// stall.
 fn ends_promptly(creators: usize, seed: u64, mutant: Option<Mutant>) -> (Vec<String>, Vec<String>) {
     let scope = Scope { prompt: true, ..Scope::until(40) };
     let mut start = State::new(creators, 0, 10, mutant);

@@ -48,7 +48,8 @@ pub(super) fn write(
     }
 }
 
-/// The successor of what is as expected. What is not there stays away, and what is otherwise stays as it is.
+/// The successor of what is as expected. What is not there stays away, and what is otherwise stays
+/// as it is.
 pub(super) fn swap(current: Term, expected: Term, successor: Term) -> Term {
     let swapped = term::branch(expected, successor, current.clone());
     term::branch(current.equals(term::null()), term::null(), swapped)
@@ -155,7 +156,8 @@ pub(super) fn our_op(version: &Version) -> Option<&str> {
 }
 
 fn row(id: &str, key: &Key, op: &str, body: &Bytes) -> Term {
-    // Bodies are JSON that people read in the data explorer; whatever else there is, is kept as bytes.
+    // Bodies are JSON that people read in the data explorer; whatever else there is, is kept as
+    // bytes.
     let body = match std::str::from_utf8(body) {
         Ok(text) => term::text(text),
         Err(_) => term::binary(body),
@@ -177,7 +179,8 @@ fn document(row: &Json, fields: &Row<'_>) -> Document {
     }
 }
 
-/// Somebody else's row in the place of ours: it shows as it is, at a version that no write of ours expects.
+/// Somebody else's row in the place of ours: it shows as it is, at a version that no write of ours
+/// expects.
 fn foreign(row: &Json) -> Document {
     let text = row.text().as_bytes();
     let hash = digest::digest(&digest::SHA256, text);
@@ -264,7 +267,8 @@ mod tests {
         }
     }
 
-    /// Earlier versions called it `$reqltype$`, so that bytes were stored as an object of that shape.
+    /// Earlier versions called it `$reqltype$`, so that bytes were stored as an object of that
+    /// shape.
     #[test]
     fn bytes_are_read_as_the_server_writes_them_and_as_we_once_wrote_them() {
         for kind in ["$reql_type$", "$reqltype$"] {

@@ -20,7 +20,8 @@ pub(super) enum Kind {
 pub(super) enum Hope {
     /// Nothing that we can do.
     None,
-    /// Another server; this one is cut off from the others, or says so. Its connection is as good as before.
+    /// Another server; this one is cut off from the others, or says so. Its connection is as good
+    /// as before.
     OtherServer,
     /// Another connection, be it to the same server.
     OtherConnection,

@@ -33,7 +33,8 @@ pub struct RethinkFeed {
     connection: Connection,
     database: String,
     table: String,
-    /// The tables that were asked for, by name. Which tokens count in them is seen by the feed's own protocol.
+    /// The tables that were asked for, by name. Which tokens count in them is seen by the feed's
+    /// own protocol.
     homes: Arc<Mutex<HashMap<String, Arc<Home>>>>,
 }
 
@@ -301,8 +302,8 @@ fn write(rows: Term, beat: &Beat) -> Option<Term> {
     }
 }
 
-/// A document of ours as it is read: its `op` is its version. Whatever has none was not written by us, and
-/// then the whole of it is.
+/// A document of ours as it is read: its `op` is its version. Whatever has none was not written by
+/// us, and then the whole of it is.
 fn found(row: &Value) -> Option<Found> {
     let mut fields: Fields = row.as_object()?.clone();
     let op = fields.get("op").and_then(Value::as_str).filter(|op| !op.starts_with('{'));

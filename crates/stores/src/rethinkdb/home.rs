@@ -1,4 +1,5 @@
-//! One table by its name: found, created where it is missing, and told apart from others of that name.
+//! One table by its name: found, created where it is missing, and told apart from others of that
+//! name.
 //!
 //! [`creation`](super::creation) decides; this asks the server and does as it says.
 
@@ -19,8 +20,8 @@ use super::link::Cursor;
 use super::response::Trouble;
 use super::term::{self, Term};
 
-/// A look may take so long while a table is opened, even where requests are short: a server that creates tables is
-/// slow to answer.
+/// A look may take so long while a table is opened, even where requests are short: a server that
+/// creates tables is slow to answer.
 pub(super) const LOOKED_WITHIN: Duration = Duration::from_secs(5);
 /// How long a server waits for a table that does not serve yet. It counts in whole seconds.
 const SERVES_WITHIN: u64 = 2;
@@ -48,11 +49,13 @@ pub(super) struct Home {
     connection: Connection,
     database: String,
     table: String,
-    /// The table's id when it was opened; unknown on an emulator, and where another one would do as well.
+    /// The table's id when it was opened; unknown on an emulator, and where another one would do as
+    /// well.
     id: OnceLock<String>,
     /// The name led to no table, or to several: it may lead to another one now.
     wary: AtomicBool,
-    /// The connection over which the table was last seen to be the same. It may have changed when there is another.
+    /// The connection over which the table was last seen to be the same. It may have changed when
+    /// there is another.
     seen_over: AtomicU64,
     limits: Limits,
     looking: Mutex<Option<(Opening, Instant)>>,
@@ -70,8 +73,8 @@ impl Home {
         &self.connection
     }
 
-    /// Waits until the table is there and settled, and gives its id. It is created where it is missing, if it may be;
-    /// otherwise there is none.
+    /// Waits until the table is there and settled, and gives its id. It is created where it is
+    /// missing, if it may be; otherwise there is none.
     ///
     /// # Cancel safety
     /// Cancel safe: at worst a table was created, which another process takes for its own.
@@ -141,7 +144,8 @@ impl Home {
         answer
     }
 
-    /// A feed of the table ended. The server ends it with its table; any other end is the connection's.
+    /// A feed of the table ended. The server ends it with its table; any other end is the
+    /// connection's.
     pub(super) fn lose(&self, cursor: &Cursor, failure: &Failure) {
         if failure.refusal().is_some() {
             self.doubt();
@@ -163,7 +167,8 @@ impl Home {
         self.be_sure().await.map(drop)
     }
 
-    /// The question may have gone over another connection than the one over which the table was seen.
+    /// The question may have gone over another connection than the one over which the table was
+    /// seen.
     async fn be_sure_still(&self, kind: Kind, made: u64) -> Result<(), Failure> {
         if self.connection.made() == made {
             return Ok(());
@@ -178,8 +183,9 @@ impl Home {
         }
     }
 
-    /// Looks anew after the name led to no table, or to several, and over each new connection: the table may have been
-    /// dropped and created anew while nothing was asked. Gives the number of the connection.
+    /// Looks anew after the name led to no table, or to several, and over each new connection: the
+    /// table may have been dropped and created anew while nothing was asked. Gives the number of
+    /// the connection.
     async fn be_sure(&self) -> Result<u64, Failure> {
         self.connection.connect().await?;
         let made = self.connection.made();
@@ -328,7 +334,8 @@ impl Home {
         self.connection.ask_patiently(Kind::Read, question, patience).await
     }
 
-    /// The tables of this name, and whether they could be listed; one who may not list them sees one at most.
+    /// The tables of this name, and whether they could be listed; one who may not list them sees
+    /// one at most.
     async fn look(&self, patience: Duration) -> Result<(Looked, bool), Failure> {
         let mut looked = Looked::default();
         let listed = self.look_at(&term::configs(&self.database), patience).await;
@@ -401,7 +408,8 @@ impl Home {
         Ok(())
     }
 
-    /// A change of the server's own tables. One that another process was faster with changes nothing.
+    /// A change of the server's own tables. One that another process was faster with changes
+    /// nothing.
     async fn change(&self, question: &Term) -> Result<(), Failure> {
         let answer = self.connection.ask_patiently(Kind::Write, question, CREATED_WITHIN).await;
         let answer = match answer {
@@ -419,7 +427,8 @@ impl Home {
         }
     }
 
-    /// Waits until the table takes writes. Leaves a row, so that the next process need not watch an empty table.
+    /// Waits until the table takes writes. Leaves a row, so that the next process need not watch an
+    /// empty table.
     async fn take(&self, id: &str) -> Result<(), Failure> {
         self.look_at(&self.rows().wait_for_writes(SERVES_WITHIN), LOOKED_WITHIN).await?;
         let op = document::fresh_op();

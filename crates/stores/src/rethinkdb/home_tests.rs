@@ -52,7 +52,8 @@ async fn written(store: &RethinkStore) -> Version {
     }
 }
 
-/// Before, each of them left a table, and the name was ambiguous until an operator dropped all but one.
+/// Before, each of them left a table, and the name was ambiguous until an operator dropped all but
+/// one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn processes_that_start_together_leave_one_table_and_use_it() {
     for count in 2..=5 {
@@ -108,7 +109,8 @@ async fn a_drop_removes_an_empty_table_that_stands_aside_and_no_other() {
     }
 }
 
-/// Before, each look had the time of a request: with a ttl of two seconds a busy server ended the opening.
+/// Before, each look had the time of a request: with a ttl of two seconds a busy server ended the
+/// opening.
 #[tokio::test]
 async fn a_server_that_answers_looks_later_than_a_request_may_take_is_waited_for() {
     let server = Scripted::start().await;
@@ -118,12 +120,14 @@ async fn a_server_that_answers_looks_later_than_a_request_may_take_is_waited_for
     open(&server, REQUEST).await.unwrap_or_else(|error| panic!("{}", told(&error)));
 }
 
-/// Before, only the looks themselves were repeated: a table that came to be after the last of them was fatal.
+/// Before, only the looks themselves were repeated: a table that came to be after the last of them
+/// was fatal.
 #[tokio::test]
 async fn a_name_that_is_ambiguous_for_a_moment_after_it_was_settled_is_waited_for() {
     let server = Scripted::start().await;
     server.world().add("a", "d", "t", &[json!({ "id": "x" })]);
-    // The second look at the configuration, and the third at the rows, come after the table was settled.
+    // The second look at the configuration, and the third at the rows, come after the table was
+    // settled.
     server.world().refusals = [((174, 2), AMBIGUOUS), ((86, 3), UNAVAILABLE)].into();
     open(&server, PATIENT).await.unwrap_or_else(|error| panic!("{}", told(&error)));
     let asked = server.world().asked.clone();
@@ -145,7 +149,8 @@ async fn a_table_that_another_process_has_set_aside_is_there_for_those_who_creat
     assert_eq!(server.world().named("d", "t"), [("a".to_owned(), 2)]);
 }
 
-/// Before, the request's time-out ended it: with a ttl of two seconds the outcome of the creation was unknown.
+/// Before, the request's time-out ended it: with a ttl of two seconds the outcome of the creation
+/// was unknown.
 #[tokio::test]
 async fn a_table_that_takes_longer_to_create_than_a_request_may_take_is_waited_for() {
     let server = Scripted::start().await;
@@ -285,8 +290,8 @@ async fn a_page_that_is_too_large_is_read_in_smaller_ones() {
     assert_eq!(server.world().connections, connections, "no other connection was made");
 }
 
-/// Before, each of these ended the connection that everything shares, or a part of them with several hosts: a leader's
-/// feed fell deaf.
+/// Before, each of these ended the connection that everything shares, or a part of them with
+/// several hosts: a leader's feed fell deaf.
 #[tokio::test]
 async fn a_callers_own_question_leaves_the_connection_and_its_feeds_alone() {
     let one = Scripted::start().await;
@@ -330,7 +335,8 @@ async fn a_callers_own_question_leaves_the_connection_and_its_feeds_alone() {
     assert!(one.world().stopped >= 2, "the server may forget what was too large or too slow");
 }
 
-/// Before, the server's words were plucked away, and a wait went on although it had missed its change.
+/// Before, the server's words were plucked away, and a wait went on although it had missed its
+/// change.
 #[tokio::test]
 async fn a_wait_ends_when_the_server_says_that_it_skipped_changes() {
     let server = Scripted::start().await;

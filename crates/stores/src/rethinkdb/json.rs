@@ -1,7 +1,7 @@
 //! Values of an answer, kept as the JSON in which they came.
 //!
-//! A tree of values takes up to a hundred times the memory of its text. So an answer is cut into its rows in place, and
-//! only the fields that are needed become values.
+//! A tree of values takes up to a hundred times the memory of its text. So an answer is cut into
+//! its rows in place, and only the fields that are needed become values.
 
 use std::fmt;
 
@@ -13,7 +13,8 @@ use serde_json::value::RawValue;
 use super::response::Garbled;
 use crate::bounded::Bounded;
 
-/// No answer has more rows; a list of documents is asked for in pages, and a feed's parts are smaller.
+/// No answer has more rows; a list of documents is asked for in pages, and a feed's parts are
+/// smaller.
 pub(super) const MOST_ROWS: usize = 100_000;
 /// A tree of values may take as much memory, in bytes.
 const LARGEST_TREE: usize = 64 * 1024 * 1024;

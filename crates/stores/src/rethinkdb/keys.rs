@@ -10,7 +10,8 @@ const HEAD: usize = LONGEST - 2 - 64;
 /// In any case the ids of two keys agree with them up to here. (A character has up to four bytes.)
 const CERTAIN: usize = HEAD - 3;
 
-/// The id of a key's document: the key, or its beginning and a hash where it is too long for the server.
+/// The id of a key's document: the key, or its beginning and a hash where it is too long for the
+/// server.
 ///
 /// No key has an empty segment, so no short one looks like that.
 pub(super) fn id(key: &Key) -> String {
@@ -38,8 +39,8 @@ pub(super) fn key(id: &str, named: Option<&str>) -> Option<Key> {
 
 /// The ids among which are those of the documents strictly below `prefix` and after `after`.
 ///
-/// Two ids are in the order of their keys unless they begin with the same [`group`]: a page has to look at whole
-/// groups.
+/// Two ids are in the order of their keys unless they begin with the same [`group`]: a page has to
+/// look at whole groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Range {
     pub(super) first: String,

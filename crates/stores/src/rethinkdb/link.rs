@@ -17,11 +17,13 @@ use super::term::{CONTINUE, STOP};
 
 /// Questions that wait to be written to the socket.
 const QUEUE: usize = 256;
-/// The server carries out 1,024 questions of a connection at once; so many may be under way, feeds included.
+/// The server carries out 1,024 questions of a connection at once; so many may be under way, feeds
+/// included.
 const MOST_PENDING: usize = 1000;
 /// A server answers each question, and each request for more, once.
 const UNREAD: usize = 4;
-/// An answer that is too large is passed over up to here; a server that announces more makes no sense.
+/// An answer that is too large is passed over up to here; a server that announces more makes no
+/// sense.
 const LARGEST_PASSED_OVER: usize = 1024 * 1024 * 1024;
 /// What is read, and what is written, at once.
 const PIECE: usize = 64 * 1024;

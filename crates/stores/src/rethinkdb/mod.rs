@@ -1,11 +1,12 @@
 //! Documents in a table of RethinkDB, version 2.3 and later.
 //!
-//! Reads show what a majority of the table's replicas has on disk, which is linearizable. A write is one question that
-//! compares the document's last operation, and is acknowledged when a majority has it on disk. All questions of a
-//! process share one connection, and all waits one feed of the table's changes.
+//! Reads show what a majority of the table's replicas has on disk, which is linearizable. A write
+//! is one question that compares the document's last operation, and is acknowledged when a majority
+//! has it on disk. All questions of a process share one connection, and all waits one feed of the
+//! table's changes.
 //!
-//! The wire is spoken here: the crates that do cannot be relied on, because a query that is given up wedges their
-//! connection, and they know neither time-outs nor TLS.
+//! The wire is spoken here: the crates that do cannot be relied on, because a query that is given
+//! up wedges their connection, and they know neither time-outs nor TLS.
 
 mod connection;
 mod creation;
@@ -70,11 +71,12 @@ pub struct RethinkStore {
 }
 
 impl RethinkStore {
-    /// Opens the store that a URL names; creates its database and table if it may and they are missing.
+    /// Opens the store that a URL names; creates its database and table if it may and they are
+    /// missing.
     ///
     /// # Errors
-    /// [`StoreError`] when a file cannot be read, no server answers or lets us in, the table is missing, or it
-    /// acknowledges writes that can be lost.
+    /// [`StoreError`] when a file cannot be read, no server answers or lets us in, the table is
+    /// missing, or it acknowledges writes that can be lost.
     ///
     /// # Cancel safety
     /// Cancel safe.

@@ -19,7 +19,8 @@ const CREATED_WITHIN: Duration = Duration::from_secs(15);
 
 /// Opens the table, and makes sure that it can be read and that what it acknowledges lasts.
 ///
-/// Another table of its name may come to be at any moment: what fails for now is done again from the start.
+/// Another table of its name may come to be at any moment: what fails for now is done again from
+/// the start.
 pub(super) async fn settle(
     home: &Home,
     database: &str,
@@ -43,7 +44,8 @@ pub(super) async fn settle(
     }
 }
 
-/// Finds the table, or creates it and its database where they are missing; gives its id, which an emulator has not.
+/// Finds the table, or creates it and its database where they are missing; gives its id, which an
+/// emulator has not.
 pub(super) async fn open(
     home: &Home,
     database: &str,

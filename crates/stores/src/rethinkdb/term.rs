@@ -41,7 +41,8 @@ const CONFIGS: &str = "table_config";
 
 /// An expression of ReQL.
 ///
-/// Values are themselves, except that an array is an expression: values that may hold one go through [`datum`].
+/// Values are themselves, except that an array is an expression: values that may hold one go
+/// through [`datum`].
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Term(Value);
 

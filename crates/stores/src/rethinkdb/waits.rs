@@ -1,8 +1,8 @@
 //! Who waits for which document to change, for all waits of a store.
 //!
-//! The feed of the table shows each change since it began; what was before, a read has to show. So time is counted in
-//! *moments*, the changes heard so far: a look that was sent while the feed was live shows every change heard before its
-//! moment, and whatever comes later will be heard.
+//! The feed of the table shows each change since it began; what was before, a read has to show. So
+//! time is counted in *moments*, the changes heard so far: a look that was sent while the feed was
+//! live shows every change heard before its moment, and whatever comes later will be heard.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -216,7 +216,8 @@ impl Table {
         let document = self.documents.get(key)?;
         Some(match (&document.heard, &document.looked) {
             (Some((heard, _)), _) if heard == seen => Verdict::Same,
-            // What was heard before that look was sent is older than it. (A feed can show what never came to be.)
+            // What was heard before that look was sent is older than it. (A feed can show what
+            // never came to be.)
             (Some((_, heard)), Some((looked, sent))) if looked == seen && sent >= heard => {
                 Verdict::Same
             }

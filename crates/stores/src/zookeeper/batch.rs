@@ -1,9 +1,9 @@
 //! Many conditional writes, as few transactions.
 //!
-//! One transaction with many documents is several times less work for a server than as many transactions. It
-//! happens as a whole or not at all, though, and writes of a batch do not depend on each other: when a server
-//! refuses one, and says which, that one has its outcome and the others, which certainly had no effect, are sent
-//! again without it.
+//! One transaction with many documents is several times less work for a server than as many
+//! transactions. It happens as a whole or not at all, though, and writes of a batch do not depend
+//! on each other: when a server refuses one, and says which, that one has its outcome and the
+//! others, which certainly had no effect, are sent again without it.
 
 use std::collections::HashMap;
 
@@ -21,7 +21,8 @@ use super::write::{Change, Refusal};
 const MOST_TOGETHER: usize = 64;
 /// How long it is at most. Servers take a mebibyte.
 const MOST_BYTES: usize = 256 << 10;
-/// How often writes are sent together; what others write at the same time may refuse one after the other.
+/// How often writes are sent together; what others write at the same time may refuse one after the
+/// other.
 const MOST_ROUNDS: usize = 3;
 
 /// One of the writes that are sent together.

@@ -1,4 +1,5 @@
-//! The versions of documents that this process has proven: a read that shows another one shows news.
+//! The versions of documents that this process has proven: a read that shows another one shows
+//! news.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -77,8 +78,9 @@ impl Known {
 
     /// A read behind a barrier showed this version, or nothing.
     ///
-    /// It counts if it was asked for after all else that is known was learnt. Otherwise the order of the two is unknown:
-    /// answers are taken in any order. If they differ, the next read must prove its answer.
+    /// It counts if it was asked for after all else that is known was learnt. Otherwise the order
+    /// of the two is unknown: answers are taken in any order. If they differ, the next read must
+    /// prove its answer.
     pub(super) fn read(&self, key: &Key, version: Option<Version>, asked: Asked) {
         let mut facts = self.lock();
         let state = match facts.by_key.get(key) {
@@ -111,7 +113,8 @@ impl Known {
     }
 
     fn lock(&self) -> MutexGuard<'_, Facts> {
-        // Every change can be lost at any point: a panic leaves less known, and nothing that is wrong.
+        // Every change can be lost at any point: a panic leaves less known, and nothing that is
+        // wrong.
         self.facts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -197,7 +200,8 @@ mod tests {
     #[test]
     fn a_read_that_was_asked_for_earlier_does_not_replace_what_was_learnt_later() {
         let (known, keys) = (Known::default(), [key("a")]);
-        // A read of the first version, and a write of the second that is acknowledged before the read is taken.
+        // A read of the first version, and a write of the second that is acknowledged before the
+        // read is taken.
         let asked = known.asked();
         let sent = known.doubt(&keys[0]);
         known.wrote(&keys[0], &version("2"), sent);

@@ -18,7 +18,8 @@ pub(super) async fn page(
 ) -> Result<Page, Error> {
     let mut keys = keys(client, paths, prefix, after).await?.into_iter();
     let mut page = Page::default();
-    // A document may be deleted between the walk and its reading: then the next ones take its place.
+    // A document may be deleted between the walk and its reading: then the next ones take its
+    // place.
     loop {
         let some: Vec<Key> = keys.by_ref().take(limit - page.documents.len()).collect();
         if some.is_empty() {

@@ -1,13 +1,14 @@
 //! Documents in ZooKeeper, version 3.5 and later.
 //!
-//! A read follows a `sync` on the same connection. No quorum confirms that: a leader that was just deposed answers it
-//! and shows old documents. So a document that shows another version than the one this process proved last is read
-//! again behind a write that a quorum takes. All reads of the moment share that write. A read that shows nothing new
-//! proves nothing, and its caller learns nothing from it. A write is a transaction that checks the document's
-//! version and its number (see docs/keys.md). Of a batch, many documents share a request, and all its requests are
-//! sent at once: `multi` for writes, where those that a refused one took with it are sent again without it (see
-//! `batch`), and `multiRead` for reads, which servers before 3.6 do not know and are not asked again. Each document
-//! that is waited on has one watch.
+//! A read follows a `sync` on the same connection. No quorum confirms that: a leader that was just
+//! deposed answers it and shows old documents. So a document that shows another version than the
+//! one this process proved last is read again behind a write that a quorum takes. All reads of the
+//! moment share that write. A read that shows nothing new proves nothing, and its caller learns
+//! nothing from it. A write is a transaction that checks the document's version and its number (see
+//! docs/keys.md). Of a batch, many documents share a request, and all its requests are sent at
+//! once: `multi` for writes, where those that a refused one took with it are sent again without it
+//! (see `batch`), and `multiRead` for reads, which servers before 3.6 do not know and are not asked
+//! again. Each document that is waited on has one watch.
 
 mod batch;
 mod client;
@@ -162,7 +163,8 @@ impl Store for ZookeeperStore {
     }
 
     async fn put_many(&self, writes: Vec<Write>) -> Vec<Result<Put, StoreError>> {
-        // Their outcome may stay unknown, and this future may be dropped: the next read must prove its answer.
+        // Their outcome may stay unknown, and this future may be dropped: the next read must prove
+        // its answer.
         let doubt =
             |write: &Write| (write.key.clone(), write.body.is_some(), self.known.doubt(&write.key));
         let written: Vec<_> = writes.iter().map(doubt).collect();

@@ -30,8 +30,8 @@ pub struct Zookeeper {
 /// Opens what a URL names, and waits for a connection.
 ///
 /// # Errors
-/// [`StoreError`] when the password or a certificate cannot be read, or no server accepts us within the request's
-/// time.
+/// [`StoreError`] when the password or a certificate cannot be read, or no server accepts us within
+/// the request's time.
 ///
 /// # Cancel safety
 /// Cancel safe.

@@ -4,16 +4,17 @@ use std::fmt::Write as _;
 
 use tenure::Key;
 
-/// Everything is below it, so that documents never stand in the way of queues: no encoded segment has a `=`.
+/// Everything is below it, so that documents never stand in the way of queues: no encoded segment
+/// has a `=`.
 const DOCUMENTS: &str = "=documents";
 /// What the names of documents end with; the names of levels do not.
 const MARK: char = '=';
 
 /// Turns keys of documents into paths and back.
 ///
-/// The document `elections/a/b` is the node `<root>/=documents/elections/a/b=`. Below it is one empty node, whose
-/// name is the document's own number: a node that is deleted and created again counts its versions from 0 again,
-/// and the number tells the two apart.
+/// The document `elections/a/b` is the node `<root>/=documents/elections/a/b=`. Below it is one
+/// empty node, whose name is the document's own number: a node that is deleted and created again
+/// counts its versions from 0 again, and the number tells the two apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Paths {
     root: String,
@@ -44,8 +45,8 @@ impl Paths {
         path
     }
 
-    /// The nodes that must exist before this one, outermost first; those that stay for good come first, and how
-    /// many they are.
+    /// The nodes that must exist before this one, outermost first; those that stay for good come
+    /// first, and how many they are.
     pub(super) fn above<'a>(&self, path: &'a str) -> (Vec<&'a str>, usize) {
         let ends = path.match_indices('/').map(|(at, _)| at).skip(1);
         let nodes: Vec<&str> = ends.map(|end| &path[..end]).collect();
@@ -94,7 +95,8 @@ fn decode(node: &str) -> Option<String> {
         }
     }
     let segment = String::from_utf8(bytes).ok()?;
-    // Only what we would have written ourselves: everything else would be a second name for the same key.
+    // Only what we would have written ourselves: everything else would be a second name for the
+    // same key.
     let mut again = String::new();
     encode(&segment, &mut again);
     (again == node).then_some(segment)

@@ -7,8 +7,8 @@ use super::client::{Client, Error, Pending};
 use super::record;
 use super::wire::{Found, Stat};
 
-/// How many documents one request asks for. All of them may be as long as documents get, and the answer is still
-/// far shorter than what we take.
+/// How many documents one request asks for. All of them may be as long as documents get, and the
+/// answer is still far shorter than what we take.
 const MOST_TOGETHER: usize = 64;
 
 /// The request before a read.

@@ -56,7 +56,8 @@ impl Edition {
     }
 }
 
-/// The document that a node holds. One without a number was written by hand; its version is nobody's to write at.
+/// The document that a node holds. One without a number was written by hand; its version is
+/// nobody's to write at.
 pub(super) fn document(data: Vec<u8>, stat: &Stat) -> Document {
     let data = Bytes::from(data);
     // Of a body that is too large, as much is kept as shows that it is.

@@ -8,7 +8,8 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use tenure::{Expect, MAX_DOCUMENT_BYTES, Put, Version, Write};
 
-/// Levels that are empty are removed by the server at times of its own; more often than this it is somebody else.
+/// Levels that are empty are removed by the server at times of its own; more often than this it is
+/// somebody else.
 const MOST_ATTEMPTS: usize = 3;
 
 /// Refuses what no server must see.
@@ -37,7 +38,8 @@ pub(super) async fn carry_out(
             Err(Error::NoNode) => Ok(Put::Stored(Version::new("absent"))),
             Err(error) => Err(error),
         },
-        // No document was ever at a version that is not one of ours; but see what people write by hand.
+        // No document was ever at a version that is not one of ours; but see what people write by
+        // hand.
         Expect::At(version) => mend(client, shared, &path, version, write.body.as_deref()).await,
     }
 }
@@ -53,7 +55,8 @@ pub(super) struct Change {
 /// What a refusal of one of its operations means for a change.
 #[derive(Debug)]
 pub(super) enum Refusal<'a> {
-    /// Levels above the document at this path are missing; it can be tried again once they are there.
+    /// Levels above the document at this path are missing; it can be tried again once they are
+    /// there.
     LevelsMissing(&'a str),
     /// This is its outcome.
     Decided(Result<Put, Error>),
@@ -158,7 +161,8 @@ pub(super) async fn create_levels(
     let created: Vec<_> = created.collect();
     for outcome in join_all(created).await {
         match outcome {
-            // Where we may not create it mostly exists; if not, the document's own creation says so.
+            // Where we may not create it mostly exists; if not, the document's own creation says
+            // so.
             Ok(_) | Err(Error::NodeExists | Error::Denied | Error::NoNode) => {}
             Err(error) => return Err(error),
         }

@@ -34,8 +34,8 @@ async fn lead(url: &str, election: &str, timing: Timing, name: &str) -> (Backend
     }
 }
 
-/// In one life of a server: it stands still for a moment; then it is killed, and away for longer than one leader's
-/// window, and back in time for another's.
+/// In one life of a server: it stands still for a moment; then it is killed, and away for longer
+/// than one leader's window, and back in time for another's.
 async fn a_server_comes_and_goes<S: Servers>() {
     let _room = room(1).await;
     let started = S::start(1, Version::Newest).await;

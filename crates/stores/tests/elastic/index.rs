@@ -111,7 +111,8 @@ async fn json_comes_back_byte_by_byte() {
     }
 }
 
-/// Whatever somebody puts into the index by hand is no document of ours: told as it is, skipped in lists, never huge.
+/// Whatever somebody puts into the index by hand is no document of ours: told as it is, skipped in
+/// lists, never huge.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_others_put_into_the_index_does_no_harm() {
     for server in BOTH {
@@ -144,7 +145,8 @@ async fn what_others_put_into_the_index_does_no_harm() {
     }
 }
 
-/// What a handle wrote itself is listed at once, what others wrote soon; at once, too, where nothing but we would refresh.
+/// What a handle wrote itself is listed at once, what others wrote soon; at once, too, where
+/// nothing but we would refresh.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_others_wrote_is_listed_whether_or_not_the_index_refreshes_by_itself() {
     for server in BOTH {

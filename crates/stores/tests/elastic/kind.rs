@@ -13,7 +13,8 @@ use crate::chaos::Apart;
 use crate::faults::Servers;
 use crate::support::{Shared, keep};
 
-/// Waits for room for so many servers of a test's own: they take half a gigabyte each, and all cores while they start.
+/// Waits for room for so many servers of a test's own: they take half a gigabyte each, and all
+/// cores while they start.
 pub(crate) async fn room(servers: u32) -> SemaphorePermit<'static> {
     static ROOM: Semaphore = Semaphore::const_new(3);
     ROOM.acquire_many(servers).await.expect("it is never closed")
@@ -47,7 +48,8 @@ macro_rules! kind {
         }
 
         impl Apart for $name {
-            // Three of these servers have more to do among themselves than a busy machine does in a second.
+            // Three of these servers have more to do among themselves than a busy machine does in a
+            // second.
             const CHAOS_TTL: Duration = Duration::from_secs(12);
 
             async fn start_apart(count: usize, _: Version) -> Result<$name, Failure> {

@@ -79,7 +79,8 @@ async fn connections_that_break_are_replaced() {
     }
 }
 
-/// A connection that nothing closes and nothing passes: another one is opened, though it never says that it is dead.
+/// A connection that nothing closes and nothing passes: another one is opened, though it never says
+/// that it is dead.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_that_falls_silent_is_replaced() {
     let Some(server) = server() else { return };
@@ -144,7 +145,8 @@ async fn servers_that_are_all_down_are_told_when_opening() {
     assert!(chain(&error).contains("refused"), "{}", chain(&error));
 }
 
-/// Sequential round trips, counted in delays of a proxy: a batch takes as many as one document, and some computing.
+/// Sequential round trips, counted in delays of a proxy: a batch takes as many as one document, and
+/// some computing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_batch_is_one_request() {
     const DELAY: Duration = Duration::from_millis(200);

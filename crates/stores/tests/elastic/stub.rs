@@ -1,4 +1,5 @@
-//! What no server here can be made to do: API keys, which their distributions for tests lack, and odd answers.
+//! What no server here can be made to do: API keys, which their distributions for tests lack, and
+//! odd answers.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};

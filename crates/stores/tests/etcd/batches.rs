@@ -168,7 +168,8 @@ async fn what_goes_in_one_batch_is_one_revision(version: tenure_harness::Version
     are_stored(&*store, &versions, "1").await;
 }
 
-/// The caller must not, but is told the truth if it does. etcd itself would not notice that it deletes twice.
+/// The caller must not, but is told the truth if it does. etcd itself would not notice that it
+/// deletes twice.
 async fn a_second_write_of_a_document_in_one_batch_has_an_outcome_of_its_own(
     version: tenure_harness::Version,
 ) {

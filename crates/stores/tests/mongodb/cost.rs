@@ -21,7 +21,8 @@ fn count(proxy: &Proxy) -> Counts {
     let counts = Counts::default();
     let counting = counts.clone();
     proxy.observe(move |message| {
-        // Behind the head and the flags: a section with a document, whose first field is the command.
+        // Behind the head and the flags: a section with a document, whose first field is the
+        // command.
         let name = message.bytes.get(26..).unwrap_or_default();
         let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
         let known = NAMES.into_iter().find(|known| known.as_bytes() == name);

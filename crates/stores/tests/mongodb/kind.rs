@@ -37,7 +37,8 @@ impl Servers for Kind {
         Ok(Kind(Mongodb::set(count, Options::default()).await?))
     }
 
-    /// One server is spoken to directly: it may be a proxy's address, which the servers know nothing of.
+    /// One server is spoken to directly: it may be a proxy's address, which the servers know
+    /// nothing of.
     fn url(addresses: &[SocketAddr], database: &str) -> String {
         let hosts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
         let direct = if hosts.len() == 1 { "?directConnection=true" } else { "" };

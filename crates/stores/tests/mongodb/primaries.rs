@@ -1,7 +1,7 @@
 //! Primaries that fail while elections run, and leaders that are cut off at the same moment.
 //!
-//! One of each kind in each of two orders runs with the tests; `scripts/campaign` runs more and prints the figures. One
-//! failure under twenty elections is twenty rounds.
+//! One of each kind in each of two orders runs with the tests; `scripts/campaign` runs more and
+//! prints the figures. One failure under twenty elections is twenty rounds.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -154,7 +154,8 @@ async fn fail(servers: &Mongodb, former: usize, fate: Fate) {
     .expect("it was primary");
 }
 
-/// Waits until a majority keeps writes again: after the election its members look for whom to follow.
+/// Waits until a majority keeps writes again: after the election its members look for whom to
+/// follow.
 async fn writes_again(primary: SocketAddr) {
     let began = Instant::now();
     loop {

@@ -20,7 +20,8 @@ fn key() -> Key {
     Key::parse("elections/secured").expect("a good key")
 }
 
-/// A server with the users `root` (password `canary:@/`), `app`, who may use one database, and `guest`, who may nothing.
+/// A server with the users `root` (password `canary:@/`), `app`, who may use one database, and
+/// `guest`, who may nothing.
 async fn with_users(directory: &Path, arguments: &[String]) -> Result<Mongodb, Failure> {
     // By a key file the members of a set know each other, and strangers are asked who they are.
     let file = directory.join("keyfile");
@@ -94,7 +95,8 @@ async fn users_with_the_right_password_are_let_in_and_strangers_are_not() {
     refused(&format!("mongodb://app:app@{elsewhere}")).await;
 }
 
-/// An authority, a certificate for 127.0.0.1 and one for a client, each with its key in one file as MongoDB has it.
+/// An authority, a certificate for 127.0.0.1 and one for a client, each with its key in one file as
+/// MongoDB has it.
 fn certificates(directory: &Path) -> Result<(), Failure> {
     let openssl = |words: &str| {
         let mut command = Command::new("openssl");

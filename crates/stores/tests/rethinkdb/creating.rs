@@ -8,7 +8,8 @@ use tenure_harness::{Rethinkdb, require};
 use tenure_stores::rethinkdb::RethinkStore;
 use tenure_stores::{Location, parse};
 
-/// A real server left several tables in every round of this; what it does otherwise is scripted in the crate itself.
+/// A real server left several tables in every round of this; what it does otherwise is scripted in
+/// the crate itself.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn processes_that_start_together_use_one_table() {
     let server = require!(Rethinkdb::single().await);

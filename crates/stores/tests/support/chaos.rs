@@ -1,7 +1,8 @@
 //! Servers fail under twenty elections at once, and a referee sees who believes to lead, and when.
 //!
-//! Three handles stand for three processes: each has connections of its own and stands in every election. Two rounds
-//! of each fault run with the tests, `scripts/campaign` runs more and prints the figures.
+//! Three handles stand for three processes: each has connections of its own and stands in every
+//! election. Two rounds of each fault run with the tests, `scripts/campaign` runs more and prints
+//! the figures.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,8 +19,8 @@ use crate::support::open;
 
 /// A kind of server that can be cut off from others of its kind.
 pub(crate) trait Apart: Servers {
-    /// The lease under chaos: as short as a session may be where servers count in ticks, and long enough for a busy
-    /// machine.
+    /// The lease under chaos: as short as a session may be where servers count in ticks, and long
+    /// enough for a busy machine.
     const CHAOS_TTL: Duration = Duration::from_secs(4);
 
     /// Starts servers, each in a network of its own.
@@ -136,7 +137,8 @@ struct Books {
 }
 
 impl Books {
-    /// Every tenure of one election: its token, who won it and when, and from when to when it was seen.
+    /// Every tenure of one election: its token, who won it and when, and from when to when it was
+    /// seen.
     fn report(&self, election: usize) -> String {
         let at = |moment: Instant| {
             format!("{:.3}", moment.saturating_duration_since(self.began).as_secs_f64() * 1e3)
@@ -160,7 +162,8 @@ impl Books {
     }
 }
 
-/// Lets the leading server, or the leading process, suffer `times` times, each time until everybody is led again.
+/// Lets the leading server, or the leading process, suffer `times` times, each time until everybody
+/// is led again.
 pub(crate) async fn suffer<S: Apart>(fault: Fault, times: usize) -> Option<Figures> {
     let servers = match fault {
         Fault::CutOff => S::start_apart(3, Version::Newest).await,
@@ -242,7 +245,8 @@ async fn strike(servers: &Cluster, fault: Fault, seats: &Seats, ttl: Duration) {
     servers.settled(None).await.expect("one of the servers leads");
 }
 
-/// Cuts off the process that leads most, until everybody is led by others; how many elections it had led.
+/// Cuts off the process that leads most, until everybody is led by others; how many elections it
+/// had led.
 async fn cut_a_process_off(ways: &[Vec<Proxy>], seats: &Seats, ttl: Duration) -> usize {
     let led = |process: usize| {
         let leads = |election: &[Mutex<Option<Mandate>>; PROCESSES]| {
@@ -285,7 +289,8 @@ fn judge(books: &Books, figures: &mut Figures) {
     }
 }
 
-/// Stands in one election as one process, again and again; every other time it clings to what it has until the end.
+/// Stands in one election as one process, again and again; every other time it clings to what it
+/// has until the end.
 async fn stand(
     backend: Backend,
     timing: Timing,
@@ -376,7 +381,8 @@ impl Referee {
     }
 }
 
-/// Notes a tenure that is believed in: not earlier than it was first, and not later than it was last.
+/// Notes a tenure that is believed in: not earlier than it was first, and not later than it was
+/// last.
 fn look(mandate: &Option<Mandate>, book: &mut BTreeMap<u64, Seen>) {
     let Some(mandate) = mandate else { return };
     let before = Instant::now();

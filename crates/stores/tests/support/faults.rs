@@ -123,7 +123,8 @@ pub(crate) async fn a_server_killed_and_back_in_time_costs_nothing<S: Servers>(s
     assert_eq!(leader.mandate().token(), token);
 }
 
-/// The server stays away: the leader stops by itself, and somebody leads again at a higher token afterwards.
+/// The server stays away: the leader stops by itself, and somebody leads again at a higher token
+/// afterwards.
 pub(crate) async fn a_server_that_is_away_too_long_costs_the_leadership<S: Servers>(servers: S) {
     let (_backend, leader) = lead::<S>(&servers.addresses(), brisk(), "a").await;
     let mandate = leader.mandate();
@@ -177,7 +178,8 @@ pub(crate) async fn connections_that_break_cost_nothing<S: Servers>(servers: S) 
     assert!(leader.mandate().is_leader());
 }
 
-/// A connection that nothing closes and nothing passes: another one is opened, though it never says that it is dead.
+/// A connection that nothing closes and nothing passes: another one is opened, though it never says
+/// that it is dead.
 pub(crate) async fn a_connection_that_falls_silent_is_replaced<S: Servers>(servers: S) {
     let proxy = Proxy::start(servers[0].address(), S::FRAMING).expect("a proxy");
     let timing = calm();
@@ -194,7 +196,8 @@ pub(crate) async fn a_connection_that_falls_silent_is_replaced<S: Servers>(serve
     assert_eq!(leader.mandate().token(), 1);
 }
 
-/// A write that timed out is in doubt; once its connection was given up and another works, it does not happen any more.
+/// A write that timed out is in doubt; once its connection was given up and another works, it does
+/// not happen any more.
 pub(crate) async fn a_write_that_was_given_up_does_not_happen_later<S: Servers>(servers: S) {
     let proxy = Proxy::start(servers[0].address(), S::FRAMING).expect("a proxy");
     let backend = open(&S::url(&[proxy.address()], "failing"), Duration::from_millis(500)).await;
@@ -278,7 +281,8 @@ pub(crate) async fn leaders_follow_each_other<S: Servers>(servers: S) {
     assert_eq!(listed.len(), 1);
 }
 
-/// Sequential round trips, counted in delays of a proxy: a batch takes as many as one document, and some computing.
+/// Sequential round trips, counted in delays of a proxy: a batch takes as many as one document, and
+/// some computing.
 pub(crate) async fn a_batch_is_sent_at_once<S: Servers>(servers: S) {
     const DELAY: Duration = Duration::from_millis(100);
     // One by one they would be 100 round trips.

@@ -31,7 +31,8 @@ impl Shared {
     }
 }
 
-/// Starts servers on a thread that keeps them until the program ends; none where they cannot be had.
+/// Starts servers on a thread that keeps them until the program ends; none where they cannot be
+/// had.
 pub(crate) fn keep<S: Servers + 'static>(
     name: &'static str,
     count: usize,
@@ -46,7 +47,8 @@ pub(crate) fn keep<S: Servers + 'static>(
             Ok(servers) => {
                 let url = S::url(&servers.addresses(), "suite");
                 let _ = tell.send(Ok(Shared { name, url, ttl: S::TTL }));
-                // Never dropped: the kernel ends them with this program, and their logs stay until then.
+                // Never dropped: the kernel ends them with this program, and their logs stay until
+                // then.
                 loop {
                     std::thread::park();
                 }
@@ -114,7 +116,8 @@ pub(crate) async fn open(url: &str, request: Duration) -> Backend {
     open_with(url, &OpenOptions::default().with_request(request)).await
 }
 
-/// The same with options. Servers that just started on a busy machine are given a minute to answer in time.
+/// The same with options. Servers that just started on a busy machine are given a minute to answer
+/// in time.
 pub(crate) async fn open_with(url: &str, options: &OpenOptions) -> Backend {
     let began = Instant::now();
     loop {

@@ -351,14 +351,16 @@ async fn a_batch_that_was_given_up_is_in_doubt_and_does_not_happen_later() {
     for outcome in &outcomes {
         assert_eq!(fault(outcome), Some(Fault::Indeterminate), "{outcome:?}");
     }
-    // What the network held back arrives now, perhaps before the server knows of the other connection.
+    // What the network held back arrives now, perhaps before the server knows of the other
+    // connection.
     proxy.heal().await;
     let found = nothing_happens_later(&server, &backend, &keys).await;
     let unchanged = found.iter().zip(&before).filter(|(found, before)| found == before).count();
     assert!([0, keys.len()].contains(&unchanged), "all or nothing, not {unchanged}");
 }
 
-/// Once the same handle has another connection, nothing of the old one happens any more; says what it found then.
+/// Once the same handle has another connection, nothing of the old one happens any more; says what
+/// it found then.
 async fn nothing_happens_later(
     server: &Zookeeper,
     backend: &Backend,

@@ -60,7 +60,8 @@ async fn write(writer: &Backend, key: &Key, expect: Expect, body: &'static str) 
     panic!("{key} was never written");
 }
 
-/// Deposes a leader that does not notice, and reads through it; how much another client saw that was old.
+/// Deposes a leader that does not notice, and reads through it; how much another client saw that
+/// was old.
 async fn depose(servers: &Zookeeper, round: usize) -> usize {
     let cut = servers.settled(None).await.expect("somebody leads");
     let others: Vec<SocketAddr> =
@@ -68,7 +69,8 @@ async fn depose(servers: &Zookeeper, round: usize) -> usize {
     let writer = store(&others, Duration::from_secs(10)).await;
     let read = key(&format!("elections/read-{round}"));
     let first = write(&writer, &read, Expect::Absent, "first").await;
-    // To the first reader everything in that document is news, the second one knows an earlier version.
+    // To the first reader everything in that document is news, the second one knows an earlier
+    // version.
     let within = Duration::from_secs(1);
     let address = [servers[cut].address()];
     let readers = [store(&address, within).await, store(&address, within).await];

@@ -86,7 +86,8 @@ impl Timer for BootTimer {
             let read =
                 ready.try_io(|inner| Ok(rustix::io::read(inner.get_ref(), &mut expirations)?));
             match read {
-                // Re-arming clears what an earlier deadline left; then there is nothing to read yet.
+                // Re-arming clears what an earlier deadline left; then there is nothing to read
+                // yet.
                 Err(_would_block) => {}
                 Ok(_) => return,
             }
@@ -94,7 +95,8 @@ impl Timer for BootTimer {
     }
 }
 
-/// What is used where the kernel has no such timer: short sleeps, so that waking up is noticed soon.
+/// What is used where the kernel has no such timer: short sleeps, so that waking up is noticed
+/// soon.
 struct TickTimer;
 
 #[async_trait]

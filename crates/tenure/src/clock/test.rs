@@ -10,9 +10,9 @@ use super::{Clock, Moment, Timer};
 
 /// A clock for programs under test: it stands still until it is advanced.
 ///
-/// Clones share one time. Candidates wait a moment before they claim a free election, so that a crowd does not claim
-/// at once, and on a clock that stands still this moment never passes: a campaign that is awaited alone never
-/// resolves. Advance the clock while you wait:
+/// Clones share one time. Candidates wait a moment before they claim a free election, so that a
+/// crowd does not claim at once, and on a clock that stands still this moment never passes: a
+/// campaign that is awaited alone never resolves. Advance the clock while you wait:
 ///
 /// ```
 /// use std::sync::Arc;

@@ -4,18 +4,20 @@ use super::books::Books;
 use super::documents::{Charter, LEAST_SLOTS, MemberId, NodeEntry, Nodes};
 use crate::Error;
 
-/// How many members that were declared dead are remembered. Joining again takes a fresh id, so an old one never comes back by
-/// itself; a list of all would outgrow its document.
+/// How many members that were declared dead are remembered. Joining again takes a fresh id, so an
+/// old one never comes back by itself; a list of all would outgrow its document.
 const DEAD_KEPT: usize = 64;
 
 impl Books {
-    /// Declares a member dead: it takes nothing more and does not come back. Says whether it was in the node list.
+    /// Declares a member dead: it takes nothing more and does not come back. Says whether it was in
+    /// the node list.
     ///
-    /// When this returns that is in the store. What it holds is taken over when its leases run out, not before: it may still be
-    /// at work.
+    /// When this returns that is in the store. What it holds is taken over when its leases run out,
+    /// not before: it may still be at work.
     ///
     /// # Errors
-    /// [`Error::Store`] when the store does not serve, [`Error::Document`] when the node list makes no sense.
+    /// [`Error::Store`] when the store does not serve, [`Error::Document`] when the node list makes
+    /// no sense.
     ///
     /// # Cancel safety
     /// Not cancel safe: dropping the future leaves it open whether it is declared dead.
@@ -35,7 +37,8 @@ impl Books {
         Ok(was_listed)
     }
 
-    /// Asks the members of this id or name to finish what they have, to take nothing more and to leave. Says which they are.
+    /// Asks the members of this id or name to finish what they have, to take nothing more and to
+    /// leave. Says which they are.
     ///
     /// # Errors
     /// As for [`Books::mark_dead`].
@@ -67,7 +70,8 @@ impl Books {
     /// Takes nothing in any more: what is in the slots is finished, the rest waits.
     ///
     /// # Errors
-    /// [`Error::Store`] when the store does not serve, [`Error::Document`] when the cluster document makes no sense.
+    /// [`Error::Store`] when the store does not serve, [`Error::Document`] when the cluster
+    /// document makes no sense.
     ///
     /// # Cancel safety
     /// Not cancel safe: dropping the future leaves it open whether it is paused.

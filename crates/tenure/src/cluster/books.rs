@@ -74,8 +74,8 @@ impl Books {
         Ok(Books { backend, name, keys, timing: Timing::default() })
     }
 
-    /// The same, with other times: how often to look where the store does not tell of changes, and how long the locks of
-    /// tasks last.
+    /// The same, with other times: how often to look where the store does not tell of changes, and
+    /// how long the locks of tasks last.
     #[must_use]
     pub fn with_timing(self, timing: Timing) -> Books {
         Books { timing, ..self }
@@ -184,9 +184,9 @@ impl Books {
 
     /// Changes a document until the change stands in the store, whatever others do meanwhile.
     ///
-    /// `change` is shown what is there and gives what is to be there instead, under this op; `None` when nothing is to be
-    /// changed. It may be asked several times. What comes back is what was written, or found good as it was. A write whose
-    /// answer was lost is found again by its op.
+    /// `change` is shown what is there and gives what is to be there instead, under this op; `None`
+    /// when nothing is to be changed. It may be asked several times. What comes back is what was
+    /// written, or found good as it was. A write whose answer was lost is found again by its op.
     pub(super) async fn update<T: Format>(
         &self,
         key: &Key,
@@ -220,7 +220,8 @@ impl Books {
         Err(Error::Contended { attempts: MOST_ATTEMPTS })
     }
 
-    /// Rings for the leader. A hint: it looks by itself sooner or later, so a failure is only noted.
+    /// Rings for the leader. A hint: it looks by itself sooner or later, so a failure is only
+    /// noted.
     pub(super) async fn call_leader(&self) {
         if let Err(error) = self.ring(&self.keys.call()).await {
             tracing::debug!(cluster = %self.name, %error, "the leader could not be called");
@@ -244,8 +245,8 @@ impl Books {
     }
 }
 
-/// Encodes a document for this key, unless it would be refused when it is read: a number that stood at its limit
-/// already was put there by hand.
+/// Encodes a document for this key, unless it would be refused when it is read: a number that stood
+/// at its limit already was put there by hand.
 ///
 /// # Errors
 /// [`Error::Document`] names the field.

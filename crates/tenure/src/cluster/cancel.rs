@@ -1,10 +1,12 @@
 //! Cancelling a task, wherever it is on its way: on a page, recorded for a slot, or in one.
 //!
-//! A task moves from its page into the cursor and from there into a slot. Whoever looks in that order does not miss it.
+//! A task moves from its page into the cursor and from there into a slot. Whoever looks in that
+//! order does not miss it.
 //!
-//! On a page it is replaced by an entry that says so. A leader that had read the page before may still be about to take the
-//! task in, by a compare-and-set of the cursor. Therefore the cursor is then rewritten as it is: that leader's write conflicts
-//! and it reads everything anew, or it came first, and what was rewritten says that the entry is taken.
+//! On a page it is replaced by an entry that says so. A leader that had read the page before may
+//! still be about to take the task in, by a compare-and-set of the cursor. Therefore the cursor is
+//! then rewritten as it is: that leader's write conflicts and it reads everything anew, or it came
+//! first, and what was rewritten says that the entry is taken.
 
 use std::time::Duration;
 
@@ -28,7 +30,8 @@ const PAGES: u64 = 16;
 pub enum Cancellation {
     /// Nobody had begun it, or works on it just now: it is cancelled.
     Cancelled,
-    /// Somebody works on it, and learns of the wish at its next renewal; or a successor does. Its outcome says what came of it.
+    /// Somebody works on it, and learns of the wish at its next renewal; or a successor does. Its
+    /// outcome says what came of it.
     Asked,
     /// It is at its end already, or there never was one.
     NotFound,
@@ -59,7 +62,8 @@ enum Written {
 /// Whether a task is off its page before any leader took it.
 enum Off {
     Surely,
-    /// Reads prove nothing here, and no cursor was seen. A leader that passes the page tells whoever waits.
+    /// Reads prove nothing here, and no cursor was seen. A leader that passes the page tells
+    /// whoever waits.
     Perhaps,
     /// It was taken, or it has to be looked at again.
     No,
@@ -68,11 +72,12 @@ enum Off {
 impl Books {
     /// Cancels the task of this serial number.
     ///
-    /// When this returns the wish is in the store: a task that nobody works on is at its end, one that somebody works on is stopped
-    /// when its holder next renews its lease.
+    /// When this returns the wish is in the store: a task that nobody works on is at its end, one
+    /// that somebody works on is stopped when its holder next renews its lease.
     ///
     /// # Errors
-    /// [`Error::Store`] when the store does not serve, [`Error::Contended`] when others were always faster.
+    /// [`Error::Store`] when the store does not serve, [`Error::Contended`] when others were always
+    /// faster.
     ///
     /// # Cancel safety
     /// Not cancel safe: dropping the future leaves it open whether it was cancelled.
@@ -80,7 +85,8 @@ impl Books {
         self.call_off(Whose::Serial(serial)).await
     }
 
-    /// Cancels the task that was submitted with this receipt, also while it still waits in the inbox.
+    /// Cancels the task that was submitted with this receipt, also while it still waits in the
+    /// inbox.
     ///
     /// # Errors
     /// As for [`Books::cancel`].
@@ -130,7 +136,8 @@ impl Books {
         for first in (from..from + INBOX_PAGES).step_by(PAGES as usize) {
             let numbers: Vec<u64> = (first..(first + PAGES).min(from + INBOX_PAGES)).collect();
             let found = self.pages(&numbers).await?;
-            // Pages are filled in order; where reads prove nothing there may be a gap, but hardly one of so many.
+            // Pages are filled in order; where reads prove nothing there may be a gap, but hardly
+            // one of so many.
             let mut is_over = true;
             for (number, found) in numbers.into_iter().zip(found) {
                 let Some(Found { version, content: Ok(page) }) = found else { continue };
@@ -174,7 +181,8 @@ impl Books {
         })
     }
 
-    /// Rewrites the cursor as it is, so that whatever was planned on it before must be planned anew. Only a leader makes one.
+    /// Rewrites the cursor as it is, so that whatever was planned on it before must be planned
+    /// anew. Only a leader makes one.
     async fn touch_cursor(&self) -> Result<Option<Cursor>, Error> {
         self.update(
             &self.keys.cursor(),
@@ -276,7 +284,8 @@ impl Books {
         }
     }
 
-    /// Replaces a document that is at this version. In doubt it is looked at again, which shows what happened.
+    /// Replaces a document that is at this version. In doubt it is looked at again, which shows
+    /// what happened.
     async fn replace(
         &self,
         key: &Key,

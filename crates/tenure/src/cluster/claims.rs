@@ -1,27 +1,31 @@
 //! What one node takes, keeps and finishes, as a pure machine.
 //!
-//! No clock, no randomness, no I/O in here: `take` is told the time and what happened, `act` says what is to be
-//! done. **Both expire first, at their own `now`.**
+//! No clock, no randomness, no I/O in here: `take` is told the time and what happened, `act` says
+//! what is to be done. **Both expire first, at their own `now`.**
 //!
 //! # Why no two work on a task with valid windows
-//! A slot is a lease of its own, over one document. A claim is a compare-and-set on the very version that was
-//! looked at: one that is free, or one that stood still for its ttl on the claimer's clock. The holder counts its
-//! window from before the claim or the renewal was *sent*, for ttl/R, and any renewal makes the claim of somebody
-//! who counted from an older version fail. The token rises with every claim and every refill.
+//! A slot is a lease of its own, over one document. A claim is a compare-and-set on the very
+//! version that was looked at: one that is free, or one that stood still for its ttl on the
+//! claimer's clock. The holder counts its window from before the claim or the renewal was *sent*,
+//! for ttl/R, and any renewal makes the claim of somebody who counted from an older version fail.
+//! The token rises with every claim and every refill.
 //!
 //! # Why a task is done once in the books
-//! "Done" is a compare-and-set on the version that shows the task held by this node at the claim's own token. Whoever
-//! was too late finds another version, is told so ([`Verdict::Refused`]), and changes nothing. Nobody but the
-//! leader's refill puts anything else into a slot that is done, and only at a higher token.
+//! "Done" is a compare-and-set on the version that shows the task held by this node at the claim's
+//! own token. Whoever was too late finds another version, is told so ([`Verdict::Refused`]), and
+//! changes nothing. Nobody but the leader's refill puts anything else into a slot that is done, and
+//! only at a higher token.
 //!
 //! # What a read may do
-//! On a linearizable store a look that was sent after a write was given up shows what became of it. On a weak one it proves
-//! nothing: only an acknowledged write grants or settles, so what a look shows of our own is written again.
+//! On a linearizable store a look that was sent after a write was given up shows what became of it.
+//! On a weak one it proves nothing: only an acknowledged write grants or settles, so what a look
+//! shows of our own is written again.
 //!
 //! # Why a task is begun before it is given up
-//! A claim counts as an attempt, because nobody else can tell whether a node that vanished had begun. But a node claims more than
-//! it has workers for, and whatever it had not begun when it died would have lost an attempt. So the last attempt of a task is
-//! claimed only by a node that can begin it at once.
+//! A claim counts as an attempt, because nobody else can tell whether a node that vanished had
+//! begun. But a node claims more than it has workers for, and whatever it had not begun when it
+//! died would have lost an attempt. So the last attempt of a task is claimed only by a node that
+//! can begin it at once.
 //!
 //! One look is under way at a time, one batch of writes, and of each slot at most one write.
 
@@ -45,7 +49,8 @@ use crate::lease::record::Op;
 use crate::store::{Expect, Fault, Mark, Put, Reads, Version};
 use crate::timing::Timing;
 
-/// How many writes of one slot whose outcome is unknown are remembered. A forgotten one can no longer grant.
+/// How many writes of one slot whose outcome is unknown are remembered. A forgotten one can no
+/// longer grant.
 const MOST_SENT: usize = 8;
 /// How many slots are written in one batch.
 pub const MOST_WRITES: usize = 256;
@@ -89,7 +94,8 @@ pub struct Seen {
     pub slot: Result<Slot, DocumentError>,
 }
 
-/// What certainly stood in a slot: an acknowledged write of this process, or what its planner found there.
+/// What certainly stood in a slot: an acknowledged write of this process, or what its planner found
+/// there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fact {
     /// Which slot.
@@ -190,8 +196,8 @@ pub enum Verdict {
     Accepted,
     /// Somebody else has the task, or had it since: this end counts for nothing.
     Refused,
-    /// The task is at its end in the books and its slot was used again before the answer came: by this end or by a later
-    /// attempt's.
+    /// The task is at its end in the books and its slot was used again before the answer came: by
+    /// this end or by a later attempt's.
     Unknown,
 }
 
@@ -219,7 +225,8 @@ pub enum Output {
     MustStop(Claim),
     /// Somebody cancelled the task: its work must end.
     Cancel(Claim),
-    /// The claim is lost: its work must end, and counts for nothing unless its end is accepted all the same.
+    /// The claim is lost: its work must end, and counts for nothing unless its end is accepted all
+    /// the same.
     Lost(Claim),
     /// The end of a claim is decided.
     Settled(Claim, Verdict),
@@ -241,7 +248,8 @@ pub struct Claims {
     fed: bool,
     asks: u64,
     ops: u64,
-    /// Counts what was learnt: a look that was sent before a slot's view was taken says nothing new of it.
+    /// Counts what was learnt: a look that was sent before a slot's view was taken says nothing new
+    /// of it.
     learnt: u64,
     look: Option<Look>,
     /// A look is wanted: the bell rang, or there may be more than was seen.
@@ -256,7 +264,8 @@ pub struct Claims {
     /// Something was finished since it last ran dry.
     finished: bool,
     batch: Option<Batch>,
-    /// How many writes leave in one batch: as many as the store answers well within a request's time.
+    /// How many writes leave in one batch: as many as the store answers well within a request's
+    /// time.
     pace: usize,
     slots: Vec<Known>,
     mine: BTreeMap<usize, Mine>,

@@ -58,7 +58,8 @@ impl Context {
         &self.mandate
     }
 
-    /// Resolves when the work must stop, and says why. What does not end by itself soon after is dropped.
+    /// Resolves when the work must stop, and says why. What does not end by itself soon after is
+    /// dropped.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -82,7 +83,8 @@ impl Context {
         &self.books
     }
 
-    /// Submits another task to the same cluster: when this returns it is in the store. Waits while the inbox is full.
+    /// Submits another task to the same cluster: when this returns it is in the store. Waits while
+    /// the inbox is full.
     ///
     /// A task that is begun twice submits twice; give what it submits ids that follow from its own.
     ///
@@ -95,11 +97,11 @@ impl Context {
         self.books.submit(vec![order]).await
     }
 
-    /// Something that the tasks of this process share for a while, such as a connection: made by whoever asks first, and again
-    /// once it is older than `ttl`.
+    /// Something that the tasks of this process share for a while, such as a connection: made by
+    /// whoever asks first, and again once it is older than `ttl`.
     ///
-    /// What is shared is known by its type and its name. At most 256 things are; the oldest goes when there are more, and
-    /// whoever uses it keeps it until it is done.
+    /// What is shared is known by its type and its name. At most 256 things are; the oldest goes
+    /// when there are more, and whoever uses it keeps it until it is done.
     ///
     /// # Errors
     /// What `make` says. The next who asks tries again.
@@ -128,7 +130,8 @@ pub struct StatusReporter {
 }
 
 impl StatusReporter {
-    /// Reports; the newest report goes out with the next renewal, which this brings forward. Shortened to 4 KiB.
+    /// Reports; the newest report goes out with the next renewal, which this brings forward.
+    /// Shortened to 4 KiB.
     pub fn report(&self, status: &str) {
         let end = status.floor_char_boundary(MAX_NOTE_BYTES);
         // A node that has stopped has nobody left to tell.

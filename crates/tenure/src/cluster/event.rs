@@ -58,7 +58,8 @@ pub enum Event {
         /// What is wrong with it.
         error: DocumentError,
     },
-    /// Somebody declared this member dead, or asked it to finish what it has: it takes nothing more.
+    /// Somebody declared this member dead, or asked it to finish what it has: it takes nothing
+    /// more.
     Retired,
 }
 

@@ -41,8 +41,9 @@ type Callback = Box<dyn FnOnce(&Ended) + Send>;
 
 /// A submitted task: await it for its end. Dropping it changes nothing; the task goes on.
 ///
-/// The outcome is kept in the store until it is read here, for an hour. Whoever keeps the [receipt](Execution::receipt) can come
-/// back for it later, from another process too ([`Books::execution`]).
+/// The outcome is kept in the store until it is read here, for an hour. Whoever keeps the
+/// [receipt](Execution::receipt) can come back for it later, from another process too
+/// ([`Books::execution`]).
 #[must_use = "a submitted task goes on by itself, but its outcome is only read when this is awaited"]
 pub struct Execution {
     books: Books,
@@ -95,9 +96,11 @@ impl Execution {
         Execution { deadline, ..self }
     }
 
-    /// The same, and this is called once whoever awaits it learns that it failed or was not waited for any longer.
+    /// The same, and this is called once whoever awaits it learns that it failed or was not waited
+    /// for any longer.
     ///
-    /// As with every future, nothing happens while nobody awaits it: spawn it to be told in the background.
+    /// As with every future, nothing happens while nobody awaits it: spawn it to be told in the
+    /// background.
     pub fn on_failure_or_timeout(
         self,
         callback: impl FnOnce(&Ended) + Send + 'static,
@@ -119,7 +122,8 @@ impl Execution {
     /// Waits for its end. Once it was read, the same is said again.
     ///
     /// # Errors
-    /// [`Error::Store`] when the store does not serve for more than a minute, [`Error::Document`] when the outcome makes no sense.
+    /// [`Error::Store`] when the store does not serve for more than a minute, [`Error::Document`]
+    /// when the outcome makes no sense.
     ///
     /// # Cancel safety
     /// Cancel safe: what was not read yet is still there.

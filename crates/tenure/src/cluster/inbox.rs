@@ -1,7 +1,8 @@
 //! Accepting tasks: a ring of pages that anybody may write on and the leader reads.
 //!
-//! What was sent without an answer is never sent to another page before it is certain that it did not happen, so
-//! nothing is accepted twice. [`documents::Page`](super::documents::Page) says how that can be known.
+//! What was sent without an answer is never sent to another page before it is certain that it did
+//! not happen, so nothing is accepted twice. [`documents::Page`](super::documents::Page) says how
+//! that can be known.
 
 mod packing;
 mod search;
@@ -19,14 +20,16 @@ use search::Search;
 use sight::{Sight, look};
 
 impl Books {
-    /// Accepts tasks: when this returns they are in the store, and will be done. Waits while the inbox is full.
+    /// Accepts tasks: when this returns they are in the store, and will be done. Waits while the
+    /// inbox is full.
     ///
-    /// They are accepted in their order, each exactly once, whatever answers are lost; a store that does not serve is waited
-    /// for, up to a minute.
+    /// They are accepted in their order, each exactly once, whatever answers are lost; a store that
+    /// does not serve is waited for, up to a minute.
     ///
     /// # Errors
     /// [`Error::Order`] names the first task that no cluster would take; then none was accepted.
-    /// [`Error::Store`] when the store does not serve and none was accepted, [`Error::PartlyAccepted`] says how many were otherwise.
+    /// [`Error::Store`] when the store does not serve and none was accepted,
+    /// [`Error::PartlyAccepted`] says how many were otherwise.
     ///
     /// # Cancel safety
     /// Not cancel safe: dropping the future leaves it open which of them were accepted.
@@ -58,10 +61,12 @@ impl Books {
         Ok(())
     }
 
-    /// Sees to it that the leader, for whom this page comes next, can pass it if there is something on a page after it.
+    /// Sees to it that the leader, for whom this page comes next, can pass it if there is something
+    /// on a page after it.
     ///
-    /// Pages are filled in order, so that is only needed where a reader was shown what never lasted (a store whose reads prove
-    /// nothing) or somebody deleted documents. Says whether there was such a gap.
+    /// Pages are filled in order, so that is only needed where a reader was shown what never lasted
+    /// (a store whose reads prove nothing) or somebody deleted documents. Says whether there was
+    /// such a gap.
     ///
     /// # Errors
     /// [`Error::Store`] when the store does not serve.
@@ -224,7 +229,8 @@ impl<'a> Clerk<'a> {
         let key = self.books.keys.page(number);
         match self.books.store().put(&key, expect.clone(), page.encode()).await {
             Ok(Put::Stored(_)) => Ok(Errand::Accepted { number }),
-            // A conflict may be with this very write, where something between us and the store sent it twice.
+            // A conflict may be with this very write, where something between us and the store sent
+            // it twice.
             Ok(Put::Conflict) => Ok(Errand::Unsettled { number, sent: std::mem::take(sent) }),
             Err(error) if error.fault == Fault::Indeterminate => {
                 Ok(Errand::Unsettled { number, sent: std::mem::take(sent) })
@@ -237,7 +243,8 @@ impl<'a> Clerk<'a> {
         }
     }
 
-    /// Finds out whether what was sent to a page has happened. If it can still happen, it is made to.
+    /// Finds out whether what was sent to a page has happened. If it can still happen, it is made
+    /// to.
     async fn settle(&mut self, number: u64, sent: &mut Vec<Op>) -> Result<Errand, Error> {
         let found = self.books.pages(&[number]).await?.pop().flatten();
         let unsettled =
@@ -251,7 +258,8 @@ impl<'a> Clerk<'a> {
                 Ok(Errand::Seeking)
             }
             Sight::Ours | Sight::Taken => Ok(unsettled(sent)),
-            // Whichever of the writes comes first, the others then conflict: all expect this version, or one that is gone.
+            // Whichever of the writes comes first, the others then conflict: all expect this
+            // version, or one that is gone.
             Sight::Empty { expect, before } => {
                 let spot = Spot { number, expect, before };
                 Ok(Errand::Ready { spot, sent: std::mem::take(sent) })
@@ -268,7 +276,8 @@ impl<'a> Clerk<'a> {
         }
     }
 
-    /// Whether what was read is what stands there. Where reads prove nothing, only a rewrite that is acknowledged shows it.
+    /// Whether what was read is what stands there. Where reads prove nothing, only a rewrite that
+    /// is acknowledged shows it.
     async fn is_proven(&self, number: u64, found: Option<&Found<Page>>) -> Result<bool, Error> {
         if !self.books.is_weak() {
             return Ok(true);

@@ -1,12 +1,13 @@
 //! Where work comes from: inputs, in three kinds.
 //!
 //! - [`Local`]: a listener, which runs on every node that has it.
-//! - [`Supervised`]: pollers and consumers, whose parts the leader shares out among the members; each part runs under a
-//!   lease of its own.
-//! - [`Windowed`]: something that the leader lists, a window at a time, with its place kept in the store.
+//! - [`Supervised`]: pollers and consumers, whose parts the leader shares out among the members;
+//!   each part runs under a lease of its own.
+//! - [`Windowed`]: something that the leader lists, a window at a time, with its place kept in the
+//!   store.
 //!
-//! [`inputs`](super::inputs) has those that need nothing but a file system, the crate `tenure-inputs` those that need a
-//! network.
+//! [`inputs`](super::inputs) has those that need nothing but a file system, the crate
+//! `tenure-inputs` those that need a network.
 
 mod emitter;
 mod local;
@@ -65,7 +66,8 @@ pub trait Local: Send + Sync + 'static {
     async fn run(&self, emitter: &Emitter) -> Result<(), InputError>;
 }
 
-/// One part of a supervised input: whatever its maker understands. Parts with equal values are the same part.
+/// One part of a supervised input: whatever its maker understands. Parts with equal values are the
+/// same part.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Partition(pub serde_json::Value);
@@ -79,16 +81,18 @@ pub struct PartitionContext {
     pub emitter: Emitter,
 }
 
-/// An input that is partitioned once, and stopped, repartitioned and started again when members change: a poller, a
-/// consumer group.
+/// An input that is partitioned once, and stopped, repartitioned and started again when members
+/// change: a poller, a consumer group.
 ///
-/// A part never runs twice at once, whoever is slow to hear of a change: it runs under a lease of its own, named by its
-/// value. Parts whose values differ are taken to be independent of each other. So rather give the same parts whatever the
-/// members are (`["orders", 0]` to `["orders", 63]`) than ranges that depend on how many there are: the old ranges may
-/// still run somewhere for a moment when the new ones start.
+/// A part never runs twice at once, whoever is slow to hear of a change: it runs under a lease of
+/// its own, named by its value. Parts whose values differ are taken to be independent of each
+/// other. So rather give the same parts whatever the members are (`["orders", 0]` to `["orders",
+/// 63]`) than ranges that depend on how many there are: the old ranges may still run somewhere for
+/// a moment when the new ones start.
 #[async_trait]
 pub trait Supervised: Send + Sync + 'static {
-    /// Its parts for these members, at most 1,024, and 60 KiB as JSON together with the members. The leader asks.
+    /// Its parts for these members, at most 1,024, and 60 KiB as JSON together with the members.
+    /// The leader asks.
     ///
     /// # Errors
     /// Whatever keeps it from saying; it is asked again after a pause.
@@ -97,7 +101,8 @@ pub trait Supervised: Send + Sync + 'static {
     /// Must be cancel safe: it is dropped when the leader stops leading.
     async fn partitions(&self, members: &[NodeEntry]) -> Result<Vec<Partition>, InputError>;
 
-    /// Runs one part until it is dropped, which happens when it moves to another member or the right to run it is lost.
+    /// Runs one part until it is dropped, which happens when it moves to another member or the
+    /// right to run it is lost.
     ///
     /// # Errors
     /// Whatever ended it; it is started again after a pause.
@@ -133,10 +138,12 @@ pub enum End {
     Cancelled,
 }
 
-/// An input that the leader reads a window at a time, with its place kept in the store: files in a directory or a bucket.
+/// An input that the leader reads a window at a time, with its place kept in the store: files in a
+/// directory or a bucket.
 #[async_trait]
 pub trait Windowed: Send + Sync + 'static {
-    /// The next items after `position`, at most `max`. Waits while there are none and it is not drained.
+    /// The next items after `position`, at most `max`. Waits while there are none and it is not
+    /// drained.
     ///
     /// Asked twice for the same position it must give the same items, or more of them.
     ///
@@ -147,8 +154,9 @@ pub trait Windowed: Send + Sync + 'static {
     /// Must be cancel safe.
     async fn outstanding(&self, position: Option<&str>, max: usize) -> Result<Window, InputError>;
 
-    /// Told that this item is at its end and in the books, and how it ended. At least once; the item's place is used again
-    /// afterwards. It is told of tasks that came from elsewhere too, if they look the same.
+    /// Told that this item is at its end and in the books, and how it ended. At least once; the
+    /// item's place is used again afterwards. It is told of tasks that came from elsewhere too, if
+    /// they look the same.
     ///
     /// # Errors
     /// Whatever keeps it from taking note; it is told again.
@@ -186,7 +194,8 @@ impl Inputs {
         self
     }
 
-    /// The same, and the one that the leader lists; the cluster keeps one position, so there is one, and the last counts.
+    /// The same, and the one that the leader lists; the cluster keeps one position, so there is
+    /// one, and the last counts.
     #[must_use]
     pub fn windowed(mut self, input: impl Windowed) -> Inputs {
         self.windowed = Some(Arc::new(input));

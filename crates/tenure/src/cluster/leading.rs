@@ -46,7 +46,8 @@ async fn tenure(
     loop {
         let mandate = leadership.mandate();
         tell(planner, leading, true);
-        // Planning is dropped in the middle of whatever it does; every step of it can be cut anywhere.
+        // Planning is dropped in the middle of whatever it does; every step of it can be cut
+        // anywhere.
         let planned = tokio::select! {
             planned = mandate.scope(planner.run(&mandate)) => Some(planned),
             () = listers.come() => None,

@@ -1,7 +1,7 @@
 //! Members that can list the source, as seen by one that cannot.
 //!
-//! Whoever leads lists the source. A node without one, which leads, would keep it from being listed; so it leaves the lead to
-//! those that have one, as long as they live.
+//! Whoever leads lists the source. A node without one, which leads, would keep it from being
+//! listed; so it leaves the lead to those that have one, as long as they live.
 
 use super::books::Books;
 use super::documents::MemberId;
@@ -52,7 +52,8 @@ impl Listers {
         }
     }
 
-    /// Whether one of them lives. In doubt none does: then this node leads, and somebody at least does.
+    /// Whether one of them lives. In doubt none does: then this node leads, and somebody at least
+    /// does.
     async fn are_there(&mut self) -> bool {
         match self.books.members().await {
             Ok(members) => {
@@ -69,7 +70,8 @@ impl Listers {
 
 type Seen = BTreeMap<MemberId, (u64, Moment)>;
 
-/// Whether one of them lives: a lock that stands still for its ttl on this clock is a dead member's.
+/// Whether one of them lives: a lock that stands still for its ttl on this clock is a dead
+/// member's.
 fn look(seen: &mut Seen, now: Moment, members: &[MemberView]) -> bool {
     let before = std::mem::take(seen);
     let mut alive = false;

@@ -8,10 +8,11 @@ use crate::leadership::{Leadership, Resignation};
 use crate::name::check_segment;
 use crate::{Election, Error, Mandate, NameError};
 
-/// A lock of the whole cluster, known by its name. As data it is just that name, so tasks can have it among their fields.
+/// A lock of the whole cluster, known by its name. As data it is just that name, so tasks can have
+/// it among their fields.
 ///
-/// It is a lease of its own, as elections have them: whoever holds it and vanishes loses it after the ttl, and each holder has a
-/// fencing token greater than all before.
+/// It is a lease of its own, as elections have them: whoever holds it and vanishes loses it after
+/// the ttl, and each holder has a fencing token greater than all before.
 ///
 /// ```
 /// # use tenure::cluster::{Context, Lock, TaskError};
@@ -48,7 +49,8 @@ impl Lock {
     /// Waits until nobody else holds it, and holds it.
     ///
     /// # Errors
-    /// [`Error::Ended`] when an operator has ended it, and what else ends a candidacy. A store that does not answer is waited for.
+    /// [`Error::Ended`] when an operator has ended it, and what else ends a candidacy. A store that
+    /// does not answer is waited for.
     ///
     /// # Cancel safety
     /// Cancel safe: dropping the future frees what it may just have got.
@@ -72,7 +74,8 @@ impl From<Lock> for String {
     }
 }
 
-/// Holds a [`Lock`], or a permit of a [`Semaphore`](super::Semaphore). Dropping it gives it back, in the background.
+/// Holds a [`Lock`], or a permit of a [`Semaphore`](super::Semaphore). Dropping it gives it back,
+/// in the background.
 ///
 /// Like every lease it can be lost while it is held: [`Guard::mandate`] tells in time.
 #[derive(Debug)]

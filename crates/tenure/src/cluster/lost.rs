@@ -1,10 +1,12 @@
 //! Tasks that were lost with their documents, and how an operator gives them up.
 //!
-//! A task that was taken in stands in a slot until the leader has counted it. When somebody overwrites that document with what makes no
-//! sense, or deletes it, nobody can work on the task, and it stays open for ever. *That* some are lost follows from the books: more
-//! are open than stand in slots. While the cursor still has the intent that put a task there, it can be put there again, as a
-//! new leader does. Of the others nobody knows any more what they were. Only an operator knows that a document does not come
-//! back; when one says so each of them gets a slot in which it stands as cancelled, and the leader counts that as any other.
+//! A task that was taken in stands in a slot until the leader has counted it. When somebody
+//! overwrites that document with what makes no sense, or deletes it, nobody can work on the task,
+//! and it stays open for ever. *That* some are lost follows from the books: more are open than
+//! stand in slots. While the cursor still has the intent that put a task there, it can be put there
+//! again, as a new leader does. Of the others nobody knows any more what they were. Only an
+//! operator knows that a document does not come back; when one says so each of them gets a slot in
+//! which it stands as cancelled, and the leader counts that as any other.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,7 +41,8 @@ pub struct GivenUp {
 struct Look {
     /// How many tasks are open, and stand nowhere: nobody knows what they were.
     lost: u64,
-    /// Tasks that the cursor still has, and that do not stand where it says: the leader is about to write them, or has.
+    /// Tasks that the cursor still has, and that do not stand where it says: the leader is about to
+    /// write them, or has.
     known: Vec<(Key, Expect, Assignment)>,
     /// Slots that make no sense, and are none of these.
     garbled: Vec<(Key, Version)>,
@@ -48,7 +51,8 @@ struct Look {
 }
 
 impl Look {
-    /// How many are missing. A slot that is yet to be written may be absent, but it makes sense if it is there.
+    /// How many are missing. A slot that is yet to be written may be absent, but it makes sense if
+    /// it is there.
     fn missing(&self) -> u64 {
         let overwritten = |(_, expect, _): &&(Key, Expect, Assignment)| *expect != Expect::Absent;
         self.lost + self.known.iter().filter(overwritten).count() as u64
@@ -56,11 +60,12 @@ impl Look {
 }
 
 impl Books {
-    /// How many tasks were lost, because the documents of their slots were overwritten or deleted; `None` when the books change
-    /// faster than they can be read.
+    /// How many tasks were lost, because the documents of their slots were overwritten or deleted;
+    /// `None` when the books change faster than they can be read.
     ///
     /// # Errors
-    /// [`Error::Store`] when the store does not serve, [`Error::Document`] when the cursor or the cluster document makes no sense.
+    /// [`Error::Store`] when the store does not serve, [`Error::Document`] when the cursor or the
+    /// cluster document makes no sense.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -74,14 +79,16 @@ impl Books {
         Ok(None)
     }
 
-    /// Puts those tasks back that were lost and that the books still know, and gives the others up: each is counted as cancelled.
-    /// Slots that make no sense are freed.
+    /// Puts those tasks back that were lost and that the books still know, and gives the others up:
+    /// each is counted as cancelled. Slots that make no sense are freed.
     ///
-    /// Do it only when their documents do not come back: what is restored after this would be counted once more. Where
-    /// [reads prove nothing](crate::Reads::Weak) two looks must agree that are a ttl apart.
+    /// Do it only when their documents do not come back: what is restored after this would be
+    /// counted once more. Where [reads prove nothing](crate::Reads::Weak) two looks must agree that
+    /// are a ttl apart.
     ///
     /// # Errors
-    /// As for [`Books::lost`]; [`Error::Contended`] when the books changed all the time: [pause](Books::pause) them.
+    /// As for [`Books::lost`]; [`Error::Contended`] when the books changed all the time:
+    /// [pause](Books::pause) them.
     ///
     /// # Cancel safety
     /// Not cancel safe: dropping the future leaves it open how many were given up.
@@ -124,8 +131,8 @@ impl Books {
         Ok(if lost(&first) == lost(&second) { second } else { None })
     }
 
-    /// One look at everything, between two looks at the cursor: while that stands still only ends and claims are written into
-    /// slots, and nothing goes in or out.
+    /// One look at everything, between two looks at the cursor: while that stands still only ends
+    /// and claims are written into slots, and nothing goes in or out.
     async fn look_for_lost(&self) -> Result<Option<Look>, Error> {
         let Some((version, cursor)) = self.read::<Cursor>(&self.keys.cursor()).await? else {
             return Ok(Some(Look::default()));
@@ -164,7 +171,8 @@ impl Books {
         }
     }
 
-    /// Writes tasks into their slots as the cursor says, which only a leader does otherwise: whoever is slower conflicts.
+    /// Writes tasks into their slots as the cursor says, which only a leader does otherwise:
+    /// whoever is slower conflicts.
     async fn put_back(&self, known: Vec<(Key, Expect, Assignment)>) {
         let nobody = Progress::Outstanding { avoid: None, error: None };
         let write = |(key, expect, task)| Write {
@@ -194,7 +202,8 @@ impl Books {
         }
     }
 
-    /// Deletes what makes no sense and holds no task. That somebody wrote something else there meanwhile is as good.
+    /// Deletes what makes no sense and holds no task. That somebody wrote something else there
+    /// meanwhile is as good.
     async fn free(&self, garbled: Vec<(Key, Version)>) {
         let delete = |(key, version)| Write {
             key,

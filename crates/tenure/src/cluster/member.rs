@@ -99,7 +99,8 @@ impl Builder {
             check_segment(&member.name)?;
         }
         if let Err(error) = books.uphold_succession().await {
-            // A store that does not serve says so again below; a cursor that makes no sense whoever leads tells of.
+            // A store that does not serve says so again below; a cursor that makes no sense whoever
+            // leads tells of.
             tracing::debug!(cluster = %name, %error, "the leaders' token could not be looked at");
         }
         let me = backend.parts().fresh_id();
@@ -205,7 +206,8 @@ struct Shared {
 }
 
 impl Cluster {
-    /// Joins a cluster as a node that can do no tasks of its own kinds; [`Cluster::builder`] names those.
+    /// Joins a cluster as a node that can do no tasks of its own kinds; [`Cluster::builder`] names
+    /// those.
     ///
     /// # Errors
     /// As for [`Builder::join`].
@@ -297,8 +299,8 @@ impl Cluster {
         }
     }
 
-    /// Declares a worker's node dead: it takes nothing more, and never comes back under this id. What it holds is
-    /// free when its locks have run out. It stands in the store when this returns.
+    /// Declares a worker's node dead: it takes nothing more, and never comes back under this id.
+    /// What it holds is free when its locks have run out. It stands in the store when this returns.
     ///
     /// # Errors
     /// [`Error::Store`] when the store does not serve.
@@ -347,7 +349,8 @@ impl Cluster {
         self.books().backend.close().await;
     }
 
-    /// Resolves when this node has left: because it was told to here, or because somebody drained it.
+    /// Resolves when this node has left: because it was told to here, or because somebody drained
+    /// it.
     ///
     /// # Cancel safety
     /// Cancel safe.

@@ -34,20 +34,23 @@
 //! ```
 //!
 //! # How it is made
-//! Tasks stand in numbered *slots*, a document each, so that all of them are read by one request however long the backlog is
-//! ([`documents`] has every format). A slot is a lease of its own: a node claims it by compare-and-set, at a token that
-//! only rises, renews all that it holds in one batch, and writes the end under the claim's own token. [`claims`] says why no two
-//! work on a task with valid mandates, and why it is done once in the books.
+//! Tasks stand in numbered *slots*, a document each, so that all of them are read by one request
+//! however long the backlog is ([`documents`] has every format). A slot is a lease of its own: a
+//! node claims it by compare-and-set, at a token that only rises, renews all that it holds in one
+//! batch, and writes the end under the claim's own token. [`claims`] says why no two work on a task
+//! with valid mandates, and why it is done once in the books.
 //!
-//! Whoever leads (an election by lease among the nodes) fills slots from the inbox, where anybody may submit ([`Books`]), and from an
-//! input that it lists ([`input`]); it counts what is at its end, keeps results and dead letters, and takes nodes off the list that
-//! let their locks run out. When it dies the next one goes on where the store says it was.
+//! Whoever leads (an election by lease among the nodes) fills slots from the inbox, where anybody
+//! may submit ([`Books`]), and from an input that it lists ([`input`]); it counts what is at its
+//! end, keeps results and dead letters, and takes nodes off the list that let their locks run out.
+//! When it dies the next one goes on where the store says it was.
 //!
 //! # What is promised
-//! A task that was accepted is begun at least once (or given up after a node died in the moment between its last claim and its
-//! start, which nobody can tell from dying just after), and counted exactly once: as done, dead or cancelled. Never do two
-//! attempts hold valid mandates at once. An attempt may be begun again when its node dies or is cut off, so that what it changes
-//! elsewhere should be fenced by its token.
+//! A task that was accepted is begun at least once (or given up after a node died in the moment
+//! between its last claim and its start, which nobody can tell from dying just after), and counted
+//! exactly once: as done, dead or cancelled. Never do two attempts hold valid mandates at once. An
+//! attempt may be begun again when its node dies or is cut off, so that what it changes elsewhere
+//! should be fenced by its token.
 
 mod administration;
 mod books;

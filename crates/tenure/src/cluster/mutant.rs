@@ -1,8 +1,9 @@
 //! Broken twins of the cluster's rules.
 //!
-//! A checker that has never failed proves nothing. Each of these rules can be switched off, and the suite fails unless its
-//! tests and simulations notice. The switch exists only with the feature `mutants`; without it the check is a constant the
-//! compiler removes. It is one of the *thread*: a simulation runs on one, and tests beside it stay sound.
+//! A checker that has never failed proves nothing. Each of these rules can be switched off, and the
+//! suite fails unless its tests and simulations notice. The switch exists only with the feature
+//! `mutants`; without it the check is a constant the compiler removes. It is one of the *thread*: a
+//! simulation runs on one, and tests beside it stay sound.
 
 /// A rule of the cluster that is broken on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

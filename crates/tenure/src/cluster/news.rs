@@ -1,15 +1,19 @@
-//! What the two parts of one process tell each other about slots: the planner, if it leads, and the node that works.
+//! What the two parts of one process tell each other about slots: the planner, if it leads, and the
+//! node that works.
 //!
-//! Neither has to read what the other has just written. A *fact* is an acknowledged write of a slot: this content stood there, at
-//! this version, when the write was answered. A node that takes an old fact for the truth loses a compare-and-set, and no more.
+//! Neither has to read what the other has just written. A *fact* is an acknowledged write of a
+//! slot: this content stood there, at this version, when the write was answered. A node that takes
+//! an old fact for the truth loses a compare-and-set, and no more.
 //!
 //! # Why the planner may count by facts
-//! It counts a task once, and then only it puts anything else into the slot, so a fact must not be about something that a
-//! leader before it has counted. A fact counts only if its write was *sent* after this process took the cursor over: then its
-//! compare-and-set found the task uncounted at a time when nobody else could count any more. And it counts only if it is newer
-//! than what the planner knows of the slot, whose tokens rise with every task and revisions with every write.
+//! It counts a task once, and then only it puts anything else into the slot, so a fact must not be
+//! about something that a leader before it has counted. A fact counts only if its write was *sent*
+//! after this process took the cursor over: then its compare-and-set found the task uncounted at a
+//! time when nobody else could count any more. And it counts only if it is newer than what the
+//! planner knows of the slot, whose tokens rise with every task and revisions with every write.
 //!
-//! An acknowledged write needs no confirmation, so that on a store whose reads prove nothing this saves a write a task as well.
+//! An acknowledged write needs no confirmation, so that on a store whose reads prove nothing this
+//! saves a write a task as well.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

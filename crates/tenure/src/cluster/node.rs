@@ -1,7 +1,8 @@
 //! The loop of one node: runs the machine of claims on a store, and the tasks it takes.
 //!
-//! Nothing here decides who works on what; that is [`claims`](super::claims)' business. Claims, renewals and completions that are
-//! due together leave in one batch, and the member's own lock goes along.
+//! Nothing here decides who works on what; that is [`claims`](super::claims)' business. Claims,
+//! renewals and completions that are due together leave in one batch, and the member's own lock
+//! goes along.
 
 mod member;
 mod work;
@@ -210,8 +211,9 @@ impl Node {
         }
     }
 
-    /// The bell's document changed. What it is now is asked for, and waited on from then: a store that wakes early must not
-    /// keep us turning, and this loop waits for no answer, since it is what tells work to stop.
+    /// The bell's document changed. What it is now is asked for, and waited on from then: a store
+    /// that wakes early must not keep us turning, and this loop waits for no answer, since it is
+    /// what tells work to stop.
     fn rung(&mut self) {
         self.claims.take(self.clock.now(), Input::Bell);
         self.bell_asked = true;

@@ -1,22 +1,25 @@
 //! The leader's part: counting what is at its end, and putting what is next into slots.
 //!
 //! # Why no task is lost, and none counted twice
-//! Everything turns on one document, the cursor, which a leader takes over first of all: from then on no write of an earlier
-//! leader's to it succeeds. One compare-and-set of it records at once what is counted, what is taken in, and the *intents*: what is
-//! now to be written into which slot, under which serial number. Slots are written from recorded intents only, and the
-//! cursor moves on only when each of them is seen in its slot; whoever leads next finishes them first. A slot that is counted
-//! has an intent, so that it is used again before anything is counted once more; what is taken in has an intent, so that
-//! it is in a slot before the cursor forgets it. Serial numbers only rise and a slot's token rises with them: an intent that
-//! has been applied is recognised whatever became of its slot since, and a leader that does not know yet that it was
-//! deposed can only write what its successor would write, too.
+//! Everything turns on one document, the cursor, which a leader takes over first of all: from then
+//! on no write of an earlier leader's to it succeeds. One compare-and-set of it records at once
+//! what is counted, what is taken in, and the *intents*: what is now to be written into which slot,
+//! under which serial number. Slots are written from recorded intents only, and the cursor moves on
+//! only when each of them is seen in its slot; whoever leads next finishes them first. A slot that
+//! is counted has an intent, so that it is used again before anything is counted once more; what is
+//! taken in has an intent, so that it is in a slot before the cursor forgets it. Serial numbers
+//! only rise and a slot's token rises with them: an intent that has been applied is recognised
+//! whatever became of its slot since, and a leader that does not know yet that it was deposed can
+//! only write what its successor would write, too.
 //!
-//! Every step may be cut off anywhere and done again: dead letters, outcomes and pieces of results are written before the
-//! cursor counts what they are about, pages of the inbox are freed after it says that they are taken. A dead letter that stands
-//! before its task is counted is not brought back before it is: counting the task would make the letter once more.
+//! Every step may be cut off anywhere and done again: dead letters, outcomes and pieces of results
+//! are written before the cursor counts what they are about, pages of the inbox are freed after it
+//! says that they are taken. A dead letter that stands before its task is counted is not brought
+//! back before it is: counting the task would make the letter once more.
 //!
 //! # What a read may do
-//! On a weak store a read proves nothing, so that whatever is counted, taken in or relied on is first written once more, at
-//! the version that was read: only an acknowledged write counts.
+//! On a weak store a read proves nothing, so that whatever is counted, taken in or relied on is
+//! first written once more, at the version that was read: only an acknowledged write counts.
 
 mod apply;
 mod catching_up;
@@ -58,8 +61,8 @@ use crate::clock::Moment;
 use crate::store::{Expect, Fault, Put, StoreExt as _, Version};
 use crate::{Error, Key, Mandate, Timing};
 
-/// The shortest time between two rounds while there is still something for nodes to take: a round costs about the same
-/// whether it counts one task or hundreds.
+/// The shortest time between two rounds while there is still something for nodes to take: a round
+/// costs about the same whether it counts one task or hundreds.
 const PACE: Duration = Duration::from_millis(5);
 
 /// How often the inbox is searched for a gap, where there should never be one.
@@ -127,7 +130,8 @@ struct Shift<'a> {
     office: Option<Office>,
     /// What the node beside it writes, since the cursor was taken over.
     hearing: Option<Hearing<'a>>,
-    /// The last look, and what was heard and written since. Much of it is usually still true at the next.
+    /// The last look, and what was heard and written since. Much of it is usually still true at the
+    /// next.
     look: Look,
     /// How many slots the charter has, by an acknowledged write.
     slots: Option<usize>,
@@ -378,7 +382,8 @@ impl<'a> Shift<'a> {
         Ok(draft)
     }
 
-    /// Leaves dead letters in the inbox whose task is not counted and will not be now, and whatever comes after them.
+    /// Leaves dead letters in the inbox whose task is not counted and will not be now, and whatever
+    /// comes after them.
     fn postpone_retries(&mut self, look: &Look, ended: &[Ended], items: &mut Vec<Item>) {
         let first = items.iter().position(|item| match item.what {
             What::Retry(serial) => {
@@ -388,13 +393,15 @@ impl<'a> Shift<'a> {
         });
         let Some(first) = first else { return };
         if let What::Retry(serial) = items[first].what {
-            // Letters are written after the source was told, and whatever comes of the retry tells it again.
+            // Letters are written after the source was told, and whatever comes of the retry tells
+            // it again.
             self.commits.assume_told(serial);
         }
         items.truncate(first);
     }
 
-    /// Now and then, looks whether there is something in the inbox beyond a page that nobody has written.
+    /// Now and then, looks whether there is something in the inbox beyond a page that nobody has
+    /// written.
     async fn mend_inbox(&mut self, cursor: &Cursor) -> Result<(), Stop> {
         let now = self.now();
         if !self.pages.is_empty() || now.boot < self.mending_due.boot {
@@ -413,7 +420,8 @@ impl<'a> Shift<'a> {
         Ok(())
     }
 
-    /// Writes the next piece of the results. One that stands there already was written by somebody who never counted it.
+    /// Writes the next piece of the results. One that stands there already was written by somebody
+    /// who never counted it.
     async fn write_piece(&mut self, office: &mut Office, reports: Vec<Report>) -> Result<(), Stop> {
         let books = self.books();
         let key = books.keys.piece(office.cursor().pieces);
@@ -482,7 +490,8 @@ impl<'a> Shift<'a> {
         let unlooked = self.caught_up > self.last_look;
         let due = due.chain(self.next_look(alone).filter(|_| unlooked));
         for moment in due {
-            // What was due before the last round began has been thought of there, and was not possible or not wanted.
+            // What was due before the last round began has been thought of there, and was not
+            // possible or not wanted.
             if moment.boot > self.began.boot && moment.boot < wake.boot {
                 wake = moment;
             }

@@ -9,10 +9,11 @@ use crate::{Error, Key};
 const LETTERS: usize = 256;
 
 impl Books {
-    /// Brings these dead letters back: each is done again from its first attempt, under a new serial number.
+    /// Brings these dead letters back: each is done again from its first attempt, under a new
+    /// serial number.
     ///
-    /// When this returns it is in the store that they are to come back. Those that are no dead letters are given back, and
-    /// nothing is done about them.
+    /// When this returns it is in the store that they are to come back. Those that are no dead
+    /// letters are given back, and nothing is done about them.
     ///
     /// # Errors
     /// As for [`Books::submit`].
@@ -57,7 +58,8 @@ impl Books {
         }
     }
 
-    /// Brings one dead letter back, and says whether there was one. When this returns that is in the store.
+    /// Brings one dead letter back, and says whether there was one. When this returns that is in
+    /// the store.
     ///
     /// # Errors
     /// As for [`Books::retry`].

@@ -16,8 +16,8 @@ const PERMIT_BYTES: usize = 3;
 
 /// So many may hold it at once, in the whole cluster. As data it is a name and a number.
 ///
-/// Each permit is a lease of its own, as a [`Lock`](super::Lock) is. All who use the name must agree on the number: where they do
-/// not, as many may hold it as the largest says.
+/// Each permit is a lease of its own, as a [`Lock`](super::Lock) is. All who use the name must
+/// agree on the number: where they do not, as many may hold it as the largest says.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Wire", into = "Wire")]
 pub struct Semaphore {
@@ -44,7 +44,8 @@ impl Semaphore {
     /// The semaphore of this name, in whichever cluster it is used.
     ///
     /// # Errors
-    /// [`SemaphoreError`] when the name is not one printable segment of at most 125 bytes, or the number is out of range.
+    /// [`SemaphoreError`] when the name is not one printable segment of at most 125 bytes, or the
+    /// number is out of range.
     pub fn new(name: &str, permits: u32) -> Result<Semaphore, SemaphoreError> {
         check_segment(name)?;
         if name.len() + PERMIT_BYTES > MAX_SEGMENT_BYTES {
@@ -71,8 +72,8 @@ impl Semaphore {
 
     /// Waits until fewer than all permits are held, and holds one.
     ///
-    /// It stands for all of them, keeps the first it gets and withdraws from the others. For a moment it may so hold more than
-    /// one, never less than one.
+    /// It stands for all of them, keeps the first it gets and withdraws from the others. For a
+    /// moment it may so hold more than one, never less than one.
     ///
     /// # Errors
     /// As for [`Lock::acquire`](super::Lock::acquire).

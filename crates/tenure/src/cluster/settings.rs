@@ -31,8 +31,8 @@ impl Books {
     /// Puts settings in the place of those of this version; 0 when nobody has put any.
     ///
     /// # Errors
-    /// [`Error::Document`] when they are too large or what stands there makes no sense, [`Error::Store`] when the store does not
-    /// serve.
+    /// [`Error::Document`] when they are too large or what stands there makes no sense,
+    /// [`Error::Store`] when the store does not serve.
     ///
     /// # Cancel safety
     /// Not cancel safe: dropping the future leaves it open whether they were put.
@@ -48,8 +48,9 @@ impl Books {
         let refused = |source| Error::Document { key: key.clone(), source };
         let is_weak = self.is_weak();
         let change = |before: Option<&Settings>, op: Op| {
-            // Where reads prove nothing, neither finding one's own nor another's is a proof; writing it again is. That there are
-            // none although there were is not believed: then the write conflicts, and one looks again.
+            // Where reads prove nothing, neither finding one's own nor another's is a proof;
+            // writing it again is. That there are none although there were is not believed: then
+            // the write conflicts, and one looks again.
             let is_mine = match before {
                 Some(before) => sent.contains(&before.op),
                 None => is_weak && expected > 0,

@@ -11,7 +11,8 @@ use tokio::sync::OnceCell;
 
 use crate::clock::{Clock, Moment};
 
-/// The most things that are shared at a time. The oldest goes when there are more; whoever uses it keeps it until it is done.
+/// The most things that are shared at a time. The oldest goes when there are more; whoever uses it
+/// keeps it until it is done.
 const MOST_SHARED: usize = 256;
 
 type Thing = Arc<dyn Any + Send + Sync>;
@@ -31,7 +32,8 @@ struct Entry {
 }
 
 impl Shared {
-    /// The thing of this type and name, made now unless it was within the ttl that it was made with.
+    /// The thing of this type and name, made now unless it was within the ttl that it was made
+    /// with.
     pub(super) async fn obtain<T, E, F>(
         &self,
         clock: &dyn Clock,

@@ -1,7 +1,8 @@
 //! The leaders' tokens go on after those that the books know.
 //!
-//! Whoever leads writes its token into the cursor, and gives way to a greater one. If somebody deletes the document of the leadership,
-//! tokens begin at 1 again, and every leader would give way to one that is long gone, until enough of them have.
+//! Whoever leads writes its token into the cursor, and gives way to a greater one. If somebody
+//! deletes the document of the leadership, tokens begin at 1 again, and every leader would give way
+//! to one that is long gone, until enough of them have.
 
 use std::time::Duration;
 
@@ -17,7 +18,8 @@ impl Books {
     /// A leadership that is held is left alone: it is for its holder to give it up.
     ///
     /// # Errors
-    /// [`Error::Store`] when the store does not serve, [`Error::Document`] when the cursor makes no sense.
+    /// [`Error::Store`] when the store does not serve, [`Error::Document`] when the cursor makes no
+    /// sense.
     ///
     /// # Cancel safety
     /// Cancel safe: it is done, or not.
@@ -40,7 +42,8 @@ impl Books {
                 cluster = %self.name, token = cursor.leader,
                 "somebody deleted the document of the leadership; its token was put back"
             ),
-            // Whoever was faster has made one; if that is too low as well, it is found the next time.
+            // Whoever was faster has made one; if that is too low as well, it is found the next
+            // time.
             Put::Conflict => {}
         }
         Ok(())

@@ -13,8 +13,8 @@ use super::context::Context;
 
 /// A task: data that is stored, and what to do with it on whichever node takes it.
 ///
-/// It may be begun more than once: a node that dies or is cut off loses its tasks to others. What it changes elsewhere should be
-/// fenced by the token of [`Context::mandate`].
+/// It may be begun more than once: a node that dies or is cut off loses its tasks to others. What
+/// it changes elsewhere should be fenced by the token of [`Context::mandate`].
 #[async_trait]
 pub trait Task: Serialize + DeserializeOwned + Send + Sync + 'static {
     /// Names the type in the store. Never reuse one for another type.
@@ -23,7 +23,8 @@ pub trait Task: Serialize + DeserializeOwned + Send + Sync + 'static {
     /// Does it. What comes back is kept with the books, shortened to 4 KiB.
     ///
     /// # Errors
-    /// Whatever makes this attempt fail: it is tried again, on another node if there is one, until its attempts are used up.
+    /// Whatever makes this attempt fail: it is tried again, on another node if there is one, until
+    /// its attempts are used up.
     async fn run(self, context: &Context) -> Result<Option<String>, TaskError>;
 }
 

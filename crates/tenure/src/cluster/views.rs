@@ -1,6 +1,7 @@
 //! What can be seen of a cluster without taking part in it.
 //!
-//! All of this is read document by document while others write: it is as new as the read, and no more exact than that.
+//! All of this is read document by document while others write: it is as new as the read, and no
+//! more exact than that.
 
 mod members;
 mod results;

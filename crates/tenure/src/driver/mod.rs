@@ -1,8 +1,9 @@
 //! The one loop that runs every machine of a backend.
 //!
-//! However many elections there are, one task serves them: it collects what the machines want to read
-//! and write into batches, waits for answers, hints and the earliest deadline, and steps the machines
-//! they concern. Nothing here decides anything about leadership; that is the machines' business.
+//! However many elections there are, one task serves them: it collects what the machines want to
+//! read and write into batches, waits for answers, hints and the earliest deadline, and steps the
+//! machines they concern. Nothing here decides anything about leadership; that is the machines'
+//! business.
 
 mod bulletin;
 mod candidate;
@@ -205,7 +206,8 @@ impl Driver {
     async fn run(mut self) {
         loop {
             self.send_batches();
-            // What lingers has told everybody how it ended, and the store has not answered it for a ttl.
+            // What lingers has told everybody how it ended, and the store has not answered it for a
+            // ttl.
             if self.slots.len() == self.lingering {
                 self.closing.drain(..).for_each(|closed| {
                     // Whoever asked may have gone away since.
@@ -222,7 +224,8 @@ impl Driver {
         }
     }
 
-    /// Whether nothing is left to clean up, or it has taken so long that the session is over anyway.
+    /// Whether nothing is left to clean up, or it has taken so long that the session is over
+    /// anyway.
     fn may_end(&mut self) -> bool {
         let Some(sessions) = self.sessions.as_ref().filter(|_| self.lingering > 0) else {
             return true;
@@ -328,7 +331,8 @@ impl Driver {
     }
 
     /// One who looks although nothing was heard takes along all who would soon: so a process with
-    /// thousands of idle followers has one busy moment in half a minute, not one every few milliseconds.
+    /// thousands of idle followers has one busy moment in half a minute, not one every few
+    /// milliseconds.
     fn look_together(&mut self, now: Duration) {
         let ttl = self.sessions.as_ref().map_or(Duration::ZERO, |sessions| sessions.now.ttl);
         let soon = now.saturating_add(ttl.min(LONGEST_LOOK_LEAD));

@@ -147,7 +147,8 @@ impl Registration {
             }
             Answer::Write(Ok(Put::Conflict)) | Answer::Read(Err(_)) | Answer::Write(Err(_)) => {
                 self.stored = Stored::Unknown;
-                // The machine beside it reports the store's troubles; here it is enough to try later.
+                // The machine beside it reports the store's troubles; here it is enough to try
+                // later.
                 self.rest = Some((now, self.timing.ttl()));
             }
         }

@@ -75,7 +75,8 @@ impl Election {
     ) -> impl Fn(Option<&Record>, Op) -> Result<Ruling, Error> {
         move |record, op| match record.map(|record| record.protocol) {
             Some(Protocol::Lease) | None => Ok(decide(record, op)),
-            // Its tokens would begin below those that the queue gave out, so this holds when it is deleted too.
+            // Its tokens would begin below those that the queue gave out, so this holds when it is
+            // deleted too.
             Some(recorded @ Protocol::Queue) => Err(self.other_protocol(recorded)),
         }
     }

@@ -75,7 +75,8 @@ fn view(name: &Name, line: &Line) -> View {
             let first = first_of(places);
             let token = first.map_or(0, |place| place.entry.token);
             let standing = match (first, *unclean) {
-                // Somebody led and did not leave cleanly: whoever is first waits out the lock delay.
+                // Somebody led and did not leave cleanly: whoever is first waits out the lock
+                // delay.
                 (_, Some(unclean)) if unclean != token => {
                     standing(ElectionState::Lapsed, None, unclean)
                 }
@@ -92,7 +93,8 @@ fn first_of(places: &[Place]) -> Option<&Place> {
     places.iter().find(|place| place.holder.is_some())
 }
 
-/// Those in line, in their order; and what stands there without being a candidate, which has no place.
+/// Those in line, in their order; and what stands there without being a candidate, which has no
+/// place.
 pub(crate) fn candidates(line: &Line) -> Vec<Registered> {
     let places: &[Place] = match line {
         Line::Missing => &[],

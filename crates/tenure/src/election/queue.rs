@@ -1,7 +1,8 @@
 //! Elections that are lines: opened, entered, ended and deleted.
 //!
-//! The document of such an election says that it is a queue, so that nobody holds it by a lease; everything
-//! else is the queue's own. It is written before anybody joins, and never says more than the queue does.
+//! The document of such an election says that it is a queue, so that nobody holds it by a lease;
+//! everything else is the queue's own. It is written before anybody joins, and never says more than
+//! the queue does.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -77,8 +78,9 @@ impl Election {
 
     /// Ends the line, hides it, and removes it when everybody has left.
     ///
-    /// The record is hidden before the line is removed, and only if it is still the one that was read before
-    /// the line was looked at: whoever makes the next generation rewrites it, and that one stays.
+    /// The record is hidden before the line is removed, and only if it is still the one that was
+    /// read before the line was looked at: whoever makes the next generation rewrites it, and that
+    /// one stays.
     pub(super) async fn delete_line(&self, queue: &Arc<dyn SessionQueue>) -> Result<(), Error> {
         let mut ended = None;
         for _ in 0..MOST_RACES {
@@ -162,8 +164,9 @@ impl Election {
         Ok(check_session_grace(grace, granted)?)
     }
 
-    /// Resolves once a session is granted that leaves no room for the stop budget. That of [`Election::open`] may have
-    /// been too late to check, or another one has taken its place since.
+    /// Resolves once a session is granted that leaves no room for the stop budget. That of
+    /// [`Election::open`] may have been too late to check, or another one has taken its place
+    /// since.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -191,8 +194,8 @@ impl Election {
         self.rule(decide).await
     }
 
-    /// Makes the line, between two writes of its record: the first says that it is a queue before anybody can
-    /// join, the second that it is there, to whoever is deleting it.
+    /// Makes the line, between two writes of its record: the first says that it is a queue before
+    /// anybody can join, the second that it is there, to whoever is deleting it.
     async fn make_line(&self, queue: &Arc<dyn SessionQueue>) -> Result<u64, Error> {
         self.record_line(true).await?;
         let generation = insistently(|| queue.create(&self.key)).await?;
@@ -245,7 +248,8 @@ impl Election {
     }
 }
 
-/// The line as one of ours made it: one that only other clients of the store have used is not made yet.
+/// The line as one of ours made it: one that only other clients of the store have used is not made
+/// yet.
 fn made(line: Line) -> Line {
     match line {
         Line::Open { generation: 0, .. } => Line::Missing,

@@ -35,7 +35,8 @@ pub enum Event {
     },
     /// Changes are being followed, from the start or again.
     SubscribeStarted,
-    /// Changes can no longer, or not yet again, be followed. Until they can, this feed does not lead.
+    /// Changes can no longer, or not yet again, be followed. Until they can, this feed does not
+    /// lead.
     SubscribeError(Error),
     /// The leader's document could not be read or written.
     HeartbeatError(Error),

@@ -1,16 +1,17 @@
 //! The one record of a feed as a store for the lease protocol.
 //!
-//! Who leads a feed is decided by the same machine that decides every election: this shows it the table's
-//! documents as the documents of a [`Store`]. Two things are added. Heartbeats that the feed shows are
-//! answered from what it showed, so that followers need not read; and what passes by (who leads, to whom
-//! it is asked to hand over) is kept for the [`Feed`](super::Feed).
+//! Who leads a feed is decided by the same machine that decides every election: this shows it the
+//! table's documents as the documents of a [`Store`]. Two things are added. Heartbeats that the
+//! feed shows are answered from what it showed, so that followers need not read; and what passes by
+//! (who leads, to whom it is asked to hand over) is kept for the [`Feed`](super::Feed).
 //!
 //! # Why a shown heartbeat may stand for a read
-//! A follower that reads a renewal does one thing: it starts its timer again, on that version. A feed may
-//! be late, and may show a write that is never committed, but never one before it was sent, and the
-//! holder counts its window from the sending. So the timer starts no earlier than it may, and the claim
-//! that follows it compares with the very version that was shown. Anything but a renewal by the same
-//! holder under the same terms is read for good, and so is whatever there is after a write of our own.
+//! A follower that reads a renewal does one thing: it starts its timer again, on that version. A
+//! feed may be late, and may show a write that is never committed, but never one before it was
+//! sent, and the holder counts its window from the sending. So the timer starts no earlier than it
+//! may, and the claim that follows it compares with the very version that was shown. Anything but a
+//! renewal by the same holder under the same terms is read for good, and so is whatever there is
+//! after a write of our own.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,7 +35,8 @@ use crate::{Error, Key, Name};
 
 /// How often somebody else may be faster before asking for a hand-over is given up.
 const MOST_ATTEMPTS: u32 = 64;
-/// A feed whose document stayed the same for so many ttls is not registered any more. It refreshes it every tenth.
+/// A feed whose document stayed the same for so many ttls is not registered any more. It refreshes
+/// it every tenth.
 const STALE_TTLS: u32 = 20;
 /// How many registrations are remembered.
 const MOST_REGISTRATIONS: usize = 1024;
@@ -77,8 +79,8 @@ struct Shown {
 #[derive(Debug, Default)]
 struct Memory {
     answered: Option<Answered>,
-    /// The candidacies that write through here, the newest last. One may still be leaving while the next
-    /// one stands.
+    /// The candidacies that write through here, the newest last. One may still be leaving while the
+    /// next one stands.
     mine: VecDeque<CandidateId>,
     /// Whom the record is freed for.
     successor: Option<String>,
@@ -87,8 +89,8 @@ struct Memory {
 
 /// Registrations of other feeds, and since when each was seen to be the same.
 ///
-/// Their timestamps are those of whichever server took the write, and servers' clocks differ: only this process's own
-/// clock tells how long a registration was left alone.
+/// Their timestamps are those of whichever server took the write, and servers' clocks differ: only
+/// this process's own clock tells how long a registration was left alone.
 #[derive(Debug, Default)]
 struct Registrations {
     seen: HashMap<String, (Version, Moment)>,
@@ -259,7 +261,8 @@ impl LeaderStore {
         let mut memory = self.lock();
         let answered = memory.answered.as_ref().filter(|answered| answered.settled)?;
         let before = answered.record.as_ref()?;
-        // What is ours must be read: a write that the feed shows, and that never commits, proves nothing.
+        // What is ours must be read: a write that the feed shows, and that never commits, proves
+        // nothing.
         let another = record.holder().is_some_and(|holder| !memory.mine.contains(&holder.id));
         if !another || !is_renewal(before, &record) || preferred(&found.fields).is_some() {
             return None;
@@ -435,7 +438,8 @@ fn registration(id: &str) -> String {
     format!("feeds/{id}")
 }
 
-/// Whose claim or renewal this is. Whoever leaves may rewrite another's record; that makes it nobody's.
+/// Whose claim or renewal this is. Whoever leaves may rewrite another's record; that makes it
+/// nobody's.
 fn written_by_its_holder(record: &Record) -> Option<&CandidateId> {
     let id = &record.holder()?.id;
     let number = record.op.as_str().strip_prefix(id.as_str())?;

@@ -60,8 +60,8 @@ impl MemoryFeed {
 }
 
 impl Table {
-    /// Inserts or replaces a document of the table's users. Ours cannot be written this way by mistake:
-    /// they are what [`is_metadata`] says, and are no change to anybody.
+    /// Inserts or replaces a document of the table's users. Ours cannot be written this way by
+    /// mistake: they are what [`is_metadata`] says, and are no change to anybody.
     pub fn write(&self, id: &str, document: Value) {
         lock(&self.content).replace(id, Some(document), &self.newest);
     }
@@ -215,8 +215,8 @@ fn stamp(mut fields: Fields) -> Result<Value, StoreError> {
     Ok(document)
 }
 
-/// A document of ours as it is read. Its `op` is its version; whatever has none was not written by us, and
-/// then its whole text is.
+/// A document of ours as it is read. Its `op` is its version; whatever has none was not written by
+/// us, and then its whole text is.
 fn found(document: &Value) -> Option<Found> {
     let fields = document.as_object()?.clone();
     let op = fields.get("op").and_then(Value::as_str).map(ToOwned::to_owned);

@@ -1,7 +1,7 @@
 //! A leader feed: leadership on a table, and the changes of that table, in one.
 //!
-//! Every process of a fleet follows the same table. One of them leads, and all of them are told of the
-//! table's changes and of who leads:
+//! Every process of a fleet follows the same table. One of them leads, and all of them are told of
+//! the table's changes and of who leads:
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tenure::Error> {
@@ -31,22 +31,22 @@
 //! ```
 //!
 //! # Who leads
-//! All feeds start as followers. A record in the table says who leads; the leader writes it again at each
-//! heartbeat. A follower that sees no heartbeat for its election time-out elects itself, by a
-//! compare-and-set of that very record with a higher token, and says so only when the write has been
-//! committed. It is the lease protocol of [`lease`](crate::lease), with its promises: one leader at a
-//! time, tokens that rise, and work that is told to stop before its lease can end. The database's changes
-//! are wake-ups and proofs of nothing.
+//! All feeds start as followers. A record in the table says who leads; the leader writes it again
+//! at each heartbeat. A follower that sees no heartbeat for its election time-out elects itself, by
+//! a compare-and-set of that very record with a higher token, and says so only when the write has
+//! been committed. It is the lease protocol of [`lease`](crate::lease), with its promises: one
+//! leader at a time, tokens that rise, and work that is told to stop before its lease can end. The
+//! database's changes are wake-ups and proofs of nothing.
 //!
-//! A follower that cannot follow the table any more is deaf: it would elect itself over a leader that is
-//! well. So a feed whose subscription fails becomes a follower, gives up what it leads, and stands again
-//! when its subscription is back.
+//! A follower that cannot follow the table any more is deaf: it would elect itself over a leader
+//! that is well. So a feed whose subscription fails becomes a follower, gives up what it leads, and
+//! stands again when its subscription is back.
 //!
 //! # Time-outs
-//! A leader writes its `election_timeout_min` into the record as its `ttl`, and counts its own window from
-//! it. Everybody else waits that ttl, whatever their own settings, plus what they draw between nothing and
-//! the difference of *their* two time-outs: anew for each heartbeat they see. Feeds of a table may
-//! therefore differ in all settings.
+//! A leader writes its `election_timeout_min` into the record as its `ttl`, and counts its own
+//! window from it. Everybody else waits that ttl, whatever their own settings, plus what they draw
+//! between nothing and the difference of *their* two time-outs: anew for each heartbeat they see.
+//! Feeds of a table may therefore differ in all settings.
 //!
 //! # Bring another database
 //! Implement [`FeedStore`]; docs/adding-a-feed.md shows how, and [`MemoryFeed`] is the example.
@@ -151,7 +151,8 @@ impl Feed {
         self.shared.teller.events()
     }
 
-    /// Starts: creates what is missing, follows the table, and stands. A feed that is started stays so.
+    /// Starts: creates what is missing, follows the table, and stands. A feed that is started stays
+    /// so.
     ///
     /// # Errors
     /// What the database said. Nothing is left behind, and it may be started again.
@@ -183,8 +184,8 @@ impl Feed {
 
     /// Stops: waits until the leader's work has ended, frees the record, and leaves.
     ///
-    /// When it returns this feed is a follower, and has said so. The rest of the work is told to stop by its
-    /// mandate. A feed that is not started is left as it is.
+    /// When it returns this feed is a follower, and has said so. The rest of the work is told to
+    /// stop by its mandate. A feed that is not started is left as it is.
     ///
     /// # Cancel safety
     /// Cancel safe: it goes on stopping in the background.
@@ -213,8 +214,9 @@ impl Feed {
 
     /// Hands the leadership to the feed with this id: `false` when no feed of that id takes part.
     ///
-    /// The leader stops its work first and frees the record for that feed, and all others hold back for
-    /// half a ttl. Any feed may ask; `true` means that the leader has done so, or has been asked to.
+    /// The leader stops its work first and frees the record for that feed, and all others hold back
+    /// for half a ttl. Any feed may ask; `true` means that the leader has done so, or has been
+    /// asked to.
     ///
     /// # Errors
     /// [`Error::FeedStopped`] when this feed is not started; what the database said.
@@ -264,7 +266,8 @@ impl Feed {
         Some(tenure.mandate()).filter(|mandate| mandate.must_stop().is_none())
     }
 
-    /// Says that somebody acts as leader until the guard is dropped; `None` when this feed does not lead.
+    /// Says that somebody acts as leader until the guard is dropped; `None` when this feed does not
+    /// lead.
     #[must_use]
     pub fn working(&self) -> Option<Working> {
         let tenure = self.shared.lock_tenure().clone()?;
@@ -273,8 +276,8 @@ impl Feed {
         working.mandate().must_stop().is_none().then_some(working)
     }
 
-    /// Resolves when the feed has stopped by itself, and says why: its record was deleted, or the database
-    /// refuses for good. It may be started again.
+    /// Resolves when the feed has stopped by itself, and says why: its record was deleted, or the
+    /// database refuses for good. It may be started again.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -358,7 +361,8 @@ impl Shared {
 
 impl Drop for Feed {
     fn drop(&mut self) {
-        // The mandates end here. The task notices that nobody can give it orders any more, and leaves.
+        // The mandates end here. The task notices that nobody can give it orders any more, and
+        // leaves.
         if let Some(tenure) = &*self.shared.lock_tenure() {
             tenure.close(Loss::Resigned);
         }

@@ -1,9 +1,10 @@
 //! The document that says who leads, as it stands in the table.
 //!
-//! It is the record of the lease protocol, spread over fields that people and leaderfeed's users read:
-//! `id` is `leader`, `value` the leader's id, `timestamp` the server's time of the last heartbeat. What is
-//! read is untrusted; only names are changed here, and [`Record::decode`](crate::lease::record::Record::decode)
-//! checks the rest as it does on any store.
+//! It is the record of the lease protocol, spread over fields that people and leaderfeed's users
+//! read: `id` is `leader`, `value` the leader's id, `timestamp` the server's time of the last
+//! heartbeat. What is read is untrusted; only names are changed here, and
+//! [`Record::decode`](crate::lease::record::Record::decode) checks the rest as it does on any
+//! store.
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -22,8 +23,8 @@ pub(super) fn to_fields(body: &[u8], preferred: Option<&str>) -> Option<Fields> 
     if let Some(preferred) = preferred {
         fields.insert(PREFERRED.into(), preferred.into());
     }
-    // When a lease ends is told by `timestamp` and `ttl`, in the server's time instead of the holder's. A
-    // feed's candidates publish their id and nothing else.
+    // When a lease ends is told by `timestamp` and `ttl`, in the server's time instead of the
+    // holder's. A feed's candidates publish their id and nothing else.
     for dropped in ["expire", "value", "value_base64"] {
         record.remove(dropped);
     }
@@ -33,9 +34,9 @@ pub(super) fn to_fields(body: &[u8], preferred: Option<&str>) -> Option<Fields> 
 
 /// The table's document as the lease protocol's record, for the feed with this id.
 ///
-/// A record that was freed for somebody else is shown to us as one that was not freed cleanly, with half a
-/// ttl as its lock delay: that is how long a candidate holds back, and it needs no rule of its own in the
-/// machine. The delay that is really in force takes effect at the claim.
+/// A record that was freed for somebody else is shown to us as one that was not freed cleanly, with
+/// half a ttl as its lock delay: that is how long a candidate holds back, and it needs no rule of
+/// its own in the machine. The delay that is really in force takes effect at the claim.
 pub(super) fn to_body(fields: &Fields, me: &str) -> Bytes {
     let mut record = fields.clone();
     let number = |name: &str| fields.get(name).and_then(Value::as_u64).unwrap_or(0);

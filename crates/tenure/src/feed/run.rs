@@ -106,7 +106,8 @@ impl Run {
             private.close().await;
             store.unregister().await
         };
-        // A database that does not answer is not waited for: the lease runs out, the registration grows old.
+        // A database that does not answer is not waited for: the lease runs out, the registration
+        // grows old.
         match tokio::time::timeout(shared.timing.ttl(), leave).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::debug!(%error, "the registration is left to grow old"),
@@ -200,7 +201,8 @@ impl Listener<'_> {
                 Ok(subscription) => return subscription,
                 Err(error) => {
                     if error.fault == Fault::Permanent {
-                        // The place may be forgotten. What happened since then is lost to this feed.
+                        // The place may be forgotten. What happened since then is lost to this
+                        // feed.
                         self.cursor = None;
                     }
                     self.tell(error);
@@ -349,8 +351,8 @@ impl Stander<'_> {
         }
     }
 
-    /// Fails when a leader's token is at or below one that this feed has told of another leader: the record was
-    /// deleted, or the table created anew.
+    /// Fails when a leader's token is at or below one that this feed has told of another leader:
+    /// the record was deleted, or the table created anew.
     fn tell_whom_we_follow(&mut self, status: &Status) -> Result<(), Error> {
         let garbled = matches!(status.error, Some(Error::Record { .. }));
         if let Some(error) = status.error.clone().filter(|_| garbled && !self.garbled) {

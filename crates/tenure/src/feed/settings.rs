@@ -23,7 +23,8 @@ const HEARTBEAT: Duration = Duration::from_secs(1);
 pub struct Intervals {
     /// How often the leader writes; 1 s unless it is set.
     pub heartbeat: Option<Duration>,
-    /// The least time without a heartbeat after which a follower elects itself; twice the heartbeat.
+    /// The least time without a heartbeat after which a follower elects itself; twice the
+    /// heartbeat.
     pub election_timeout_min: Option<Duration>,
     /// The most time without a heartbeat after which a follower elects itself; twice the least.
     pub election_timeout_max: Option<Duration>,
@@ -78,8 +79,8 @@ impl Builder {
         }
     }
 
-    /// What this feed is called: the `value` of the leader's document while it leads. Random unless it is
-    /// set; no two feeds of a table should share one.
+    /// What this feed is called: the `value` of the leader's document while it leads. Random unless
+    /// it is set; no two feeds of a table should share one.
     pub fn id(mut self, id: impl Into<String>) -> Builder {
         self.id = Some(id.into());
         self
@@ -104,8 +105,8 @@ impl Builder {
         self
     }
 
-    /// The most time without a heartbeat after which a follower elects itself; twice the least unless it is
-    /// set. Each follower draws anew at each heartbeat.
+    /// The most time without a heartbeat after which a follower elects itself; twice the least
+    /// unless it is set. Each follower draws anew at each heartbeat.
     pub fn election_timeout_max(mut self, max: Duration) -> Builder {
         self.intervals.election_timeout_max = Some(max);
         self
@@ -117,13 +118,15 @@ impl Builder {
         self
     }
 
-    /// Whether to create a database or table that does not exist. They are, unless this is set to `false`.
+    /// Whether to create a database or table that does not exist. They are, unless this is set to
+    /// `false`.
     pub fn create_if_missing(mut self, create: bool) -> Builder {
         self.create = create;
         self
     }
 
-    /// Whether to show what the table already holds as changes first. It is not, unless this is set.
+    /// Whether to show what the table already holds as changes first. It is not, unless this is
+    /// set.
     pub fn from_start(mut self, from_start: bool) -> Builder {
         self.from_start = from_start;
         self
@@ -285,7 +288,8 @@ mod tests {
         let max = Intervals { election_timeout_max: Some(SECOND * 3), ..Intervals::default() };
         let says = refusal(max);
         assert!(says.contains("at least twice its minimum"), "{says}");
-        // Twice the heartbeat, and still no room for the requests: the lease's own rule shows its sum.
+        // Twice the heartbeat, and still no room for the requests: the lease's own rule shows its
+        // sum.
         let says = refusal(beating(SECOND / 10));
         assert!(says.contains("a part must be at least 30ms"), "{says}");
     }

@@ -26,10 +26,12 @@ impl Work {
     }
 }
 
-/// Held while somebody acts as the leader: the leadership is not given to another feed before it is dropped.
+/// Held while somebody acts as the leader: the leadership is not given to another feed before it is
+/// dropped.
 ///
-/// That holds for a hand-over, for a stop and for a feed that fails. It does not hold for a lease that
-/// runs out because the database does not answer: heed [`Mandate::lost`], or work inside [`Working::scope`].
+/// That holds for a hand-over, for a stop and for a feed that fails. It does not hold for a lease
+/// that runs out because the database does not answer: heed [`Mandate::lost`], or work inside
+/// [`Working::scope`].
 #[must_use = "dropping it says that the work has ended"]
 #[derive(Debug)]
 pub struct Working {

@@ -24,7 +24,8 @@ pub(super) fn fdatasync(descriptor: impl AsFd) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Brings everything below the store's directory to the disk, and whatever else is on its file system.
+/// Brings everything below the store's directory to the disk, and whatever else is on its file
+/// system.
 pub(super) fn syncfs(top: impl AsFd) -> Result<(), Errno> {
     step()?;
     rustix::fs::syncfs(&top)?;

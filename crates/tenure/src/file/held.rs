@@ -22,8 +22,8 @@ pub(super) struct Held<'h> {
 }
 
 impl<'h> Held<'h> {
-    /// Settles what is left of others' writes in a directory that was locked just now. It is unlocked in the end,
-    /// and also when this fails.
+    /// Settles what is left of others' writes in a directory that was locked just now. It is
+    /// unlocked in the end, and also when this fails.
     pub(super) fn settle(
         path: &'h [String],
         descriptor: &'h OwnedFd,
@@ -65,8 +65,8 @@ impl<'h> Held<'h> {
         }
     }
 
-    /// Puts a document back from the journal, where somebody removed it by hand. `None` when the journal
-    /// does not know it, false when it was deleted as it should be.
+    /// Puts a document back from the journal, where somebody removed it by hand. `None` when the
+    /// journal does not know it, false when it was deleted as it should be.
     pub(super) fn put_back(&mut self, name: &str) -> Result<Option<bool>, Errno> {
         let Some(contents) = self.contents()? else { return Ok(None) };
         let (at, length) = match contents.lasting(name) {

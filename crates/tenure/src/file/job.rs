@@ -53,8 +53,8 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Whether it goes through the journal where there is one. Every deletion does: what the journal holds would
-    /// be put back as if it had been deleted by hand.
+    /// Whether it goes through the journal where there is one. Every deletion does: what the
+    /// journal holds would be put back as if it had been deleted by hand.
     pub(super) fn is_recorded(&self) -> bool {
         self.lasts() || self.write.body.is_none()
     }
@@ -184,8 +184,8 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Puts a document back that somebody removed without asking the store. To create it anew would be to
-    /// forget its token, and whom it was held by.
+    /// Puts a document back that somebody removed without asking the store. To create it anew would
+    /// be to forget its token, and whom it was held by.
     fn put_back(&self, held: &mut Held<'_>) -> Result<bool, StoreError> {
         let from_journal =
             held.put_back(&self.name).map_err(|errno| failed(self.doing(), errno))?;

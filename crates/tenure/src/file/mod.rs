@@ -4,9 +4,9 @@
 //! processes share a directory; each write locks the directory its document is in, compares, and
 //! renames a new file into place, so a reader sees the old content or the new, never half.
 //!
-//! A lasting write reaches the disk before it is acknowledged: a few as files of their own, many in one directory
-//! through its journal, `.journal`. A renewal does not: a power cut ends
-//! every leader, and the first to open the directory afterwards puts every document back to its last
+//! A lasting write reaches the disk before it is acknowledged: a few as files of their own, many in
+//! one directory through its journal, `.journal`. A renewal does not: a power cut ends every
+//! leader, and the first to open the directory afterwards puts every document back to its last
 //! lasting content. (What became of the last renewals is of no interest then.)
 //!
 //! All processes must see the same kernel's locks, so only local file systems are accepted.
@@ -121,9 +121,9 @@ impl FileStore {
     /// Opens a directory, and creates it if it is missing. Blocks for a moment.
     ///
     /// # Errors
-    /// [`Fault::Permanent`] for a link, something that is no directory, a file system where locks are
-    /// not known to hold, a directory that others may enter, or one of whose parents another user
-    /// could rename; [`Fault::Denied`] when it is another user's, or not writable;
+    /// [`Fault::Permanent`] for a link, something that is no directory, a file system where locks
+    /// are not known to hold, a directory that others may enter, or one of whose parents another
+    /// user could rename; [`Fault::Denied`] when it is another user's, or not writable;
     /// [`Fault::Unavailable`] when another process keeps it locked.
     pub fn open(directory: &Path, options: FileOptions) -> Result<FileStore, StoreError> {
         let parents = if options.trust_parents { Parents::Trusted } else { Parents::Checked };

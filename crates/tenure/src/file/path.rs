@@ -3,7 +3,8 @@
 //! `elections/a/b` is `elections/a/b.json`. A file system holds every byte but `/` and NUL, so only
 //! three things are escaped, and no segment of 128 bytes outgrows a file name:
 //! - a leading `.` is `%2E`: dot-files are the store's own;
-//! - the dot of a trailing `.json` is `%2E`: the directory `a.json` and the document `a` would clash;
+//! - the dot of a trailing `.json` is `%2E`: the directory `a.json` and the document `a` would
+//!   clash;
 //! - a `%` before two hexadecimal digits is `%25`: else it would be read as an escape.
 
 use crate::Key;

@@ -1,4 +1,5 @@
-//! Power cuts for tests: a directory as the disk would have it, from what was synced on this thread.
+//! Power cuts for tests: a directory as the disk would have it, from what was synced on this
+//! thread.
 //!
 //! Of everything that was not synced, a cut loses all, nothing, or some.
 

@@ -1,8 +1,9 @@
 //! Proof of life and of death: a file that a process keeps locked for as long as it lives.
 //!
-//! The kernel frees the lock when the last descriptor of the open file is closed, however its holders
-//! die, and inotify reports that close. The lock belongs to the open file, which a guardian process
-//! may share. It is therefore never unlocked, only closed: one unlock would free it for all.
+//! The kernel frees the lock when the last descriptor of the open file is closed, however its
+//! holders die, and inotify reports that close. The lock belongs to the open file, which a guardian
+//! process may share. It is therefore never unlocked, only closed: one unlock would free it for
+//! all.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -103,8 +104,8 @@ impl FilePresence {
         Ok(WorkFile::new(descriptor, locked, Arc::clone(&self.root), Arc::clone(&self.bells)))
     }
 
-    /// Records that the work which inherits this file starts now: [`started`](FilePresence::started)
-    /// finds it from now on. Call it before the work exists.
+    /// Records that the work which inherits this file starts now:
+    /// [`started`](FilePresence::started) finds it from now on. Call it before the work exists.
     ///
     /// # Errors
     /// When the record cannot be written. Then the work must not be started.
@@ -116,8 +117,8 @@ impl FilePresence {
 
     /// The work of an election that was started and may still run.
     ///
-    /// The next leader must start nothing before all of it has ended. Work that was put into a control
-    /// group is listed even when its file is free: a process may have closed that.
+    /// The next leader must start nothing before all of it has ended. Work that was put into a
+    /// control group is listed even when its file is free: a process may have closed that.
     ///
     /// # Errors
     /// When the directory cannot be read.
@@ -217,8 +218,9 @@ impl Drop for FilePresence {
             started::forget(&directory, &work.file);
         }
         for file in files {
-            // Not unlinked: if anything is still in this process's name, its followers prove its death
-            // by this file, and without it they would wait for the ttl. A sweep takes it in an hour.
+            // Not unlinked: if anything is still in this process's name, its followers prove its
+            // death by this file, and without it they would wait for the ttl. A sweep takes it in
+            // an hour.
             let _ = super::sweep::mark_as_dead(&directory, &file);
         }
     }

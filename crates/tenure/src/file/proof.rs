@@ -18,7 +18,8 @@ const WITHOUT_SLEEP: Duration = Duration::from_millis(1);
 /// A dying process frees its lock a little before it is a zombie.
 const WHILE_DYING: Duration = Duration::from_secs(5);
 const BETWEEN_LATER_PROBES: Duration = Duration::from_millis(20);
-/// How often a lock that is not free is looked at after that, each time after twice as long: five seconds in all.
+/// How often a lock that is not free is looked at after that, each time after twice as long: five
+/// seconds in all.
 const LATER_PROBES: u32 = 7;
 
 /// Waits for one process to be proven dead.
@@ -51,10 +52,12 @@ impl Prover {
         }
     }
 
-    /// Probes at once, after each ring, and for a while after both. Nothing is proven when the bells hang in the wrong place.
+    /// Probes at once, after each ring, and for a while after both. Nothing is proven when the
+    /// bells hang in the wrong place.
     ///
-    /// Of a process that is just dying a bell may ring a little before its lock is free, and it may have rung before anybody
-    /// listened. On a busy machine it may not run for a while in between, and no bell rings again.
+    /// Of a process that is just dying a bell may ring a little before its lock is free, and it may
+    /// have rung before anybody listened. On a busy machine it may not run for a while in between,
+    /// and no bell rings again.
     async fn watch(&self, bells: &mut [Bell]) -> Evidence {
         let (mut began, mut rang, mut later) = (Instant::now(), false, 0);
         loop {

@@ -1,9 +1,10 @@
 //! After a power cut, documents go back to their last lasting content.
 //!
 //! A renewal is renamed into place without a sync, so a power cut may leave an empty or torn file.
-//! Every lasting write therefore keeps a second name for its content, `.NAME.kept`, that renewals do
-//! not touch; many that are written together are in the directory's journal. The file `.boot` says under which boot of the machine the directory was last opened;
-//! the first to open it after another boot puts the lasting contents back.
+//! Every lasting write therefore keeps a second name for its content, `.NAME.kept`, that renewals
+//! do not touch; many that are written together are in the directory's journal. The file `.boot`
+//! says under which boot of the machine the directory was last opened; the first to open it after
+//! another boot puts the lasting contents back.
 
 use std::os::fd::OwnedFd;
 use std::time::Instant;
@@ -84,7 +85,8 @@ fn restore(directory: &OwnedFd, entries: &[Entry]) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Makes the documents in a journal what it says. They need no sync: the journal goes on to hold them.
+/// Makes the documents in a journal what it says. They need no sync: the journal goes on to hold
+/// them.
 fn replay(directory: &OwnedFd, mut journal: Journal) -> Result<Contents, Errno> {
     let contents = Contents::recover(&mut journal)?;
     for (name, lasting) in contents.all() {

@@ -1,14 +1,14 @@
 //! Renewals without new files: a document and its spare change places.
 //!
 //! A new file for each renewal is expensive: the file system allocates it, flushes it because it is
-//! renamed over another (ext4), and frees the old one; and an ext4 without a journal searches longer
-//! and longer for a file that was not freed a moment ago. So a renewal rewrites `.NAME.spare`, the
-//! file that held the document before, and exchanges the two names.
+//! renamed over another (ext4), and frees the old one; and an ext4 without a journal searches
+//! longer and longer for a file that was not freed a moment ago. So a renewal rewrites
+//! `.NAME.spare`, the file that held the document before, and exchanges the two names.
 //!
-//! A file that was read as the document may thus be rewritten later. Readers therefore hold a shared
-//! lock on the file they read, and look whether it *still* is the document once they have it; a spare
-//! that somebody has locked is not rewritten. All this happens under the directory's lock, so only
-//! readers are in the way.
+//! A file that was read as the document may thus be rewritten later. Readers therefore hold a
+//! shared lock on the file they read, and look whether it *still* is the document once they have
+//! it; a spare that somebody has locked is not rewritten. All this happens under the directory's
+//! lock, so only readers are in the way.
 
 use std::os::fd::OwnedFd;
 

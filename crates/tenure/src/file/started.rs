@@ -366,7 +366,8 @@ mod tests {
         assert!(presence.started("job").expect("listed").is_empty(), "it has ended");
     }
 
-    /// Like an exhausted table of descriptors, or a bad disk: here the file lets no process open it.
+    /// Like an exhausted table of descriptors, or a bad disk: here the file lets no process open
+    /// it.
     #[test]
     fn a_record_that_another_leader_removes_meanwhile_is_no_failure_and_any_other_error_is() {
         let at = tempfile::tempdir().expect("a directory");
@@ -399,8 +400,8 @@ mod tests {
         assert!(presence.started("job").expect("listed").is_empty());
     }
 
-    /// A process whose proof of life was swept away is dead only by its number, and a number of another
-    /// pid namespace tells nothing here.
+    /// A process whose proof of life was swept away is dead only by its number, and a number of
+    /// another pid namespace tells nothing here.
     #[test]
     fn who_was_swept_away_is_proven_dead_only_in_its_own_pid_namespace() {
         let at = tempfile::tempdir().expect("a directory");

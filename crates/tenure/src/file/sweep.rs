@@ -21,7 +21,8 @@ const DEAD_MODE: Mode = Mode::RUSR;
 const TEMPORARY_AGE: Duration = Duration::from_secs(60 * 60);
 /// A file nobody locks is looked at after so long.
 const PRESENCE_AGE: Duration = Duration::from_secs(24 * 60 * 60);
-/// A file known to be a dead process's is kept for so long: its followers have proven its death by then.
+/// A file known to be a dead process's is kept for so long: its followers have proven its death by
+/// then.
 const DEAD_AGE: Duration = Duration::from_secs(60 * 60);
 
 /// Removes stale files. Failing to do so harms nobody, so it is only logged.

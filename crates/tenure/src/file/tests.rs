@@ -364,7 +364,8 @@ async fn a_directory_that_was_replaced_is_noticed() {
 #[tokio::test]
 async fn a_lock_somebody_keeps_makes_the_store_unavailable_in_time() {
     let at = directory();
-    // The lock is given up after three quarters of it. A request that takes it all is indeterminate.
+    // The lock is given up after three quarters of it. A request that takes it all is
+    // indeterminate.
     let request = Duration::from_secs(6);
     let options = FileOptions { request, ..FileOptions::default() };
     let store = FileStore::open(&file(&at, ""), options).expect("opened");

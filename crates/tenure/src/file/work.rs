@@ -33,7 +33,8 @@ impl WorkFile {
         WorkFile { descriptor, probe: WorkProbe { locked, root, bells } }
     }
 
-    /// The descriptor that the work is to inherit. It is closed at `exec` unless the caller clears that.
+    /// The descriptor that the work is to inherit. It is closed at `exec` unless the caller clears
+    /// that.
     #[must_use]
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()

@@ -1,8 +1,9 @@
 //! The batch of conditional writes.
 //!
-//! A few lasting writes are staged in temporary files first, without a lock, and brought to the disk together.
-//! Then each directory is locked for as long as comparing and renaming take. The directories are
-//! brought to the disk last. Renewals skip both syncs: a power cut ends every leader anyway.
+//! A few lasting writes are staged in temporary files first, without a lock, and brought to the
+//! disk together. Then each directory is locked for as long as comparing and renaming take. The
+//! directories are brought to the disk last. Renewals skip both syncs: a power cut ends every
+//! leader anyway.
 //!
 //! Many lasting writes in one directory go through its journal, and all that come later.
 
@@ -24,7 +25,8 @@ use super::turns::Turns;
 use super::unsettled::Unsettled;
 use crate::store::{Fault, Put, StoreError, Write};
 
-/// From so many files on, the whole file system is synced once instead of each file, and a directory gets a journal.
+/// From so many files on, the whole file system is synced once instead of each file, and a
+/// directory gets a journal.
 const SYNC_ONE_BY_ONE: usize = 8;
 /// Directories that are open at the same time.
 const DIRECTORIES_AT_ONCE: usize = 64;
@@ -150,7 +152,8 @@ impl Batch<'_> {
         }
     }
 
-    /// Compares and replaces under the directory's lock; gives the jobs that must reach the disk yet.
+    /// Compares and replaces under the directory's lock; gives the jobs that must reach the disk
+    /// yet.
     fn commit<'j, 'd>(
         self,
         opened: &'d Opened<'j>,
@@ -206,7 +209,8 @@ impl Batch<'_> {
         unsynced
     }
 
-    /// Carries out writes that may happen through the directory's journal, as many in a record as it holds.
+    /// Carries out writes that may happen through the directory's journal, as many in a record as
+    /// it holds.
     fn record(self, held: &mut Held<'_>, jobs: &[&Job<'_>], outcomes: &mut [Outcome]) {
         let mut rest = jobs;
         while !rest.is_empty() {

@@ -1,21 +1,24 @@
 //! The floor of an election: it remembers how far tokens had come if the record is deleted.
 //!
-//! A record that an operator deletes by hand takes its token and its lock delay along, and tokens would begin
-//! at 1 again. The floor is a second document, beside the records: no tenure has a token above it, or
-//! a longer ttl or lock delay. It is raised *before* the claim that needs more, and in blocks, so that hardly
-//! any claim has to. A record carries a copy of the floor it stands on: an ordinary claim looks nowhere else.
+//! A record that an operator deletes by hand takes its token and its lock delay along, and tokens
+//! would begin at 1 again. The floor is a second document, beside the records: no tenure has a
+//! token above it, or a longer ttl or lock delay. It is raised *before* the claim that needs more,
+//! and in blocks, so that hardly any claim has to. A record carries a copy of the floor it stands
+//! on: an ordinary claim looks nowhere else.
 //!
 //! # How a deletion is noticed
-//! Every record that is created gets an id of its own, and keeps it for life. The floor names the record it
-//! was last raised for. A record that the floor does not name follows one that was deleted: its first claim
-//! waits as long as the floor says that a tenure and its delay may last, and then begins above the floor.
+//! Every record that is created gets an id of its own, and keeps it for life. The floor names the
+//! record it was last raised for. A record that the floor does not name follows one that was
+//! deleted: its first claim waits as long as the floor says that a tenure and its delay may last,
+//! and then begins above the floor.
 //!
 //! # Why that is enough
-//! A claim under record *r* is a compare-and-set on a version of *r*, so it fails once *r* is deleted. Every
-//! token under *r* was at or below the floor before it was claimed. The first claim under the next record is made
-//! after an acknowledged raise that its claimant sent once it had seen that record, and takes a token above
-//! the floor as it was before that raise. Only the acknowledgement counts, not the read before it: therefore
-//! this holds on stores whose reads prove nothing, too.
+//! A claim under record *r* is a compare-and-set on a version of *r*, so it fails once *r* is
+//! deleted. Every token under *r* was at or below the floor before it was claimed. The first claim
+//! under the next record is made after an acknowledged raise that its claimant sent once it had
+//! seen that record, and takes a token above the floor as it was before that raise. Only the
+//! acknowledgement counts, not the read before it: therefore this holds on stores whose reads prove
+//! nothing, too.
 
 use std::time::Duration;
 

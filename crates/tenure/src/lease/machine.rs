@@ -1,11 +1,11 @@
 //! The lease protocol as a pure machine.
 //!
-//! No clock, no randomness, no I/O in here: `step` is told the time and what happened, and answers with
-//! what is to be done. **Every step expires first, at its own `now`, and takes its input afterwards**:
-//! a grant that is answered too late finds the lease already over.
+//! No clock, no randomness, no I/O in here: `step` is told the time and what happened, and answers
+//! with what is to be done. **Every step expires first, at its own `now`, and takes its input
+//! afterwards**: a grant that is answered too late finds the lease already over.
 //!
-//! One request is under way at a time. An answer that comes after its deadline is dropped; a read will
-//! tell what became of the request.
+//! One request is under way at a time. An answer that comes after its deadline is dropped; a read
+//! will tell what became of the request.
 
 mod footing;
 mod inputs;
@@ -383,7 +383,8 @@ enum Request {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Purpose {
-    /// Make a record where there is none. Held by nobody, so that it harms nobody when it arrives late.
+    /// Make a record where there is none. Held by nobody, so that it harms nobody when it arrives
+    /// late.
     Create,
     Claim,
     Renew,

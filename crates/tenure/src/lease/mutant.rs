@@ -1,8 +1,8 @@
 //! Broken twins of the protocol's rules.
 //!
-//! A checker that has never failed proves nothing. Each rule of the lease can be switched off, and the
-//! suite fails unless its simulations notice every one of these. The switch exists only with the
-//! feature `mutants`; without it the check is a constant the compiler removes.
+//! A checker that has never failed proves nothing. Each rule of the lease can be switched off, and
+//! the suite fails unless its simulations notice every one of these. The switch exists only with
+//! the feature `mutants`; without it the check is a constant the compiler removes.
 
 /// A rule of the lease protocol that is broken on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -1,7 +1,7 @@
 //! The record of an election, and its wire format.
 //!
-//! A queue keeps its leader, its generation and its end itself; of an election on one the record only says that it
-//! is a queue, which lock delay it has, and whether it was deleted.
+//! A queue keeps its leader, its generation and its end itself; of an election on one the record
+//! only says that it is a queue, which lock delay it has, and whether it was deleted.
 //!
 //! One JSON object, readable with `cat`. What is read is untrusted: its size is capped before it is
 //! parsed, and anything out of range is refused, never shortened or repaired.
@@ -94,7 +94,8 @@ pub enum State {
     Ended {
         /// Who held it when somebody else ended it: its time must pass before a successor's begins.
         kept: Option<Arc<Holder>>,
-        /// Whether it is hidden from lists. The record stays: nothing else would remember the token.
+        /// Whether it is hidden from lists. The record stays: nothing else would remember the
+        /// token.
         deleted: bool,
     },
 }

@@ -69,7 +69,8 @@ pub fn delete(record: Option<&Record>, op: Op) -> Ruling {
     record.map_or(Ruling::Stands, |record| ended(record, true, op))
 }
 
-/// Records that an election is a queue. `again`: its last generation has ended, and another is to follow.
+/// Records that an election is a queue. `again`: its last generation has ended, and another is to
+/// follow.
 ///
 /// # Errors
 /// The protocol that was chosen before, when that is not the queue.
@@ -105,7 +106,8 @@ pub fn queue(
     }
 }
 
-/// Records that a queue was made again: a deletion that looked before must not hide it, so this always writes.
+/// Records that a queue was made again: a deletion that looked before must not hide it, so this
+/// always writes.
 ///
 /// # Errors
 /// The protocol that was chosen before, when that is not the queue.
@@ -230,8 +232,8 @@ mod tests {
         assert_eq!((again.generation, again.next_delay), (2, Some(Duration::from_secs(9))));
     }
 
-    /// A tenure that lapsed, was then freed or ended by its holder, and was created again with a shorter
-    /// delay let its successor lead within the delay that was still running.
+    /// A tenure that lapsed, was then freed or ended by its holder, and was created again with a
+    /// shorter delay let its successor lead within the delay that was still running.
     #[test]
     fn a_new_lock_delay_does_not_cut_the_one_in_force_short() {
         let free = Record { state: State::Free { clean: false }, delay: TERMS.ttl, ..held() };

@@ -1,4 +1,5 @@
-//! Lines in this process's memory, for programs under test: sessions that can be cut off, expired and closed.
+//! Lines in this process's memory, for programs under test: sessions that can be cut off, expired
+//! and closed.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -18,7 +19,8 @@ use crate::queue::{
 use crate::store::{Fault, StoreError};
 use crate::timing::window_of;
 
-/// A server with lines. Clones share it; every [`MemoryLines::connect`] is another process's session.
+/// A server with lines. Clones share it; every [`MemoryLines::connect`] is another process's
+/// session.
 #[derive(Clone, Debug)]
 pub struct MemoryLines {
     server: Arc<Server>,
@@ -379,7 +381,8 @@ impl State {
         }
     }
 
-    /// Whether the election has been open since this entry joined it, so that no end came before its deletion.
+    /// Whether the election has been open since this entry joined it, so that no end came before
+    /// its deletion.
     fn is_open_since(&self, key: &Key, token: u64) -> bool {
         self.roots.get(key).is_some_and(|root| !root.ended && root.generation <= token)
     }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use crate::candidate::CandidateId;
 use crate::lease::record::Holder;
 
-/// One attempt of one candidacy to join. Whoever finds it at an entry knows which request made that.
+/// One attempt of one candidacy to join. Whoever finds it at an entry knows which request made
+/// that.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket {
     /// The candidacy.
@@ -37,13 +38,14 @@ pub struct Place {
     pub entry: Entry,
     /// Which join made it, if this process did.
     ///
-    /// A backend that cannot read it from the entry names the oldest join of its own whose outcome it does not
-    /// know.
+    /// A backend that cannot read it from the entry names the oldest join of its own whose outcome
+    /// it does not know.
     pub ticket: Option<Ticket>,
     /// Who stands there, if that was read. It is always read of the first.
     ///
-    /// In the whole line ([`SessionQueue::look`](super::SessionQueue::look)) nothing marks an entry that belongs to no
-    /// session: somebody put it there by hand. It is no candidate, and nobody waits for it.
+    /// In the whole line ([`SessionQueue::look`](super::SessionQueue::look)) nothing marks an entry
+    /// that belongs to no session: somebody put it there by hand. It is no candidate, and nobody
+    /// waits for it.
     pub holder: Option<Arc<Holder>>,
 }
 
@@ -52,18 +54,22 @@ pub struct Place {
 pub enum Line {
     /// The election is open.
     Open {
-        /// Which creation of the election this is. Generations rise. 0 is none of ours: other clients of the store
-        /// stand in a line that has not been created yet, and joining it finds it missing.
+        /// Which creation of the election this is. Generations rise. 0 is none of ours: other
+        /// clients of the store stand in a line that has not been created yet, and joining it finds
+        /// it missing.
         generation: u64,
         /// Those in line, lowest first. Some that nobody asked about may be left out.
         places: Vec<Place>,
-        /// The newest tenure that began and was not left cleanly; kept only in elections with a lock delay.
+        /// The newest tenure that began and was not left cleanly; kept only in elections with a
+        /// lock delay.
         ///
         /// It may still stand in line, as its leader.
         unclean: Option<u64>,
-        /// The highest token of a tenure that is recorded; 0 if none is, or the backend records none.
+        /// The highest token of a tenure that is recorded; 0 if none is, or the backend records
+        /// none.
         ///
-        /// In a store whose numbers only rise no entry that stands has a lower one than an earlier leader's.
+        /// In a store whose numbers only rise no entry that stands has a lower one than an earlier
+        /// leader's.
         highest: u64,
     },
     /// The election has ended. Entries may still stand; each is its owner's to delete.
@@ -102,9 +108,11 @@ pub enum Left {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use]
 pub enum Gone {
-    /// The store says that this very entry was deleted, and that its election had not ended before that.
+    /// The store says that this very entry was deleted, and that its election had not ended before
+    /// that.
     Deleted,
-    /// The store says that this very entry was deleted. Its election may have ended before that; only a look can tell.
+    /// The store says that this very entry was deleted. Its election may have ended before that;
+    /// only a look can tell.
     DeletedMaybeEnded,
     /// It may have been deleted; only a look can tell.
     Perhaps,

@@ -1,13 +1,15 @@
 //! The queue protocol as a pure machine.
 //!
-//! No clock, no randomness, no I/O in here: `step` is told the time and what happened, and answers with
-//! what is to be done. **Every step expires first, at its own `now`, and takes its input afterwards.**
+//! No clock, no randomness, no I/O in here: `step` is told the time and what happened, and answers
+//! with what is to be done. **Every step expires first, at its own `now`, and takes its input
+//! afterwards.**
 //!
-//! One request is under way at a time, and only while the session lives. The backend answers every request or
-//! ends the connection; what was under way then is in doubt, and a barrier read tells.
+//! One request is under way at a time, and only while the session lives. The backend answers every
+//! request or ends the connection; what was under way then is in doubt, and a barrier read tells.
 //!
-//! [`Machine::is_over`] is what the caller is told; [`Machine::is_settled`] comes later if the store did not
-//! answer: until then an entry may stand in a line, and a machine that is dropped cannot delete it.
+//! [`Machine::is_over`] is what the caller is told; [`Machine::is_settled`] comes later if the
+//! store did not answer: until then an entry may stand in a line, and a machine that is dropped
+//! cannot delete it.
 
 mod delay;
 mod inputs;
@@ -44,7 +46,8 @@ pub struct Settings {
     pub grace: Option<Duration>,
     /// Which creation of the election it stands in; `None` takes the first it finds.
     pub generation: Option<u64>,
-    /// D: how long it waits after a tenure that did not end cleanly; zero if the election has no lock delay.
+    /// D: how long it waits after a tenure that did not end cleanly; zero if the election has no
+    /// lock delay.
     pub delay: Duration,
     /// The highest token that this process has led the election with; 0 if it never did.
     pub highest: u64,
@@ -407,9 +410,11 @@ impl Machine {
         if near && matches!(self.stage, Stage::Standing) { Pace::Leading } else { Pace::Waiting }
     }
 
-    /// Whether an entry is this candidacy's: its own, one that is about to go, or of a join in doubt.
+    /// Whether an entry is this candidacy's: its own, one that is about to go, or of a join in
+    /// doubt.
     ///
-    /// A backend whose joins may arrive after they were given up deletes entries that nobody claims.
+    /// A backend whose joins may arrive after they were given up deletes entries that nobody
+    /// claims.
     #[must_use]
     pub fn claims(&self, entry: &Entry, ticket: &Ticket) -> bool {
         let own = self.mine.as_ref().is_some_and(|mine| mine.entry == *entry);

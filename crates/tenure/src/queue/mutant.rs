@@ -9,9 +9,11 @@ pub enum Mutant {
     AdoptOldEntry,
     /// A keep-alive counts without a read that shows the same term (etcd).
     DeposedKeepAliveCounts,
-    /// A keep-alive counts although a leader of an earlier term knows the lease and may revoke it (etcd).
+    /// A keep-alive counts although a leader of an earlier term knows the lease and may revoke it
+    /// (etcd).
     LeaseOfEarlierTermCounts,
-    /// Any write that is answered proves life from its sending, however silent the connection was (ZooKeeper).
+    /// Any write that is answered proves life from its sending, however silent the connection was
+    /// (ZooKeeper).
     SilentConnectionCounts,
     /// After a loss the same entry leads again.
     LostTokenReturns,
@@ -47,15 +49,18 @@ pub enum Mutant {
     GenerationIgnored,
     /// The leader's answer proves whatever was answered before it, however shortly (ZooKeeper).
     NewestAnswerCounts,
-    /// The leader's ping is waited for by one's own clock, as if that could not run faster (ZooKeeper).
+    /// The leader's ping is waited for by one's own clock, as if that could not run faster
+    /// (ZooKeeper).
     PingByOwnClock,
-    /// The leader's first answer after its ping proves a request, whose report may be stuck (ZooKeeper).
+    /// The leader's first answer after its ping proves a request, whose report may be stuck
+    /// (ZooKeeper).
     OneAnswerCounts,
     /// A write that one server refused by itself counts as a quorum's word (ZooKeeper).
     RefusalCounts,
     /// A line that was read behind a barrier which one server refused counts as fresh (ZooKeeper).
     RefusedBarrierCounts,
-    /// A request that was under way with the one before it proves that the reply between them arrived (ZooKeeper).
+    /// A request that was under way with the one before it proves that the reply between them
+    /// arrived (ZooKeeper).
     RequestUnderWayCounts,
     /// A reply that arrived proves life though no write shows that a leader read it (ZooKeeper).
     ArrivalNeedsNoWrite,
@@ -73,15 +78,18 @@ pub enum Mutant {
     BeginNotAwaited,
     /// The entry of a tenure whose work went on for too long is left as if that had ended in time.
     OutlivedCountsAsClean,
-    /// A clean release does not take back the record of a beginning whose answer was lost (ZooKeeper).
+    /// A clean release does not take back the record of a beginning whose answer was lost
+    /// (ZooKeeper).
     LostBeginForgotten,
     /// An entry leads although a tenure with its token, or a higher one, is known of.
     RegressionIgnored,
     /// A predecessor's deletion makes a leader although the election ended before it.
     DeletionAfterEndCounts,
-    /// The deletion of an entry of the same session makes a leader although the election ended before it.
+    /// The deletion of an entry of the same session makes a leader although the election ended
+    /// before it.
     OwnDeletionAfterEndCounts,
-    /// A new lease counts although entries are still under the former one, which may be revoked (etcd).
+    /// A new lease counts although entries are still under the former one, which may be revoked
+    /// (etcd).
     LeasedBeforeMoved,
     /// A new lease counts once the first of several entries is under it (etcd).
     LeasedAfterFirstMoved,

@@ -11,8 +11,8 @@ pub struct Session {
     pub number: u64,
     /// Which connection of this process; counted up.
     ///
-    /// Values of a watch channel overtake each other: a connection that was lost and made again between two
-    /// looks shows only here.
+    /// Values of a watch channel overtake each other: a connection that was lost and made again
+    /// between two looks shows only here.
     pub connection: u64,
     /// How long the server keeps a session that it does not hear of, as it granted.
     pub ttl: Duration,

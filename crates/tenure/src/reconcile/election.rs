@@ -13,9 +13,9 @@ use crate::{Candidacy, Candidate, Election, Error, Leadership};
 
 /// Stands in an election, says when it leads and when it must stop, and stands again.
 ///
-/// A store that is silent is waited for; one that has only answered with errors for a whole ttl while
-/// this candidate waits is reported as an error, and so is whatever ends a candidacy. When the election
-/// has ended the source ends too, see [`ended_by`](ElectionSource::ended_by).
+/// A store that is silent is waited for; one that has only answered with errors for a whole ttl
+/// while this candidate waits is reported as an error, and so is whatever ends a candidacy. When
+/// the election has ended the source ends too, see [`ended_by`](ElectionSource::ended_by).
 ///
 /// Dropped while it leads, it abandons the leadership: nobody said that the work has ended, so the
 /// lease is left to run out.
@@ -34,7 +34,8 @@ enum Phase {
         candidacy: Candidacy,
         /// The token of its last tenure.
         after: u64,
-        /// Resolves when the store has failed for too long. Kept, so that a dropped call forgets nothing.
+        /// Resolves when the store has failed for too long. Kept, so that a dropped call forgets
+        /// nothing.
         trouble: BoxFuture<'static, Error>,
     },
     Leading(Leadership),

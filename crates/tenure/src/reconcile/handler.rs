@@ -28,10 +28,11 @@ pub(super) const VARIABLES: [&str; 7] = [
 
 /// What is run when leadership begins, ends, fails or is stuck.
 ///
-/// Processes get a process group of their own, no input, and the output streams of this program. What
-/// they are told is in their environment and nowhere else: no value is ever put into the shell's text.
-/// One whose time is up is sent TERM, then KILL, group and all, and is reaped; so is what is left of one
-/// that failed. What a handler that succeeds leaves running goes on: that is how a begin starts things.
+/// Processes get a process group of their own, no input, and the output streams of this program.
+/// What they are told is in their environment and nowhere else: no value is ever put into the
+/// shell's text. One whose time is up is sent TERM, then KILL, group and all, and is reaped; so is
+/// what is left of one that failed. What a handler that succeeds leaves running goes on: that is
+/// how a begin starts things.
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum Handler {
@@ -88,8 +89,8 @@ impl Handler {
         }
     }
 
-    /// Runs it. `stop` tells it to stop, and how long it may take over that; `kill_after` is how long
-    /// what a failure leaves behind may take.
+    /// Runs it. `stop` tells it to stop, and how long it may take over that; `kill_after` is how
+    /// long what a failure leaves behind may take.
     pub(super) async fn run(
         self,
         context: Context,

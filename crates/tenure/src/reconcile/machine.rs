@@ -1,9 +1,9 @@
 //! The reconciliation, pure: what happened goes in, what is to be done comes out.
 //!
 //! Level-triggered: the machine keeps what the source wants *now* and what is the case *here*, and
-//! takes one step from the one towards the other whenever a handler has finished. What was overtaken
-//! in between is skipped, but for two things that never are: the end of a tenure whose begin has
-//! started, and an error.
+//! takes one step from the one towards the other whenever a handler has finished. What was
+//! overtaken in between is skipped, but for two things that never are: the end of a tenure whose
+//! begin has started, and an error.
 
 use std::time::Duration;
 

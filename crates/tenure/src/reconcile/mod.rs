@@ -12,13 +12,13 @@
 //! | end fails for good | ending | stuck: last resort, nothing is released, the loop ends with an error |
 //! | stop | anywhere | end if there is something to end, then leadership is given up |
 //!
-//! Handlers never overlap. What the source says while one runs is kept, and when it has finished the
-//! newest word counts; only the end of a tenure that was begun is never skipped, nor an error. A token
-//! tells one tenure from the next.
+//! Handlers never overlap. What the source says while one runs is kept, and when it has finished
+//! the newest word counts; only the end of a tenure that was begun is never skipped, nor an error.
+//! A token tells one tenure from the next.
 //!
-//! Leadership is freed in the store only when nothing here acts as leader any more: an end succeeded,
-//! or a begin failed by itself. A begin that was cut short may have started half of its things, so an
-//! end follows it.
+//! Leadership is freed in the store only when nothing here acts as leader any more: an end
+//! succeeded, or a begin failed by itself. A begin that was cut short may have started half of its
+//! things, so an end follows it.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -20,8 +20,8 @@ const UNTIL_DEAD: Duration = Duration::from_secs(2);
 
 /// Runs a program to its end, or until it is told to stop.
 ///
-/// Unless it succeeded, nothing of its group runs any more when this returns: what a begin that failed
-/// has started must not go on while somebody else leads.
+/// Unless it succeeded, nothing of its group runs any more when this returns: what a begin that
+/// failed has started must not go on while somebody else leads.
 pub(super) async fn run(
     words: &[String],
     context: &Context,
@@ -95,8 +95,8 @@ impl Group {
         if tokio::time::timeout_at(deadline, self.child.wait()).await.is_err() {
             return false;
         }
-        // A group's number is not given out again while anything is in it. Grandchildren are not ours
-        // to wait for, so they are looked at.
+        // A group's number is not given out again while anything is in it. Grandchildren are not
+        // ours to wait for, so they are looked at.
         let mut pause = LOOK;
         while self.leader.is_some_and(lives) {
             if Instant::now() >= deadline {

@@ -65,8 +65,8 @@ impl Builder {
         self
     }
 
-    /// What to run to cease to act as leader. It is run again until it succeeds, and may be run for a
-    /// begin that got only half way, so it should not mind when there is nothing to end.
+    /// What to run to cease to act as leader. It is run again until it succeeds, and may be run for
+    /// a begin that got only half way, so it should not mind when there is nothing to end.
     pub fn end(mut self, handler: Handler) -> Builder {
         self.settings.end = Some(handler);
         self
@@ -105,8 +105,8 @@ impl Builder {
 
     /// How long an end may take at most; what is left of the lease, unless this is set.
     ///
-    /// While the lease is being renewed an end has all of this time. When leadership is being lost it
-    /// has no longer than the lease lasts, and when it is lost no longer than the stop budget.
+    /// While the lease is being renewed an end has all of this time. When leadership is being lost
+    /// it has no longer than the lease lasts, and when it is lost no longer than the stop budget.
     pub fn end_timeout(mut self, span: Duration) -> Builder {
         self.settings.end_timeout = Some(span);
         self
@@ -118,15 +118,15 @@ impl Builder {
         self
     }
 
-    /// How long a process that was sent TERM has before it is killed; 1 s, or half of what is left of
-    /// the lease if that is less.
+    /// How long a process that was sent TERM has before it is killed; 1 s, or half of what is left
+    /// of the lease if that is less.
     pub fn kill_after(mut self, span: Duration) -> Builder {
         self.settings.kill_after = span;
         self
     }
 
-    /// What handlers that are processes find in their environment beside what they are told; a variable
-    /// without a value is one that they must not inherit.
+    /// What handlers that are processes find in their environment beside what they are told; a
+    /// variable without a value is one that they must not inherit.
     pub fn variable(mut self, name: impl Into<String>, value: Option<String>) -> Builder {
         Arc::make_mut(&mut self.settings.variables).push((name.into(), value));
         self
@@ -180,8 +180,9 @@ impl Reconciler {
     /// [`ReconcileError::Stuck`] when the local system may still act as leader.
     ///
     /// # Cancel safety
-    /// Not cancel safe: a handler that runs is killed with its group, no end is run, and a leadership of
-    /// [`ElectionSource`](super::ElectionSource) is left to run out. Stop it with a [`Stopper`] instead.
+    /// Not cancel safe: a handler that runs is killed with its group, no end is run, and a
+    /// leadership of [`ElectionSource`](super::ElectionSource) is left to run out. Stop it with a
+    /// [`Stopper`] instead.
     pub async fn run(&self, source: impl Source) -> Result<Finished, ReconcileError> {
         if self.ran.swap(true, Ordering::AcqRel) {
             return Err(ReconcileError::AlreadyRunning);
@@ -209,8 +210,8 @@ pub struct Stopper {
 }
 
 impl Stopper {
-    /// Stops it: the end is run first if there is something to end, then leadership is given up, then
-    /// [`Reconciler::run`] returns. Before that has been called it holds too.
+    /// Stops it: the end is run first if there is something to end, then leadership is given up,
+    /// then [`Reconciler::run`] returns. Before that has been called it holds too.
     pub fn stop(&self) {
         self.stop.send_replace(true);
     }

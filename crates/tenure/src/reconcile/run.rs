@@ -261,8 +261,8 @@ async fn run_handler(
     let begins = context.state == Step::Begin;
     let lost = context.mandate.as_ref().and_then(Mandate::must_stop);
     if begins && let Some(loss) = lost {
-        // This process may have been asleep since the election was won. The source is about to say so,
-        // and to start anything now would be too late.
+        // This process may have been asleep since the election was won. The source is about to say
+        // so, and to start anything now would be too late.
         let _ = stop.await;
         return Err(loss.to_string());
     }

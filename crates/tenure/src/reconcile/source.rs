@@ -134,7 +134,7 @@ pub enum Release {
     GiveUp,
     /// Nothing here acts as leader: stand, after a loss or after [`Release::GiveUp`].
     StandAgain,
-    /// Something here may still act as leader, for ever: renew no more, free nothing, and return when
-    /// the lease has run out by itself.
+    /// Something here may still act as leader, for ever: renew no more, free nothing, and return
+    /// when the lease has run out by itself.
     Abandon,
 }

@@ -51,8 +51,9 @@ async fn ended(books: &Books, count: u64) {
     }
 }
 
-/// "What a cluster accepted is begun at least once" (S5). A claim counts as an attempt, and a node claims more than it has workers
-/// for: whoever is killed must not take the only attempt of tasks with it that nobody has begun. (It did, until a review.)
+/// "What a cluster accepted is begun at least once" (S5). A claim counts as an attempt, and a node
+/// claims more than it has workers for: whoever is killed must not take the only attempt of tasks
+/// with it that nobody has begun. (It did, until a review.)
 #[test]
 fn what_was_taken_ahead_and_not_begun_has_used_no_attempt() {
     let store = MemoryStore::new();

@@ -186,7 +186,8 @@ async fn without_a_proof_a_weak_store_only_asks() {
     assert_eq!(execution.cancel().await.expect("it serves"), Cancellation::Cancelled);
 }
 
-/// Cancelling over a bad line while a leader takes in: each task is taken in or told to be cancelled, never both.
+/// Cancelling over a bad line while a leader takes in: each task is taken in or told to be
+/// cancelled, never both.
 #[tokio::test(start_paused = true)]
 async fn a_task_is_taken_in_or_cancelled_and_never_both() {
     let (mut cancelled_in_time, mut too_late) = (0, 0);

@@ -16,7 +16,8 @@ use crate::stage::{TokioClock, order};
 
 const TTL: Duration = Duration::from_secs(5);
 
-/// A store in memory that at some moment tells of one last change, and answers nothing from then on.
+/// A store in memory that at some moment tells of one last change, and answers nothing from then
+/// on.
 #[derive(Debug)]
 struct Hanging {
     inner: MemoryStore,
@@ -91,7 +92,8 @@ impl Handler for Works {
     }
 }
 
-/// A regression: the node's loop waited for the answer to its question about the bell, and the word to stop was never said.
+/// A regression: the node's loop waited for the answer to its question about the bell, and the word
+/// to stop was never said.
 #[tokio::test(start_paused = true)]
 async fn work_is_told_to_stop_in_time_although_the_question_about_the_bell_is_never_answered() {
     let (hang, hangs) = watch::channel(false);

@@ -81,7 +81,8 @@ impl<'a> Leader<'a> {
         true
     }
 
-    /// Takes a part of the page that is next. False when there is nothing on it, as far as one can see.
+    /// Takes a part of the page that is next. False when there is nothing on it, as far as one can
+    /// see.
     pub(crate) async fn step(&mut self) -> bool {
         let number = self.cursor.1.page;
         let key = self.books.keys().page(number);

@@ -1,4 +1,5 @@
-//! Writes without answers, one at a time: what became of them is found out before anything is sent again.
+//! Writes without answers, one at a time: what became of them is found out before anything is sent
+//! again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -74,7 +75,8 @@ impl Store for Once {
     }
 }
 
-/// Submits one task, of which the first write meets this, and gives the error, the store and how often a page was written.
+/// Submits one task, of which the first write meets this, and gives the error, the store and how
+/// often a page was written.
 async fn submit<F>(
     reads: Reads,
     fault: Fault,

@@ -1,4 +1,5 @@
-//! What anybody can do with the books of a cluster, without being one of its nodes; and nodes whose store hangs.
+//! What anybody can do with the books of a cluster, without being one of its nodes; and nodes whose
+//! store hangs.
 
 mod administration;
 mod begun;

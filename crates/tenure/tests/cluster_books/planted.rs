@@ -18,7 +18,8 @@ impl Handler for Nothing {
     }
 }
 
-/// A slot of more bytes than any document stopped all work and every view, because one read of all slots failed.
+/// A slot of more bytes than any document stopped all work and every view, because one read of all
+/// slots failed.
 #[tokio::test]
 async fn what_the_store_refuses_to_show_is_told_of_and_holds_nothing_else_up() {
     let directory = tempfile::tempdir().expect("a directory");

@@ -1,4 +1,5 @@
-//! Many submit at once, over bad lines, while a leader takes in: each task is accepted exactly once.
+//! Many submit at once, over bad lines, while a leader takes in: each task is accepted exactly
+//! once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -14,7 +14,8 @@ use tenure::cluster::{
 };
 use tenure::{Backend, MemoryStore, Timing};
 
-/// Counts how many are at work at once. One for each test: tests of one process run at the same time.
+/// Counts how many are at work at once. One for each test: tests of one process run at the same
+/// time.
 #[derive(Debug)]
 struct Crowd {
     now: AtomicU32,

@@ -280,7 +280,8 @@ async fn a_cursor_that_makes_no_sense_is_an_error_that_names_it() {
     assert_eq!(*key, books.keys().cursor());
 }
 
-/// A cursor that counted 9,007,199,254,740,991 pieces made whoever asked for all results read for ever.
+/// A cursor that counted 9,007,199,254,740,991 pieces made whoever asked for all results read for
+/// ever.
 #[tokio::test]
 async fn results_end_although_the_cursor_counts_pieces_that_are_not_there() {
     let (books, store) = stage();

@@ -248,8 +248,8 @@ impl Runner<'_> {
         Ok(self.judge(&led, resigned))
     }
 
-    /// Sees to it that nothing of a former leader runs, and records that CMD is started. CMD's control
-    /// group, if it has one.
+    /// Sees to it that nothing of a former leader runs, and records that CMD is started. CMD's
+    /// control group, if it has one.
     ///
     /// # Errors
     /// When CMD must not be started.
@@ -344,7 +344,8 @@ impl Runner<'_> {
             }
             (Cause::Lost(loss), None) => {
                 show::say(&format!("leadership lost: {loss}; CMD was stopped"));
-                // It was told to stop as a whole, also while CMD was being stopped for another reason.
+                // It was told to stop as a whole, also while CMD was being stopped for another
+                // reason.
                 match keep && !led.interrupted {
                     true => Round::Again { code: exit::LOST, pause: Pause::None },
                     false => Round::Over(exit::LOST),

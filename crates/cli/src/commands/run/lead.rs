@@ -39,7 +39,8 @@ pub(super) struct Led {
     pub(super) status: Option<Status>,
     /// Why CMD could not be run, and the exit code that says so.
     pub(super) refused: Option<(u8, String)>,
-    /// Whether the user has asked this process to stop, before or after CMD ended for another cause.
+    /// Whether the user has asked this process to stop, before or after CMD ended for another
+    /// cause.
     pub(super) interrupted: bool,
 }
 
@@ -195,8 +196,8 @@ impl Lead<'_> {
 }
 
 impl Course {
-    /// Takes note of an event. Breaks when nothing is left to oversee: well, or because the guardian
-    /// failed.
+    /// Takes note of an event. Breaks when nothing is left to oversee: well, or because the
+    /// guardian failed.
     fn learn(&mut self, event: Event) -> ControlFlow<bool> {
         match event {
             Event::Started { pid, contained } => {
@@ -217,8 +218,8 @@ impl Course {
     }
 }
 
-/// The cause when the guardian died or hung. A lease that was lost before that stays lost, whatever else
-/// was asked for: the guardian may just have been slow.
+/// The cause when the guardian died or hung. A lease that was lost before that stays lost, whatever
+/// else was asked for: the guardian may just have been slow.
 fn when_the_guardian_failed(cause: Cause, loss: Option<Loss>) -> Cause {
     match (cause, loss) {
         (_, Some(loss)) | (Cause::Lost(loss), None) => Cause::Lost(loss),

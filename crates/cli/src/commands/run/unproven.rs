@@ -5,8 +5,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use tenure::{Backend, Mark, Presence, StoreError};
 
-/// Handlers start things that outlive this process: that it is dead does not say that they are. So its
-/// lease must run out, although it can tell when others are dead.
+/// Handlers start things that outlive this process: that it is dead does not say that they are. So
+/// its lease must run out, although it can tell when others are dead.
 #[derive(Debug)]
 struct Unproven(Arc<dyn Presence>);
 

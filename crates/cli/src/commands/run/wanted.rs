@@ -56,8 +56,8 @@ const OF_HANDLERS: [&str; 9] = [
 ];
 
 impl Wanted {
-    /// Whether to run CMD or handlers. CMD is always on the command line; handlers that only a file or
-    /// the environment names stand back.
+    /// Whether to run CMD or handlers. CMD is always on the command line; handlers that only a file
+    /// or the environment names stand back.
     ///
     /// # Errors
     /// When the command line says both, or nothing says either.

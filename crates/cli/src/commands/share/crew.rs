@@ -52,7 +52,8 @@ pub(super) struct Crew {
 impl Crew {
     /// Nobody yet: guardians are posted when they are needed.
     ///
-    /// Must be made before the presence is told to others: from here on it lasts as long as anything that CMD started.
+    /// Must be made before the presence is told to others: from here on it lasts as long as
+    /// anything that CMD started.
     ///
     /// # Errors
     /// When the kernel or the store's directory refuses.

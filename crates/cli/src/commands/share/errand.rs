@@ -205,7 +205,8 @@ impl<'a> Course<'a> {
     }
 }
 
-/// How a run ended. `must_stop`: why the leadership is over, if it is; looked at when the guardian failed.
+/// How a run ended. `must_stop`: why the leadership is over, if it is; looked at when the guardian
+/// failed.
 fn how_it_ended(
     healthy: bool,
     stopped: Option<How>,

@@ -70,7 +70,8 @@ impl From {
     }
 }
 
-/// The source by the words that it was named with, which are [redacted](crate::redact) like any other.
+/// The source by the words that it was named with, which are [redacted](crate::redact) like any
+/// other.
 fn unreadable(source: &OsStr, error: std::io::Error) -> Failure {
     let denied = error.kind() == std::io::ErrorKind::PermissionDenied;
     let code = if denied { DENIED } else { REFUSED };

@@ -59,8 +59,8 @@ impl Sort {
     /// Makes it an argument, or an input where CMD has no place for one.
     ///
     /// # Errors
-    /// In words: it cannot be an argument, or its file cannot be opened, is behind a link or is no regular file. What comes
-    /// from a store is not trusted.
+    /// In words: it cannot be an argument, or its file cannot be opened, is behind a link or is no
+    /// regular file. What comes from a store is not trusted.
     ///
     /// # Cancel safety
     /// Cancel safe: nothing is left behind.

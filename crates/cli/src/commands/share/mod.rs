@@ -66,7 +66,8 @@ pub(crate) async fn share(session: &Session, wanted: Share) -> Ending {
     let before = before(&books, from.as_ref(), options.follow).await?;
     let (as_argument, may_be_a_flag) = (item::has_place(&command), item::may_be_a_flag(&command));
     let failed = |error| Failure::new(FAILURE, error);
-    // Before anybody hears of this process: its death is proven only when everything that CMD started is dead, too.
+    // Before anybody hears of this process: its death is proven only when everything that CMD
+    // started is dead, too.
     let (presence, grace) = (opened.presence.clone(), session.timing.grace());
     let privileges = Privileges::of(options.no_new_privs);
     let crew = Crew::new(command, secrets(), presence, grace, privileges).map_err(failed)?;
@@ -75,7 +76,8 @@ pub(crate) async fn share(session: &Session, wanted: Share) -> Ending {
         let (crew, group) = (Arc::clone(&crew), group.group.clone());
         Arc::new(RunsCommand { crew, group, sort, as_argument })
     };
-    // A plain item is any text that anybody submitted: beside a source that confines its items it is run only on request.
+    // A plain item is any text that anybody submitted: beside a source that confines its items it
+    // is run only on request.
     let plain = sort.is_none() || options.accept_submitted;
     let (mut tasks, mut kinds) = (Tasks::new(), Vec::new());
     if let Some((kind, sort)) = sort {
@@ -181,7 +183,8 @@ async fn listed(from: Option<&From>, each: EachTask, follow: bool) -> Result<Lis
 async fn objects(url: &str, each: EachTask, follow: bool) -> Result<Listed, Failure> {
     let refused = |error| Failure::new(REFUSED, anyhow::anyhow!("--from: {error}"));
     let objects = tenure_inputs::Objects::open(url).map_err(refused)?;
-    // A bucket that fails later is asked again; one that is not there, or does not let us in, has been mistyped.
+    // A bucket that fails later is asked again; one that is not there, or does not let us in, has
+    // been mistyped.
     objects.check().await.map_err(refused)?;
     let source = objects.source(template(item::OBJECT, each));
     let source = if follow { source.following() } else { source };

@@ -41,7 +41,8 @@ impl Printer {
         }
     }
 
-    /// Prints the last line, and waits until everything is printed. How many lines nobody read in time.
+    /// Prints the last line, and waits until everything is printed. How many lines nobody read in
+    /// time.
     pub(super) fn close(self, last: &impl Serialize) -> u64 {
         if let Ok(line) = serde_json::to_string(last) {
             // This one may wait: nothing else is left to do.

@@ -350,7 +350,8 @@ impl Course {
         self.progress.draw(&standing);
     }
 
-    /// How many items there are: also those that are accepted, and that the leader has not taken in.
+    /// How many items there are: also those that are accepted, and that the leader has not taken
+    /// in.
     fn accepted(&self) -> u64 {
         let submitted = self.submitted.as_ref().map_or(0, |count| count.load(Ordering::Relaxed));
         self.totals.accepted.max(self.before.accepted + submitted)

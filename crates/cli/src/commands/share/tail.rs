@@ -88,7 +88,8 @@ impl Tail {
         self.kept.drain(..over);
     }
 
-    /// The end of it as text of at most so many bytes, without the last line feed; `None` when there is none.
+    /// The end of it as text of at most so many bytes, without the last line feed; `None` when
+    /// there is none.
     pub(super) fn text(&self, most: usize) -> Option<String> {
         let text = String::from_utf8_lossy(&self.kept);
         let text = text.trim_end_matches(['\n', '\r']);

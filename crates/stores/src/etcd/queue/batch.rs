@@ -20,7 +20,8 @@ use super::super::proto::{
 use super::super::{kv, message};
 use super::requests;
 
-/// Transactions inside one transaction; with what each of them may have, etcd's 128 are not exceeded.
+/// Transactions inside one transaction; with what each of them may have, etcd's 128 are not
+/// exceeded.
 const MOST_CHANGES: usize = 60;
 /// Reads in one transaction.
 const MOST_READS: usize = 120;
@@ -52,9 +53,10 @@ pub(super) trait Parcel: Send + Sized + 'static {
 /// Whether several of one election may be in one transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Company {
-    /// Entries made in one transaction have the same create revision: two of one election would both be first. What
-    /// a transaction deletes after it was read has gone at the revision of that reading, and a watch from the next
-    /// one on would never tell. And etcd refuses a transaction that writes a key twice.
+    /// Entries made in one transaction have the same create revision: two of one election would
+    /// both be first. What a transaction deletes after it was read has gone at the revision of that
+    /// reading, and a watch from the next one on would never tell. And etcd refuses a transaction
+    /// that writes a key twice.
     Alone,
     /// Deletions of entries do not mind each other.
     Alike,
@@ -104,7 +106,8 @@ impl Parcel for Change {
                 let parts = changes.iter().zip(parts);
                 parts.map(|(_, part)| inner(part.and_then(|part| part.response), header)).collect()
             }
-            // One of them was refused, and with it all: nothing happened, and each may learn its own fate.
+            // One of them was refused, and with it all: nothing happened, and each may learn its
+            // own fate.
             Err(failure) if failure.lease.is_some() || refused(failure.fault) => {
                 join_all(changes.into_iter().map(|change| send_one(&client, change.txn))).await
             }

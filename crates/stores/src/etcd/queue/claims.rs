@@ -12,8 +12,8 @@ use tokio::time::Instant;
 
 /// Who of this process stands where, under which lease.
 ///
-/// The key of an entry is made of the election and the seat: two candidates of one election need two seats. The
-/// first seat serves one candidate of every election.
+/// The key of an entry is made of the election and the seat: two candidates of one election need
+/// two seats. The first seat serves one candidate of every election.
 #[derive(Debug, Default)]
 pub(super) struct Claims {
     state: Mutex<State>,
@@ -41,7 +41,8 @@ struct State {
 
 /// A lease of the session, and the name under which is written what stands under it.
 ///
-/// They are the same at first. When etcd has changed its leader, everything moves to another lease, and keeps its name.
+/// They are the same at first. When etcd has changed its leader, everything moves to another lease,
+/// and keeps its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Seat {
     /// What its keys end with.
@@ -75,7 +76,8 @@ struct Claim {
     leaving: bool,
     /// The revision of the election's mark when it was looked at last.
     mark: i64,
-    /// The token of the entry before it, and the revision of the store at which the line was open and showed both.
+    /// The token of the entry before it, and the revision of the store at which the line was open
+    /// and showed both.
     behind: Option<(u64, i64)>,
     /// Who led then: its token, the revision of its entry, and who it is.
     leader: Option<(u64, i64, Arc<Holder>)>,
@@ -285,7 +287,8 @@ impl Claims {
         self.with(election, candidate, |claim| claim.mark = claim.mark.max(revision));
     }
 
-    /// The line was open at this revision of the store, and showed this entry before that of a candidacy of ours.
+    /// The line was open at this revision of the store, and showed this entry before that of a
+    /// candidacy of ours.
     pub(super) fn saw_before(
         &self,
         election: &Key,
@@ -297,7 +300,8 @@ impl Claims {
         self.with(election, candidate, |claim| claim.behind = behind);
     }
 
-    /// The revision at which the line was last seen open by those of ours who stand behind this entry.
+    /// The revision at which the line was last seen open by those of ours who stand behind this
+    /// entry.
     pub(super) fn looked(&self, election: &Key, before: u64) -> Option<i64> {
         let state = self.lock();
         let behind = state.claims.get(election)?.iter().filter_map(|claim| claim.behind);
@@ -352,8 +356,9 @@ impl Claims {
 
     /// What may be at this key of ours; none when the seat is no longer ours.
     ///
-    /// A claim that has been in doubt for longer than `patience` is given up here, and for good: whoever looks for
-    /// its entry later does not find it, and what is deleted on the strength of this answer is nobody's.
+    /// A claim that has been in doubt for longer than `patience` is given up here, and for good:
+    /// whoever looks for its entry later does not find it, and what is deleted on the strength of
+    /// this answer is nobody's.
     pub(super) fn claimed(&self, election: &Key, seat: i64, patience: Duration) -> Option<Claimed> {
         let mut state = self.lock();
         let number = state.number(seat)?;

@@ -15,8 +15,8 @@ use super::line::{Part, is_candidate, only};
 use super::record::Mark;
 use super::{Shared, doubtful, requests, unavailable};
 
-/// A join that is under way: if it is dropped, or fails without saying whether it had an effect, its outcome is in
-/// doubt, and whatever appears without being claimed is deleted.
+/// A join that is under way: if it is dropped, or fails without saying whether it had an effect,
+/// its outcome is in doubt, and whatever appears without being claimed is deleted.
 struct Joining<'a> {
     shared: &'a Shared,
     election: &'a Key,
@@ -108,7 +108,8 @@ impl Shared {
         let own = newest.kvs.iter().find(|found| found.key == key).cloned();
         let before = newest.kvs.into_iter().find(|found| found.key != key);
         let part = Part { first, before, own };
-        // Keys that are no candidates were in the way, or came with it: the whole line tells who is before us.
+        // Keys that are no candidates were in the way, or came with it: the whole line tells who is
+        // before us.
         let entries = self.keys.entries(election);
         let odd = |found: &Option<KeyValue>| {
             found.as_ref().is_some_and(|found| !is_candidate(&entries, found))

@@ -10,8 +10,8 @@ use super::super::waits::Topic;
 
 /// Turns elections into keys of etcd.
 ///
-/// Entries are where etcd's own clients put them, `<prefix>/<name>/<lease>`. What these clients do not know stands
-/// under `<prefix>//`, where no entry can be.
+/// Entries are where etcd's own clients put them, `<prefix>/<name>/<lease>`. What these clients do
+/// not know stands under `<prefix>//`, where no entry can be.
 #[derive(Clone, Debug)]
 pub(super) struct LineKeys {
     prefix: Arc<str>,

@@ -49,8 +49,8 @@ impl Part {
     }
 }
 
-/// Whether a key stands for a candidate. One without a lease does not: it was put there by hand, belongs to no session, and
-/// would stand there for ever.
+/// Whether a key stands for a candidate. One without a lease does not: it was put there by hand,
+/// belongs to no session, and would stand there for ever.
 pub(super) fn is_candidate(entries: &Topic, found: &KeyValue) -> bool {
     is_entry(entries, &found.key) && found.lease != 0
 }
@@ -76,8 +76,8 @@ pub(super) fn look(key: bytes::Bytes, found: Option<&KeyValue>, store: i64) -> (
 
 /// Who stands at an entry by the record beside it, if that was written with it.
 ///
-/// The record of an earlier entry of the same lease may have been left behind by whoever deleted that one: it was
-/// written before this entry, or written anew with it.
+/// The record of an earlier entry of the same lease may have been left behind by whoever deleted
+/// that one: it was written before this entry, or written anew with it.
 pub(super) fn stood(
     keys: &LineKeys,
     election: &Key,

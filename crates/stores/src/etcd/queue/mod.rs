@@ -1,13 +1,14 @@
 //! Lines of candidates in etcd.
 //!
-//! An entry is a key of its election under a lease of this process, as etcd's own clients write it: they wait in
-//! the same lines. Its name is that of a *seat*: the lease the seat had first; it may stand under another by now.
-//! Its token is its create revision. Beside it, in the same transaction and under the same lease, a
-//! record says which join made it, and whose. One mark an election says whether it is open.
+//! An entry is a key of its election under a lease of this process, as etcd's own clients write it:
+//! they wait in the same lines. Its name is that of a *seat*: the lease the seat had first; it may
+//! stand under another by now. Its token is its create revision. Beside it, in the same transaction
+//! and under the same lease, a record says which join made it, and whose. One mark an election says
+//! whether it is open.
 //!
-//! [`join`], [`view`] and [`marks`] are about one line each. [`session`] keeps the leases alive and proves it, [`claims`]
-//! knows who of this process stands where, [`batch`] sends the requests of many elections together, [`reaper`] deletes
-//! what a join that was given up left behind.
+//! [`join`], [`view`] and [`marks`] are about one line each. [`session`] keeps the leases alive and
+//! proves it, [`claims`] knows who of this process stands where, [`batch`] sends the requests of
+//! many elections together, [`reaper`] deletes what a join that was given up left behind.
 
 mod batch;
 mod claims;
@@ -121,7 +122,8 @@ impl Drop for EtcdQueue {
         if let Some(tasks) = tasks {
             tasks.reaper.abort();
         }
-        // The session's task ends by itself, after it has given back leases that nothing stands under.
+        // The session's task ends by itself, after it has given back leases that nothing stands
+        // under.
         self.shared.closing.send_replace(true);
     }
 }
@@ -190,8 +192,9 @@ impl SessionQueue for EtcdQueue {
         vanished_unless(changed.succeeded, doing)
     }
 
-    /// Nothing is kept: a copy of an etcd has none of the leases that a record would be compared with, and a restored
-    /// backup has the record of that day. A process still knows what it led with.
+    /// Nothing is kept: a copy of an etcd has none of the leases that a record would be compared
+    /// with, and a restored backup has the record of that day. A process still knows what it led
+    /// with.
     async fn note(&self, _entry: &Entry) -> Result<(), StoreError> {
         Ok(())
     }

@@ -1,8 +1,8 @@
 //! Deletes entries that no candidacy claims.
 //!
-//! A join that was given up may still arrive: nothing on etcd's side says that it no longer can. So its key is watched
-//! as long as its lease lives, and what appears there without being claimed is deleted. Without that the line would
-//! wait for somebody who does not know that it leads.
+//! A join that was given up may still arrive: nothing on etcd's side says that it no longer can. So
+//! its key is watched as long as its lease lives, and what appears there without being claimed is
+//! deleted. Without that the line would wait for somebody who does not know that it leads.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,6 +1,8 @@
-//! What is written beside an entry: who stands there, whether the election is open, which tenure was not left cleanly.
+//! What is written beside an entry: who stands there, whether the election is open, which tenure
+//! was not left cleanly.
 //!
-//! What is read is untrusted: capped before it is parsed, and taken for somebody else's where it makes no sense.
+//! What is read is untrusted: capped before it is parsed, and taken for somebody else's where it
+//! makes no sense.
 
 use std::sync::Arc;
 
@@ -99,7 +101,8 @@ fn text(bytes: &[u8]) -> Option<CandidateId> {
 pub(super) enum Mark {
     /// There is none.
     Missing,
-    /// The generation is the revision at which the mark was written so: revisions only rise, also over deletions.
+    /// The generation is the revision at which the mark was written so: revisions only rise, also
+    /// over deletions.
     Open {
         generation: u64,
     },

@@ -20,10 +20,12 @@ use super::record;
 /// More candidates of one election are not shown to people.
 const MOST_SHOWN: i64 = 10_000;
 
-/// Joins the line if nothing stands at the key and the election is open; what was found where it is not.
+/// Joins the line if nothing stands at the key and the election is open; what was found where it is
+/// not.
 ///
-/// A join that arrives after its seat has moved to another lease does nothing: nobody would keep its entry alive.
-/// Whoever joins has the newest entry: the two newest are its own and the one before.
+/// A join that arrives after its seat has moved to another lease does nothing: nobody would keep
+/// its entry alive. Whoever joins has the newest entry: the two newest are its own and the one
+/// before.
 pub(super) fn join(
     keys: &LineKeys,
     election: &Key,
@@ -55,7 +57,8 @@ pub(super) fn join(
     }
 }
 
-/// Deletes an entry of ours, if it is that very one; the record of its tenure too if it was left cleanly.
+/// Deletes an entry of ours, if it is that very one; the record of its tenure too if it was left
+/// cleanly.
 pub(super) fn leave(
     keys: &LineKeys,
     election: &Key,
@@ -85,7 +88,8 @@ pub(super) fn begin(keys: &LineKeys, election: &Key, entry: Bytes, token: u64) -
     }
 }
 
-/// Publishes another value at this entry, unless its seat has moved to another lease: it would move back.
+/// Publishes another value at this entry, unless its seat has moved to another lease: it would move
+/// back.
 pub(super) fn publish(
     keys: &LineKeys,
     election: &Key,
@@ -144,11 +148,12 @@ pub(super) fn create(keys: &LineKeys, election: &Key) -> TxnRequest {
     }
 }
 
-/// Ends an election, if its mark is still the one of revision `at` and its line still begins as it was read.
+/// Ends an election, if its mark is still the one of revision `at` and its line still begins as it
+/// was read.
 ///
-/// The transaction also writes the first entry again, unchanged. The next candidate watches that key, and etcd tells of
-/// one key in order: the candidate hears of the end before it hears that the entry is gone. Of two keys, such as the
-/// entry and the mark, etcd may tell in any order.
+/// The transaction also writes the first entry again, unchanged. The next candidate watches that
+/// key, and etcd tells of one key in order: the candidate hears of the end before it hears that the
+/// entry is gone. Of two keys, such as the entry and the mark, etcd may tell in any order.
 pub(super) fn end(
     keys: &LineKeys,
     election: &Key,
@@ -199,7 +204,8 @@ pub(super) fn remove(keys: &LineKeys, election: &Key, at: i64) -> TxnRequest {
     }
 }
 
-/// The two reads that an end needs, at first and after each attempt that failed: the mark, and the first in line.
+/// The two reads that an end needs, at first and after each attempt that failed: the mark, and the
+/// first in line.
 pub(super) fn beginning(keys: &LineKeys, election: &Key) -> Vec<RangeRequest> {
     vec![one(keys.mark(election)), first(keys.entries(election))]
 }
@@ -291,7 +297,8 @@ fn keep(key: Bytes, lease: i64) -> RequestOp {
     RequestOp { request: Some(Request::RequestPut(put)) }
 }
 
-/// Another revision of the same value under the same lease. etcd refuses it where there is no such key.
+/// Another revision of the same value under the same lease. etcd refuses it where there is no such
+/// key.
 fn touch(key: Bytes) -> RequestOp {
     let value = Bytes::new();
     let put = PutRequest { key, value, lease: 0, ignore_value: true, ignore_lease: true };
@@ -359,7 +366,8 @@ mod tests {
     use super::*;
     use tenure::CandidateId;
 
-    /// What has been on its way since before its seat moved must not put anything under the lease the seat had.
+    /// What has been on its way since before its seat moved must not put anything under the lease
+    /// the seat had.
     #[test]
     fn whatever_is_put_under_a_lease_of_a_seat_compares_that_the_seat_is_under_it() {
         let keys = LineKeys::new(&Keys::new("p"));

@@ -1,11 +1,11 @@
 //! The session: leases that are kept alive, and the proof of it.
 //!
-//! One KeepAlive a lease is under way at a time. A round is one of each lease and then, after all were answered, a
-//! linearizable read of what stands for the leases; [`EtcdWindow`] says what that proves. Whatever goes wrong ends
-//! the stream, and another server is tried.
+//! One KeepAlive a lease is under way at a time. A round is one of each lease and then, after all
+//! were answered, a linearizable read of what stands for the leases; [`EtcdWindow`] says what that
+//! proves. Whatever goes wrong ends the stream, and another server is tried.
 //!
-//! When etcd has changed its leader, everything moves to other leases ([`moving`]), since the former leader may revoke
-//! those that it knows.
+//! When etcd has changed its leader, everything moves to other leases ([`moving`]), since the
+//! former leader may revoke those that it knows.
 
 mod leases;
 mod moving;
@@ -107,7 +107,8 @@ impl Held {
     }
 }
 
-/// The term that was known before any of the leases was asked for; none while something is under an earlier lease.
+/// The term that was known before any of the leases was asked for; none while something is under an
+/// earlier lease.
 fn leased(held: &[Held]) -> Option<u64> {
     held.iter().all(Held::has_moved).then(|| held.iter().map(|held| held.term).min()).flatten()
 }
@@ -133,7 +134,8 @@ impl Keeper<'_> {
             };
             self.publish(None, life);
             self.shared.claims.over();
-            // A lease that still lives is left to lapse: work that was led under it may take that long to end.
+            // A lease that still lives is left to lapse: work that was led under it may take that
+            // long to end.
             self.held.clear();
             if matches!(end, End::Refused) {
                 return;
@@ -141,7 +143,8 @@ impl Keeper<'_> {
         }
     }
 
-    /// Begins a session: a lease, and a key that stands for it. Tries until it is there, or refused for good.
+    /// Begins a session: a lease, and a key that stands for it. Tries until it is there, or refused
+    /// for good.
     async fn begin(&mut self) -> Result<Duration, ()> {
         let mut pause = SHORTEST_PAUSE;
         let id = fresh();
@@ -172,8 +175,9 @@ impl Keeper<'_> {
         }
     }
 
-    /// A lease of this number, and the key that stands for it; its TTL, and the term that was known before it was asked
-    /// for, which is the first that was ever heard of: an attempt that failed may have been the one that was taken.
+    /// A lease of this number, and the key that stands for it; its TTL, and the term that was known
+    /// before it was asked for, which is the first that was ever heard of: an attempt that failed
+    /// may have been the one that was taken.
     async fn grant_first(
         &self,
         id: i64,
@@ -266,8 +270,8 @@ impl Keeper<'_> {
         }
     }
 
-    /// Keeps the reason for people to read. KeepAlives that stay unanswered while requests are answered have a cause of
-    /// their own, and no candidate would ever lead.
+    /// Keeps the reason for people to read. KeepAlives that stay unanswered while requests are
+    /// answered have a cause of their own, and no candidate would ever lead.
     async fn note_trouble(&mut self, failure: Failure) {
         let id = self.held.first().map_or(0, |held| held.seat.name);
         let trouble = if self.unanswered >= REPEATEDLY && self.read_term(id).await.is_ok() {
@@ -309,7 +313,8 @@ impl Keeper<'_> {
         self.held.iter().flat_map(Held::leases).collect()
     }
 
-    /// The queue is dropped. Leases that nothing stands under are given back; others lapse, as work may go on.
+    /// The queue is dropped. Leases that nothing stands under are given back; others lapse, as work
+    /// may go on.
     async fn close(&mut self) {
         let nothing_stands = self.shared.claims.is_empty();
         self.publish(None, Life::Closed);
@@ -338,7 +343,8 @@ impl Keeper<'_> {
 mod tests {
     use super::*;
 
-    /// An entry that is still under the former lease goes with it, and a deposed leader of etcd may revoke that.
+    /// An entry that is still under the former lease goes with it, and a deposed leader of etcd may
+    /// revoke that.
     #[test]
     fn leases_count_once_nothing_is_under_a_former_one() {
         let moved = |term| Held::new(10, term);

@@ -27,8 +27,8 @@ impl Shared {
         let seat = held.as_ref().map(|own| own.seat.name);
         let mut ranges = requests::own(&self.keys, election, seat);
         let heard = self.core.waits.heard(&Topic::one(self.keys.mark(election)));
-        // If the mark has changed, the election has most likely ended, and then nobody else in line matters: reading
-        // all of it for each who leaves would be much.
+        // If the mark has changed, the election has most likely ended, and then nobody else in line
+        // matters: reading all of it for each who leaves would be much.
         let ending = held.as_ref().is_some_and(|own| heard.is_some_and(|heard| heard > own.mark));
         if !ending {
             ranges.push(requests::first(entries.clone()));
@@ -97,8 +97,8 @@ impl Shared {
 
     /// Whether our own entry, if it stands, is under a lease that is kept alive.
     ///
-    /// When a seat moves to another lease, whatever is claimed there moves with it. What was not claimed then, and is
-    /// now, would vanish while it leads: it is left to lapse.
+    /// When a seat moves to another lease, whatever is claimed there moves with it. What was not
+    /// claimed then, and is now, would vanish while it leads: it is left to lapse.
     fn is_kept(&self, election: &Key, held: &Own, own: Option<&KeyValue>) -> bool {
         let now = self.claims.of(election, &held.ticket.candidate);
         // It may have moved while it was looked for, in either order.
@@ -106,8 +106,8 @@ impl Shared {
         own.is_none_or(|own| seats.into_iter().flatten().any(|seat| seat.keeps(own.lease)))
     }
 
-    /// What a look tells of our own entry. False when that was given up while it was looked for: it may be deleted at
-    /// any moment, and must not be taken for ours.
+    /// What a look tells of our own entry. False when that was given up while it was looked for: it
+    /// may be deleted at any moment, and must not be taken for ours.
     fn learn(
         &self,
         election: &Key,
@@ -176,7 +176,8 @@ impl Shared {
                 match mark {
                     Mark::Ended { generation } => Line::Ended { generation, places },
                     Mark::Missing if places.is_empty() => Line::Missing,
-                    // Somebody removed the mark under us: whatever was made until now is over, and ours must go.
+                    // Somebody removed the mark under us: whatever was made until now is over, and
+                    // ours must go.
                     Mark::Missing | Mark::Open { .. } => {
                         Line::Ended { generation: u64::try_from(revision).unwrap_or(0), places }
                     }
@@ -234,12 +235,13 @@ impl Shared {
         Ok((only(read.next()), own.and_then(|_| only(read.next()))))
     }
 
-    /// Whether no end of the election is ordered before the deletion of this entry, which was heard of.
+    /// Whether no end of the election is ordered before the deletion of this entry, which was heard
+    /// of.
     ///
-    /// The end writes the first entry in line in its own transaction ([`Shared::end`]). The next candidate has seen that
-    /// entry as the first, so the entry either was there at the end or was deleted before. It is enough to know that
-    /// the entry was not written after the look that showed it in an open line. Other writes to it are rare, and after
-    /// one a look decides.
+    /// The end writes the first entry in line in its own transaction ([`Shared::end`]). The next
+    /// candidate has seen that entry as the first, so the entry either was there at the end or was
+    /// deleted before. It is enough to know that the entry was not written after the look that
+    /// showed it in an open line. Other writes to it are rare, and after one a look decides.
     pub(super) fn was_open_until_deleted(&self, election: &Key, entry: &Entry) -> bool {
         let looked = self.claims.looked(election, entry.token);
         let topic = Topic::one(of_name(&entry.name));

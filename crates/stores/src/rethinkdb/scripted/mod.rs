@@ -1,7 +1,8 @@
 //! A server for tests that behaves as RethinkDB does where reqlite does not.
 //!
-//! It speaks V1_0, tells its version, and evaluates the terms that this crate sends. Its `tableCreate` checks the
-//! name and creates the table in two steps, as the real server does, so it can hold two tables of one name.
+//! It speaks V1_0, tells its version, and evaluates the terms that this crate sends. Its
+//! `tableCreate` checks the name and creates the table in two steps, as the real server does, so it
+//! can hold two tables of one name.
 
 mod parts;
 mod reql;
@@ -139,7 +140,8 @@ async fn answer(
     }
 }
 
-/// `tableCreate` takes its time: between the check of the name and the creation, and until it answers.
+/// `tableCreate` takes its time: between the check of the name and the creation, and until it
+/// answers.
 async fn create_slowly(world: &Mutex<World>, term: &Value) -> Option<Outcome> {
     let (checked, slow) = {
         let mut world = lock(world);

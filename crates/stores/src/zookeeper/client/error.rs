@@ -36,7 +36,8 @@ pub enum Error {
     /// The server refused otherwise, with this number of ZooKeeper's.
     #[error("the server refused ({0})")]
     Refused(String),
-    /// It was read, but no quorum took the write that had to go before it: the server may be cut off.
+    /// It was read, but no quorum took the write that had to go before it: the server may be cut
+    /// off.
     #[error("the server refused the write that has to go before this read; it may be cut off")]
     Unproven,
     /// It is longer than ZooKeeper takes; nothing was sent.

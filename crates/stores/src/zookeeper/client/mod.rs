@@ -1,12 +1,14 @@
 //! A session with ZooKeeper, over one connection at a time.
 //!
-//! Why not a client from elsewhere: a leader must know *on which connection* and since when a request was answered,
-//! end a connection that is silent for a tenth of the session's time, go on with the same session on another server,
-//! and be sure that nothing asked on an earlier connection happens later. The crates that exist queue what is
-//! asked while they are disconnected, and keep these moments to themselves.
+//! Why not a client from elsewhere: a leader must know *on which connection* and since when a
+//! request was answered, end a connection that is silent for a tenth of the session's time, go on
+//! with the same session on another server, and be sure that nothing asked on an earlier connection
+//! happens later. The crates that exist queue what is asked while they are disconnected, and keep
+//! these moments to themselves.
 //!
-//! What is asked goes out in order and is answered in order. When a connection ends, whatever was not sent is
-//! refused as unsent, whatever was not answered is in doubt, and every watch says that it is lost.
+//! What is asked goes out in order and is answered in order. When a connection ends, whatever was
+//! not sent is refused as unsent, whatever was not answered is in doubt, and every watch says that
+//! it is lost.
 
 mod error;
 mod options;
@@ -43,9 +45,10 @@ const MOST_BYTES: usize = 1_000_000;
 
 /// A session with ZooKeeper; clones share it.
 ///
-/// One serves any number of elections and documents, and the program's own nodes beside them. It connects again by
-/// itself, and begins a new session when one is over. The session is closed when its last clone is dropped, unless
-/// an entry of an election still stands in it: that goes when the server's time is up.
+/// One serves any number of elections and documents, and the program's own nodes beside them. It
+/// connects again by itself, and begins a new session when one is over. The session is closed when
+/// its last clone is dropped, unless an entry of an election still stands in it: that goes when the
+/// server's time is up.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), tenure::StoreError> {
@@ -105,7 +108,8 @@ impl Client {
 
     pub(super) async fn connected_by(&self, deadline: Instant) -> Result<(), Error> {
         let mut sessions = self.session();
-        // The state says whether there is one; word of a change follows the change, so what was told last may be old.
+        // The state says whether there is one; word of a change follows the change, so what was
+        // told last may be old.
         while !self.is_up() {
             if sessions.borrow_and_update().life == tenure::queue::Life::Closed {
                 return Err(self.trouble().unwrap_or(Error::Closed));
@@ -227,8 +231,8 @@ impl Client {
         Pending::new(answer, read)
     }
 
-    /// Reads who stands in a line, and what the election's own node says; if asked to, after a write that a quorum
-    /// takes.
+    /// Reads who stands in a line, and what the election's own node says; if asked to, after a
+    /// write that a quorum takes.
     pub(super) fn list(&self, root: &Arc<str>, barrier: bool) -> [oneshot::Receiver<Outcome>; 2] {
         let shared = &self.owner.shared;
         let answers = shared.lock().list(root.clone(), barrier);
@@ -236,7 +240,8 @@ impl Client {
         answers
     }
 
-    /// Creates an entry of an election, together with others that are created at the moment, and reads the line then.
+    /// Creates an entry of an election, together with others that are created at the moment, and
+    /// reads the line then.
     pub(super) fn join(
         &self,
         root: &Arc<str>,
@@ -268,7 +273,8 @@ impl Client {
         self.owner.shared.lock().watches.confirm(path, watching.id);
     }
 
-    /// Whether a node is watched that was as it should be, and of which nothing was told up to the newest event.
+    /// Whether a node is watched that was as it should be, and of which nothing was told up to the
+    /// newest event.
     pub(super) fn is_unchanged(&self, path: &str) -> bool {
         self.owner.shared.lock().watches.is_unchanged(path)
     }
@@ -301,7 +307,8 @@ impl Client {
         shared.work.notify_one();
     }
 
-    /// An entry of this session stands, or no longer does: while one does, dropping the client closes nothing.
+    /// An entry of this session stands, or no longer does: while one does, dropping the client
+    /// closes nothing.
     pub(super) fn stands(&self, entry: &str, stands: bool) {
         self.owner.shared.lock().stands(entry, stands);
     }

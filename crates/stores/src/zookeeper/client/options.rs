@@ -13,7 +13,8 @@ use crate::servers::{Reconnect, Secret};
 pub struct ClientOptions {
     /// Each `host:port`; tried in random order.
     pub hosts: Vec<String>,
-    /// How long servers are to keep a session that they do not hear of; they may grant another time.
+    /// How long servers are to keep a session that they do not hear of; they may grant another
+    /// time.
     pub session: Duration,
     /// What is done when a connection is lost.
     pub reconnect: Reconnect,

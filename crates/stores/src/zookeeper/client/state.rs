@@ -18,8 +18,9 @@ use super::error::Error;
 use super::voice::{overtakes, voice};
 use super::watches::Watches;
 
-/// How much is asked of a server before it has answered, at least, at first and at most: as much as it answers
-/// well within the time that an answer may take, or our own haste would end the connection.
+/// How much is asked of a server before it has answered, at least, at first and at most: as much as
+/// it answers well within the time that an answer may take, or our own haste would end the
+/// connection.
 const FEWEST_FLYING: usize = 48;
 const FIRST_FLYING: usize = 128;
 const MOST_FLYING: usize = 512;
@@ -31,8 +32,8 @@ const MOST_JOINED_BYTES: usize = 512 << 10;
 const MOST_ORDERS: usize = 1 << 17;
 /// For how many of them room is kept.
 const ROOM: usize = 256;
-/// A node that never exists. A transaction that checks it is refused by a quorum, which is all that a heartbeat wants
-/// of one; nothing under `/` has to be permitted to us for that.
+/// A node that never exists. A transaction that checks it is refused by a quorum, which is all that
+/// a heartbeat wants of one; nothing under `/` has to be permitted to us for that.
 const NOWHERE: &str = "/=tenure";
 
 /// An answer.
@@ -246,9 +247,10 @@ impl State {
         self.contact.is_some_and(|contact| now.at_least_since(contact) >= self.ttl * 5 / 4)
     }
 
-    /// Declares the session over, without a server's word. Servers that were rebuilt count from a lower number and
-    /// accept nobody who has seen a higher one, so that is forgotten with it: in the next session every line is read
-    /// after an entry of ours was made, which no server that lags behind shows.
+    /// Declares the session over, without a server's word. Servers that were rebuilt count from a
+    /// lower number and accept nobody who has seen a higher one, so that is forgotten with it: in
+    /// the next session every line is read after an entry of ours was made, which no server that
+    /// lags behind shows.
     pub(super) fn forget(&mut self) {
         self.expired();
         (self.seen, self.contact) = (0, None);
@@ -283,7 +285,8 @@ impl State {
         self.weight = 0;
         self.barrier_waits = false;
         if !self.many_answered && self.flying.iter().any(|flying| flying.reads_many) {
-            // Perhaps that is why it ended, and the server's word on it got lost: the next one is not asked.
+            // Perhaps that is why it ended, and the server's word on it got lost: the next one is
+            // not asked.
             self.many_from = self.many_from.max(self.connection.saturating_add(2));
         }
         for flying in std::mem::take(&mut self.flying) {
@@ -394,10 +397,11 @@ impl State {
         self.barriers
     }
 
-    /// Who stands in a line, and what the election's own node says; in this order, so that nobody is taken for a
-    /// candidate of an election that had ended before.
+    /// Who stands in a line, and what the election's own node says; in this order, so that nobody
+    /// is taken for a candidate of an election that had ended before.
     ///
-    /// A thousand candidates of one program want to know the same: a reading that was not sent yet serves them all.
+    /// A thousand candidates of one program want to know the same: a reading that was not sent yet
+    /// serves them all.
     pub(super) fn list(
         &mut self,
         root: Arc<str>,
@@ -515,8 +519,8 @@ impl State {
         self.until_overdue(now).unwrap_or(Duration::MAX).min(self.until_beat(now))
     }
 
-    /// Whether a request has waited too long. To be asked when nothing is there to be read: what has arrived while
-    /// we were busy with something else is no fault of the server's.
+    /// Whether a request has waited too long. To be asked when nothing is there to be read: what
+    /// has arrived while we were busy with something else is no fault of the server's.
     pub(super) fn check_overdue(&self, now: Moment) -> Result<(), End> {
         match self.until_overdue(now) {
             Some(left) if left.is_zero() => Err(End::Overdue),
@@ -524,8 +528,8 @@ impl State {
         }
     }
 
-    /// Q for a session that leads, or is next. One that only waits, or has no more than documents, may have asked for much at
-    /// once: a third of its time leaves enough to go on elsewhere.
+    /// Q for a session that leads, or is next. One that only waits, or has no more than documents,
+    /// may have asked for much at once: a third of its time leaves enough to go on elsewhere.
     fn until_overdue(&self, now: Moment) -> Option<Duration> {
         match self.pace {
             Pace::Leading => self.window.until_overdue(now),
@@ -545,8 +549,8 @@ impl State {
         self.fly(now, &Request::Close, Awaited::Nobody, out);
     }
 
-    /// Whether a leader, or who is about to be one, has no fresh proof: two answers in a row give one, and whoever is
-    /// next in line should not have to wait for that when its turn comes.
+    /// Whether a leader, or who is about to be one, has no fresh proof: two answers in a row give
+    /// one, and whoever is next in line should not have to wait for that when its turn comes.
     fn is_eager(&self, now: Moment) -> bool {
         let proof = self.window.proof();
         let fresh = proof.is_some_and(|proof| now.at_most_since(proof.from) < self.ttl / 2);
@@ -664,8 +668,8 @@ impl State {
 
     /// Finds what was answered.
     ///
-    /// Answers come in the order of what was asked. Only a refusal by a server that looks at permissions itself may
-    /// overtake others; anything else is no ZooKeeper.
+    /// Answers come in the order of what was asked. Only a refusal by a server that looks at
+    /// permissions itself may overtake others; anything else is no ZooKeeper.
     fn place(&self, head: Head) -> Result<usize, End> {
         let place = self.flying.iter().position(|flying| flying.number == head.number);
         let place = place.ok_or(End::Malformed)?;
@@ -727,7 +731,8 @@ impl State {
             (Awaited::Joins(joins), None) => match wire::results(&mut reader) {
                 Ok(Ok(made)) if made.len() == joins.len() => {
                     for (join, made) in joins.into_iter().zip(made) {
-                        // Whoever is not told its token must look for its entry; the next are sent alone.
+                        // Whoever is not told its token must look for its entry; the next are sent
+                        // alone.
                         self.joins_together &= made.is_some();
                         let made = made.map(|(path, stat)| Made { path, stat, session });
                         let _ = join.reply.send(made.ok_or(Error::Malformed));
@@ -772,7 +777,8 @@ impl Awaited {
     }
 }
 
-/// Numbers in place of names: a collision costs the quick end of a session, or a moment, and nothing else.
+/// Numbers in place of names: a collision costs the quick end of a session, or a moment, and
+/// nothing else.
 fn digest(entry: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     entry.hash(&mut hasher);

@@ -199,7 +199,8 @@ async fn exchange(
                     flushed.map_err(|error| End::Lost(error.to_string()))?;
                 }
             }
-            // After the reading: whatever has arrived counts. Before the asking: it may never pause.
+            // After the reading: whatever has arrived counts. Before the asking: it may never
+            // pause.
             () = alarm.as_mut() => shared.lock().check_overdue(shared.clock.now())?,
             () = shared.work.notified() => {}
         }

@@ -6,9 +6,10 @@ use super::super::wire::Code;
 
 /// Decides whether an answer proves as much as its kind of request can.
 ///
-/// A quorum has taken a write that succeeded, and one that the leader refused for the nodes it found. A refused `multi`
-/// has no code in its header, so it counts as a success here. Any other refusal may come from one server, even from
-/// one that is cut off: it throttles requests, and with `enableEagerACLCheck` it looks at permissions itself.
+/// A quorum has taken a write that succeeded, and one that the leader refused for the nodes it
+/// found. A refused `multi` has no code in its header, so it counts as a success here. Any other
+/// refusal may come from one server, even from one that is cut off: it throttles requests, and with
+/// `enableEagerACLCheck` it looks at permissions itself.
 pub(super) fn voice(kind: Kind, refused: Option<Code>) -> Voice {
     match (kind, refused) {
         (Kind::Read | Kind::Sync | Kind::Write, None)

@@ -63,7 +63,8 @@ impl Watches {
         let (place, path) = match request {
             Request::Exists { path, .. } | Request::Data { path, .. } => (&mut self.nodes, path),
             Request::Children { path, .. } => (&mut self.children, path),
-            // The sender is dropped: whoever waits is told at once that there is nothing to wait for.
+            // The sender is dropped: whoever waits is told at once that there is nothing to wait
+            // for.
             Request::Create { .. }
             | Request::Delete { .. }
             | Request::SetData { .. }
@@ -80,7 +81,8 @@ impl Watches {
         Watching { id, told }
     }
 
-    /// What was read when this watch was set is as it should be; a change since then has not been told of.
+    /// What was read when this watch was set is as it should be; a change since then has not been
+    /// told of.
     pub(super) fn confirm(&mut self, path: &str, id: u64) {
         for watcher in self.nodes.get_mut(path).into_iter().flatten() {
             watcher.confirmed |= watcher.id == id;
@@ -89,7 +91,8 @@ impl Watches {
 
     /// Whether somebody watches a node that was as it should be, and nothing was told of it since.
     ///
-    /// Events come in the order of what they tell of, so everything before the newest event is covered by this.
+    /// Events come in the order of what they tell of, so everything before the newest event is
+    /// covered by this.
     pub(super) fn is_unchanged(&self, path: &str) -> bool {
         let watchers = self.nodes.get(path);
         watchers.is_some_and(|watchers| {

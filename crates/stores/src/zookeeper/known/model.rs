@@ -1,8 +1,10 @@
-//! Reads and writes of one process in any order, through a server that may be deposed and not know it.
+//! Reads and writes of one process in any order, through a server that may be deposed and not know
+//! it.
 //!
-//! A deposed server answers polls with what it knew, and takes no barrier and no write. Answers are taken some time
-//! after they were given. The rules: a read shows nothing older than what this process had learnt when it was asked
-//! for, and news only if nothing newer had been acknowledged then.
+//! A deposed server answers polls with what it knew, and takes no barrier and no write. Answers are
+//! taken some time after they were given. The rules: a read shows nothing older than what this
+//! process had learnt when it was asked for, and news only if nothing newer had been acknowledged
+//! then.
 
 use bytes::Bytes;
 

@@ -110,7 +110,8 @@ impl ZookeeperQueue {
         }
     }
 
-    /// Refuses to wait for nodes that never go by themselves. They may be anything, so that people decide on them.
+    /// Refuses to wait for nodes that never go by themselves. They may be anything, so that people
+    /// decide on them.
     async fn check_obstacles(&self, root: &Root, doing: String) -> Result<(), StoreError> {
         let Some(node) = self.obstacle(root).await.unwrap_or_default() else { return Ok(()) };
         let says = format!(
@@ -168,7 +169,8 @@ impl ZookeeperQueue {
             if root::generation(&stat) != generation || root::has_ended(&data, &stat) {
                 return Ok(());
             }
-            // The mark names its generation: if the election is made anew just now, it means nothing.
+            // The mark names its generation: if the election is made anew just now, it means
+            // nothing.
             let mark = root::mark(generation, &data);
             match self.client.set_data(&root.path, mark, Some(stat.version)).await {
                 Ok(_) | Err(Error::NoNode) => return Ok(()),

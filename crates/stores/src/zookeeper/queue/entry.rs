@@ -1,6 +1,7 @@
 //! What an entry's node holds: plain text that other clients show.
 //!
-//! Without a value, the candidate's name. With one, the value, and on a line of its own after it the name.
+//! Without a value, the candidate's name. With one, the value, and on a line of its own after it
+//! the name.
 
 use std::sync::Arc;
 

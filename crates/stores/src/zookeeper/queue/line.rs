@@ -15,7 +15,8 @@ use super::root::{self, Root};
 use super::tenures::Tenure;
 use super::{ZookeeperQueue, entry};
 
-/// Whoever is read about may leave meanwhile; more often than this the line moves faster than it can be read.
+/// Whoever is read about may leave meanwhile; more often than this the line moves faster than it
+/// can be read.
 const MOST_ATTEMPTS: usize = 8;
 
 /// Whose line is read.
@@ -85,8 +86,9 @@ impl ZookeeperQueue {
 
     /// Reads everyone's line, if ours may stand there.
     ///
-    /// A server that lags behind may show an election that is missing, has ended, or is for others, although it was made
-    /// since. All three are final to the caller, so they are read again behind a write that a quorum takes.
+    /// A server that lags behind may show an election that is missing, has ended, or is for others,
+    /// although it was made since. All three are final to the caller, so they are read again behind
+    /// a write that a quorum takes.
     pub(super) async fn survey_line(&self, root: &Root) -> Result<Line, StoreError> {
         match self.read_line(root, Whose::Ours, None).await {
             Ok(line @ Line::Open { .. }) => Ok(line),
@@ -109,8 +111,8 @@ impl ZookeeperQueue {
         Ok(())
     }
 
-    /// Records our prefix in the election's node, beside its data and unless another process was faster. The next look
-    /// tells.
+    /// Records our prefix in the election's node, beside its data and unless another process was
+    /// faster. The next look tells.
     async fn record_recipe(
         &self,
         root: &Root,
@@ -186,7 +188,8 @@ impl ZookeeperQueue {
         Ok(Read::Line(Line::Open { generation, places, unclean, highest }))
     }
 
-    /// The entries among these nodes that a join of this candidacy has made with our recipe, and was not answered.
+    /// The entries among these nodes that a join of this candidacy has made with our recipe, and
+    /// was not answered.
     ///
     /// Of any other the candidacy knows: it may be leading with one.
     fn unanswered(&self, root: &Root, whose: Whose<'_>, names: &[&str]) -> Vec<Entry> {
@@ -197,10 +200,12 @@ impl ZookeeperQueue {
         ours.filter(|entry| self.is_in_doubt(entry)).collect()
     }
 
-    /// Reads about those whom it concerns; nothing if one of them has left, or an entry that was made is not in line.
+    /// Reads about those whom it concerns; nothing if one of them has left, or an entry that was
+    /// made is not in line.
     ///
-    /// A node without a session is no candidate. It never leads and never goes, so a candidate behind it would wait for
-    /// ever. Only reading the node shows that; then the nodes before it are read too, twice as many each time.
+    /// A node without a session is no candidate. It never leads and never goes, so a candidate
+    /// behind it would wait for ever. Only reading the node shows that; then the nodes before it
+    /// are read too, twice as many each time.
     async fn ask_all(
         &self,
         recipe: &Recipe,
@@ -243,7 +248,8 @@ impl ZookeeperQueue {
         }
     }
 
-    /// Asks about those whom it concerns, in the order of the line; nothing if an entry that was made is not in it.
+    /// Asks about those whom it concerns, in the order of the line; nothing if an entry that was
+    /// made is not in it.
     ///
     /// `reach` is how many are read at the front, and before each of our own.
     fn ask_places(
@@ -330,15 +336,16 @@ impl Asked {
     }
 }
 
-/// Whether a node goes with somebody's session: neither one that stays, nor a container. (A node with a time to live is
-/// taken for one that does, because a server may number its sessions like that; it goes by itself.)
+/// Whether a node goes with somebody's session: neither one that stays, nor a container. (A node
+/// with a time to live is taken for one that does, because a server may number its sessions like
+/// that; it goes by itself.)
 pub(super) fn has_session(stat: &Stat) -> bool {
     const CONTAINER: i64 = i64::MIN;
     stat.owner != 0 && stat.owner != CONTAINER
 }
 
-/// Whether a list and what was read after it are of the same election: one that was deleted and made anew in between
-/// has another line.
+/// Whether a list and what was read after it are of the same election: one that was deleted and
+/// made anew in between has another line.
 fn is_same_node(own: &Stat, listed: &Stat) -> bool {
     own.created == listed.created
 }
@@ -376,7 +383,8 @@ mod tests {
         }
     }
 
-    /// An election may be deleted and made anew between the list of its line and what its own node says.
+    /// An election may be deleted and made anew between the list of its line and what its own node
+    /// says.
     #[tokio::test]
     async fn a_list_of_an_earlier_generation_is_not_taken_for_the_line_of_a_later_one() {
         let client = Client::new(ClientOptions::new(["127.0.0.1:9"]));

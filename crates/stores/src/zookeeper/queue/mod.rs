@@ -1,7 +1,8 @@
 //! Elections as lines of ephemeral nodes, as Curator and kazoo hold them.
 //!
-//! An election is a node; its candidates are ephemeral, sequential nodes below it. Whoever has the lowest number leads,
-//! everybody else watches the one before. What an election's own node says is whether it has ended.
+//! An election is a node; its candidates are ephemeral, sequential nodes below it. Whoever has the
+//! lowest number leads, everybody else watches the one before. What an election's own node says is
+//! whether it has ended.
 
 mod administration;
 mod entry;
@@ -35,7 +36,8 @@ use super::client::{Client, Error, Event, Watching};
 use super::fault::{Kind, failed};
 use super::wire::{self, Acl, Lifetime, Request};
 
-/// The pause after a watch could not be set, lest a server that always refuses be asked all the time.
+/// The pause after a watch could not be set, lest a server that always refuses be asked all the
+/// time.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Nodes beyond these are not warned of.
@@ -173,9 +175,9 @@ impl ZookeeperQueue {
 
     /// What the deletion of an entry says.
     ///
-    /// A leader that ends its election marks that first and leaves then; whoever hears of both must not lead for a
-    /// moment. Of the mark it has heard before, since events come in order: unless its election is known to have
-    /// been open up to this one, it has to look.
+    /// A leader that ends its election marks that first and leaves then; whoever hears of both must
+    /// not lead for a moment. Of the mark it has heard before, since events come in order: unless
+    /// its election is known to have been open up to this one, it has to look.
     fn deleted(&self, entry: &Entry) -> Gone {
         let root = Root::of_entry(&self.base, &entry.name);
         if self.client.is_unchanged(&root.path) { Gone::Deleted } else { Gone::DeletedMaybeEnded }
@@ -215,7 +217,8 @@ impl SessionQueue for ZookeeperQueue {
         self.client.stands(&made.path, true);
         let entry = Entry { name: made.path.into(), token: root::number(made.stat.created) };
         if self.recipe.sequence(&entry.name).is_none() {
-            // ZooKeeper counts to 2^31 and goes on below zero: whoever came then would stand before everybody.
+            // ZooKeeper counts to 2^31 and goes on below zero: whoever came then would stand before
+            // everybody.
             let _ = self.delete(&entry, false).await;
             let says = "the numbers of this election's node are used up; end, delete and create it";
             return Err(StoreError::new(Fault::Permanent, "zookeeper", doing(), says));

@@ -1,7 +1,8 @@
 //! How the nodes of a line are called; docs/keys.md shows it to people.
 //!
-//! `_c_<guid>-<prefix><sequence>`, the form of Curator's protected nodes. The guid is the candidacy's own id, so that
-//! an entry whose creation was never answered is found again; an attempt after the first stands behind it.
+//! `_c_<guid>-<prefix><sequence>`, the form of Curator's protected nodes. The guid is the
+//! candidacy's own id, so that an entry whose creation was never answered is found again; an
+//! attempt after the first stands behind it.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};

@@ -1,10 +1,10 @@
 //! An election's own node: its place, its end, and the prefix of its candidates.
 //!
 //! Its data has a few lines of ours: `tenure: ended <generation>` first when it has ended, and
-//! `tenure: prefix <prefix>`. Other lines are another client's, and stay.
-//! The prefix is in this node and not in the election's document, because it must be as old as the line. A process
-//! reads both together, and an election that is made anew may have another prefix. (A document that is read before
-//! the join may belong to an earlier generation.)
+//! `tenure: prefix <prefix>`. Other lines are another client's, and stay. The prefix is in this
+//! node and not in the election's document, because it must be as old as the line. A process reads
+//! both together, and an election that is made anew may have another prefix. (A document that is
+//! read before the join may belong to an earlier generation.)
 
 use std::sync::Arc;
 
@@ -25,13 +25,15 @@ const TENURES: &str = "=tenures";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Root {
     pub(super) path: Arc<str>,
-    /// The record of its tenures: not in the line, where other clients would take it for a candidate.
+    /// The record of its tenures: not in the line, where other clients would take it for a
+    /// candidate.
     pub(super) tenure: Arc<str>,
 }
 
 impl Root {
     pub(super) fn of(base: &str, election: &Key) -> Root {
-        // Elections are below the base by their names; what distinguishes their documents is not for other clients.
+        // Elections are below the base by their names; what distinguishes their documents is not
+        // for other clients.
         let name = election.below(&Key::elections()).unwrap_or(election.as_str());
         let mut path = base.to_owned();
         for segment in name.split('/') {
@@ -69,7 +71,8 @@ pub(super) fn generation(stat: &Stat) -> u64 {
     number(stat.created)
 }
 
-/// Transactions are counted from 1; what claims otherwise is no ZooKeeper, and comes before everything.
+/// Transactions are counted from 1; what claims otherwise is no ZooKeeper, and comes before
+/// everything.
 pub(super) fn number(zxid: i64) -> u64 {
     u64::try_from(zxid).unwrap_or(0)
 }
@@ -85,8 +88,8 @@ pub(super) fn recording(data: &[u8], recipe: &Recipe) -> Vec<u8> {
     [data, between.as_bytes(), open(recipe).as_bytes()].concat()
 }
 
-/// The data of a generation that has ended, from its data until then: the prefix of its candidates, and whatever other
-/// clients keep there.
+/// The data of a generation that has ended, from its data until then: the prefix of its candidates,
+/// and whatever other clients keep there.
 pub(super) fn mark(generation: u64, data: &[u8]) -> Vec<u8> {
     let between = if data.is_empty() { "" } else { "\n" };
     [ENDED.as_bytes(), generation.to_string().as_bytes(), between.as_bytes(), data].concat()

@@ -1,7 +1,7 @@
 //! The record of an election's tenures: the newest that was recorded, and how it ended.
 //!
-//! One node an election, which is never deleted. It is not among the candidates, because other clients would take it
-//! for one of them.
+//! One node an election, which is never deleted. It is not among the candidates, because other
+//! clients would take it for one of them.
 
 use bytes::Bytes;
 use tenure::StoreError;
@@ -25,8 +25,8 @@ pub(super) enum Tenure {
     Left(u64),
     /// It began in an election without a lock delay.
     Led(u64),
-    /// It makes no sense. It counts as the newest tenure there can have been, not left cleanly: the transaction that
-    /// wrote it.
+    /// It makes no sense. It counts as the newest tenure there can have been, not left cleanly: the
+    /// transaction that wrote it.
     Unreadable(u64),
 }
 
@@ -120,7 +120,8 @@ impl ZookeeperQueue {
         }
     }
 
-    /// Deletes an entry; one whose tenure is recorded as begun and has ended cleanly, together with that.
+    /// Deletes an entry; one whose tenure is recorded as begun and has ended cleanly, together with
+    /// that.
     pub(super) async fn delete(&self, entry: &Entry, clean: bool) -> Result<Left, Error> {
         if clean && self.is_recorded(entry).await? {
             // While our entry stands, no later tenure can have begun: the record is ours.
@@ -145,7 +146,8 @@ impl ZookeeperQueue {
         }
     }
 
-    /// Whether the beginning of this entry's tenure is recorded. Asked of the server only when its answer was lost.
+    /// Whether the beginning of this entry's tenure is recorded. Asked of the server only when its
+    /// answer was lost.
     async fn is_recorded(&self, entry: &Entry) -> Result<bool, Error> {
         match self.known_of(entry) {
             None => Ok(false),

@@ -197,8 +197,8 @@ pub(crate) fn names<'a>(reader: &mut Reader<'a>) -> Result<(Vec<&'a str>, Stat),
     Ok((names, stat(reader)?))
 }
 
-/// What became of the parts of a transaction: of a creation its path and what is known of the node, if the server
-/// says so; those before 3.9 do not.
+/// What became of the parts of a transaction: of a creation its path and what is known of the node,
+/// if the server says so; those before 3.9 do not.
 pub(crate) type Results = Vec<Option<(String, Stat)>>;
 
 /// The answer to a transaction; or why none of it happened, and which part is to blame.
@@ -230,7 +230,8 @@ pub(crate) fn results(
             }
             DELETE | CHECK => None,
             -1 => {
-                // Of the one to blame there is a code; those before it say zero, those after it `Inconsistent`.
+                // Of the one to blame there is a code; those before it say zero, those after it
+                // `Inconsistent`.
                 match (Code::of(reader.int()?), refused) {
                     (Some(code), None | Some((_, Code::Inconsistent))) => {
                         refused = Some((at, code))

@@ -76,9 +76,9 @@ fn leases(addresses: &[SocketAddr]) -> Vec<(String, String)> {
     found
 }
 
-/// Stops etcd's leader until everything stands under other leases, and revokes those it knew: so does a leader that
-/// wakes up before it hears of its successor, when it gets the chance (etcd issue 15247; seen on 3.7.3). Under which
-/// leases everything was, and is.
+/// Stops etcd's leader until everything stands under other leases, and revokes those it knew: so
+/// does a leader that wakes up before it hears of its successor, when it gets the chance (etcd
+/// issue 15247; seen on 3.7.3). Under which leases everything was, and is.
 async fn depose_and_revoke(servers: &Etcd) -> [Vec<(String, String)>; 2] {
     let former = servers.settled(None).await.expect("somebody leads");
     let addresses = servers.addresses();
@@ -152,14 +152,16 @@ async fn a_deposed_leader_of_etcd_may_revoke_the_leases_it_knew_and_nobody_loses
     referee.done();
 }
 
-/// More than move in one go, and candidates of one process in the same election, which have leases of their own.
+/// More than move in one go, and candidates of one process in the same election, which have leases
+/// of their own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hundreds_of_elections_move_to_other_leases_and_stay_led() {
     let servers = require!(servers(3).await);
     let backend = process(&servers.addresses(), CALM).await;
     let names: Vec<String> = (0..600).map(|number| format!("many/{number}")).collect();
     let opened = names.iter().map(|name| Election::open(&backend, name));
-    // A few at a time: this is about leases, and small servers beside other tests answer no 600 questions at once.
+    // A few at a time: this is about leases, and small servers beside other tests answer no 600
+    // questions at once.
     let opened = futures_util::stream::iter(opened).buffered(16).try_collect::<Vec<_>>();
     let opened = opened.await.expect("they open");
     let led = opened.iter().map(|election| election.campaign(candidate("a")));
@@ -182,7 +184,8 @@ async fn with_partitions() -> Result<Etcd, Failure> {
     Etcd::cluster(3, etcd::Options { partitions: true, ..etcd::Options::default() }).await
 }
 
-/// The deposed leader answers KeepAlives for a while, as if it still counted; nothing of that proves anything.
+/// The deposed leader answers KeepAlives for a while, as if it still counted; nothing of that
+/// proves anything.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn keep_alives_of_a_deposed_server_prove_nothing() {
     let servers = require!(with_partitions().await);

@@ -125,7 +125,8 @@ async fn a_campaign_that_is_given_up_while_its_join_is_in_doubt_leaves_nothing()
     let election = enter(&backend).await;
     let direct = enter(&process(&servers.addresses(), LONG).await).await;
     for round in 0..5 {
-        // A fresh session would have a fresh lease, and its own keep-alive: only the join is held up.
+        // A fresh session would have a fresh lease, and its own keep-alive: only the join is held
+        // up.
         let name = format!("a{round}");
         let candidacy = election.stand(candidate(&name)).expect("it stands");
         let span = Duration::from_millis(round * 3);

@@ -14,7 +14,8 @@ use tenure_harness::{Direction, Framing, Proxy, require};
 const CANDIDATES: usize = 1000;
 const PROCESSES: usize = 20;
 
-/// Candidates of several processes, everybody behind one of another process, of whom so many are in line.
+/// Candidates of several processes, everybody behind one of another process, of whom so many are in
+/// line.
 async fn crowd(
     servers: &Etcd,
     addresses: &[SocketAddr],
@@ -91,7 +92,8 @@ async fn race(at_least: usize) {
     .await;
     let took = began.elapsed();
     println!("{CANDIDATES} candidates gone {took:?} after the end");
-    // Seconds on an idle machine; entries that waited for their leases would take the ttl of 60 s and more.
+    // Seconds on an idle machine; entries that waited for their leases would take the ttl of 60 s
+    // and more.
     assert!(took < LONG, "{took:?}");
     assert_eq!(leading.load(Ordering::Relaxed), 1, "nobody led after the end");
     assert!(keys_under(&servers, &format!("{PREFIX}//lines/")).is_empty());
@@ -150,7 +152,8 @@ async fn a_handover_among_a_thousand_notifies_the_leaver_and_the_next_alone() {
         assert!((1..=20).contains(&heard), "{heard} notifications");
         others += usize::from(heard > 2);
     }
-    // On a busy machine a connection's answer comes late now and then, and its candidates look at the line again.
+    // On a busy machine a connection's answer comes late now and then, and its candidates look at
+    // the line again.
     assert!(others <= 3, "in {others} of 10 handovers others were told, too");
     referee.done();
 }

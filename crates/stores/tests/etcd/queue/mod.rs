@@ -104,7 +104,8 @@ pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     }
 }
 
-/// A few leaders, one after the other, on servers of any age; many elections of one process beside them.
+/// A few leaders, one after the other, on servers of any age; many elections of one process beside
+/// them.
 pub(crate) async fn leaders_follow_each_other(addresses: &[SocketAddr]) {
     let (backend, _, first) = lead(addresses, LONG, "a").await;
     let (_other, _, mut waiting) = stand(addresses, LONG, "b").await;

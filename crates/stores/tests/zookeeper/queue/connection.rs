@@ -256,7 +256,8 @@ async fn a_program_shares_its_session_with_elections() {
     drop(leader);
 }
 
-/// What proves a session's life is that a quorum takes a write: also one that is refused, as our heartbeats are.
+/// What proves a session's life is that a quorum takes a write: also one that is refused, as our
+/// heartbeats are.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refused_deletion_is_a_transaction_like_any_other() {
     use tenure_stores::zookeeper::{Acl, Lifetime};

@@ -69,7 +69,8 @@ async fn an_election_made_again_has_higher_generations_and_tokens() {
     assert!(third.mandate().token() > second.mandate().token());
 }
 
-/// A server that lags behind says so of an election that was made since, and `open` believed it (issue 13, point 12).
+/// A server that lags behind says so of an election that was made since, and `open` believed it
+/// (issue 13, point 12).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_election_is_missing_or_over_only_behind_a_write_that_a_quorum_takes() {
     const MULTI: i32 = 14;
@@ -130,7 +131,8 @@ async fn an_election_that_somebody_else_deletes_is_over_for_those_who_stood_in_i
     let leader = program.lead("a").await;
     let mut waiting = program.stand("b", 1).await;
     let operator = operator(server[0].address()).await;
-    // As `deleteall` does it, and quickly made again: whoever stood in the earlier one has no part in it.
+    // As `deleteall` does it, and quickly made again: whoever stood in the earlier one has no part
+    // in it.
     for node in nodes(&operator).await.into_iter().rev() {
         operator.delete(&node, None).await.expect("deleted");
     }
@@ -142,8 +144,8 @@ async fn an_election_that_somebody_else_deletes_is_over_for_those_who_stood_in_i
     }
     let loss = soon("the leader is told", leader.lost()).await;
     assert!(matches!(loss, Loss::Ended | Loss::Vanished), "{loss:?}");
-    // Between two deletions the follower may stand again, and lead for a moment: its own entry may go first, and the
-    // leader's before the election itself. Then it is told as the leader is.
+    // Between two deletions the follower may stand again, and lead for a moment: its own entry may
+    // go first, and the leader's before the election itself. Then it is told as the leader is.
     let told = match soon("the follower is told", waiting.elected()).await {
         Ok(led) => {
             let loss = soon("the follower loses it", led.lost()).await;

@@ -232,7 +232,8 @@ async fn of_two_recipes_that_make_an_election_at_once_only_one_stands_in_it() {
     }
 }
 
-/// An election that another client has made says nothing of a recipe: the first of ours to stand there does.
+/// An election that another client has made says nothing of a recipe: the first of ours to stand
+/// there does.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn in_an_election_of_another_client_two_recipes_of_ours_never_both_stand() {
     let server = require!(single().await);
@@ -282,8 +283,8 @@ async fn an_entry_whose_join_was_not_answered_is_taken_back_where_it_may_not_sta
     assert!(program.queue().session().borrow().is_live());
 }
 
-/// go-zookeeper's lock reads a number at the end of every child's name and fails at any that has none, and
-/// other clients wait for a node that never goes (issue 13, point 1).
+/// go-zookeeper's lock reads a number at the end of every child's name and fails at any that has
+/// none, and other clients wait for a node that never goes (issue 13, point 1).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_of_ours_but_candidates_is_in_a_line_with_a_lock_delay() {
     let server = require!(single().await);

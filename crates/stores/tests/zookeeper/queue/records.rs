@@ -15,8 +15,8 @@ use crate::world::*;
 /// Where that election's tenures are recorded.
 const TENURE: &str = "/tests/=tenures/jobs=nightly";
 
-/// The next leader waited for the whole delay, because only this process's memory said whether there was a record to
-/// take back (issue 13, point 7).
+/// The next leader waited for the whole delay, because only this process's memory said whether
+/// there was a record to take back (issue 13, point 7).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_clean_release_after_a_lost_beginning_leaves_nothing_to_wait_for() {
     let server = require!(single().await);
@@ -168,7 +168,8 @@ async fn in_a_copy_with_lower_numbers_nobody_leads_until_they_are_higher() {
     assert!(leader.mandate().token() > token);
 }
 
-/// A leader that ends its election marks that first and leaves then: whoever hears of the deletion alone must look.
+/// A leader that ends its election marks that first and leaves then: whoever hears of the deletion
+/// alone must look.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deletion_is_a_turn_only_in_an_election_that_is_known_to_be_open() {
     let server = require!(single().await);
@@ -187,7 +188,8 @@ async fn a_deletion_is_a_turn_only_in_an_election_that_is_known_to_be_open() {
     assert_eq!(soon("told", other.queue().gone(&entry)).await, Gone::DeletedMaybeEnded);
 }
 
-/// A node that somebody made by hand never goes: whoever stood behind it waited for ever (issue 13, point 15).
+/// A node that somebody made by hand never goes: whoever stood behind it waited for ever (issue 13,
+/// point 15).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_without_a_session_are_shown_and_nobody_waits_for_them() {
     let server = require!(single().await);
@@ -200,7 +202,8 @@ async fn nodes_without_a_session_are_shown_and_nobody_waits_for_them() {
     for name in ["v-n-0000000000", "w-n-0000000000", "x-n-0000000000", "y-n-0000000001"] {
         operator.create(&by_hand(name), "x", Lifetime::Lasting, &acl).await.expect("made");
     }
-    // ZooKeeper numbers by how often children came and went, so that what follows stands behind them.
+    // ZooKeeper numbers by how often children came and went, so that what follows stands behind
+    // them.
     let leader = soon("elected", election.campaign(candidate("a"))).await.expect("elected");
     operator.create(&by_hand("z-n-0000000005"), "x", Lifetime::Lasting, &acl).await.expect("made");
     let mut waiting = election.stand(Candidate::new("b").expect("a good name")).expect("it stands");

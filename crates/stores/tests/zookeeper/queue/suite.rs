@@ -22,7 +22,8 @@ impl Subject for &'static Shared {
     }
 
     async fn open(&self) -> Backend {
-        // Longer than the cases need: many of them at once on few cores keep servers from answering in time.
+        // Longer than the cases need: many of them at once on few cores keep servers from answering
+        // in time.
         Program::of(&self.url, Duration::from_secs(7)).await.backend
     }
 

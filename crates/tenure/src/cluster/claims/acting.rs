@@ -106,7 +106,8 @@ impl Claims {
             .is_some_and(|(since, span)| span > SHARE_PAUSE * 2 && now.at_least_since(since) < span)
     }
 
-    /// What must be written about the claims there are; `soon` asks for those that could wait a little.
+    /// What must be written about the claims there are; `soon` asks for those that could wait a
+    /// little.
     fn due(&self, now: Moment, soon: bool) -> Vec<(usize, Errand)> {
         let mut due = Vec::new();
         for (slot, mine) in &self.mine {

@@ -22,7 +22,8 @@ impl Claims {
         for (slot, seen) in seen.into_iter().enumerate() {
             let known = &self.slots[slot];
             let older = known.view.as_ref().is_some_and(|view| view.learnt > look.learnt);
-            // A look that was under way together with a write shows one side of it, nobody knows which.
+            // A look that was under way together with a write shows one side of it, nobody knows
+            // which.
             if !known.flying && !older {
                 self.saw(now, slot, seen);
             }
@@ -31,13 +32,15 @@ impl Claims {
         self.doubt = self.slots.iter().any(|known| known.doubt);
     }
 
-    /// What the leader in this process knows. It may be old by now; then a claim of it conflicts, and a look follows.
+    /// What the leader in this process knows. It may be old by now; then a claim of it conflicts,
+    /// and a look follows.
     pub(super) fn told(&mut self, now: Moment, facts: Vec<Fact>) {
         for Fact { slot, version, content } in facts {
             if self.slots.len() <= slot {
                 self.slots.resize_with(slot + 1, Known::default);
             }
-            // Whether somebody else, whom it is for, is there, shows in a look together with the slots.
+            // Whether somebody else, whom it is for, is there, shows in a look together with the
+            // slots.
             if content.task.to.as_ref().is_some_and(|to| *to != self.settings.member) {
                 self.stale = true;
                 continue;
@@ -94,7 +97,8 @@ impl Claims {
     fn vanished(&mut self, now: Moment, slot: usize) {
         self.slots[slot].view = None;
         if self.is_weak() && self.mine.get(&slot).is_some_and(|mine| mine.lease.is_some()) {
-            // Nothing is proven by that; without renewals the claim runs out by itself. Until then looks go on.
+            // Nothing is proven by that; without renewals the claim runs out by itself. Until then
+            // looks go on.
             self.slots[slot].doubt = true;
             self.pause = Some((now, self.settings.timing.request() / 2));
             return;
@@ -116,7 +120,8 @@ impl Claims {
             content.holding().is_some_and(|holding| holding.member == self.settings.member);
         let mine = self.mine.get(&slot).map(|mine| mine.token);
         match (mine, sent) {
-            // A write of ours stands there. On a weak store that proves nothing until it is written again.
+            // A write of ours stands there. On a weak store that proves nothing until it is written
+            // again.
             (_, Some(sent)) if !self.is_weak() => self.landed(now, slot, sent),
             (_, Some(_)) => {}
             // Somebody asked for its end, and left everything else as it was.

@@ -386,7 +386,8 @@ fn what_makes_no_sense_is_told_once_and_left_alone() {
     assert!(garbled(&mut node).is_empty());
 }
 
-/// The simulation cannot see this one: the mandate that work holds is closed for good, whatever the machine says.
+/// The simulation cannot see this one: the mandate that work holds is closed for good, whatever the
+/// machine says.
 #[cfg(feature = "mutants")]
 #[test]
 fn a_late_answer_that_revives_is_noticed() {

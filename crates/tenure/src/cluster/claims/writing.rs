@@ -18,7 +18,8 @@ impl Claims {
         }
     }
 
-    /// What takes long in one batch takes part of the windows it grants, and may be given up: smaller ones then.
+    /// What takes long in one batch takes part of the windows it grants, and may be given up:
+    /// smaller ones then.
     fn keep_pace(&mut self, took: Duration, writes: usize) {
         let most = self.settings.timing.request();
         if took > most / 2 {
@@ -60,7 +61,8 @@ impl Claims {
                     if self.mine.contains_key(&slot) || !known.sent.is_empty() {
                         self.doubts(slot);
                     } else {
-                        // Somebody else was faster: nothing is known of this slot until the next look.
+                        // Somebody else was faster: nothing is known of this slot until the next
+                        // look.
                         (known.flying, known.view) = (false, None);
                     }
                 }

@@ -1,4 +1,5 @@
-//! The books of the leader: how far the sources are read, what goes into which slot, and what came of it all.
+//! The books of the leader: how far the sources are read, what goes into which slot, and what came
+//! of it all.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +13,8 @@ pub const MAX_INTENTS_BYTES: usize = 44 * 1024;
 /// The most bytes of a source's position.
 pub const MAX_POSITION_BYTES: usize = 4 * 1024;
 
-/// What is to be written into a slot. It has been, once the slot's token is [`first_token`] of this serial or more.
+/// What is to be written into a slot. It has been, once the slot's token is [`first_token`] of this
+/// serial or more.
 ///
 /// [`first_token`]: super::first_token
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,8 +34,8 @@ pub struct Intent {
 /// The cursor document. Only the leader writes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cursor {
-    /// The token of the leadership that wrote it: a later leader writes it first of all, and an earlier one's writes
-    /// conflict from then on.
+    /// The token of the leadership that wrote it: a later leader writes it first of all, and an
+    /// earlier one's writes conflict from then on.
     pub leader: u64,
     /// The serial number that comes next.
     pub next: u64,

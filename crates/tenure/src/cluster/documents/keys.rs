@@ -3,7 +3,8 @@
 use super::MemberId;
 use crate::{Key, Name, NameError};
 
-/// The most segments of a cluster's name: its tasks' locks are elections named up to three segments longer.
+/// The most segments of a cluster's name: its tasks' locks are elections named up to three segments
+/// longer.
 const MOST_SEGMENTS: usize = 5;
 
 /// The keys of one cluster, all under `clusters/<name>/`.
@@ -84,7 +85,8 @@ impl Keys {
         self.below(format_args!("bell"))
     }
 
-    /// Rung by everyone else when the leader should look: work came in, or was done and nothing is left.
+    /// Rung by everyone else when the leader should look: work came in, or was done and nothing is
+    /// left.
     #[must_use]
     pub fn call(&self) -> Key {
         self.below(format_args!("call"))

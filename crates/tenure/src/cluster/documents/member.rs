@@ -13,7 +13,8 @@ use crate::store::Mark;
 pub struct MemberLock {
     /// Which member.
     pub holder: MemberId,
-    /// When it ends by the member's own wall clock, in milliseconds since 1970; 0 once it has left. For people.
+    /// When it ends by the member's own wall clock, in milliseconds since 1970; 0 once it has left.
+    /// For people.
     pub expire: u64,
     /// How long it is respected when it stands still.
     #[serde(with = "super::millis")]

@@ -1,7 +1,7 @@
 //! The documents of a cluster: formats that people can read and that never change silently.
 //!
-//! What is read is untrusted: its size is capped before it is parsed, and anything out of range is refused, never
-//! shortened or repaired.
+//! What is read is untrusted: its size is capped before it is parsed, and anything out of range is
+//! refused, never shortened or repaired.
 
 mod bell;
 mod charter;

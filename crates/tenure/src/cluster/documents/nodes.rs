@@ -29,7 +29,8 @@ pub struct NodeEntry {
 pub struct Nodes {
     /// Those that take part.
     pub nodes: Vec<NodeEntry>,
-    /// Members that somebody declared dead, the newest last: they take nothing, and do not come back.
+    /// Members that somebody declared dead, the newest last: they take nothing, and do not come
+    /// back.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dead: Vec<MemberId>,
     /// Rises by one at every write.

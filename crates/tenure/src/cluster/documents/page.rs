@@ -1,19 +1,23 @@
 //! The inbox: a ring of pages on which tasks are accepted, before the leader gives them a slot.
 //!
-//! Page `n` stands at place `n` modulo [`INBOX_PAGES`]. Whoever submits writes on the first page that is empty, by a
-//! compare-and-set on the empty page; the leader reads pages in order and, once the cursor says that a page is taken, writes the
-//! place anew as the empty page `n` + [`INBOX_PAGES`]. A writer that comes late finds another version. Where
-//! no document stands, the page that is due there is empty.
+//! Page `n` stands at place `n` modulo [`INBOX_PAGES`]. Whoever submits writes on the first page
+//! that is empty, by a compare-and-set on the empty page; the leader reads pages in order and, once
+//! the cursor says that a page is taken, writes the place anew as the empty page `n` +
+//! [`INBOX_PAGES`]. A writer that comes late finds another version. Where no document stands, the
+//! page that is due there is empty.
 //!
-//! Page `n` moves on only after somebody's entries stood on it, and each place remembers which writes filled it
-//! ([`Page::filled`]). So a writer that got no answer can tell afterwards, as long as it looks within a few laps: its write either
-//! is among those, or is not and never will be, because the version it was meant for is gone.
+//! Page `n` moves on only after somebody's entries stood on it, and each place remembers which
+//! writes filled it ([`Page::filled`]). So a writer that got no answer can tell afterwards, as long
+//! as it looks within a few laps: its write either is among those, or is not and never will be,
+//! because the version it was meant for is gone.
 //!
-//! Others than the leader rewrite a page too: to confirm it on a store whose reads prove nothing, and to cancel a task. They
-//! change neither its number nor how many entries it has. So whoever loses a compare-and-set on a page looks again.
+//! Others than the leader rewrite a page too: to confirm it on a store whose reads prove nothing,
+//! and to cancel a task. They change neither its number nor how many entries it has. So whoever
+//! loses a compare-and-set on a page looks again.
 //!
-//! On a store whose reads prove nothing the leader confirms a page by rewriting it ([`Page::rewritten`]) before it takes from it:
-//! otherwise what it took could vanish from the page, and others would write on a page that is never read again.
+//! On a store whose reads prove nothing the leader confirms a page by rewriting it
+//! ([`Page::rewritten`]) before it takes from it: otherwise what it took could vanish from the
+//! page, and others would write on a page that is never read again.
 
 use std::time::Duration;
 
@@ -125,8 +129,9 @@ pub enum Entry {
     Task(Order),
     /// Bring this dead letter back. Serial numbers begin with 1, so 0 brings nothing back.
     Retry(u64),
-    /// What stands where a task stood that was cancelled before any leader took it, so that the entries after it keep their
-    /// places: its receipt. A leader that passes it tells whoever waits for that.
+    /// What stands where a task stood that was cancelled before any leader took it, so that the
+    /// entries after it keep their places: its receipt. A leader that passes it tells whoever waits
+    /// for that.
     Cancelled(MemberId),
 }
 
@@ -142,8 +147,8 @@ pub struct Page {
     pub number: u64,
     /// What is on it; an empty page is one that nobody has written yet.
     pub entries: Vec<Entry>,
-    /// Which writes filled this place, the newest last, at most [`FILLS_KEPT`]: this page, if anything is on it, and pages that
-    /// stood here before it.
+    /// Which writes filled this place, the newest last, at most [`FILLS_KEPT`]: this page, if
+    /// anything is on it, and pages that stood here before it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub filled: Vec<Op>,
     /// Rises by one at every write.
@@ -169,7 +174,8 @@ impl Page {
         Page { number, entries, filled, revision, op }
     }
 
-    /// The empty page that follows this one at its place, once the cursor says that all of it is taken.
+    /// The empty page that follows this one at its place, once the cursor says that all of it is
+    /// taken.
     #[must_use]
     pub fn freed(&self, op: Op) -> Page {
         Page { number: self.number + INBOX_PAGES, entries: Vec::new(), ..self.rewritten(op) }

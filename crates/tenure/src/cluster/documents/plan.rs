@@ -24,10 +24,12 @@ pub struct Share {
 
 /// The plan of one supervised input. The leader writes it, everybody follows it.
 ///
-/// It only says who should run what. That nothing runs twice is the business of each partition's lease.
+/// It only says who should run what. That nothing runs twice is the business of each partition's
+/// lease.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
-    /// Who runs what; those who run nothing are here too, since this is also for whom the plan was made.
+    /// Who runs what; those who run nothing are here too, since this is also for whom the plan was
+    /// made.
     pub shares: Vec<Share>,
     /// Rises by one at every write, which is to say at every new plan.
     pub revision: u64,
@@ -44,8 +46,9 @@ impl Plan {
 
     /// What this member runs, each under the name of its lease.
     ///
-    /// The name comes from the content and not from the place in the plan: a partition that moves from one member to another
-    /// keeps its lease, whatever else changes. Equal partitions are numbered, and it does not matter who runs which.
+    /// The name comes from the content and not from the place in the plan: a partition that moves
+    /// from one member to another keeps its lease, whatever else changes. Equal partitions are
+    /// numbered, and it does not matter who runs which.
     #[must_use]
     pub fn share_of(&self, member: &MemberId) -> BTreeMap<String, &Value> {
         let mut repeated: BTreeMap<u128, usize> = BTreeMap::new();
@@ -86,7 +89,8 @@ fn lease_name(fingerprint: u128, count: usize) -> String {
     }
 }
 
-/// FNV-1a in 128 bits over the value's text with sorted keys: the same in every build, and no secret is guarded by it.
+/// FNV-1a in 128 bits over the value's text with sorted keys: the same in every build, and no
+/// secret is guarded by it.
 fn fingerprint(value: &Value) -> u128 {
     const BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
@@ -95,7 +99,8 @@ fn fingerprint(value: &Value) -> u128 {
     text.bytes().fold(BASIS, |hash, byte| (hash ^ u128::from(byte)).wrapping_mul(PRIME))
 }
 
-/// Objects keep the order in which they were made when some crate of the program asks serde_json for that.
+/// Objects keep the order in which they were made when some crate of the program asks serde_json
+/// for that.
 fn write_sorted(value: &Value, text: &mut String) {
     match value {
         Value::Array(items) => {

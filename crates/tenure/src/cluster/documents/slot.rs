@@ -22,14 +22,15 @@ pub const MAX_ID_BYTES: usize = 1024;
 /// How often one task can be claimed at most: its tokens lie between its first and the next task's.
 pub const CLAIMS_A_TASK: u64 = 1024;
 
-/// The token of the slot that a task is put into. Serial numbers only rise, so a slot's tokens do, even when its
-/// document was deleted.
+/// The token of the slot that a task is put into. Serial numbers only rise, so a slot's tokens do,
+/// even when its document was deleted.
 #[must_use]
 pub fn first_token(serial: u64) -> u64 {
     serial.saturating_mul(CLAIMS_A_TASK)
 }
 
-/// What is to be done: a kind that programs register, and a payload that only this kind understands.
+/// What is to be done: a kind that programs register, and a payload that only this kind
+/// understands.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Assignment {
     /// The number under which it was accepted, counted from 1; unique in its cluster.

@@ -1,6 +1,7 @@
 //! Finding the first page that is not taken, without reading all before it.
 //!
-//! Pages are filled in order: the taken ones come first. Steps that double find one that is not, and ever smaller ones the first.
+//! Pages are filled in order: the taken ones come first. Steps that double find one that is not,
+//! and ever smaller ones the first.
 
 use super::sight::{Sight, look};
 use crate::cluster::books::Found;
@@ -14,7 +15,8 @@ const PROBES: u64 = 8;
 pub(super) struct Search {
     /// All before it are taken.
     low: u64,
-    /// The first that is known not to be taken, and what was found there; otherwise where the search ends.
+    /// The first that is known not to be taken, and what was found there; otherwise where the
+    /// search ends.
     high: u64,
     edge: Option<Option<Found<Page>>>,
 }
@@ -52,7 +54,8 @@ impl Search {
         }
     }
 
-    /// The first page that is not taken and what was found there, once the search is over; if all were taken, the page after them.
+    /// The first page that is not taken and what was found there, once the search is over; if all
+    /// were taken, the page after them.
     pub(super) fn into_edge(self) -> (u64, Option<Option<Found<Page>>>) {
         (self.high, self.edge)
     }
@@ -77,7 +80,8 @@ mod tests {
         Some(Found { version: Version::new("1"), content: Ok(page) })
     }
 
-    /// Where the search ends when pages up to this one are taken, how often it read and how many pages.
+    /// Where the search ends when pages up to this one are taken, how often it read and how many
+    /// pages.
     fn search(from: u64, first: u64) -> (u64, bool, usize, usize) {
         let mut search = Search::new(from, from + INBOX_PAGES);
         let (mut rounds, mut read) = (0, 0);

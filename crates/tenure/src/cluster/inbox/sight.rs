@@ -16,7 +16,8 @@ pub(super) enum Sight {
     Taken,
     /// A page before it is there, which has to be read first.
     Early,
-    /// What is there makes no sense, and whether one of the writes asked about happened cannot be known.
+    /// What is there makes no sense, and whether one of the writes asked about happened cannot be
+    /// known.
     Garbled(DocumentError),
     /// So many pages were there since that it cannot be known either.
     Overtaken,

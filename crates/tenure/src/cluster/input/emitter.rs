@@ -28,7 +28,8 @@ impl Emitter {
         Emitter { to: Destination::Inbox(Box::new(books)) }
     }
 
-    /// Into a channel that holds this many, for inputs under test; once the receiver is gone, nothing is accepted.
+    /// Into a channel that holds this many, for inputs under test; once the receiver is gone,
+    /// nothing is accepted.
     #[cfg(feature = "test-util")]
     #[must_use]
     pub fn channel(capacity: usize) -> (Emitter, mpsc::Receiver<Order>) {
@@ -36,11 +37,12 @@ impl Emitter {
         (Emitter { to: Destination::Channel(sender) }, receiver)
     }
 
-    /// Accepts tasks: when this returns they are in the store, and will be done. Waits while the inbox is full.
+    /// Accepts tasks: when this returns they are in the store, and will be done. Waits while the
+    /// inbox is full.
     ///
     /// # Errors
-    /// As for [`Books::submit`]: [`Error::Order`] when no cluster would take one of them, [`Error::Store`] when the store does
-    /// not serve, [`Error::PartlyAccepted`].
+    /// As for [`Books::submit`]: [`Error::Order`] when no cluster would take one of them,
+    /// [`Error::Store`] when the store does not serve, [`Error::PartlyAccepted`].
     ///
     /// # Cancel safety
     /// Not cancel safe: dropping the future leaves it open whether they were accepted.

@@ -6,7 +6,8 @@ use super::pause::{Pauses, contained};
 use super::{Emitter, Local};
 use crate::cluster::books::Books;
 
-/// Runs an input, again and again with pauses that grow. Never returns; dropping it stops the input.
+/// Runs an input, again and again with pauses that grow. Never returns; dropping it stops the
+/// input.
 pub(in crate::cluster) async fn run_local(name: String, input: Arc<dyn Local>, books: Books) {
     let emitter = Emitter::new(books.clone());
     let mut pauses = Pauses::new();

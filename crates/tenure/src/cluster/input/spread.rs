@@ -6,7 +6,8 @@ use serde_json::Value;
 
 use crate::cluster::documents::{NodeEntry, Plan, Share};
 
-/// Shares partitions out among these members. What a member runs already stays with it, as far as that is even.
+/// Shares partitions out among these members. What a member runs already stays with it, as far as
+/// that is even.
 pub(super) fn spread(
     members: &[NodeEntry],
     partitions: Vec<Value>,
@@ -36,7 +37,8 @@ fn held_by<'a>(before: Option<&'a Plan>, member: &NodeEntry) -> &'a [Value] {
     share.map_or(&[][..], |share| &share.partitions)
 }
 
-/// How many each gets: its part by workers, rounded down, and one more for those who lose most by that.
+/// How many each gets: its part by workers, rounded down, and one more for those who lose most by
+/// that.
 fn quotas(members: &[NodeEntry], partitions: usize, held: &[usize]) -> Vec<usize> {
     let all: usize = members.iter().map(|member| member.workers as usize).sum();
     // Members without workers can still run inputs, when nobody else can.

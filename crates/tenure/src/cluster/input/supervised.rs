@@ -1,8 +1,9 @@
 //! Shares the partitions of an input out among the members, and runs this member's own.
 //!
-//! The leader writes a plan whenever the node list is not the one that the plan was made for; every member follows the plan.
-//! Both are hints and may be late or stale: a partition runs only under its own lease, so that it never runs twice at once. A
-//! member that loses a partition drops it and resigns; the new owner has been waiting for the lease meanwhile.
+//! The leader writes a plan whenever the node list is not the one that the plan was made for; every
+//! member follows the plan. Both are hints and may be late or stale: a partition runs only under
+//! its own lease, so that it never runs twice at once. A member that loses a partition drops it and
+//! resigns; the new owner has been waiting for the lease meanwhile.
 
 mod partition;
 mod planning;
@@ -26,8 +27,8 @@ use crate::{Backend, Error, Key, Timing};
 /// Members come and go in bursts: a moment's wait makes one change of plans out of many.
 const MOMENT: Duration = Duration::from_millis(20);
 
-/// Runs this member's part of a supervised input, and plans for all while this member leads. Never returns; dropping it
-/// stops its partitions and frees their leases.
+/// Runs this member's part of a supervised input, and plans for all while this member leads. Never
+/// returns; dropping it stops its partitions and frees their leases.
 pub(in crate::cluster) async fn run_supervised(
     name: String,
     input: Arc<dyn Supervised>,
@@ -44,7 +45,8 @@ pub(in crate::cluster) async fn run_supervised(
             return std::future::pending().await;
         }
     };
-    // Partitions are leases on every store: a line would let those wait who are no longer meant to have them.
+    // Partitions are leases on every store: a line would let those wait who are no longer meant to
+    // have them.
     let backend = books.backend.clone().without_queue();
     let office = Arc::new(Office { name, input, books, backend, me, timing, plan });
     tokio::join!(office.plan_while(leading), follow(&office));
@@ -132,7 +134,8 @@ impl Office {
         Emitter::new(self.books.clone())
     }
 
-    /// Resolves when one of these documents may have changed, and in any case when it is time to look again.
+    /// Resolves when one of these documents may have changed, and in any case when it is time to
+    /// look again.
     async fn changed(&self, seen: &[(&Key, Option<&Version>)]) {
         let store = self.books.store();
         let changes = seen.iter().map(|(key, version)| store.changed(key, *version));

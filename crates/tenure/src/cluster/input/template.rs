@@ -49,8 +49,8 @@ impl Template {
         Template { timeout: Some(timeout), ..self }
     }
 
-    /// The same, with payloads made of the items: of the path of a file, of a line, of the body of a request. Without this the
-    /// item is the payload.
+    /// The same, with payloads made of the items: of the path of a file, of a line, of the body of
+    /// a request. Without this the item is the payload.
     #[must_use]
     pub fn payload(self, wrap: impl Fn(&[u8]) -> Bytes + Send + Sync + 'static) -> Template {
         Template { payload: Some(Arc::new(wrap)), ..self }
@@ -58,7 +58,8 @@ impl Template {
 
     /// The task for one item.
     ///
-    /// An item that is longer than a payload can be stays as it is, so that the cluster refuses it and says so.
+    /// An item that is longer than a payload can be stays as it is, so that the cluster refuses it
+    /// and says so.
     pub fn order(&self, id: impl Into<String>, item: impl Into<Bytes>) -> Order {
         let item = item.into();
         let payload = match &self.payload {

@@ -1,7 +1,8 @@
 //! Files below a directory, reached without following a link.
 //!
-//! Others may write to the directory: between the listing of a name and its use a file may become a link, a FIFO or a
-//! device. So each part of a path is opened from the directory before it, and what was opened is looked at, not its name.
+//! Others may write to the directory: between the listing of a name and its use a file may become a
+//! link, a FIFO or a device. So each part of a path is opened from the directory before it, and
+//! what was opened is looked at, not its name.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -13,19 +14,22 @@ use self::names as system;
 #[cfg(unix)]
 use self::unix as system;
 
-/// Opens a regular file below a directory, for reading. Never waits for a writer, as opening a FIFO would.
+/// Opens a regular file below a directory, for reading. Never waits for a writer, as opening a FIFO
+/// would.
 ///
-/// No link is followed, neither at the end of the path nor on the way; the directory itself may be reached through
-/// links. It may wait for a disk, so call it where blocking is allowed.
+/// No link is followed, neither at the end of the path nor on the way; the directory itself may be
+/// reached through links. It may wait for a disk, so call it where blocking is allowed.
 ///
 /// # Errors
-/// `InvalidInput` when the path is not a plain relative one, without `..` or empty parts. Otherwise in the words of the
-/// system: it is gone, it is a link, it is no regular file, or it may not be read.
+/// `InvalidInput` when the path is not a plain relative one, without `..` or empty parts. Otherwise
+/// in the words of the system: it is gone, it is a link, it is no regular file, or it may not be
+/// read.
 pub fn open_below(root: &Path, path: &Path) -> io::Result<File> {
     system::open(root, path)
 }
 
-/// Looks whether there is a regular file at this path below a directory, as [`open_below`] does, without reading it.
+/// Looks whether there is a regular file at this path below a directory, as [`open_below`] does,
+/// without reading it.
 ///
 /// # Errors
 /// As for [`open_below`], except that the file need not be readable.
@@ -33,12 +37,14 @@ pub fn check_below(root: &Path, path: &Path) -> io::Result<()> {
     system::check(root, path)
 }
 
-/// Removes a file below a directory. Nothing behind a link is touched; a link at the end of the path is removed itself.
+/// Removes a file below a directory. Nothing behind a link is touched; a link at the end of the
+/// path is removed itself.
 pub(super) fn remove_below(root: &Path, path: &Path) -> io::Result<()> {
     system::remove(root, path)
 }
 
-/// Shows each file and each directory of a directory at or below the root; links, devices and the like are left out.
+/// Shows each file and each directory of a directory at or below the root; links, devices and the
+/// like are left out.
 pub(super) fn list_below(
     root: &Path,
     path: &Path,
@@ -47,7 +53,8 @@ pub(super) fn list_below(
     system::list(root, path, each)
 }
 
-/// Opens a regular file whose path the operator gave, so that links may lead to it. Never waits for a writer.
+/// Opens a regular file whose path the operator gave, so that links may lead to it. Never waits for
+/// a writer.
 pub(super) fn open_regular(path: &Path) -> io::Result<File> {
     system::open_named(path)
 }
@@ -59,7 +66,8 @@ pub(super) enum Kind {
     Directory,
 }
 
-/// Whether these bytes are a relative path in its only spelling: no `.`, `..` or empty part, and no NUL.
+/// Whether these bytes are a relative path in its only spelling: no `.`, `..` or empty part, and no
+/// NUL.
 pub(super) fn is_plain(path: &[u8]) -> bool {
     let is_name = |part: &[u8]| !matches!(part, b"" | b"." | b"..") && !part.contains(&0);
     path.split(|byte| *byte == b'/').all(is_name)
@@ -196,7 +204,8 @@ mod unix {
     }
 }
 
-/// By names alone, where there is nothing better: a name may change its meaning between the look and the use.
+/// By names alone, where there is nothing better: a name may change its meaning between the look
+/// and the use.
 #[cfg(not(unix))]
 mod names {
     use std::ffi::OsString;

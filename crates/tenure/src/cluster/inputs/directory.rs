@@ -21,20 +21,22 @@ const CUT: &str = "…";
 /// What was reported is kept so that it is not reported again, up to so many.
 const MOST_REPORTED: usize = 1024;
 
-/// The regular files under a directory, each a task whose item is its path below that directory, with `/`.
+/// The regular files under a directory, each a task whose item is its path below that directory,
+/// with `/`.
 ///
-/// They come in the order of their paths, byte by byte, and the position is the last path that was given out. Links are
-/// neither followed nor given out; [`open_below`](super::open_below) opens an item in the same way, also when it has become
-/// something else since. A directory below it that may not be listed is given out itself, with a `/` at the end of its
-/// path, so that it is accounted for: whoever tries to open it fails. Whether a file that is created while the directory is
-/// listed is given out is left open, as with `find`.
+/// They come in the order of their paths, byte by byte, and the position is the last path that was
+/// given out. Links are neither followed nor given out; [`open_below`](super::open_below) opens an
+/// item in the same way, also when it has become something else since. A directory below it that
+/// may not be listed is given out itself, with a `/` at the end of its path, so that it is
+/// accounted for: whoever tries to open it fails. Whether a file that is created while the
+/// directory is listed is given out is left open, as with `find`.
 ///
-/// The item has the path byte for byte, whether it is UTF-8 or not. The id is for people: what is not UTF-8 is replaced, and of
-/// more than 1,024 bytes the end is shown. Paths of more than 4,096 bytes (2,047 where they are not UTF-8), which few systems
-/// open, are reported and left out.
+/// The item has the path byte for byte, whether it is UTF-8 or not. The id is for people: what is
+/// not UTF-8 is replaced, and of more than 1,024 bytes the end is shown. Paths of more than 4,096
+/// bytes (2,047 where they are not UTF-8), which few systems open, are reported and left out.
 ///
-/// At any time the names of a part of each directory on the way are kept in memory, 131,072 in all, so that a directory may
-/// have millions of files.
+/// At any time the names of a part of each directory on the way are kept in memory, 131,072 in all,
+/// so that a directory may have millions of files.
 pub struct DirectorySource {
     root: Arc<Path>,
     template: Template,
@@ -52,9 +54,11 @@ impl DirectorySource {
         DirectorySource { root, template, follow: None, removes: false, reading }
     }
 
-    /// The same, which never ends: it waits for files whose paths come after the last one, such as those named by date.
+    /// The same, which never ends: it waits for files whose paths come after the last one, such as
+    /// those named by date.
     ///
-    /// Names that begin with a dot are left out then, since that is how those are called that are not yet written to their end.
+    /// Names that begin with a dot are left out then, since that is how those are called that are
+    /// not yet written to their end.
     #[must_use]
     pub fn following(self) -> DirectorySource {
         self.polling(USUAL_POLL)
@@ -67,7 +71,8 @@ impl DirectorySource {
         self
     }
 
-    /// The same, which removes files once they are done. Those that failed for good, or were cancelled, stay.
+    /// The same, which removes files once they are done. Those that failed for good, or were
+    /// cancelled, stay.
     #[must_use]
     pub fn removing(mut self) -> DirectorySource {
         self.removes = true;
@@ -113,12 +118,14 @@ impl Windowed for DirectorySource {
     }
 
     async fn commit(&self, id: &str, payload: &[u8], end: End) -> Result<(), InputError> {
-        // Anybody may submit a task with any id: only what this source would have given out is removed.
+        // Anybody may submit a task with any id: only what this source would have given out is
+        // removed.
         let gave = |path: &&[u8]| {
             let order = self.order(path.to_vec());
             order.id == id && order.payload == payload
         };
-        // A name that was shortened, or is no text, is not the path; a payload may be made of it, and need not be it.
+        // A name that was shortened, or is no text, is not the path; a payload may be made of it,
+        // and need not be it.
         let own = [id.as_bytes(), payload].into_iter().find(gave);
         let Some(path) = own.filter(|path| self.removes && end == End::Done && is_plain(path))
         else {
@@ -127,7 +134,8 @@ impl Windowed for DirectorySource {
         let (root, path) = (self.root.clone(), PathBuf::from(native(path.to_vec())));
         blocking("removing a file", move || match remove_below(&root, &path) {
             Ok(()) => Ok(()),
-            // Told twice, or somebody else was faster; or a link is on the way, and nothing behind a link was given out.
+            // Told twice, or somebody else was faster; or a link is on the way, and nothing behind
+            // a link was given out.
             Err(error) if is_gone(&error) => Ok(()),
             Err(error) => {
                 let path = root.join(path);
@@ -162,7 +170,8 @@ fn name_of(path: &[u8]) -> String {
     }
 }
 
-/// A path as a position: itself if it is text, else its bytes in hexadecimal digits after a NUL, which is in no path.
+/// A path as a position: itself if it is text, else its bytes in hexadecimal digits after a NUL,
+/// which is in no path.
 fn position_of(path: &[u8]) -> String {
     match std::str::from_utf8(path) {
         Ok(text) => text.to_owned(),
@@ -170,7 +179,8 @@ fn position_of(path: &[u8]) -> String {
     }
 }
 
-/// The path of a position. It comes from the store, so it must be one that a walk below the root can have reached.
+/// The path of a position. It comes from the store, so it must be one that a walk below the root
+/// can have reached.
 fn path_of(position: &str) -> Result<Vec<u8>, InputError> {
     let path = match position.strip_prefix('\0') {
         None => Some(position.as_bytes().to_vec()),

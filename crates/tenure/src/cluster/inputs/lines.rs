@@ -20,13 +20,15 @@ const MOST_BYTES: usize = 1024 * 1024;
 /// The most bytes of a file's name in the ids of its lines.
 const MOST_NAME_BYTES: usize = 900;
 
-/// The lines of a file, each a task whose item is the line without its end, and whose id is `FILE:NUMBER`.
+/// The lines of a file, each a task whose item is the line without its end, and whose id is
+/// `FILE:NUMBER`.
 ///
-/// The position is the byte after the last line that was given out, and that line's number. Empty lines are left out. A line of
-/// more than 16 KiB is given out shortened to one byte more than that, which no cluster takes: it becomes a dead letter.
+/// The position is the byte after the last line that was given out, and that line's number. Empty
+/// lines are left out. A line of more than 16 KiB is given out shortened to one byte more than
+/// that, which no cluster takes: it becomes a dead letter.
 ///
-/// The file may grow, and must not change otherwise: one that has become shorter, or in which the position is no longer the
-/// beginning of a line, is refused.
+/// The file may grow, and must not change otherwise: one that has become shorter, or in which the
+/// position is no longer the beginning of a line, is refused.
 pub struct LinesSource {
     file: Arc<Path>,
     name: String,
@@ -46,7 +48,8 @@ impl LinesSource {
         LinesSource { file, name, template, follow: None }
     }
 
-    /// The same, which never ends: it waits for lines to be appended, and for the end of a line that has none yet.
+    /// The same, which never ends: it waits for lines to be appended, and for the end of a line
+    /// that has none yet.
     #[must_use]
     pub fn following(self) -> LinesSource {
         self.polling(USUAL_POLL)

@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 
-/// What a windowed input gave out last, and has ready to give out: the same window may be asked for again, or a smaller one.
+/// What a windowed input gave out last, and has ready to give out: the same window may be asked for
+/// again, or a smaller one.
 ///
 /// For inputs whose items are their own positions: paths, keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,7 +20,8 @@ impl Recent {
         Recent { from: position.map(str::to_owned), items: VecDeque::new() }
     }
 
-    /// Goes on after this position, and forgets what lies before it; `false` when the position is not among these.
+    /// Goes on after this position, and forgets what lies before it; `false` when the position is
+    /// not among these.
     #[must_use]
     pub fn go_on_after(&mut self, position: Option<&str>) -> bool {
         if self.from.as_deref() == position {

@@ -29,8 +29,8 @@ pub(super) struct Applied {
     pub(super) failed: bool,
 }
 
-/// Writes every intent that is not seen applied, each at the version that was looked at. What does not succeed is for the
-/// next look.
+/// Writes every intent that is not seen applied, each at the version that was looked at. What does
+/// not succeed is for the next look.
 pub(super) async fn apply(
     books: &Books,
     ttl: Duration,
@@ -119,8 +119,8 @@ pub(super) fn ruling(
     let is_applied = |slot: &Slot| slot.token >= first_token(intent.serial);
     match sight {
         Sight::Found(_, slot) if is_applied(slot) && !weak => Ruling::Seen,
-        // A weak read proves nothing, so what it shows is written again, whatever its holder made of it meanwhile: it
-        // goes on at the same token, as after a cancel.
+        // A weak read proves nothing, so what it shows is written again, whatever its holder made
+        // of it meanwhile: it goes on at the same token, as after a cancel.
         Sight::Found(version, slot) if is_applied(slot) => {
             let again = slot.following(op(), slot.progress.clone());
             Ruling::Write(Expect::At(version.clone()), again)

@@ -1,4 +1,5 @@
-//! Learning what there is: from the node beside us as long as it is alone, by looks at everything otherwise.
+//! Learning what there is: from the node beside us as long as it is alone, by looks at everything
+//! otherwise.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +14,8 @@ use crate::cluster::event::Event;
 use crate::cluster::news::Hearing;
 use crate::store::Version;
 
-/// How long a planner goes by what the node beside it tells, while there is no other node, before it looks by itself.
+/// How long a planner goes by what the node beside it tells, while there is no other node, before
+/// it looks by itself.
 const ALONE: Duration = Duration::from_millis(200);
 
 impl<'a> Shift<'a> {
@@ -63,7 +65,8 @@ impl<'a> Shift<'a> {
         }
     }
 
-    /// Looks at everything after a short pause, and rings the bell meanwhile if that is due and somebody may hear it.
+    /// Looks at everything after a short pause, and rings the bell meanwhile if that is due and
+    /// somebody may hear it.
     async fn refresh(&mut self, look: &mut Look, alone: bool) -> Result<(), Stop> {
         let (books, pace) = (self.books(), self.keep_pace());
         let looking = async {

@@ -1,4 +1,5 @@
-//! How many slots there are: made with the cluster, and grown when they are full and workers hold most of them.
+//! How many slots there are: made with the cluster, and grown when they are full and workers hold
+//! most of them.
 
 use super::look::{Look, Sight, slots_in_store, wanted_slots};
 use crate::Error;
@@ -6,10 +7,12 @@ use crate::cluster::books::{Books, encoded};
 use crate::cluster::documents::{Charter, Cursor, LEAST_SLOTS};
 use crate::store::{Expect, Fault, Put, StoreExt as _};
 
-/// Sees to it that there are enough slots. True when that took a write, so that another look is due.
+/// Sees to it that there are enough slots. True when that took a write, so that another look is
+/// due.
 ///
-/// `known` is how many an acknowledged write of ours has shown: what a weak read shows may be less or more, and nodes would
-/// not look at a slot that is filled beyond what the document comes to say.
+/// `known` is how many an acknowledged write of ours has shown: what a weak read shows may be less
+/// or more, and nodes would not look at a slot that is filled beyond what the document comes to
+/// say.
 pub(super) async fn uphold(
     books: &Books,
     cursor: &Cursor,
@@ -17,8 +20,8 @@ pub(super) async fn uphold(
     known: &mut Option<usize>,
 ) -> Result<bool, Error> {
     let intended = cursor.intents.iter().map(|intent| intent.slot + 1).max().unwrap_or(0);
-    // Slots are never taken back, and a count of workers in the node list may be forged: workers that hold slots are
-    // the evidence for more.
+    // Slots are never taken back, and a count of workers in the node list may be forged: workers
+    // that hold slots are the evidence for more.
     let now = look.charter.content().map_or(0, |charter| charter.slots);
     let most = if look.is_crowded() { now.saturating_mul(2) } else { now };
     let most = most.max(LEAST_SLOTS);

@@ -40,7 +40,8 @@ pub(super) fn report_bytes(report: &Report) -> usize {
     serde_json::to_vec(report).map_or(MAX_PIECE_BYTES, |encoded| encoded.len() + 1)
 }
 
-/// As many of the slots at their end as go into one piece, the oldest first, without those that must wait.
+/// As many of the slots at their end as go into one piece, the oldest first, without those that
+/// must wait.
 pub(super) fn choose(ended: Vec<(usize, Arc<Slot>)>, waits: impl Fn(u64) -> bool) -> Vec<Ended> {
     let mut bytes = 0;
     let reported = ended.into_iter().filter_map(|(number, slot)| {
@@ -54,7 +55,8 @@ pub(super) fn choose(ended: Vec<(usize, Arc<Slot>)>, waits: impl Fn(u64) -> bool
     reported.take(MOST_COLLECTED).take_while(fits).collect()
 }
 
-/// Keeps those that an acknowledged write shows at their end: on a weak store a read proves nothing.
+/// Keeps those that an acknowledged write shows at their end: on a weak store a read proves
+/// nothing.
 pub(super) async fn confirm(books: &Books, look: &mut Look, ended: Vec<Ended>) -> Vec<Ended> {
     if !books.is_weak() || ended.is_empty() || ClusterMutant::WeakCounts.is_on() {
         return ended;

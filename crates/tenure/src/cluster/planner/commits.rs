@@ -34,7 +34,8 @@ pub(super) struct Commits {
 }
 
 impl Commits {
-    /// Whether a task is not to be thought of just now: its call is under way, or failed a moment ago.
+    /// Whether a task is not to be thought of just now: its call is under way, or failed a moment
+    /// ago.
     pub(super) fn waits(&self, serial: u64, now: Moment) -> bool {
         self.begun.contains(&serial)
             || self.failed.get(&serial).is_some_and(|until| until.boot > now.boot)
@@ -52,7 +53,8 @@ impl Commits {
         self.failed.retain(|serial, _| serials.contains(serial));
     }
 
-    /// Keeps those that the source was told of, or need not be. The others stay in their slots for another round.
+    /// Keeps those that the source was told of, or need not be. The others stay in their slots for
+    /// another round.
     pub(super) async fn settle(
         &mut self,
         books: &Books,

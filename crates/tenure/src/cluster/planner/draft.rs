@@ -1,4 +1,5 @@
-//! What the cursor says next: one decision about a whole round, made of what was seen and nothing else.
+//! What the cursor says next: one decision about a whole round, made of what was seen and nothing
+//! else.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -45,8 +46,8 @@ pub(super) enum Fit {
 
 /// Decides.
 ///
-/// Slots in `ended` are counted and used again, those in `free` are used in their order. A window is taken whole or not at all:
-/// its position is that after its last item.
+/// Slots in `ended` are counted and used again, those in `free` are used in their order. A window
+/// is taken whole or not at all: its position is that after its last item.
 pub(super) fn draft(
     before: &Cursor,
     ended: &[Ended],

@@ -109,7 +109,8 @@ impl Default for Look {
 }
 
 impl Look {
-    /// Reads the charter, the node list and all slots in one request; two, when there are more slots than last time.
+    /// Reads the charter, the node list and all slots in one request; two, when there are more
+    /// slots than last time.
     pub(super) async fn refresh(&mut self, books: &Books) -> Result<(), Error> {
         if self.keys.is_empty() {
             self.keys = vec![books.keys.charter(), books.keys.nodes()];
@@ -143,17 +144,20 @@ impl Look {
         self.slots[number] = Sight::Found(version, slot);
     }
 
-    /// The node beside us has written this, and it was acknowledged. A slot that is gone, or makes no sense, is for a look.
+    /// The node beside us has written this, and it was acknowledged. A slot that is gone, or makes
+    /// no sense, is for a look.
     pub(super) fn heard(&mut self, fact: Fact) {
         let acknowledged = self.acknowledged.get(&fact.slot);
         let counts = match self.slots.get(fact.slot) {
-            // A weak read may show something older than what was acknowledged long ago, and counted.
+            // A weak read may show something older than what was acknowledged long ago, and
+            // counted.
             Some(Sight::Found(..))
                 if acknowledged.is_some_and(|(_, it)| !fact.is_newer_than(it)) =>
             {
                 false
             }
-            // A look may have shown it first; that it was acknowledged is more than a weak read says.
+            // A look may have shown it first; that it was acknowledged is more than a weak read
+            // says.
             Some(Sight::Found(version, known)) => {
                 *version == fact.version || fact.is_newer_than(known)
             }
@@ -208,8 +212,8 @@ impl Look {
         self.slots.iter().filter_map(Sight::content).filter(|slot| is_outstanding(slot)).count()
     }
 
-    /// Whether more slots would give workers more to do: no task would find a free one, and workers hold at least half of
-    /// them. Tasks that wait in slots are a supply already.
+    /// Whether more slots would give workers more to do: no task would find a free one, and workers
+    /// hold at least half of them. Tasks that wait in slots are a supply already.
     pub(super) fn is_crowded(&self) -> bool {
         let mut held = 0;
         for sight in &self.slots {
@@ -228,8 +232,8 @@ impl Look {
         2 * held >= self.slots.len()
     }
 
-    /// The slots that nothing stands in, far apart from each other one after the other: nodes begin to look at
-    /// different places.
+    /// The slots that nothing stands in, far apart from each other one after the other: nodes begin
+    /// to look at different places.
     pub(super) fn free(&self) -> Vec<usize> {
         let is_free = |number: &usize| match &self.slots[*number] {
             Sight::Absent => true,
@@ -241,7 +245,8 @@ impl Look {
         free
     }
 
-    /// The slots whose task is at its end, the oldest first. One with a serial that was never given out is none of ours.
+    /// The slots whose task is at its end, the oldest first. One with a serial that was never given
+    /// out is none of ours.
     pub(super) fn ended(&self, cursor: &Cursor) -> Vec<(usize, Arc<Slot>)> {
         let ended = self.slots.iter().enumerate().filter_map(|(number, sight)| match sight {
             Sight::Found(_, slot) if is_ended(slot) && slot.task.serial < cursor.next => {
@@ -263,7 +268,8 @@ fn is_ended(slot: &Slot) -> bool {
     matches!(slot.progress, Progress::Done { .. } | Progress::Dead { .. })
 }
 
-/// Neighbours are far apart in this order (multiplication by the golden ratio), and it is the same for everybody.
+/// Neighbours are far apart in this order (multiplication by the golden ratio), and it is the same
+/// for everybody.
 fn spread(slot: usize) -> u32 {
     u32::try_from(slot).unwrap_or(u32::MAX).wrapping_mul(0x9E37_79B1)
 }

@@ -162,8 +162,8 @@ impl Members {
         })
     }
 
-    /// Removes those of these that hold nothing: first their locks, at the version that stood still, so that one who lives after all
-    /// is left alone; then their places in the list.
+    /// Removes those of these that hold nothing: first their locks, at the version that stood
+    /// still, so that one who lives after all is left alone; then their places in the list.
     pub(super) async fn remove(
         &mut self,
         books: &Books,

@@ -1,4 +1,5 @@
-//! The cursor as the leader holds it: nothing is counted or taken in but by a compare-and-set of it.
+//! The cursor as the leader holds it: nothing is counted or taken in but by a compare-and-set of
+//! it.
 
 use crate::Error;
 use crate::cluster::books::{Books, encoded};
@@ -17,7 +18,8 @@ const LISTED: usize = 256;
 pub(super) enum Stop {
     /// A later leader has the cursor.
     Deposed(u64),
-    /// What became of a write of the cursor is not known: take it over again, and go on from what it says.
+    /// What became of a write of the cursor is not known: take it over again, and go on from what
+    /// it says.
     Unsure,
     /// The store did not serve, or a document makes no sense.
     Failed(Error),
@@ -120,7 +122,8 @@ impl Office {
         }
     }
 
-    /// Makes sure that nobody has taken the cursor since: whatever was read before this is not a successor's.
+    /// Makes sure that nobody has taken the cursor since: whatever was read before this is not a
+    /// successor's.
     pub(super) async fn confirm(&mut self, books: &Books) -> Result<(), Stop> {
         if books.is_weak() {
             let revision = self.cursor.revision + 1;
@@ -137,8 +140,8 @@ impl Office {
     }
 }
 
-/// The books of a cluster that has none. Serial numbers go on after those in the slots, if somebody deleted the cursor:
-/// a slot would take a lower one for something that was applied long ago.
+/// The books of a cluster that has none. Serial numbers go on after those in the slots, if somebody
+/// deleted the cursor: a slot would take a lower one for something that was applied long ago.
 async fn first_cursor(books: &Books) -> Result<Cursor, Error> {
     let mut cursor = Cursor::new(books.fresh_op());
     let mut after = None;

@@ -1,4 +1,5 @@
-//! Reading the inbox: a page that somebody has written stays as it is until the leader frees its place.
+//! Reading the inbox: a page that somebody has written stays as it is until the leader frees its
+//! place.
 
 use std::collections::VecDeque;
 
@@ -173,7 +174,8 @@ impl Pages {
         Ok(garbled)
     }
 
-    /// On a weak store, writes what was read once more; only an acknowledged write shows what is on a page.
+    /// On a weak store, writes what was read once more; only an acknowledged write shows what is on
+    /// a page.
     async fn confirm(&mut self, books: &Books) {
         let unconfirmed = self.standing.iter().enumerate().filter(|(_, page)| !page.confirmed);
         let (mut places, mut writes) = (Vec::new(), Vec::new());
@@ -230,7 +232,8 @@ impl Pages {
         items
     }
 
-    /// Frees the places of pages that the cursor has taken, and reads further ahead when it took all there was.
+    /// Frees the places of pages that the cursor has taken, and reads further ahead when it took
+    /// all there was.
     pub(super) async fn free(&mut self, books: &Books, cursor: &Cursor) {
         let all = self.standing.len();
         let is_taken = |standing: &Standing| standing.number < cursor.page;
@@ -265,7 +268,8 @@ impl Pages {
         self.unfreed.retain(|taken| match outcomes.next() {
             Some(Ok(Put::Stored(_))) => false,
             Some(Ok(Put::Conflict)) => {
-                // Somebody else freed it, or rewrote it for a task that it cancels: another look shows which.
+                // Somebody else freed it, or rewrote it for a task that it cancels: another look
+                // shows which.
                 tidy = false;
                 false
             }
@@ -278,7 +282,8 @@ impl Pages {
         self.tidy = tidy;
     }
 
-    /// Frees what a predecessor had taken last and not freed any more, and what was rewritten before it could be freed.
+    /// Frees what a predecessor had taken last and not freed any more, and what was rewritten
+    /// before it could be freed.
     pub(super) async fn tidy(&mut self, books: &Books, cursor: &Cursor) -> Result<(), Error> {
         if self.tidy {
             return Ok(());
@@ -327,7 +332,8 @@ pub(super) async fn find_letters(books: &Books, items: &mut Vec<Item>) -> Result
     let found = books.find_many::<Letter>(&keys).await?;
     for (((index, serial), key), found) in asked.into_iter().zip(keys).zip(found) {
         items[index].what = match found.map(|found| (found.version, found.content)) {
-            // Whoever asked finds it among the dead letters again, if a weak read should have missed it.
+            // Whoever asked finds it among the dead letters again, if a weak read should have
+            // missed it.
             None => What::Nothing,
             Some((_, Err(error))) => {
                 tracing::warn!(%key, %error, "a dead letter makes no sense and cannot be retried");
@@ -345,7 +351,8 @@ pub(super) async fn find_letters(books: &Books, items: &mut Vec<Item>) -> Result
     Ok(())
 }
 
-/// Tells whoever waits for tasks that were cancelled before they were taken; ends the list where that failed.
+/// Tells whoever waits for tasks that were cancelled before they were taken; ends the list where
+/// that failed.
 pub(super) async fn tell_cancelled(books: &Books, items: &mut Vec<Item>) -> Result<(), Error> {
     let receipts = items.iter().filter_map(|item| match &item.what {
         What::Cancelled(receipt) => Some(receipt.clone()),

@@ -1,5 +1,5 @@
-//! Documents that must stand before a task is counted: its dead letter, and then its outcome, so that whoever waited for a task
-//! that died finds its letter.
+//! Documents that must stand before a task is counted: its dead letter, and then its outcome, so
+//! that whoever waited for a task that died finds its letter.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,8 @@ use crate::cluster::documents::{
 };
 use crate::store::{Document, Durability, Expect, Fault, Put, StoreError, Write};
 
-/// Writes the dead letters and the outcomes of these, and keeps those of which all of that stands in the store.
+/// Writes the dead letters and the outcomes of these, and keeps those of which all of that stands
+/// in the store.
 pub(super) async fn file(books: &Books, mut ended: Vec<Ended>) -> Result<Vec<Ended>, StoreError> {
     let letters = ended.iter().filter_map(|ended| letter(books, &ended.slot, &ended.report));
     let missing = ensure(books, letters.collect()).await?;
@@ -25,7 +26,8 @@ pub(super) async fn file(books: &Books, mut ended: Vec<Ended>) -> Result<Vec<End
     Ok(ended)
 }
 
-/// Writes the outcomes of tasks that were cancelled before they were taken. False while one of them may not stand.
+/// Writes the outcomes of tasks that were cancelled before they were taken. False while one of them
+/// may not stand.
 pub(super) async fn file_cancelled(
     books: &Books,
     receipts: Vec<MemberId>,
@@ -78,8 +80,8 @@ fn outcome(books: &Books, receipt: &MemberId, report: &Report) -> (Key, Paper) {
     (books.keys.outcome(receipt), Paper { serial, body: outcome.encode(), is_same })
 }
 
-/// Sees to it that these documents stand, written by us or by a leader before us. Gives back the serials of those of which
-/// that is not known.
+/// Sees to it that these documents stand, written by us or by a leader before us. Gives back the
+/// serials of those of which that is not known.
 async fn ensure(books: &Books, wanted: BTreeMap<Key, Paper>) -> Result<BTreeSet<u64>, StoreError> {
     let mut missing = BTreeSet::new();
     if wanted.is_empty() {

@@ -45,7 +45,8 @@ impl Source {
         self.what.as_ref()
     }
 
-    /// Asks for what comes after the cursor, if there is room, and shows the answer if there is one.
+    /// Asks for what comes after the cursor, if there is room, and shows the answer if there is
+    /// one.
     pub(super) async fn offer(
         &mut self,
         books: &Books,
@@ -114,8 +115,8 @@ impl Source {
         self.state = State::Silent;
     }
 
-    /// Only so many of its items would have gone in: they are asked for again by themselves, at once. If none would have, they
-    /// wait for room.
+    /// Only so many of its items would have gone in: they are asked for again by themselves, at
+    /// once. If none would have, they wait for room.
     pub(super) fn fits_only(&mut self, fit: usize) {
         if fit > 0 {
             self.most = fit;
@@ -136,7 +137,8 @@ fn ask(source: Arc<dyn Windowed>, position: Option<String>, max: usize) -> Answe
     })
 }
 
-/// Refuses an answer that would be asked for again at once and for ever, or that the cursor cannot keep.
+/// Refuses an answer that would be asked for again at once and for ever, or that the cursor cannot
+/// keep.
 pub(super) fn check(
     asked: &Option<String>,
     max: usize,

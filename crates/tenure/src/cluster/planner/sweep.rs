@@ -66,7 +66,8 @@ impl Sweep {
     }
 }
 
-/// Whether nobody will come for it any more. Nothing but a clean store depends on the wall clock here.
+/// Whether nobody will come for it any more. Nothing but a clean store depends on the wall clock
+/// here.
 pub(super) fn is_old(outcome: &Outcome, wall: u64) -> bool {
     Duration::from_millis(wall.saturating_sub(outcome.at)) > KEPT
 }

@@ -1,5 +1,5 @@
-//! Tests of the planner: its decisions by themselves, its rounds on a sound store and beside a node, and whole histories on a
-//! rough one.
+//! Tests of the planner: its decisions by themselves, its rounds on a sound store and beside a
+//! node, and whole histories on a rough one.
 
 mod decisions;
 mod history;

@@ -12,8 +12,8 @@ use crate::store::{Durability, Expect, Put, Write};
 
 /// The slots that nothing stands in.
 ///
-/// On a weak store a slot may only look free while somebody works on its task, and an intent would overwrite it: there it is
-/// free once a write of ours made it so.
+/// On a weak store a slot may only look free while somebody works on its task, and an intent would
+/// overwrite it: there it is free once a write of ours made it so.
 pub(super) async fn free(books: &Books, look: &mut Look, ttl: Duration) -> Vec<usize> {
     let free = look.free();
     if !books.is_weak() || ClusterMutant::WeakFills.is_on() {

@@ -36,7 +36,8 @@ pub struct MemberView {
 }
 
 impl MemberView {
-    /// How many of its workers are idle, as it last said; none of one that does not live or may take nothing.
+    /// How many of its workers are idle, as it last said; none of one that does not live or may
+    /// take nothing.
     #[must_use]
     pub fn idle(&self) -> u32 {
         match &self.life {
@@ -68,7 +69,8 @@ impl Books {
     /// The members, in the order in which they came.
     ///
     /// # Errors
-    /// [`Error::Store`] when the store does not serve, [`Error::Document`] when the node list makes no sense.
+    /// [`Error::Store`] when the store does not serve, [`Error::Document`] when the node list makes
+    /// no sense.
     ///
     /// # Cancel safety
     /// Cancel safe.

@@ -34,10 +34,12 @@ pub struct Letters {
 }
 
 impl Books {
-    /// What became of tasks, from this piece on; 0 is the first. A bounded part: go on from [`Results::next`].
+    /// What became of tasks, from this piece on; 0 is the first. A bounded part: go on from
+    /// [`Results::next`].
     ///
     /// # Errors
-    /// [`Error::Store`] when the store does not serve, [`Error::Document`] when the cursor makes no sense.
+    /// [`Error::Store`] when the store does not serve, [`Error::Document`] when the cursor makes no
+    /// sense.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -50,7 +52,8 @@ impl Books {
         let found = self.find_many::<Piece>(&keys).await?;
         let mut results = Results { next: end, more: end < pieces, ..Results::default() };
         if results.more && found.iter().all(Option::is_none) {
-            // The cursor counts pieces that are not there; only the store knows where the next one is.
+            // The cursor counts pieces that are not there; only the store knows where the next one
+            // is.
             let next = self.next_piece(end).await?.filter(|next| *next < pieces);
             (results.next, results.more) = (next.unwrap_or(pieces), next.is_some());
         }

@@ -64,10 +64,12 @@ pub struct Work {
 }
 
 impl Books {
-    /// The tasks that are not at their end: those in slots, and at most so many of those that wait in the inbox.
+    /// The tasks that are not at their end: those in slots, and at most so many of those that wait
+    /// in the inbox.
     ///
     /// # Errors
-    /// [`Error::Store`] when the store does not serve, [`Error::Document`] when the cursor or the cluster document makes no sense.
+    /// [`Error::Store`] when the store does not serve, [`Error::Document`] when the cursor or the
+    /// cluster document makes no sense.
     ///
     /// # Cancel safety
     /// Cancel safe.

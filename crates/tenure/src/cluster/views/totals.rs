@@ -47,7 +47,8 @@ impl Books {
     /// Slots that make no sense are not counted.
     ///
     /// # Errors
-    /// [`Error::Store`] when the store does not serve, [`Error::Document`] when the cursor or the cluster document makes no sense.
+    /// [`Error::Store`] when the store does not serve, [`Error::Document`] when the cursor or the
+    /// cluster document makes no sense.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -81,8 +82,8 @@ impl Books {
         Ok(totals)
     }
 
-    /// Whether something waits in the inbox, and the cursor, as they were at one moment: otherwise what goes from one into the other
-    /// meanwhile would be seen in neither.
+    /// Whether something waits in the inbox, and the cursor, as they were at one moment: otherwise
+    /// what goes from one into the other meanwhile would be seen in neither.
     async fn look_at_both(&self) -> Result<(bool, Option<Cursor>), Error> {
         let mut cursor = self.read_cursor().await?;
         for _ in 0..MOST_LOOKS {

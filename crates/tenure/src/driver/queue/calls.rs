@@ -136,7 +136,8 @@ impl Caller<'_> {
         }, move |error| Answer::Published(ask, Err(error)))
     }
 
-    /// A call with an end: dropping one that has none leaves its outcome unknown, and that is what is reported.
+    /// A call with an end: dropping one that has none leaves its outcome unknown, and that is what
+    /// is reported.
     fn call<F>(
         &self,
         doing: &'static str,

@@ -40,7 +40,8 @@ struct State {
     /// The first in line, once that was seen.
     first: Option<Option<Entry>>,
     moved: Option<Armed<Option<Entry>>>,
-    /// Something may have moved between the last look and the wait that began after it: look once more.
+    /// Something may have moved between the last look and the wait that began after it: look once
+    /// more.
     confirm: bool,
 }
 

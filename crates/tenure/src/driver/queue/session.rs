@@ -72,7 +72,8 @@ impl Sessions {
         })
     }
 
-    /// Notes how much this slot needs, and tells the backend when the most that any needs is another.
+    /// Notes how much this slot needs, and tells the backend when the most that any needs is
+    /// another.
     pub(in crate::driver) fn note(&mut self, id: SlotId, pace: Pace) {
         match pace {
             Pace::Leading => self.near.insert(id),

@@ -1,4 +1,5 @@
-//! What a candidate in line waits to hear of: its own entry, the one before it, and the election's end.
+//! What a candidate in line waits to hear of: its own entry, the one before it, and the election's
+//! end.
 
 use std::sync::Arc;
 
@@ -11,8 +12,8 @@ use crate::queue::{Entry, SessionQueue};
 
 /// The waits of one candidacy.
 ///
-/// One that has fired is not begun again before the line was read: a backend that cannot tell without a look
-/// would answer at once, again and again.
+/// One that has fired is not begun again before the line was read: a backend that cannot tell
+/// without a look would answer at once, again and again.
 #[derive(Default)]
 pub(super) struct Waits {
     entries: [Option<Wait<Entry>>; 2],

@@ -38,7 +38,8 @@ impl Contents {
         Contents { salt, read_to: FIRST, newest, last }
     }
 
-    /// What a journal says up to its tail, which was settled. What is known of it already is not read again.
+    /// What a journal says up to its tail, which was settled. What is known of it already is not
+    /// read again.
     pub(in crate::file) fn of(
         journal: &Journal,
         known: Option<Contents>,
@@ -55,7 +56,8 @@ impl Contents {
         Ok(contents)
     }
 
-    /// What is left of a journal after a power cut. The journal then ends with the last whole record.
+    /// What is left of a journal after a power cut. The journal then ends with the last whole
+    /// record.
     pub(in crate::file) fn recover(journal: &mut Journal) -> Result<Contents, Errno> {
         let mut contents = Contents::none(journal.salt);
         while contents.read_one(journal)? {}

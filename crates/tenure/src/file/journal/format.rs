@@ -6,8 +6,9 @@
 //! 4096  records, one after the other:
 //!       length, checksum, then `length` bytes of entries: kind, length of name, length of body, name, body
 //! ```
-//! Numbers are little-endian. The checksum covers the salt and the record's place, so that neither a record
-//! that was overwritten in part nor one inside a document's content can be taken for another.
+//! Numbers are little-endian. The checksum covers the salt and the record's place, so that neither
+//! a record that was overwritten in part nor one inside a document's content can be taken for
+//! another.
 
 use rustix::io::Errno;
 

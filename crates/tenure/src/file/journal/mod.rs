@@ -1,43 +1,48 @@
 //! The journal of a directory: many lasting writes reach the disk by one sync of one file.
 //!
-//! A lasting write on its own costs a file, two names, and a sync of both the file and the directory. Where
-//! documents are written by the hundred, the directory gets a file `.journal`: the new contents are appended to
-//! it in one record and synced, and only then the documents are replaced, without any sync, as renewals are.
-//! So nobody reads what would not survive a power cut, and within a boot the documents alone are the truth:
-//! the journal is read when the first to open the directory after a reboot puts the documents back.
+//! A lasting write on its own costs a file, two names, and a sync of both the file and the
+//! directory. Where documents are written by the hundred, the directory gets a file `.journal`: the
+//! new contents are appended to it in one record and synced, and only then the documents are
+//! replaced, without any sync, as renewals are. So nobody reads what would not survive a power cut,
+//! and within a boot the documents alone are the truth: the journal is read when the first to open
+//! the directory after a reboot puts the documents back.
 //!
 //! # What lasts
-//! The newest entry of a document in the journal; if it has none, the copy `.NAME.kept` that lasting writes
-//! without a journal leave. For this to be true, once a directory has a journal every lasting write and every
-//! deletion there goes through it, under the directory's lock, and kept copies are no longer written.
+//! The newest entry of a document in the journal; if it has none, the copy `.NAME.kept` that
+//! lasting writes without a journal leave. For this to be true, once a directory has a journal
+//! every lasting write and every deletion there goes through it, under the directory's lock, and
+//! kept copies are no longer written.
 //!
 //! # A write that got stuck
-//! A process may die, or the disk refuse something, between any two steps. The rule is that *a write that no
-//! document shows never comes to be*, neither in this boot nor after a power cut, once anybody has locked the
-//! directory again. The cursor at the top of the journal says how far the last record got. It needs no sync,
-//! because it is for those who live in the same boot. Whoever locks the directory, also just to renew, first
-//! settles what it finds:
-//! - *writing*: the record may be at the tail, whole or in part, and may be on the disk. No document shows it yet,
-//!   so it is erased there, with a sync. (It is not appended to: if its own sync failed, the kernel may have
-//!   dropped it, and whatever came after it would be out of reach.)
-//! - *applying*: the record is on the disk, and some documents show it. It stays, and a record follows that
-//!   undoes it for the documents that do not show it.
+//! A process may die, or the disk refuse something, between any two steps. The rule is that *a
+//! write that no document shows never comes to be*, neither in this boot nor after a power cut,
+//! once anybody has locked the directory again. The cursor at the top of the journal says how far
+//! the last record got. It needs no sync, because it is for those who live in the same boot.
+//! Whoever locks the directory, also just to renew, first settles what it finds:
+//! - *writing*: the record may be at the tail, whole or in part, and may be on the disk. No
+//!   document shows it yet, so it is erased there, with a sync. (It is not appended to: if its own
+//!   sync failed, the kernel may have dropped it, and whatever came after it would be out of
+//!   reach.)
+//! - *applying*: the record is on the disk, and some documents show it. It stays, and a record
+//!   follows that undoes it for the documents that do not show it.
 //!
-//! The process that had the failure settles at once too. If it succeeds, the write was refused and had no effect. If not,
-//! the outcome is indeterminate, and reads of that document by this process settle first, or fail: a read
-//! that shows the old content is right for ever. (Of a process that died nobody knows whether it wrote. Until the
-//! directory is locked again a power cut may still bring its write to life, as if it had come just before.)
+//! The process that had the failure settles at once too. If it succeeds, the write was refused and
+//! had no effect. If not, the outcome is indeterminate, and reads of that document by this process
+//! settle first, or fail: a read that shows the old content is right for ever. (Of a process that
+//! died nobody knows whether it wrote. Until the directory is locked again a power cut may still
+//! bring its write to life, as if it had come just before.)
 //!
 //! # After a power cut
-//! All records that were acknowledged are whole. Behind them may be one more, whole (nobody was told that it failed)
-//! or torn, which its checksum shows. Records before the tail that the disk itself remembers were synced: if
-//! one of them is not whole, the disk lost it, and the directory is refused rather than given back with older tokens.
+//! All records that were acknowledged are whole. Behind them may be one more, whole (nobody was
+//! told that it failed) or torn, which its checksum shows. Records before the tail that the disk
+//! itself remembers were synced: if one of them is not whole, the disk lost it, and the directory
+//! is refused rather than given back with older tokens.
 //!
 //! # Bounds
-//! The journal is written with zeros when it is made, so that a sync need not bring its size to the disk as well.
-//! When it is full, the newest entries alone are written to another one that takes its place, at least twice as large
-//! as they are. Deletions need not be carried over: by then the directory was synced without the document and its
-//! kept copy.
+//! The journal is written with zeros when it is made, so that a sync need not bring its size to the
+//! disk as well. When it is full, the newest entries alone are written to another one that takes
+//! its place, at least twice as large as they are. Deletions need not be carried over: by then the
+//! directory was synced without the document and its kept copy.
 
 mod compact;
 mod contents;
@@ -115,8 +120,8 @@ impl Journal {
         self.cursor.tail + record.room() <= self.size
     }
 
-    /// Brings a record to the disk. From then on it is being applied, until it is [finished](Journal::finish) or
-    /// [settled](Journal::settle).
+    /// Brings a record to the disk. From then on it is being applied, until it is
+    /// [finished](Journal::finish) or [settled](Journal::settle).
     pub(super) fn append(&mut self, record: &mut Record) -> Result<(), Failure> {
         debug_assert!(self.fits(record), "room was made");
         debug_assert_eq!(self.cursor.state, State::Idle, "what came before was settled");

@@ -145,8 +145,8 @@ fn lucks(steps: usize) -> [Luck; 3] {
     [Luck::Bad, Luck::Good, Luck::Mixed { seed: steps as u64 }]
 }
 
-/// Runs a batch with something going wrong at one of its steps, and checks all that is read later. False when there
-/// are fewer steps.
+/// Runs a batch with something going wrong at one of its steps, and checks all that is read later.
+/// False when there are fewer steps.
 fn interrupted(script: Script, next: Next, luck: Luck, journal: bool) -> bool {
     let context = format!("{script:?} {next:?} {luck:?} {journal}");
     let at = directory();
@@ -174,7 +174,8 @@ fn interrupted(script: Script, next: Next, luck: Luck, journal: bool) -> bool {
         assert_eq!(body(&opened(&at, "first"), number), now, "{context}: {number}");
         shown.push(now);
     }
-    // What may be read after the cut: what was shown, and also a dead process's write if nobody locked since.
+    // What may be read after the cut: what was shown, and also a dead process's write if nobody
+    // locked since.
     let mut after: Vec<Vec<Option<String>>> = shown.iter().map(|now| vec![now.clone()]).collect();
     let other = opened(&at, "first");
     match next {
@@ -420,7 +421,8 @@ fn what_a_full_journal_holds_is_carried_over_and_it_stays_small() {
 
 /// Documents before the journal is full, and a batch that does not fit any more.
 fn fill(store: &FileStore) -> Vec<Write> {
-    // Its name and its kept copy are on the disk, before there is a journal that says that it is deleted.
+    // Its name and its kept copy are on the disk, before there is a journal that says that it is
+    // deleted.
     let kept = stored(put(store, &[lasting(MANY, Expect::Absent, "kept")])).remove(0);
     let mut versions = create(store, "old");
     stored(put(store, &[write(MANY, Expect::At(kept), None, Durability::Lasting)]));
@@ -451,8 +453,8 @@ fn a_journal_that_is_replaced_may_die_at_any_step() {
     }
 }
 
-/// Replaces a journal with something going wrong at a step, and cuts the power after others settled it, or at
-/// once. False when there are fewer steps.
+/// Replaces a journal with something going wrong at a step, and cuts the power after others settled
+/// it, or at once. False when there are fewer steps.
 fn replaced(script: Script, luck: Luck, settled: bool) -> bool {
     let context = format!("{script:?} {luck:?} {settled}");
     let at = directory();

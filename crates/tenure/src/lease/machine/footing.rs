@@ -49,7 +49,8 @@ impl Machine {
             laid: raised(&id, record.token, next, record.floor.as_ref()),
         };
         let (version, laid) = match &self.floor {
-            // A record that was never claimed has none, unless another was deleted; the store will say.
+            // A record that was never claimed has none, unless another was deleted; the store will
+            // say.
             Known::Unread if record.floor.as_ref().is_some_and(|floor| floor.token == 0) => {
                 return from_nothing();
             }
@@ -60,8 +61,8 @@ impl Machine {
         };
         let named = match &record.floor {
             Some(floor) => floor.id == laid.floor.id,
-            // A record from before there were floors has no id. This floor is a raise of ours for this very version,
-            // whose answer was lost.
+            // A record from before there were floors has no id. This floor is a raise of ours for
+            // this very version, whose answer was lost.
             None => self.raising.as_ref() == Some(&laid.op),
         };
         let Some(version) = version else {
@@ -386,7 +387,8 @@ mod tests {
         }
     }
 
-    /// An older version claims without knowing of floors, and its record may be another than the one the floor names.
+    /// An older version claims without knowing of floors, and its record may be another than the
+    /// one the floor names.
     #[test]
     fn a_record_without_its_floor_is_waited_for_and_both_tokens_are_exceeded() {
         for (token, next_token) in [(57, 58), (1, 3)] {

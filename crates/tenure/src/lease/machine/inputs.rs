@@ -99,7 +99,8 @@ impl Machine {
                 }
             }
             Input::WorkEnded => {
-                // Told to stop and stopped: what is left of that tenure is given up, then it stands again.
+                // Told to stop and stopped: what is left of that tenure is given up, then it stands
+                // again.
                 if self.stopping {
                     self.lose(now, Loss::Resigned, out);
                 }

@@ -33,8 +33,8 @@ impl Machine {
             Reads::Linearizable => {
                 self.sent.iter().any(|sent| sent.base.as_ref() == Some(&version))
             }
-            // A weak read that shows somebody else proves nothing: what we hold, or a write of ours that
-            // is on its way, may be what really is there.
+            // A weak read that shows somebody else proves nothing: what we hold, or a write of ours
+            // that is on its way, may be what really is there.
             Reads::Weak => had_lease || !self.sent.is_empty(),
         };
         if doubtful && !self.is(Mutant::LeavesUnfenced) {
@@ -44,7 +44,8 @@ impl Machine {
         self.over(outcome, out);
     }
 
-    /// Nothing is there. A record that we create is held by nobody, so that none of ours need be stopped.
+    /// Nothing is there. A record that we create is held by nobody, so that none of ours need be
+    /// stopped.
     fn leave_absent(&mut self, now: Moment, out: &mut Vec<Output>) {
         let had_lease = matches!(self.stage, Stage::Leaving { had_lease: true, .. });
         let doubtful = self.reads == Reads::Weak && (had_lease || !self.sent.is_empty());
@@ -56,7 +57,8 @@ impl Machine {
         self.over(outcome, out);
     }
 
-    /// What it means that the record is proven not to be ours, and nothing of ours can still arrive.
+    /// What it means that the record is proven not to be ours, and nothing of ours can still
+    /// arrive.
     pub(super) fn leaving_empty_handed(&self) -> Outcome {
         match self.stage {
             // We asked for it to be freed, and now it is not ours: that is what we wanted.

@@ -25,7 +25,8 @@ impl Machine {
         let since = if self.is(Mutant::ObservedAtSend) { sent } else { now };
         match self.reads {
             Reads::Linearizable => self.take_proof(now, since, found, out),
-            // Nothing is there although there was something: a replica that lags. Without a floor, never create.
+            // Nothing is there although there was something: a replica that lags. Without a floor,
+            // never create.
             Reads::Weak if found.is_none() && self.highest_token > 0 && self.block.is_none() => {
                 self.fail(now, Fault::Unavailable, out);
             }
@@ -173,7 +174,8 @@ impl Machine {
         self.lose(now, loss, out);
         let outcome =
             match &self.stage {
-                // Somebody ended it, or removed it, while we were leaving: there is nothing left to free.
+                // Somebody ended it, or removed it, while we were leaving: there is nothing left to
+                // free.
                 Stage::Leaving {
                     farewell: Farewell::End, tried: true, had_lease: true, ..
                 } if outcome == Outcome::Ended => Outcome::Released,
@@ -184,8 +186,8 @@ impl Machine {
         self.over(outcome, out);
     }
 
-    /// Whether somebody ended the election while we were giving it up, and kept us as its holder: then
-    /// it is not released, because our time will have to pass in the next generation.
+    /// Whether somebody ended the election while we were giving it up, and kept us as its holder:
+    /// then it is not released, because our time will have to pass in the next generation.
     pub(super) fn is_kept(&self, record: &Record) -> bool {
         let leaving = matches!(self.stage, Stage::Leaving { .. });
         let mine = |holder: &Arc<Holder>| holder.id == self.me.id;

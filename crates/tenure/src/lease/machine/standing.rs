@@ -120,8 +120,8 @@ impl Machine {
     fn until_free(&self, now: Moment) -> Option<Duration> {
         let view = self.view.as_ref()?;
         let Some((_, record)) = &view.found else {
-            // A weak read that shows nothing where there was something proves nothing. Only a record that we
-            // create does, and that forgets no token only where there is a floor.
+            // A weak read that shows nothing where there was something proves nothing. Only a
+            // record that we create does, and that forgets no token only where there is a floor.
             let may_create = self.highest_token == 0 || self.block.is_some();
             return may_create.then_some(Duration::ZERO);
         };
@@ -134,8 +134,9 @@ impl Machine {
                 Some(left(delay + jitter / 10, stood))
             }
             State::Held(holder) if holder.id == self.me.id => {
-                // Counted from the loss: since the version was seen, most of a lease has passed already,
-                // and a holder that lapses again and again would never let anybody else in.
+                // Counted from the loss: since the version was seen, most of a lease has passed
+                // already, and a holder that lapses again and again would never let anybody else
+                // in.
                 let lapsed = self.lost_at.map_or(stood, |lost| now.at_least_since(lost).min(stood));
                 let doubled = (record.ttl / 10) * (1 << self.lapses.saturating_sub(1).min(8));
                 Some(left(portion(doubled.min(record.ttl), view.draw), lapsed))
@@ -258,8 +259,8 @@ impl Machine {
         let expect = base.map_or(Expect::Absent, Expect::At);
         let durability = match (purpose, &record.state) {
             (Purpose::Renew, _) => Durability::UntilPowerCut,
-            // A power cut that takes a release back ended its candidates too: it costs the next one a ttl,
-            // and no token is given out twice, because every claim lasts.
+            // A power cut that takes a release back ended its candidates too: it costs the next one
+            // a ttl, and no token is given out twice, because every claim lasts.
             (Purpose::Release, State::Free { .. }) => Durability::UntilPowerCut,
             (
                 Purpose::Create

@@ -1,17 +1,19 @@
 //! The lock delay: whoever follows a tenure that did not end cleanly waits before it leads.
 //!
-//! The store keeps one mark an election: the newest tenure that began and was not left cleanly. It is written
-//! before a tenure is announced ([`Output::Begin`]) and taken back in the transaction that deletes the entry
-//! after the work has ended. So whoever finds nobody before it, and reads the mark *after* it knew that, sees how
-//! the last tenure ended: its mark was written while its entry stood, and nobody but the first in line writes
-//! one. A mark read earlier may be older than that tenure, and the notice of a deletion says nothing of it.
+//! The store keeps one mark an election: the newest tenure that began and was not left cleanly. It
+//! is written before a tenure is announced ([`Output::Begin`]) and taken back in the transaction
+//! that deletes the entry after the work has ended. So whoever finds nobody before it, and reads
+//! the mark *after* it knew that, sees how the last tenure ended: its mark was written while its
+//! entry stood, and nobody but the first in line writes one. A mark read earlier may be older than
+//! that tenure, and the notice of a deletion says nothing of it.
 //!
-//! The wait begins with the answer that shows both, because only then the earlier tenure is known to be over,
-//! and it passes on whichever of our clocks is slower. It is not cut short by anything: a connection that is lost
-//! meanwhile does not make the earlier leader less dead, and does not make the wait begin anew either. An earlier
-//! tenure of this same candidacy is waited for too. Its work has ended, but whoever began at once would write its
-//! own mark over that one and could take it back when it leaves, and the next would not know that there was
-//! anything to wait for. (The simulation found that within 3,000 seeds.)
+//! The wait begins with the answer that shows both, because only then the earlier tenure is known
+//! to be over, and it passes on whichever of our clocks is slower. It is not cut short by anything:
+//! a connection that is lost meanwhile does not make the earlier leader less dead, and does not
+//! make the wait begin anew either. An earlier tenure of this same candidacy is waited for too. Its
+//! work has ended, but whoever began at once would write its own mark over that one and could take
+//! it back when it leaves, and the next would not know that there was anything to wait for. (The
+//! simulation found that within 3,000 seeds.)
 //!
 //! An election without a lock delay knows none of this, and asks for nothing.
 
@@ -33,7 +35,8 @@ pub(super) enum Turn {
 }
 
 impl Machine {
-    /// A line shows the mark; `first` says that it was asked for when nobody was before us any more.
+    /// A line shows the mark; `first` says that it was asked for when nobody was before us any
+    /// more.
     pub(super) fn take_mark(&mut self, now: Moment, unclean: Option<u64>, first: bool) {
         let ignored = self.is(Mutant::DelayIgnored);
         let any = self.is(Mutant::EarlierMarkCounts);
@@ -104,7 +107,8 @@ impl Machine {
         }
     }
 
-    /// The work has ended. In time, if nobody else could lead before: the session was proven to live until now.
+    /// The work has ended. In time, if nobody else could lead before: the session was proven to
+    /// live until now.
     pub(super) fn end_work(&mut self, now: Moment) {
         let late = self.lost.is_none_or(|lost| lost.remaining(now).is_zero());
         if let Some(mine) = &mut self.mine {

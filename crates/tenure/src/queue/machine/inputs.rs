@@ -73,7 +73,8 @@ impl Machine {
                     match answer {
                         Ok(line) => self.take_line(now, line, freshness, first, out),
                         Err(fault) => {
-                            // In a line that is refused for good, no join in doubt has left an entry.
+                            // In a line that is refused for good, no join in doubt has left an
+                            // entry.
                             self.doubt.take_if(|_| {
                                 fault == Fault::Permanent && freshness == Freshness::Barrier
                             });
@@ -113,7 +114,8 @@ impl Machine {
             Input::Gone(entry, gone) => self.take_gone(&entry, gone, out),
             Input::Hint => self.stale = true,
             Input::WorkEnded => {
-                // Told to stop and stopped: what is left of that tenure is given up, then it stands again.
+                // Told to stop and stopped: what is left of that tenure is given up, then it stands
+                // again.
                 if self.stopping {
                     self.lose(Loss::Resigned, out);
                 }

@@ -1,17 +1,19 @@
 //! Regressions: a store whose numbers have fallen gives out tokens that were given out before.
 //!
-//! The numbers of ZooKeeper and etcd rise as long as their data lives. They fall when the data is replaced: by a
-//! backup, or by a copy of its contents in fresh servers. No read shows that, because everything in such a store agrees
-//! with itself. Two numbers show it: the token that the store records for the election's tenures as data, and the
-//! token that this process led with last.
+//! The numbers of ZooKeeper and etcd rise as long as their data lives. They fall when the data is
+//! replaced: by a backup, or by a copy of its contents in fresh servers. No read shows that,
+//! because everything in such a store agrees with itself. Two numbers show it: the token that the
+//! store records for the election's tenures as data, and the token that this process led with last.
 //!
-//! The leader has the lowest token in line. So while an entry stands, the store can only have recorded its own tenure
-//! and earlier ones, with lower tokens. An entry at or below another recorded token stands in a store that has
-//! fallen, and never leads. A line and the record are not read at one moment, though: the entry may have gone in
-//! between, and its successor may have led. The verdict needs a line that was asked for after the token was known.
+//! The leader has the lowest token in line. So while an entry stands, the store can only have
+//! recorded its own tenure and earlier ones, with lower tokens. An entry at or below another
+//! recorded token stands in a store that has fallen, and never leads. A line and the record are not
+//! read at one moment, though: the entry may have gone in between, and its successor may have led.
+//! The verdict needs a line that was asked for after the token was known.
 //!
-//! An election with a lock delay records its token before a tenure is announced. The others do it some time after, so
-//! that a handover does not wait for it. A tenure that ends sooner is not recorded, and costs nothing.
+//! An election with a lock delay records its token before a tenure is announced. The others do it
+//! some time after, so that a handover does not wait for it. A tenure that ends sooner is not
+//! recorded, and costs nothing.
 
 use super::*;
 
@@ -85,7 +87,8 @@ impl Machine {
     pub(super) fn take_noted(&mut self, now: Moment, entry: &Entry, answer: Result<(), Fault>) {
         let Some(mine) = self.mine.as_mut().filter(|mine| mine.entry == *entry) else { return };
         match answer {
-            // Where it is refused, there is no record. That costs a safeguard, and is no reason to stop.
+            // Where it is refused, there is no record. That costs a safeguard, and is no reason to
+            // stop.
             Ok(()) | Err(Fault::Permanent | Fault::Denied) => mine.note = Note::Done,
             Err(fault) => self.fail(now, fault),
         }

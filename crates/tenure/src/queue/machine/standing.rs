@@ -59,7 +59,8 @@ impl Machine {
             return self.send_line(Freshness::Barrier, out);
         }
         if self.lease.is_none() && self.working {
-            // Nothing is led until the earlier work has ended, and the entry stands for it meanwhile.
+            // Nothing is led until the earlier work has ended, and the entry stands for it
+            // meanwhile.
             return;
         }
         let Some(mine) = &self.mine else { return self.send_join(out) };

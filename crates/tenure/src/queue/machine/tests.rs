@@ -178,7 +178,8 @@ fn the_own_entrys_deletion_is_a_loss_at_once_and_the_work_ends_before_the_next_j
     assert!(matches!(join[..], [Output::Join { .. }]), "{join:?}");
 }
 
-/// Seed 18815 of the simulation: the notice of the deletion overtook a line that was read before it.
+/// Seed 18815 of the simulation: the notice of the deletion overtook a line that was read before
+/// it.
 #[test]
 fn a_line_that_is_older_than_the_own_entrys_deletion_deletes_nothing_while_work_goes_on() {
     let mut machine = leader();

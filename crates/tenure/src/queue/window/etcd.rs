@@ -1,22 +1,24 @@
 //! etcd's window.
 //!
-//! A KeepAlive is answered by the member that believes it is the leader, and a deposed one believes so for a
-//! while. `until = sending of a KeepAlive + granted TTL / R`, and it counts only once a linearizable get of one
-//! of our keys, sent *after* its answer, shows the key ours and the same `raft_term`: then no other leader had
-//! begun, with leases of its own, when the KeepAlive was taken.
+//! A KeepAlive is answered by the member that believes it is the leader, and a deposed one believes
+//! so for a while. `until = sending of a KeepAlive + granted TTL / R`, and it counts only once a
+//! linearizable get of one of our keys, sent *after* its answer, shows the key ours and the same
+//! `raft_term`: then no other leader had begun, with leases of its own, when the KeepAlive was
+//! taken.
 //!
-//! The term in an answer is that of the member we are connected to, when it answers; the KeepAlive itself may have
-//! been passed on to a leader that was deposed long ago, just before this member heard of the new one. So it counts only
-//! if the member was in that term *before*, too: an earlier KeepAlive on the same stream was answered in it. A
-//! member that is in a term passes nothing on to leaders of earlier ones. The first on a stream proves nothing, and
-//! another follows at once.
+//! The term in an answer is that of the member we are connected to, when it answers; the KeepAlive
+//! itself may have been passed on to a leader that was deposed long ago, just before this member
+//! heard of the new one. So it counts only if the member was in that term *before*, too: an earlier
+//! KeepAlive on the same stream was answered in it. A member that is in a term passes nothing on to
+//! leaders of earlier ones. The first on a stream proves nothing, and another follows at once.
 //!
-//! A leader that was deposed while it stood still counts on when it wakes up: it revokes every lease that nobody
-//! prolonged at *it* for the TTL, however often its successor did (etcd issue 15247; what 3.5.13 added is skipped
-//! by a member that has just ticked, and 3.7.3 was seen to do it). It can only revoke what it knows. So a KeepAlive
-//! counts only in the term in which the lease was granted ([`EtcdWindow::leased`]): the leaders of earlier terms have
-//! never heard of it, that of this term counts at least as long as we do, and those of later ones begin anew. In any
-//! other term [`EtcdWindow::outdated`] says that everything has to move to another lease first.
+//! A leader that was deposed while it stood still counts on when it wakes up: it revokes every
+//! lease that nobody prolonged at *it* for the TTL, however often its successor did (etcd issue
+//! 15247; what 3.5.13 added is skipped by a member that has just ticked, and 3.7.3 was seen to do
+//! it). It can only revoke what it knows. So a KeepAlive counts only in the term in which the lease
+//! was granted ([`EtcdWindow::leased`]): the leaders of earlier terms have never heard of it, that
+//! of this term counts at least as long as we do, and those of later ones begin anew. In any other
+//! term [`EtcdWindow::outdated`] says that everything has to move to another lease first.
 //!
 //! Answers carry no id. One KeepAlive is under way at a time, and a time-out abandons the stream
 //! ([`EtcdWindow::abandoned`]).
@@ -98,16 +100,18 @@ impl EtcdWindow {
 
     /// Everything stands under a lease that was asked for after an answer in this term.
     ///
-    /// The term in an answer is that of the newest entry its member has applied, so that a quorum has agreed in it:
-    /// no leader of an earlier term has a lease granted from then on.
+    /// The term in an answer is that of the newest entry its member has applied, so that a quorum
+    /// has agreed in it: no leader of an earlier term has a lease granted from then on.
     pub fn leased(&mut self, term: u64) {
         self.leased = Some(term);
-        // What was proven of the lease before it stays proven: everything was under that until just now.
+        // What was proven of the lease before it stays proven: everything was under that until just
+        // now.
         self.outdated = None;
         self.again = true;
     }
 
-    /// A term has begun in which this lease proves nothing: another has to be asked for, and everything moved to it.
+    /// A term has begun in which this lease proves nothing: another has to be asked for, and
+    /// everything moved to it.
     #[must_use]
     pub fn outdated(&self) -> Option<u64> {
         self.outdated
@@ -125,10 +129,11 @@ impl EtcdWindow {
         self.ttl / 6
     }
 
-    /// How long until the next KeepAlive should leave; `None` while one is under way or unconfirmed.
+    /// How long until the next KeepAlive should leave; `None` while one is under way or
+    /// unconfirmed.
     ///
-    /// A next one would take the place of the last before it was confirmed, and where both round trips take
-    /// longer than a heartbeat nothing would ever be proven.
+    /// A next one would take the place of the last before it was confirmed, and where both round
+    /// trips take longer than a heartbeat nothing would ever be proven.
     #[must_use]
     pub fn until_heartbeat(&self, now: Moment) -> Option<Duration> {
         let since = self.last_sent.map_or(Duration::MAX, |last| now.at_most_since(last));
@@ -208,7 +213,8 @@ impl EtcdWindow {
     }
 
     fn raise(&mut self, proof: Proof) {
-        // An earlier KeepAlive may have been answered with a longer TTL; the newest says what holds now.
+        // An earlier KeepAlive may have been answered with a longer TTL; the newest says what holds
+        // now.
         self.proof = Some(proof);
     }
 }
@@ -223,7 +229,8 @@ mod tests {
         Moment::default() + Duration::from_secs(seconds)
     }
 
-    /// A window of a lease that was granted in this term, whose stream leads to a member in this term.
+    /// A window of a lease that was granted in this term, whose stream leads to a member in this
+    /// term.
     fn in_term(term: u64) -> EtcdWindow {
         let mut window = EtcdWindow::new(TTL);
         window.leased(term);
@@ -323,7 +330,8 @@ mod tests {
         assert_eq!(window.proof(), Some(Proof { from: at(1), window: Duration::from_secs(4) }));
     }
 
-    /// The next stream may lead to a member that has not heard of the term, and passes on to its deposed leader.
+    /// The next stream may lead to a member that has not heard of the term, and passes on to its
+    /// deposed leader.
     #[test]
     fn the_first_keep_alive_of_another_stream_proves_nothing_although_the_term_was_known() {
         let mut window = in_term(4);

@@ -1,65 +1,72 @@
 //! ZooKeeper's window.
 //!
-//! The leader of the servers expires sessions. Of those on other servers it hears only with their replies to its
-//! pings, every half tick (at most T/4, as long as `minSessionTimeout` is at least two ticks), so an answer alone
-//! proves little: the reply that would report it may be stuck. But the streams between servers keep their order.
-//! `until = S + T/R`, where S is the later of
+//! The leader of the servers expires sessions. Of those on other servers it hears only with their
+//! replies to its pings, every half tick (at most T/4, as long as `minSessionTimeout` is at least
+//! two ticks), so an answer alone proves little: the reply that would report it may be stuck. But
+//! the streams between servers keep their order. `until = S + T/R`, where S is the later of
 //!
-//! - the moment before the handshake that began this connection, once a write sent on it has been answered: the
-//!   leader begins or revalidates the session in the handshake, and the write shows that it was the leader;
-//! - the sending of the newest request that is *known to be reported*, once a write sent since was answered.
+//! - the moment before the handshake that began this connection, once a write sent on it has been
+//!   answered: the leader begins or revalidates the session in the handshake, and the write shows
+//!   that it was the leader;
+//! - the sending of the newest request that is *known to be reported*, once a write sent since was
+//!   answered.
 //!
-//! A request is known to be reported when something sent at least R·T/4 after its answer, which the leader itself
-//! must answer (a sync or a write), was answered, and then another such request, sent after that answer, was too.
+//! A request is known to be reported when something sent at least R·T/4 after its answer, which the
+//! leader itself must answer (a sync or a write), was answered, and then another such request, sent
+//! after that answer, was too.
 //!
 //! # Why
-//! Call the request A, the second X and the third Y; all are of one connection, so of one server, and of one
-//! leader: a server that changes its leader closes its connections.
-//! 1. Between A's answer and X's sending R·T/4 of our clock passed, which is at least T/4 of the leader's: it sent
-//!    a ping to our server in between.
-//! 2. X reached the leader after that ping had left, so X's answer follows the ping on the stream to our server,
-//!    which has taken the ping when it takes the answer. It replied to the ping then, and A, which it had answered
-//!    before, was in that reply or in an earlier one.
-//! 3. Y was sent after X's answer had reached us, so it follows that reply on the stream to the leader. When Y is
-//!    answered, the leader has read the reply: it heard of the session, later than A was sent, and counts T from
-//!    there.
-//! 4. A write that was sent after A was answered, so this leader still had a quorum after A was sent. If another
-//!    was elected since, that one gave every session its whole time when it began, which is later than A's sending
-//!    too. If none was, only this one can expire the session.
+//! Call the request A, the second X and the third Y; all are of one connection, so of one server,
+//! and of one leader: a server that changes its leader closes its connections.
+//! 1. Between A's answer and X's sending R·T/4 of our clock passed, which is at least T/4 of the
+//!    leader's: it sent a ping to our server in between.
+//! 2. X reached the leader after that ping had left, so X's answer follows the ping on the stream
+//!    to our server, which has taken the ping when it takes the answer. It replied to the ping
+//!    then, and A, which it had answered before, was in that reply or in an earlier one.
+//! 3. Y was sent after X's answer had reached us, so it follows that reply on the stream to the
+//!    leader. When Y is answered, the leader has read the reply: it heard of the session, later
+//!    than A was sent, and counts T from there.
+//! 4. A write that was sent after A was answered, so this leader still had a quorum after A was
+//!    sent. If another was elected since, that one gave every session its whole time when it began,
+//!    which is later than A's sending too. If none was, only this one can expire the session.
 //!
-//! No bound on delays is needed, nor one on how fast answers come. (PROTOCOL.md's first rule took one answered
-//! write T/4 after the request, with no third: the reply could still be stuck behind it, and the simulation found a
-//! session that expired in its window. It also let T/4 pass by our own clock, which may be the faster one. Both are
-//! mutants now: `OneAnswerCounts` and `PingByOwnClock`.)
+//! No bound on delays is needed, nor one on how fast answers come. (PROTOCOL.md's first rule took
+//! one answered write T/4 after the request, with no third: the reply could still be stuck behind
+//! it, and the simulation found a session that expired in its window. It also let T/4 pass by our
+//! own clock, which may be the faster one. Both are mutants now: `OneAnswerCounts` and
+//! `PingByOwnClock`.)
 //!
 //! # What is relied on
 //! The leader sends its pings on time, by a clock within R of ours. Sessions are global: with
 //! `localSessionsEnabled` the leader hears of a session only once it has made an entry.
 //!
 //! # What a backend feeds it
-//! *Every* request of the connection that is answered in order, its own pings included, as it leaves
-//! ([`ZookeeperWindow::sent`], with the clock read before the first byte) and as its answer is read
-//! ([`ZookeeperWindow::answered`], in the order of the answers, which is that of the requests):
+//! *Every* request of the connection that is answered in order, its own pings included, as it
+//! leaves ([`ZookeeperWindow::sent`], with the clock read before the first byte) and as its answer
+//! is read ([`ZookeeperWindow::answered`], in the order of the answers, which is that of the
+//! requests):
 //! - reads, watches that are set by reads, and the client's pings are [`Kind::Read`];
 //! - `sync` is [`Kind::Sync`];
 //! - `create`, `delete`, `setData` and `multi` are [`Kind::Write`].
 //!
-//! Each answer has a [`Voice`]. A write that succeeded, and one that was refused for what the leader
-//! found (no node, node exists, bad version, not empty), is [`Voice::Ensemble`]: the leader proposes such a refusal as
-//! an error, and a quorum takes it. So is a `multi` whose header carries no error, and a `sync` that succeeded. Any
-//! other refusal is [`Voice::OneServer`]: a server that is cut off throttles requests and, with
-//! `enableEagerACLCheck`, refuses writes for want of permission, all by itself. It counts as a read. A server that
-//! refuses a write before its turn is told apart by [`ZookeeperWindow::overtaken`].
+//! Each answer has a [`Voice`]. A write that succeeded, and one that was refused for what the
+//! leader found (no node, node exists, bad version, not empty), is [`Voice::Ensemble`]: the leader
+//! proposes such a refusal as an error, and a quorum takes it. So is a `multi` whose header carries
+//! no error, and a `sync` that succeeded. Any other refusal is [`Voice::OneServer`]: a server that
+//! is cut off throttles requests and, with `enableEagerACLCheck`, refuses writes for want of
+//! permission, all by itself. It counts as a read. A server that refuses a write before its turn is
+//! told apart by [`ZookeeperWindow::overtaken`].
 //!
-//! Notifications are no answers. "Session expired" and "session moved" are none either: they end the connection. In
-//! doubt it is a read, which proves nothing by itself.
+//! Notifications are no answers. "Session expired" and "session moved" are none either: they end
+//! the connection. In doubt it is a read, which proves nothing by itself.
 //!
-//! A request that is not answered within Q ends the connection ([`ZookeeperWindow::is_overdue`]), and no answer
-//! of it counts afterwards.
+//! A request that is not answered within Q ends the connection ([`ZookeeperWindow::is_overdue`]),
+//! and no answer of it counts afterwards.
 //!
 //! # How long a window is
-//! A leading session sends something every T/16, so A's proof comes about 0.44 T and two round trips after its
-//! sending, the next one T/16 later. Of W = 0.8 T that leaves 0.3 T at any moment; B is T/10 of it.
+//! A leading session sends something every T/16, so A's proof comes about 0.44 T and two round
+//! trips after its sending, the next one T/16 later. Of W = 0.8 T that leaves 0.3 T at any moment;
+//! B is T/10 of it.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -184,7 +191,8 @@ impl ZookeeperWindow {
         }
     }
 
-    /// What the heartbeat is to be that leaves now: a leading session writes every T/8, and syncs in between.
+    /// What the heartbeat is to be that leaves now: a leading session writes every T/8, and syncs
+    /// in between.
     #[must_use]
     pub fn beat(&mut self, now: Moment, pace: Pace) -> Kind {
         match pace {
@@ -207,8 +215,8 @@ impl ZookeeperWindow {
     pub fn disconnected(&mut self) {
         self.began = None;
         self.sent.clear();
-        // The next handshake is later than all of it, so none of it could prove more than that does. It goes all the
-        // same: no reader has to see that first.
+        // The next handshake is later than all of it, so none of it could prove more than that
+        // does. It goes all the same: no reader has to see that first.
         self.answered.clear();
         self.reported = None;
         self.arrived = None;
@@ -261,7 +269,8 @@ impl ZookeeperWindow {
         }
     }
 
-    /// One server refused the request at this place among those that were not answered, before its turn.
+    /// One server refused the request at this place among those that were not answered, before its
+    /// turn.
     ///
     /// The others keep their order; this one counts for nothing.
     pub fn overtaken(&mut self, place: usize) {
@@ -285,8 +294,8 @@ impl ZookeeperWindow {
 
     /// How long the oldest request has waited.
     ///
-    /// For a session of which nothing has to be proven at the moment: it may wait for longer than Q, as long as
-    /// enough of the session's time is left to go on elsewhere.
+    /// For a session of which nothing has to be proven at the moment: it may wait for longer than
+    /// Q, as long as enough of the session's time is left to go on elsewhere.
     #[must_use]
     pub fn waited(&self, now: Moment) -> Option<Duration> {
         self.sent.front().map(|oldest| now.at_most_since(oldest.at))
@@ -301,9 +310,9 @@ impl ZookeeperWindow {
 
     /// How long until a leading session writes again: T/8 after the last write.
     ///
-    /// A write that one server refuses does not count: neither it nor others that are under way put off the next
-    /// heartbeat. But the server may have refused it for having too much to do, so that T/16 pass between two heartbeats
-    /// that write.
+    /// A write that one server refuses does not count: neither it nor others that are under way put
+    /// off the next heartbeat. But the server may have refused it for having too much to do, so
+    /// that T/16 pass between two heartbeats that write.
     #[must_use]
     pub fn until_write(&self, now: Moment) -> Duration {
         let left = |span: Duration, last: Option<Moment>| {
@@ -330,8 +339,8 @@ impl ZookeeperWindow {
         }
     }
 
-    /// The leader answered something sent at this moment: what it sent us before has arrived, and what our
-    /// server sent it before, too.
+    /// The leader answered something sent at this moment: what it sent us before has arrived, and
+    /// what our server sent it before, too.
     fn follows(&mut self, sent: Moment, number: u64) {
         let under_way = self.is_broken(Broken::UnderWay);
         let follows = |reported: &mut Reported| number > reported.after || under_way;

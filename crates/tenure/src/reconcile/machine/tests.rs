@@ -1,4 +1,5 @@
-//! Each rule of the machine, one step at a time. The loop around it is tested in `tests/reconcile*.rs`.
+//! Each rule of the machine, one step at a time. The loop around it is tested in
+//! `tests/reconcile*.rs`.
 
 use super::*;
 
@@ -299,8 +300,8 @@ impl World {
 }
 
 proptest::proptest! {
-    /// Whatever happens in whatever order, nothing is released before its end, nothing overlaps, and a
-    /// stop always gets through.
+    /// Whatever happens in whatever order, nothing is released before its end, nothing overlaps,
+    /// and a stop always gets through.
     #[test]
     fn nothing_is_released_before_its_end_and_a_stop_gets_through(
         moves in proptest::collection::vec((0_u8..10, 1_u64..5), 0..80),

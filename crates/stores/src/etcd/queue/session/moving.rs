@@ -1,14 +1,15 @@
 //! Everything moves to other leases when etcd has changed its leader.
 //!
-//! A leader that was deposed while it stood still, and wakes up, revokes the leases that were not prolonged *at it*,
-//! whatever its successor has heard since ([`EtcdWindow`](tenure::queue::window::EtcdWindow) says more). It does not
-//! know leases that were granted after its time. So nothing is proven in a new term before everything stands under such
+//! A leader that was deposed while it stood still, and wakes up, revokes the leases that were not
+//! prolonged *at it*, whatever its successor has heard since
+//! ([`EtcdWindow`](tenure::queue::window::EtcdWindow) says more). It does not know leases that were
+//! granted after its time. So nothing is proven in a new term before everything stands under such
 //! leases. Names, values and tokens stay as they are, and whoever leads goes on.
 //!
 //! A seat moves in three steps, each of which is taken again if its answer is lost:
 //! 1. Another lease is granted.
-//! 2. What stands for the seat moves to it. Joins and publications compare that: from here on nothing more appears
-//!    under the former lease, however late it arrives.
+//! 2. What stands for the seat moves to it. Joins and publications compare that: from here on
+//!    nothing more appears under the former lease, however late it arrives.
 //! 3. Whatever is claimed at the seat moves, whether it is known to stand or not.
 //!
 //! The former lease is kept alive until then, and left to lapse afterwards.
@@ -34,7 +35,8 @@ const MOST_MOVES: usize = 480;
 impl Keeper<'_> {
     /// Moves every seat to a lease that is asked for now, when this term is known.
     ///
-    /// Fails when not all has moved, or not within a heartbeat: the next attempt goes on where this one stopped.
+    /// Fails when not all has moved, or not within a heartbeat: the next attempt goes on where this
+    /// one stopped.
     pub(super) async fn move_on(&mut self, term: u64) -> Result<(), Failure> {
         let until = Instant::now() + self.shared.ttl / 6;
         self.move_entries(until).await?;
@@ -103,7 +105,8 @@ impl Keeper<'_> {
             )
             | None => None,
         });
-        // An earlier attempt may have arrived. Where it is elsewhere, or gone, the next round finds that out.
+        // An earlier attempt may have arrived. Where it is elsewhere, or gone, the next round finds
+        // that out.
         if answer.succeeded || found.is_some_and(|found| found.lease == to) {
             Ok(())
         } else {

@@ -97,7 +97,8 @@ impl Keeper<'_> {
         }
     }
 
-    /// Reads what stands for the leases: the term it was read in, if it was one, and whether all of it is ours.
+    /// Reads what stands for the leases: the term it was read in, if it was one, and whether all of
+    /// it is ours.
     async fn confirm(&self, limit: Duration) -> Result<(Option<u64>, bool), Failure> {
         let read = |held: &[Held]| {
             let keys = held.iter().map(|held| held.seat.name);
@@ -141,7 +142,8 @@ impl Keeper<'_> {
             let span = window.until_heartbeat(self.clock.now()).unwrap_or_default();
             let span = match *pace.borrow_and_update() {
                 Pace::Leading => span,
-                // As etcd's own clients do: the server keeps it, though less is proven at any moment.
+                // As etcd's own clients do: the server keeps it, though less is proven at any
+                // moment.
                 Pace::Waiting => span + window.heartbeat(),
             };
             let wanted = pin!(self.shared.claims.wanted.notified());

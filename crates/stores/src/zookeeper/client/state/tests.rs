@@ -426,7 +426,8 @@ fn a_leader_writes_every_eighth_whatever_else_is_sent() {
     assert_eq!(last, Some(state.requests));
 }
 
-/// Each answer used to be followed by the next write at once: a storm, against a server that has too much to do.
+/// Each answer used to be followed by the next write at once: a storm, against a server that has
+/// too much to do.
 #[test]
 fn a_leader_whose_server_throttles_writes_no_more_often_than_it_beats() {
     let mut state = connected();

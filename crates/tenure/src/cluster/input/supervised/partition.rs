@@ -7,7 +7,8 @@ use crate::cluster::input::pause::{Pauses, contained};
 use crate::cluster::input::{InputError, Partition, PartitionContext};
 use crate::{Candidate, Election, Error};
 
-/// Runs a partition whenever this member holds its lease, again and again with pauses that grow. Never returns.
+/// Runs a partition whenever this member holds its lease, again and again with pauses that grow.
+/// Never returns.
 pub(super) async fn run(office: Arc<Office>, lease: String, partition: Partition) {
     let mut pauses = Pauses::new();
     loop {

@@ -52,8 +52,8 @@ impl Office {
         }
     }
 
-    /// Sees to it that the plan is one for those who take part now. What it writes is only a hint to others, so that a
-    /// write whose answer was lost needs no more care than another look.
+    /// Sees to it that the plan is one for those who take part now. What it writes is only a hint
+    /// to others, so that a write whose answer was lost needs no more care than another look.
     pub(super) async fn plan_once(&self) -> Result<Seen, InputError> {
         let keys = [self.books.keys.nodes(), self.plan.clone()];
         let found = self.books.store().get_many(&keys).await;

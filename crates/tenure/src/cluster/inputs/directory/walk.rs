@@ -27,7 +27,8 @@ pub(super) enum Found {
     Closed(Vec<u8>),
 }
 
-/// A walk through a tree. Each directory on the way is read anew whenever the names kept of it are used up.
+/// A walk through a tree. Each directory on the way is read anew whenever the names kept of it are
+/// used up.
 pub(super) struct Walk {
     root: Arc<Path>,
     /// Whether names that begin with a dot count.
@@ -140,7 +141,8 @@ pub(super) fn native(path: Vec<u8>) -> OsString {
     return String::from_utf8_lossy(&path).into_owned().into();
 }
 
-/// The first names of a directory below the root after `passed`, in order, and whether there are more.
+/// The first names of a directory below the root after `passed`, in order, and whether there are
+/// more.
 fn list(
     root: &Path,
     way: &Path,
@@ -280,7 +282,8 @@ mod tests {
         assert_eq!(rest(root.path(), ""), ["a", "d/b"]);
     }
 
-    /// Regression: a directory that was listed, and then became a link, was followed out of the root.
+    /// Regression: a directory that was listed, and then became a link, was followed out of the
+    /// root.
     #[cfg(unix)]
     #[test]
     fn a_directory_that_became_a_link_has_nothing_in_it() {

@@ -1,5 +1,5 @@
-//! Whole histories: planners that are cut off anywhere, race each other and lose answers, while others work and submit. In the
-//! end every task was counted once, and as what it was.
+//! Whole histories: planners that are cut off anywhere, race each other and lose answers, while
+//! others work and submit. In the end every task was counted once, and as what it was.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -47,8 +47,9 @@ struct Plot {
 }
 
 impl Plot {
-    /// A letter that arrives long after it was given up can be there again after it was brought back; nothing but its next
-    /// retry would show it. So late writes and retries are not in one history.
+    /// A letter that arrives long after it was given up can be there again after it was brought
+    /// back; nothing but its next retry would show it. So late writes and retries are not in one
+    /// history.
     fn of(seed: u64) -> Plot {
         let chance = Chance::new(seed ^ 0x706C_6F74);
         let weak = chance.one_in(2);
@@ -214,7 +215,8 @@ impl World {
         let _ = now(self.truth.store().put(&key, expect, nodes.encode()));
     }
 
-    /// What was acknowledged is told of, sooner or later and in any order; mostly when its process has begun to plan.
+    /// What was acknowledged is told of, sooner or later and in any order; mostly when its process
+    /// has begun to plan.
     fn tell(&mut self) {
         for _ in 0..self.untold.len().min(8) {
             let index = self.chance.below(self.untold.len());
@@ -349,7 +351,8 @@ impl World {
     }
 
     fn retry(&mut self) {
-        // Where reads prove nothing, one that is old enough may hide that the task is not counted yet.
+        // Where reads prove nothing, one that is old enough may hide that the task is not counted
+        // yet.
         let uncounted: BTreeSet<u64> = match self.plot.manner.weak {
             true => self.slots().iter().map(|(_, _, slot)| slot.task.serial).collect(),
             false => BTreeSet::new(),
@@ -559,7 +562,8 @@ fn play(seed: u64) -> Result<(), String> {
     world.audit()
 }
 
-/// From where, and how many: `PLANNER_SEEDS=1000:500` for more of them than a usual run has time for.
+/// From where, and how many: `PLANNER_SEEDS=1000:500` for more of them than a usual run has time
+/// for.
 fn seeds(usually: u64) -> std::ops::Range<u64> {
     let asked = std::env::var("PLANNER_SEEDS").ok();
     let asked = asked.as_deref().and_then(|asked| asked.split_once(':'));

@@ -69,7 +69,8 @@ struct Stage {
     planner: Working,
 }
 
-/// The planner of a process whose node is `members[0]`, which is what planners of token 1 are called in these tests.
+/// The planner of a process whose node is `members[0]`, which is what planners of token 1 are
+/// called in these tests.
 fn stage(reads: Reads, members: &[MemberId]) -> Stage {
     let clock = Hand::new();
     let memory = MemoryStore::new();
@@ -164,7 +165,8 @@ fn on_a_weak_store_what_was_acknowledged_beside_it_is_not_written_again() {
     stage.clock.advance(Duration::from_millis(5));
     stage.settle();
     assert_eq!(stage.cursor().done, 100);
-    // By the worker, and by the planner: the slots made vacant, the results, the cursor, and a page of the inbox or two.
+    // By the worker, and by the planner: the slots made vacant, the results, the cursor, and a page
+    // of the inbox or two.
     let written = stage.store.writes.load(Relaxed) - written;
     assert!((200..210).contains(&written), "{written} writes");
 }

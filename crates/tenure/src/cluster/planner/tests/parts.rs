@@ -1,4 +1,5 @@
-//! What tests of the planner are made of: a clock that moves when it is told to, chance from a seed, and a planner to poll.
+//! What tests of the planner are made of: a clock that moves when it is told to, chance from a
+//! seed, and a planner to poll.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -1,4 +1,5 @@
-//! A store that loses requests and answers, answers late and, where reads prove nothing, shows what never was or is no more.
+//! A store that loses requests and answers, answers late and, where reads prove nothing, shows what
+//! never was or is no more.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
