@@ -1,5 +1,6 @@
-//! An HTTP service of which one instance leads: it serves `POST /orders`, the others name the
-//! leader.
+//! An HTTP service with one leading instance.
+//!
+//! The leader serves `POST /orders`, and the other instances name the leader.
 //!
 //! `cargo run -p tenure-stores --example axum_service [STORE] [ADDRESS] [NAME]`, on several hosts
 //! or ports:
@@ -67,7 +68,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Leads whenever it is elected, until it is told to stop.
+/// Leads whenever this instance is elected, until it is told to stop.
 async fn lead(
     mut candidacy: Candidacy,
     mandates: watch::Sender<Option<Mandate>>,

@@ -35,7 +35,7 @@ pub(crate) struct Feed {
     #[arg(long, env = "TENURE_TABLE", value_name = "TABLE")]
     pub(crate) table: Option<String>,
 
-    /// Show what the table already holds as changes first
+    /// First show the table's existing content as changes
     #[arg(long, env = "TENURE_FROM_START", value_parser = FalseyValueParser::new())]
     pub(crate) from_start: bool,
 
