@@ -1,11 +1,12 @@
-//! What batches cost on Elasticsearch and OpenSearch: claims and completions through the store, beside raw requests.
+//! The cost of batches on Elasticsearch and OpenSearch, beside raw requests.
 //!
 //! `cargo run --release -p tenure-bench --bin batches_elastic [SECONDS] [BATCH]`
 //!
-//! A task is two writes, a claim and a completion, each at the version the one before gave, in batches of 100. The raw
-//! rate is that of one program that builds the lines of a `_bulk` by hand and reads nothing of the answers but the
-//! sequence numbers. Workers have documents of their own and share one handle, or one client. What this program itself
-//! computes for a task hardly depends on what else the machine does.
+//! A task is two writes, a claim and a completion, each at the version of the write before, in
+//! batches of 100. The raw rate is that of a program that builds the lines of a `_bulk` by hand and
+//! reads only the sequence numbers of the answers. Each worker has its own documents, and all share
+//! one handle or one client. The CPU time of this program for each task hardly depends on the load
+//! of the machine.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -44,7 +45,8 @@ async fn main() -> Result<(), Failure> {
         let backend = tenure_stores::open(&url, &options).await?.backend;
         let store: &dyn Store = &**backend.store();
         println!("{scheme} {}, batches of {batch}:", product.version());
-        // Java compiles what it does often; and the first is not slower than the second for that.
+        // Java compiles code that runs often. This warms up both, so that the order does not
+        // matter.
         through_the_store(store, 2, batch, span).await?;
         raw(&address, 2, batch, span).await?;
         for workers in WORKERS {
@@ -66,11 +68,11 @@ async fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// How much was done, and at what cost.
+/// The amount of work done, and its cost.
 struct Figures {
-    /// Tasks, or documents, a second.
+    /// Tasks, or documents, per second.
     rate: f64,
-    /// Microseconds of this process for each.
+    /// CPU time of this process for each, in microseconds.
     computing: f64,
 }
 
@@ -87,13 +89,13 @@ async fn measure<W: Future<Output = Result<usize, Failure>>>(
     Ok(Figures { rate, computing: (self::computed() - computed) * 1e6 / done })
 }
 
-/// Seconds of all cores that this process has taken.
+/// The CPU time of this process so far, in seconds.
 fn computed() -> f64 {
     let used = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     used.tv_sec as f64 + used.tv_nsec as f64 / 1e9
 }
 
-/// A slot of a cluster, as it may look.
+/// The body of a cluster's slot, as an example.
 fn body(state: &str, token: usize) -> String {
     format!(
         r#"{{"holder":"0a6f2c5e-8d53-4f0e-9a57-6f8f2b7f6f10","expire":1794700000000,"token":{token},"state":"{state}","task":"eyJmaWxlIjoiL2RhdGEvaW4vMDAwMDAxMjMuY3N2IiwiYnl0ZXMiOjEyMzQ1Nn0=","attempt":1,"kind":"file"}}"#
@@ -109,7 +111,7 @@ async fn through_the_store(
     measure(workers, span, |end| store_worker(store, batch, end)).await
 }
 
-/// A number for documents that nobody else has.
+/// A unique number for documents.
 fn fresh() -> usize {
     static LAST: AtomicUsize = AtomicUsize::new(0);
     LAST.fetch_add(1, Ordering::Relaxed)
@@ -157,7 +159,7 @@ async fn reads(store: &dyn Store, count: usize, span: Duration) -> Result<Figure
         body: Some(body("outstanding", 1).into()),
         durability: Durability::Lasting,
     });
-    // The larger batch has those of the smaller one.
+    // A larger batch includes the documents of a smaller one.
     for outcome in store.put_many(writes.collect()).await {
         let (Put::Stored(_) | Put::Conflict) = outcome?;
     }
@@ -226,7 +228,7 @@ async fn raw_worker(
     Ok(done)
 }
 
-/// A client needs some TLS to be built, whether it speaks it or not.
+/// A client needs a TLS configuration to be built, even if it does not use TLS.
 fn no_tls() -> Result<rustls::ClientConfig, Failure> {
     let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
     Ok(rustls::ClientConfig::builder_with_provider(provider)

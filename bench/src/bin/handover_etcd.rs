@@ -1,10 +1,11 @@
-//! What a graceful handover costs on etcd: sequential round trips, and how many raw writes it takes as long as.
+//! The cost of a graceful handover on etcd, in round trips and raw writes.
 //!
 //! `cargo run --release -p tenure-bench --bin handover_etcd [HANDOVERS]`
 //!
-//! Round trips are counted through a proxy that delays everything by 20 ms, there and back together: the figure
-//! hardly depends on the machine. Two candidates take turns; then five do, where the one before the next leader was
-//! not first when that joined, and the line is read once more.
+//! Round trips are counted through a proxy that delays every exchange by 20 ms in total, so the
+//! figure hardly depends on the machine. Two candidates take turns first, then five. With five, the
+//! candidate before the next leader was not first when that one joined, so the line is read once
+//! more.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -16,7 +17,7 @@ use tenure_stores::OpenOptions;
 type Failure = Box<dyn std::error::Error>;
 
 const ROUND_TRIP: Duration = Duration::from_millis(20);
-/// Between two of them, so that nothing waits for what went before.
+/// The pause between two handovers, so that none waits for the one before.
 const PACE: Duration = Duration::from_millis(50);
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
@@ -52,7 +53,9 @@ async fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Candidates of processes of their own take turns; says how long each handover took, shortest first.
+/// Lets candidates take turns, each in a process of its own.
+///
+/// Returns how long each handover took, shortest first.
 async fn rotate(
     address: SocketAddr,
     candidates: usize,
@@ -102,13 +105,13 @@ async fn rotate(
     Ok(took)
 }
 
-/// In line when this returns.
+/// Stands, and returns once the candidate is in line.
 async fn stand(election: &Election, name: &str) -> Result<tenure::Candidacy, Failure> {
     let candidacy = election.stand(Candidate::new(name)?)?;
     while !election.candidates().await?.iter().any(|one| one.id == candidacy.id()) {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    // Its watches are there a round trip later.
+    // Its watches are there one round trip later.
     tokio::time::sleep(3 * ROUND_TRIP).await;
     Ok(candidacy)
 }

@@ -1,8 +1,9 @@
-//! How many sequential round trips a handover takes on ZooKeeper, beside a raw write of the same run.
+//! The sequential round trips of a handover on ZooKeeper, beside a raw write.
 //!
 //! `cargo run --release -p tenure-bench --bin handover_zookeeper [HANDOVERS]`
 //!
-//! A proxy delays every message by 10 ms each way, so that a round trip is 20 ms and the machine hardly counts.
+//! A proxy delays every message by 10 ms each way, so a round trip is 20 ms and the speed of the
+//! machine hardly matters.
 
 use std::time::{Duration, Instant};
 
@@ -40,7 +41,8 @@ async fn main() -> Result<(), Failure> {
     let mut leader = election(&programs[0]).await?.campaign(Candidate::new("0")?).await?;
     for number in 1..=handovers {
         let mut next = election(&programs[number % 2]).await?.stand(Candidate::new("next")?)?;
-        // Paced: whoever has just joined also watches by now, and a raw write has the wire for itself.
+        // Paced: by now the candidate that has just joined also watches, and a raw write has the
+        // wire for itself.
         tokio::time::sleep(Duration::from_millis(300)).await;
         let began = Instant::now();
         client.set_data("/raw", number.to_string(), None).await?;

@@ -1,4 +1,4 @@
-//! What many elections held by one process cost on the directory store.
+//! The cost of many elections that one process holds on the directory store.
 //!
 //! `cargo run --release -p tenure-bench --bin many_elections [ELECTIONS] [SECONDS] [DIR]`
 
@@ -36,7 +36,7 @@ async fn main() -> Result<(), Failure> {
         since(&clock, began)
     );
 
-    // The first renewals after so many claims are not what idling costs.
+    // The first renewals after so many claims are not part of the idle cost.
     tokio::time::sleep(Duration::from_secs(5)).await;
     let (from, used) = (clock.now(), cpu());
     tokio::time::sleep(Duration::from_secs(seconds)).await;
@@ -55,7 +55,7 @@ fn since(clock: &SystemClock, began: Moment) -> Duration {
     clock.now().at_most_since(began)
 }
 
-/// What this process has used of any core.
+/// The CPU time of this process so far.
 fn cpu() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))

@@ -1,4 +1,4 @@
-//! What many elections led over one connection to etcd cost.
+//! The cost of many elections that one process leads over one connection to etcd.
 //!
 //! `cargo run --release -p tenure-bench --bin many_elections_etcd [ELECTIONS] [SECONDS]`
 
@@ -21,7 +21,7 @@ async fn main() -> Result<(), Failure> {
     let options = OpenOptions::default().with_session(Duration::from_secs(15));
     let url = format!("etcd://{}/bench", proxy.address());
     let backend = tenure_stores::open(&url, &options).await?.backend;
-    // What one election needs is not what many cost.
+    // The first election costs more than each of many.
     let warm = Election::open(&backend, "warm").await?.campaign(Candidate::new("bench")?).await?;
     let resident_before = resident()?;
 

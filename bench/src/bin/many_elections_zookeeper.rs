@@ -1,4 +1,4 @@
-//! What many elections on one session of ZooKeeper cost.
+//! The cost of many elections on one session of ZooKeeper.
 //!
 //! `cargo run --release -p tenure-bench --bin many_elections_zookeeper [ELECTIONS] [SECONDS]`
 
@@ -23,7 +23,7 @@ async fn main() -> Result<(), Failure> {
     let options = OpenOptions::default().with_request(Duration::from_secs(20));
     let url = format!("zookeeper://{}/bench", proxy.address());
     let backend = tenure_stores::open(&url, &options).await?.backend;
-    // What a first election costs is not what one of many does.
+    // The first election costs more than each of many.
     let warm = Election::builder(&backend, "warm").create_if_missing(true).open().await?;
     warm.campaign(Candidate::new("bench")?).await?.resign().await;
 

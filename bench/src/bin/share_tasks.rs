@@ -1,7 +1,8 @@
-//! How many empty tasks a second four workers share through a store, beside what the store itself can do.
+//! How many empty tasks four workers share per second, beside the raw rate.
 //!
-//! `cargo run --release -p tenure-bench --bin share_tasks STORE [TASKS] [NODES]`, where STORE is memory, file, etcd, zookeeper,
-//! elasticsearch or opensearch. The workers are those of one node, unless there are to be 2 or 4, each with a connection of its own.
+//! `cargo run --release -p tenure-bench --bin share_tasks STORE [TASKS] [NODES]`, where STORE is
+//! memory, file, etcd, zookeeper, elasticsearch or opensearch. All workers are on one node by
+//! default. NODES may be 2 or 4, each node with a connection of its own.
 
 use std::fmt;
 use std::path::Path;
@@ -22,13 +23,13 @@ use tenure_stores::OpenOptions;
 
 type Failure = Box<dyn std::error::Error>;
 
-/// How many documents the raw rate is measured in a batch with.
+/// The number of documents in a batch of the raw rate.
 const BATCH: usize = 100;
-/// How many tasks are worked on at once, by all nodes together.
+/// The number of tasks worked on at once, by all nodes together.
 const WORKERS: usize = 4;
-/// After so long something is wrong.
+/// The time after which something is wrong.
 const LONGEST: Duration = Duration::from_secs(120);
-/// How often all tasks are shared, one time after the other.
+/// How many times all tasks are shared, one after the other.
 const ROUNDS: usize = 3;
 
 #[tokio::main(worker_threads = 2)]
@@ -70,7 +71,8 @@ async fn main() -> Result<(), Failure> {
         other => return Err(format!("{other} is not a store of this benchmark").into()),
     };
     raw(&**backends[0].store()).await?;
-    // Servers on a virtual machine of their own get faster while they run; what they do at last is of interest.
+    // Servers on a Java virtual machine get faster while they run; the last round is the one of
+    // interest.
     for _ in 0..ROUNDS {
         shared(&backends, tasks).await?;
     }
@@ -93,7 +95,7 @@ async fn open(url: &str, nodes: usize) -> Result<Vec<Backend>, Failure> {
     Ok(backends)
 }
 
-/// Claims and completions as the store can do them at best: batches of documents, written twice.
+/// The store's best rate for claims and completions. Batches of documents are written twice.
 async fn raw(store: &dyn Store) -> Result<(), Failure> {
     let keys: Vec<Key> = (0..BATCH)
         .map(|number| Key::parse(&format!("raw/{number:04}")))
@@ -170,7 +172,8 @@ async fn shared(backends: &[Backend], tasks: usize) -> Result<(), Failure> {
     books.submit(orders).await?;
     let accepted = began.elapsed();
     counts.reset();
-    // One document: the views that people ask for look at all slots, and would take part of the store's time.
+    // Reads one document only: the views for people read all slots, which would take part of the
+    // store's time.
     while done(&**backends[0].store(), books).await? < before + tasks as u64 {
         if began.elapsed() > LONGEST {
             return Err(format!("it stands still: {:?}", books.totals().await?).into());
@@ -189,13 +192,13 @@ async fn shared(backends: &[Backend], tasks: usize) -> Result<(), Failure> {
     Ok(())
 }
 
-/// How many tasks are counted as done.
+/// The number of tasks that are counted as done.
 async fn done(store: &dyn Store, books: &Books) -> Result<u64, Failure> {
     let found = store.get_many(&[books.keys().cursor()]).await?.pop().flatten();
     Ok(found.map(|found| Cursor::decode(&found.body)).transpose()?.map_or(0, |cursor| cursor.done))
 }
 
-/// Counts what is asked of a store.
+/// A store that counts its requests.
 struct Counting {
     inner: Arc<dyn Store>,
     counts: Arc<Counts>,

@@ -1,12 +1,13 @@
-//! Passwords are kept from CMD, and from any other process of this user.
+//! Keeps passwords from CMD, and from any other process of this user.
 //!
-//! `/proc/PID/environ` shows the environment that a program was started with, also variables that it
-//! removed later, and any process of the same user may read it, like the memory. Two things keep a
-//! password from that:
-//! - A process that is not *dumpable* is read by root alone. `exec` makes it dumpable again, so
-//!   supervisor, guardian and stage each say it anew, first of all.
-//! - `run`, `share`, `feed` and `watch` start themselves again without the variables that hold passwords. Those travel
-//!   in a file that has no name, and that no other process has open.
+//! `/proc/PID/environ` shows the environment that a program was started with, also variables that
+//! the program removed later. Any process of the same user may read that file, and the memory too.
+//! Two measures protect a password:
+//! - Only root can read a process that is not *dumpable*. `exec` makes a process dumpable again, so
+//!   supervisor, guardian and stage each turn it off as their first action.
+//! - `run`, `share`, `feed` and `watch` start themselves again without the variables that hold
+//!   passwords. The passwords travel in a file that has no name, and that no other process has
+//!   open.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -24,9 +25,9 @@ use crate::commands::secrets::{self, HANDED_OVER};
 use crate::exit::{Failure, REFUSED};
 use crate::supervise::THIS_PROGRAM;
 
-/// The name of the file in `/proc/PID/fd`.
+/// The name of that file in `/proc/PID/fd`.
 const NAME: &str = "tenure-passwords";
-/// The commands that start processes of the user's, or that run for long.
+/// The commands that start processes for the user, or that run for long.
 const STARTERS: [&str; 4] = ["run", "share", "feed", "watch"];
 
 /// The variables with passwords that this program was started with.
@@ -40,16 +41,16 @@ impl Concealed {
     }
 }
 
-/// Keeps other processes of this user from reading this one's memory and environment.
+/// Keeps other processes of this user from reading our memory and environment.
 pub(crate) fn from_others() {
-    // It can only fail for a value that is none.
+    // This call can only fail for an invalid value.
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
 }
 
-/// Takes passwords out of the environment. Starts this program anew for that, once.
+/// Takes passwords out of the environment, by starting this program again once.
 pub(crate) fn passwords() -> Concealed {
     if let Some(concealed) = env::var(HANDED_OVER).ok().and_then(|number| received(&number)) {
-        // `ps` would show the link that the program was started by.
+        // Otherwise `ps` would show the link that the program was started by.
         let _ = rustix::thread::set_name(c"tenure");
         return concealed;
     }
@@ -60,13 +61,15 @@ pub(crate) fn passwords() -> Concealed {
         .collect();
     if starts && !passwords.is_empty() {
         let Err(error) = start_again(&passwords);
-        // They stay where they are, and this process is not dumpable.
+        // The passwords stay in the environment, but this process is not dumpable.
         eprintln!("tenure: root can read passwords in this process's environment: {error}");
     }
     Concealed::default()
 }
 
-/// Refuses a password that is no text: no store would be told it, and it stays in the environment.
+/// Refuses a password that is not text.
+///
+/// Such a password would reach no store, and it stays in the environment.
 ///
 /// # Errors
 /// The name of the variable.
@@ -81,9 +84,9 @@ pub(crate) fn check() -> Result<(), Failure> {
     }
 }
 
-/// Starts this program anew, in the same process, without these variables.
+/// Starts this program again, in the same process, without these variables.
 fn start_again(passwords: &BTreeMap<String, String>) -> io::Result<std::convert::Infallible> {
-    // Open across the start.
+    // The descriptor stays open across the `exec`.
     let file = fs::File::from(memfd_create(NAME, MemfdFlags::empty())?);
     (&file).write_all(&serde_json::to_vec(passwords)?)?;
     let mut words = env::args_os();
@@ -95,7 +98,7 @@ fn start_again(passwords: &BTreeMap<String, String>) -> io::Result<std::convert:
     Err(command.env(HANDED_OVER, file.as_raw_fd().to_string()).exec())
 }
 
-/// The variables that the first start left. `None` for a descriptor that is not ours.
+/// Reads the passwords that the first start left. `None` for a descriptor that is not ours.
 fn received(number: &str) -> Option<Concealed> {
     let number: i32 = number.parse().ok()?;
     let path = format!("/proc/self/fd/{number}");
@@ -105,7 +108,7 @@ fn received(number: &str) -> Option<Concealed> {
     }
     let mut text = Vec::new();
     fs::File::open(&path).and_then(|mut file| file.read_to_end(&mut text)).ok()?;
-    // No process that this one starts may inherit it.
+    // No child of this process may inherit the descriptor.
     nix::unistd::close(number).ok()?;
     serde_json::from_slice(&text).ok().map(Concealed)
 }

@@ -1,8 +1,9 @@
-//! Text from elsewhere, made harmless before people see it.
+//! Makes text from elsewhere harmless before people see it.
 //!
-//! Ids, names, values, errors and the output of CMD may hold anything. Control characters drive a terminal or forge a line
-//! of the log; characters that turn text around, or that take no room, make one name look like another. All output of
-//! this program goes through here. JSON stays exact: there the same characters are written as `\uXXXX`.
+//! Ids, names, values, errors and the output of CMD may hold anything. Control characters drive a
+//! terminal or forge a line of the log; characters that turn text around, or that take no room,
+//! make one name look like another. All output of this program goes through here. JSON stays exact:
+//! there the same characters are written as `\uXXXX`.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -11,19 +12,20 @@ use std::io::{self, Write};
 use crate::args::LogFormat;
 use crate::redact;
 
-/// Text for people: no control characters, and nothing that is hidden or turns the line around.
+/// Text for people, with control, hidden and direction-changing characters escaped.
 pub(crate) fn text(text: &str) -> String {
     escaped(text, |character| character.is_control() || is_hidden(character)).into_owned()
 }
 
-/// A line that is already laid out, with colours: only what is hidden is escaped.
+/// A finished line with colours, in which only hidden characters are escaped.
 pub(crate) fn line(line: &str) -> Cow<'_, str> {
     escaped(line, is_hidden)
 }
 
-/// JSON that means the same, and shows what it holds.
+/// Equivalent JSON with hidden characters escaped.
 pub(crate) fn json(json: &str) -> Cow<'_, str> {
-    // Outside of strings JSON has none of these, and in strings it escapes the first 32 itself.
+    // Outside of strings JSON has none of these characters; in strings it escapes the first 32
+    // itself.
     let is_shown =
         |character: char| !is_hidden(character) && !matches!(character, '\u{7f}'..='\u{9f}');
     if json.chars().all(is_shown) {
@@ -59,8 +61,10 @@ fn escaped(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Whether a character takes no room, or changes the direction of those around it: Unicode's `Bidi_Control` and
-/// `Default_Ignorable_Code_Point`, and its separators of lines and paragraphs.
+/// Returns true if a character takes no room, or changes the direction of text.
+///
+/// These are Unicode's `Bidi_Control` and `Default_Ignorable_Code_Point`, and its separators of
+/// lines and paragraphs.
 fn is_hidden(character: char) -> bool {
     matches!(character,
         '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}'
@@ -70,7 +74,9 @@ fn is_hidden(character: char) -> bool {
         | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// Where the library's log goes: each event is one line, and shows what it holds, but no password of a URL.
+/// The writer of the library's log.
+///
+/// Each event becomes one line, with hidden characters escaped and passwords in URLs removed.
 #[derive(Debug)]
 pub(crate) struct LogWriter<W> {
     inner: W,
@@ -84,7 +90,9 @@ impl<W: Write> LogWriter<W> {
     }
 }
 
-/// An event of the log, which has colours of its own between texts from elsewhere: only plain colours stay.
+/// Escapes an event of the log, and keeps only plain colours.
+///
+/// The log adds colours of its own between texts from elsewhere.
 fn event(line: &str, colours: bool) -> String {
     let mut shown = String::with_capacity(line.len());
     let mut rest = line;
@@ -102,7 +110,9 @@ fn event(line: &str, colours: bool) -> String {
     shown
 }
 
-/// The length of the colour that this text begins with: bold, dim, italic, one of the six, or back to none.
+/// The length of the colour code at the start of this text.
+///
+/// Known codes are bold, dim, italic, the six colours, and the reset.
 fn colour(text: &str) -> Option<usize> {
     let numbers = text.strip_prefix("\u{1b}[")?;
     let end = numbers.find('m')?;
@@ -113,7 +123,7 @@ fn colour(text: &str) -> Option<usize> {
 }
 
 impl<W: Write> Write for LogWriter<W> {
-    /// Takes a whole event, which is how the log hands it over.
+    /// Takes a whole event: the log hands over one event in each call.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let said = String::from_utf8_lossy(bytes);
         let line = said.trim_end_matches('\n');
@@ -136,7 +146,8 @@ mod tests {
 
     use super::*;
 
-    /// One of each sort: bidirectional, zero-width, ignorable, separators, beyond the first plane.
+    /// One of each sort. They are bidirectional, zero-width, ignorable, separators, and beyond the
+    /// first plane.
     const HIDDEN: [char; 20] = [
         '\u{202e}',
         '\u{2066}',
@@ -212,7 +223,7 @@ mod tests {
         assert_eq!(shown(LogFormat::Json, json), json.replace("u:p", "***"));
     }
 
-    /// A log that is kept.
+    /// A log kept in memory.
     #[derive(Clone, Default)]
     struct Kept(Arc<Mutex<Vec<u8>>>);
 

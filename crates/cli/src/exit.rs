@@ -1,11 +1,12 @@
-//! Exit codes, told once.
+//! All exit codes, defined in one place.
 
 use std::process::ExitCode;
 
 use tenure::{Error, Fault, StoreError};
 use tenure_stores::OpenError;
 
-/// Nobody leads; not elected in time; the election has ended or does not exist; not everything was done.
+/// No leader, or not everything was done. Also: not elected in time; the election has ended or does
+/// not exist.
 pub(crate) const NOT_LED: u8 = 1;
 /// The command line makes no sense.
 pub(crate) const USAGE: u8 = 2;
@@ -53,7 +54,7 @@ pub(crate) struct Failure {
     pub(crate) error: anyhow::Error,
 }
 
-/// How a command ends: with a code of its own choosing, or with a failure to be told.
+/// The result of a command: an exit code, or a failure to report.
 pub(crate) type Ending = Result<ExitCode, Failure>;
 
 impl Failure {
@@ -61,7 +62,7 @@ impl Failure {
         Failure { code, error: error.into() }
     }
 
-    /// Whether the reader of our standard output went away.
+    /// Returns true if the reader of our standard output closed it.
     pub(crate) fn is_closed_output(&self) -> bool {
         let error = self.error.downcast_ref::<std::io::Error>();
         error.is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
@@ -93,7 +94,7 @@ impl From<OpenError> for Failure {
     }
 }
 
-/// What tenure itself could not do: start a process, write to its output.
+/// Failures of tenure itself: it could not start a process, or write its output.
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Failure {
         Failure::new(FAILURE, error)

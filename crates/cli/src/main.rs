@@ -50,15 +50,15 @@ fn main() -> ExitCode {
         Err(error) => return report(&error.into()),
     };
     let ending = runtime.block_on(commands::execute(understood));
-    // A thread that waits for a disk which does not answer must not keep us here.
+    // Do not wait for a thread that is stuck on a disk that does not answer.
     runtime.shutdown_background();
     ending.unwrap_or_else(|failure| report(&failure))
 }
 
-/// Says what is wrong with the command line, or prints the help that it asks for.
+/// Prints the error in the command line, or the help that was asked for.
 fn tell(error: &clap::Error, words: &[OsString]) -> ExitCode {
     if error.use_stderr() {
-        // It quotes the line, and a URL in the wrong place is still a secret.
+        // The error quotes the command line, and a URL in the wrong place is still a secret.
         let text = error.render();
         let shown = if show::colours(&std::io::stderr()) {
             text.ansi().to_string()
@@ -67,7 +67,7 @@ fn tell(error: &clap::Error, words: &[OsString]) -> ExitCode {
         };
         eprint!("{}", escape::line(&redact::usage(error, words, &shown)));
     } else {
-        // Help that nobody reads to its end is no failure.
+        // If the reader closes the pipe before the end of the help, that is no failure.
         let _ = error.print();
     }
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(exit::USAGE))
@@ -75,10 +75,10 @@ fn tell(error: &clap::Error, words: &[OsString]) -> ExitCode {
 
 fn report(failure: &Failure) -> ExitCode {
     if failure.is_closed_output() {
-        // Whoever read our output has seen enough.
+        // The reader of our output closed it, which is no failure.
         return ExitCode::SUCCESS;
     }
-    // What a store says is not ours: it must not drive the terminal.
+    // A store's error text comes from elsewhere: escape it, so that it cannot drive the terminal.
     show::say(&show::chain(&failure.error));
     ExitCode::from(failure.code)
 }

@@ -12,7 +12,7 @@ use crate::supervise::BootTime;
 
 const FILE: &str = "mandate";
 
-/// A private directory with one file in it, gone when this is dropped.
+/// A private directory with one file in it; dropping this removes both.
 #[derive(Debug)]
 pub(crate) struct MandateFile {
     directory: PathBuf,
@@ -28,7 +28,7 @@ struct Content {
 }
 
 impl MandateFile {
-    /// Makes the directory, which nobody else may enter.
+    /// Makes the directory, with access for this user only.
     ///
     /// # Errors
     /// When there is no place for it.
@@ -52,12 +52,12 @@ impl MandateFile {
         &self.directory
     }
 
-    /// What TENURE_MANDATE says.
+    /// The path of the file, for the variable `TENURE_MANDATE`.
     pub(crate) fn path(&self) -> PathBuf {
         self.directory.join(FILE)
     }
 
-    /// Writes what a mandate says now. Readers see the old content or the new.
+    /// Writes the mandate's current times. Readers see the old content or the new.
     ///
     /// # Errors
     /// When the disk is full.
@@ -80,7 +80,7 @@ impl MandateFile {
 
 impl Drop for MandateFile {
     fn drop(&mut self) {
-        // What is left takes a few bytes and is read by nobody.
+        // A directory that stays behind takes a few bytes, and no process reads it.
         let _ = fs::remove_dir_all(&self.directory);
     }
 }

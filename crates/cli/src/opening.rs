@@ -15,21 +15,22 @@ use crate::systemd::{Systemd, is_service};
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
-/// What came of opening the store.
+/// The outcome of opening the store.
 pub(crate) enum Opening {
-    /// It is open. The signals go with it: one that came meanwhile, or comes before the caller listens, is
-    /// lost with any other listener.
+    /// The store is open. The signal listener is handed on: a signal that came meanwhile, or that
+    /// comes before the caller listens, would be lost with a new listener.
     Opened(Box<Opened>, Signals),
     /// A signal came before the store did.
     Interrupted(Signal),
 }
 
-/// Opens the store, and waits for one that cannot be reached if that is wanted.
+/// Opens the store, and waits for an unreachable one if that is wanted.
 ///
-/// `patient`: this process would wait to be elected, or for work. Only then does a service wait by itself.
+/// `patient` says that this process would wait to be elected, or for work. With
+/// [`WaitForStore::Auto`] only a patient process that runs as a service waits for the store.
 ///
 /// # Errors
-/// When the store refuses; when it cannot be reached and is not waited for.
+/// When the store refuses, or when it cannot be reached and `wait` says not to wait for it.
 ///
 /// # Cancel safety
 /// Cancel safe, if `attempt` is.
@@ -58,7 +59,7 @@ pub(crate) async fn open(
         if waiting.is_none() {
             show::say(&format!("waiting for the store: {}", show::chain(&failure.error)));
             let systemd = Systemd::of_this_process();
-            // As ready as a candidate whose store goes away later.
+            // To systemd this process is as ready as a candidate that loses its store later.
             systemd.ready();
             systemd.status("waiting for the store");
             waiting = Some(systemd);
@@ -82,7 +83,7 @@ mod tests {
         kill_process(getpid(), Signal::TERM).expect("sent");
     }
 
-    /// A stop was heard only after the whole request, or never if that one succeeded.
+    /// Regression: a stop was obeyed only after the whole request. If that succeeded, it was lost.
     #[tokio::test]
     async fn a_stop_during_an_attempt_is_obeyed_at_once_and_is_not_lost_when_that_succeeds() {
         let hangs = async || {

@@ -1,18 +1,18 @@
-//! The one way on which a URL, or text that may hold one, gets to be shown.
+//! The only way in which a URL, or text that may hold one, gets shown.
 //!
-//! A URL that parses is shown as its parsed location, which has no user and no password. One that
-//! does not parse is not shown: a mistyped password may stand in any part of it.
+//! A URL that parses is shown as its parsed location, which has no user and no password. A URL that
+//! does not parse is not shown: any part of it may be a mistyped password.
 
 use std::ffi::OsString;
 
 use clap::error::{ContextKind, ContextValue};
 use tenure_stores::Location;
 
-/// In the place of a secret.
+/// Replaces a secret.
 const HIDDEN: &str = "***";
-/// In the place of a scheme that is not known.
+/// Replaces an unknown scheme.
 const UNKNOWN: &str = "***://";
-/// Schemes that are no store's, and are shown.
+/// Schemes that belong to no store, but may be shown.
 const OTHER_SCHEMES: [&str; 10] =
     ["http", "https", "s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss"];
 
@@ -36,8 +36,9 @@ pub(crate) fn members(text: &str) -> String {
 
 /// Text that may hold URLs, without user, password and query of any of them.
 ///
-/// A password may hold every character, even a space, a quote, a line feed or `://`. So all is hidden
-/// from the start of the first URL up to the last `@`. Without an `@` a URL is shown if it parses.
+/// A password may hold every character, even a space, a quote, a line feed or `://`. So everything
+/// is hidden from the start of the first URL up to the last `@`. Without an `@` a URL is shown if
+/// it parses.
 pub(crate) fn text(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut rest = text;
@@ -70,7 +71,7 @@ pub(crate) fn text(text: &str) -> String {
     shown
 }
 
-/// JSON, each of whose strings is treated as [`text`]. It stays JSON.
+/// Applies [`text`] to each string of a JSON document. The result is still JSON.
 pub(crate) fn json(json: &str) -> String {
     let mut shown = String::with_capacity(json.len());
     let mut rest = json;
@@ -97,13 +98,15 @@ pub(crate) fn json(json: &str) -> String {
     shown
 }
 
-/// Where a URL ends: at a space or a quote, or where the colours of the log begin.
+/// The end of a URL: a space, a quote, or the start of a colour code of the log.
 fn token_end(text: &str) -> usize {
     let ends = |c: char| c.is_whitespace() || c == '\u{1b}' || "'\"`<>".contains(c);
     text.find(ends).unwrap_or(text.len())
 }
 
-/// Shows an address without its query, unless that has known settings only; what follows is returned.
+/// Shows an address without its query, unless the query has known settings only.
+///
+/// Returns the text that follows the address.
 fn unqueried<'a>(text: &'a str, shown: &mut String) -> &'a str {
     let (address, behind) = text.split_at(token_end(text));
     let (place, query) = address.split_once('?').unwrap_or((address, ""));
@@ -116,7 +119,7 @@ fn unqueried<'a>(text: &'a str, shown: &mut String) -> &'a str {
     behind
 }
 
-/// Whether this is the URL of a store that parses, and has no user.
+/// Returns true if this is the URL of a store that parses, and has no user.
 fn is_sound(scheme: &str, address: &str) -> bool {
     match tenure_stores::parse(&format!("{scheme}{address}")) {
         Ok(Location::File { .. }) => true,
@@ -125,7 +128,7 @@ fn is_sound(scheme: &str, address: &str) -> bool {
     }
 }
 
-/// Whether a scheme may be shown. In the place of another one a password may stand.
+/// Returns true if a scheme may be shown. An unknown scheme may really be a password.
 fn is_known(scheme: &str) -> bool {
     let name = scheme.trim_end_matches(['/', ':']).to_ascii_lowercase();
     is_of_a_store(scheme) || OTHER_SCHEMES.contains(&name.as_str())
@@ -136,13 +139,17 @@ fn is_of_a_store(scheme: &str) -> bool {
     tenure_stores::SCHEMES.contains(&scheme.as_str())
 }
 
-/// Whether an address begins with hosts and ports, and not with a password that lacks its `@`.
+/// Returns true if an address begins with hosts and ports.
+///
+/// Otherwise it may begin with a password that lacks its `@`.
 fn has_plain_host(address: &str) -> bool {
     let host = address.split(['/', '?', '#']).next().unwrap_or_default();
     tenure_stores::parse(&format!("etcd://{host}")).is_ok()
 }
 
-/// Where the first URL begins, and where it goes on behind `://`, or behind a store's scheme and a colon.
+/// The start of the first URL, and the end of its scheme.
+///
+/// A scheme ends with `://`; a store's scheme may also end with a colon alone.
 fn url_start(text: &str) -> Option<(usize, usize)> {
     let text = text.to_ascii_lowercase();
     let slashes = text.find("://").map(|at| {
@@ -156,21 +163,24 @@ fn url_start(text: &str) -> Option<(usize, usize)> {
         starts.filter(|(at, after)| is_url(&text[..*at], &text[*after..])).min()
     });
     let (begin, after) = slashes.into_iter().chain(named).min_by_key(|(_, after)| *after)?;
-    // The whole of `://`, whichever of the two came first.
+    // Skip the whole of `://`, even if the match ended at the colon.
     Some((begin, if text[after..].starts_with("//") { after + "//".len() } else { after }))
 }
 
-/// Whether a store's scheme between these two begins a URL.
+/// Returns true if a store's scheme between these two texts begins a URL.
 fn is_url(before: &str, after: &str) -> bool {
     let token = after[..token_end(after)].trim_end_matches([':', ',', ';', '.', ')']);
-    // `etcd: reading a` is a sentence about etcd, `etcd:2379` a host, `stores::etcd::client` a module.
+    // `etcd: reading a` is a sentence about etcd, `etcd:2379` a host, and `stores::etcd::client` a
+    // module.
     let is_port =
         !token.is_empty() && token.len() <= 5 && token.bytes().all(|b| b.is_ascii_digit());
     let is_module = before.ends_with("::") || before.ends_with('_');
     !token.is_empty() && !is_port && !is_module
 }
 
-/// Whether a word may hold a secret: a URL that does not parse, or one with a user.
+/// Returns true if a word may hold a secret.
+///
+/// That is a URL that does not parse, or one with a user.
 fn is_suspicious(word: &str) -> bool {
     let flag = word.starts_with('-').then(|| word.split_once('=')).flatten();
     let value = flag.map_or(word, |(_, value)| value);
@@ -183,10 +193,11 @@ fn is_directory(url: &str) -> bool {
     matches!(tenure_stores::parse(url), Ok(Location::File { .. }))
 }
 
-/// What clap says about a command line. It quotes words of it, and any of them may be a secret.
+/// Clap's message about a command line, without words that may be secrets.
 ///
-/// A quoted word is shown only if no word that may hold a secret has it as a part. A password with
-/// spaces in it comes as several words, so all words up to the one with the `@` may be parts of one.
+/// Clap quotes words of the command line, and any of them may be a secret. A quoted word is shown
+/// only if it is no part of a word that may hold a secret. The shell splits a password with spaces
+/// into several words, so all words up to the one with the `@` may be parts of one password.
 pub(crate) fn usage(error: &clap::Error, words: &[OsString], rendered: &str) -> String {
     let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
     let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
@@ -210,7 +221,7 @@ pub(crate) fn usage(error: &clap::Error, words: &[OsString], rendered: &str) -> 
         !is_suspicious(quoted) && (is_open || !is_part)
     };
     let quotes_plain_words = error.context().all(|(_, value)| {
-        // The others are texts of ours, and numbers.
+        // Other context values are texts of ours, and numbers.
         if let ContextValue::String(quoted) = value {
             is_plain(quoted)
         } else if let ContextValue::Strings(quoted) = value {
@@ -224,7 +235,7 @@ pub(crate) fn usage(error: &clap::Error, words: &[OsString], rendered: &str) -> 
         return rendered.to_owned();
     }
     let mut says = format!("error: {}", error.kind());
-    // A flag by its declared name, such as `--ttl <DURATION>`; a word that was typed is not shown.
+    // Name a flag as it is declared, such as `--ttl <DURATION>`. Do not show a typed word.
     if let Some(ContextValue::String(argument)) = error.get(ContextKind::InvalidArg) {
         let typed = words.iter().any(|word| word.starts_with(argument.as_str()));
         if !typed && !is_suspicious(argument) {
@@ -319,7 +330,7 @@ mod tests {
         assert_eq!(json("{\"a\":\"b"), "{\"a\":\"b");
     }
 
-    /// What is said of a line that makes no sense.
+    /// The message for an invalid command line.
     fn said(words: &[&str]) -> String {
         let line = std::iter::once("tenure").chain(words.iter().copied());
         let error = crate::args::Arguments::try_parse_from(line).expect_err("no sense");

@@ -1,4 +1,4 @@
-//! From flags to what they mean.
+//! Turns flags into the settings and the store that a command works with.
 
 use std::sync::Once;
 use std::time::Duration;
@@ -11,16 +11,16 @@ use crate::config::{Origin, Origins, readable};
 use crate::exit::{Failure, REFUSED, USAGE};
 use crate::show;
 
-/// What every command works with.
+/// The settings that every command works with.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) timing: Timing,
     pub(crate) json: bool,
     pub(crate) location: Location,
-    /// Whether nobody said where, so that it is this user's own directory.
+    /// Whether no store was named, so that the location is this user's own directory.
     pub(crate) embedded: bool,
     pub(crate) id: Option<String>,
-    /// Whether people have heard that a password goes over the network in plain text.
+    /// Warns once that a password goes over the network in plain text.
     plain_text: Once,
 }
 
@@ -49,12 +49,12 @@ impl Session {
     /// # Cancel safety
     /// Cancel safe.
     pub(crate) async fn open(&self) -> Result<Opened, Failure> {
-        // An answer about the wrong place looks like any other.
+        // An answer about the wrong place looks like any other, so name the place.
         self.mention_embedded("looking");
         self.open_with(self.timing.request(), None, true).await
     }
 
-    /// Says so when the store is this user's own directory because none was named.
+    /// Says that the store is this user's own directory, if no store was named.
     pub(crate) fn mention_embedded(&self, doing: &str) {
         if self.embedded {
             show::say(&format!(
@@ -64,8 +64,9 @@ impl Session {
         }
     }
 
-    /// Opens the store with requests that end within this time, for another table than the URL's, or where nothing
-    /// may be created.
+    /// Opens the store with a limit on each request.
+    ///
+    /// `table` replaces the table of the URL. With `create` false nothing is created.
     ///
     /// # Errors
     /// When it does not serve, or is not built in.
@@ -86,12 +87,12 @@ impl Session {
             Some(table) => &self.location.clone().with_table(table),
             None => &self.location,
         };
-        // A store that is waited for is opened again and again.
+        // The program opens a store that it waits for again and again, but warns only once.
         self.plain_text.call_once(|| mention_plain_text(location));
         Ok(tenure_stores::open_at(location, &options).await?)
     }
 
-    /// Why the store's servers should be newer, if they should.
+    /// The reason why the store's servers should be upgraded, if there is one.
     ///
     /// # Errors
     /// When they do not answer.
@@ -100,12 +101,12 @@ impl Session {
         Ok(tenure_stores::advice(&self.location, &options).await?)
     }
 
-    /// How long the servers are asked to keep this process's session; `None` where elections are leases.
+    /// The session time to ask the servers for; `None` where elections are leases.
     pub(crate) fn asked(&self) -> Option<Duration> {
         self.location.session(self.timing.ttl())
     }
 
-    /// How long work may take to stop, if the servers grant the session that they are asked for.
+    /// How long work may take to stop, if the servers grant the requested session time.
     pub(crate) fn grace(&self) -> Duration {
         match self.asked() {
             Some(ttl) => self.timing.chosen_grace().unwrap_or(ttl / 10),
@@ -113,7 +114,7 @@ impl Session {
         }
     }
 
-    /// Says, once it is known, that the servers grant another session than they were asked for.
+    /// Says so, once it is known, if the servers grant another session time.
     pub(crate) fn mention_granted(&self, backend: &Backend) {
         let (Some(queue), Some(asked)) = (backend.queue(), self.asked()) else { return };
         let mut sessions = queue.session();
@@ -133,7 +134,7 @@ impl Session {
         });
     }
 
-    /// Names an election without looking whether it exists.
+    /// Names an election without checking that it exists.
     ///
     /// # Errors
     /// When the name is refused.
@@ -153,7 +154,7 @@ impl Session {
             .map_err(refused)
     }
 
-    /// Prints what an election is in.
+    /// Prints the status of an election.
     ///
     /// # Errors
     /// When standard output is closed or full.
@@ -166,7 +167,7 @@ impl Session {
         }
     }
 
-    /// The same, with the time at which it was seen.
+    /// Prints the status of an election, and the time at which it was seen.
     ///
     /// # Errors
     /// When standard output is closed or full.
@@ -185,7 +186,7 @@ impl Session {
     }
 }
 
-/// Says so when others can read the password on its way to the store.
+/// Warns when others can read the password on its way to the store.
 fn mention_plain_text(location: &Location) {
     let hosts = location.hosts_that_passwords_reach_in_plain_text();
     if !hosts.is_empty() {
@@ -196,10 +197,10 @@ fn mention_plain_text(location: &Location) {
     }
 }
 
-/// The times that the settings make.
+/// Builds the timing from the settings.
 ///
 /// # Errors
-/// When they do not fit.
+/// When the times do not fit together.
 pub(crate) fn timing(settings: &Settings) -> Result<Timing, Failure> {
     let refused = |error| Failure::new(REFUSED, error);
     let timing = Timing::new(settings.ttl).map_err(refused)?;
@@ -209,12 +210,12 @@ pub(crate) fn timing(settings: &Settings) -> Result<Timing, Failure> {
     }
 }
 
-/// What this process is called.
+/// The name of this process: `--id`, or else the host name.
 pub(crate) fn name(id: Option<&String>) -> String {
     id.cloned().unwrap_or_else(host_name)
 }
 
-/// The store's URL, if anybody named one. Of two the one that was named closer at hand counts.
+/// The store's URL, if one was given. Of two, the one from the stronger origin counts.
 fn store(settings: &Settings, origins: &Origins) -> Result<Option<String>, Failure> {
     let (direct, by_file) = (origins.of("store"), origins.of("store-file"));
     let file = settings
@@ -228,7 +229,8 @@ fn store(settings: &Settings, origins: &Origins) -> Result<Option<String>, Failu
         return Err(Failure::new(USAGE, twice));
     }
     let Some(file) = file else {
-        // Of a URL that makes no sense nobody knows; without an @ or a query there is nowhere to hide one.
+        // A URL that does not parse may hold a password too. Without an `@` or a query there is no
+        // place for one.
         let secret = settings
             .store
             .as_deref()
@@ -257,7 +259,7 @@ fn store(settings: &Settings, origins: &Origins) -> Result<Option<String>, Failu
 
 fn host_name() -> String {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    // A host may be called anything; a candidate is one printable segment.
+    // A host may have any name; a candidate's name is one printable segment.
     match Candidate::new(&host) {
         Ok(_) => host,
         Err(_) => "localhost".into(),

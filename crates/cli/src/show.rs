@@ -1,4 +1,4 @@
-//! What people and programs get to see.
+//! Output for people and for programs.
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write as _};
@@ -16,10 +16,10 @@ use crate::redact;
 /// Longer values are cut short for people.
 const MOST_SHOWN: usize = 80;
 
-/// How the log looks, once that is known.
+/// The format of the log, once the settings are known.
 static FORMAT: OnceLock<LogFormat> = OnceLock::new();
 
-/// Says something to people, on standard error; to programs, if the log is for them.
+/// Prints a message to standard error, as text or, with the JSON log, as JSON.
 pub(crate) fn say(text: &str) {
     let text = redact::text(text);
     let line = match FORMAT.get().copied().unwrap_or_default() {
@@ -32,7 +32,7 @@ pub(crate) fn say(text: &str) {
             .to_string()
         }
     };
-    // Text is escaped already. Without a standard error there is nobody to tell.
+    // Text is escaped already. Without a standard error the message is lost.
     let _ = writeln!(io::stderr(), "{}", crate::escape::json(&line));
 }
 
@@ -54,7 +54,7 @@ pub(crate) fn print_json(value: &impl Serialize) -> io::Result<()> {
     print(crate::escape::json(&serde_json::to_string(value)?))
 }
 
-/// An error and its causes, without saying anything twice.
+/// An error and its causes, without repeating any text.
 pub(crate) fn chain(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {
@@ -69,7 +69,9 @@ pub(crate) fn chain(error: &anyhow::Error) -> String {
     text
 }
 
-/// Text from elsewhere, made harmless: no control characters, nothing that is hidden or turns the line around.
+/// Text from elsewhere, made harmless.
+///
+/// Control characters and hidden or direction-changing ones are escaped.
 pub(crate) fn escape(text: &str) -> String {
     crate::escape::text(text)
 }
@@ -158,7 +160,7 @@ impl StandingJson {
         }
     }
 
-    /// The same, with the time at which it was seen, in milliseconds since 1970.
+    /// Adds the time at which the election was seen, in milliseconds since 1970.
     pub(crate) fn seen_at(self, wall: u64) -> StandingJson {
         StandingJson { seen_ms: Some(wall), ..self }
     }
@@ -177,7 +179,7 @@ fn state(state: ElectionState) -> &'static str {
     }
 }
 
-/// An election in words.
+/// The status of an election in words.
 pub(crate) fn standing(standing: &Standing, wall: u64) -> String {
     let token = standing.token;
     let name = |leader: &Leader| escape(&leader.name);
@@ -204,7 +206,7 @@ pub(crate) fn standing(standing: &Standing, wall: u64) -> String {
     }
 }
 
-/// How long the leader's lease lasts, where others can know that.
+/// How long the leader's lease lasts, where others can know its end.
 fn lasting(standing: &Standing, wall: u64) -> String {
     match standing.expire {
         0 => String::new(),
@@ -229,7 +231,7 @@ pub(crate) enum Colour {
     Dim,
 }
 
-/// Colours text for a terminal, and only for one.
+/// Colours text if standard output is a terminal.
 pub(crate) fn paint(colour: Colour, text: &str) -> String {
     if !colours(&io::stdout()) {
         return text.into();
@@ -243,14 +245,16 @@ pub(crate) fn paint(colour: Colour, text: &str) -> String {
     format!("\u{1b}[{code}m{text}\u{1b}[0m")
 }
 
-/// Whether a stream wants colours.
+/// Returns true if a stream wants colours.
 pub(crate) fn colours(stream: &impl IsTerminal) -> bool {
     let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
     stream.is_terminal() && !set("NO_COLOR") && !dumb
 }
 
-/// Shows the library's log: warnings, and more with `-v` or what RUST_LOG says.
+/// Shows the library's log.
+///
+/// It has warnings by default, more with `-v`, or as `RUST_LOG` says.
 pub(crate) fn log_to_stderr(verbose: u8, format: LogFormat) {
     let filter = match std::env::var("RUST_LOG") {
         Ok(filter) if verbose == 0 => filter,
@@ -271,7 +275,9 @@ pub(crate) fn log_to_stderr(verbose: u8, format: LogFormat) {
     };
 }
 
-/// What is logged: of other crates, such as those that speak HTTP/2, less than of ours.
+/// The log filter for a verbosity.
+///
+/// Other crates, such as those that speak HTTP/2, log less than ours.
 fn filter(verbose: u8) -> String {
     let (ours, others) = match verbose {
         0 => ("warn", "warn"),

@@ -1,22 +1,22 @@
-//! What the user asks of a running `tenure` by signals.
+//! The signals by which users control a running `tenure`.
 
 use std::io;
 
 use rustix::process::Signal;
 use tokio::signal::unix::{self, SignalKind};
 
-/// What a signal asks for.
+/// The request that a signal makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
     /// Stop the work and leave.
     Stop(Signal),
-    /// Pass it on to the work; leave if there is none.
+    /// Pass the signal on to the work; leave if there is none.
     PassOn(Signal),
-    /// Nothing, unless there is work to pass it on to.
+    /// Pass the signal on to the work; ignore it if there is none.
     Mention(Signal),
     /// Let others lead, and stand again.
     StepDown,
-    /// Nothing; but this process was stopped, and a mandate may have run out meanwhile.
+    /// Check the mandate. This process was stopped, and the mandate may have run out meanwhile.
     Resume,
 }
 
@@ -36,8 +36,10 @@ const HEARD: [Asked; 8] = [
 pub(crate) struct Signals(Vec<(Asked, unix::Signal)>);
 
 impl Signals {
-    /// Listens for them, but for those that this process was started to ignore (`nohup`): CMD is to
-    /// ignore them too, and would not if we had a handler.
+    /// Listens for all of [`HEARD`], except signals that this process must ignore.
+    ///
+    /// A process may be started to ignore a signal (`nohup`). CMD must ignore it too, and would not
+    /// if we had a handler.
     ///
     /// # Errors
     /// When the runtime cannot listen.
@@ -51,7 +53,7 @@ impl Signals {
             .map(Signals)
     }
 
-    /// The next one.
+    /// Waits for the next signal.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -67,13 +69,13 @@ impl Signals {
         .await
     }
 
-    /// What comes of this, unless a signal asks this process to leave before.
+    /// Waits for the future, unless a signal asks this process to leave first.
     ///
     /// # Errors
-    /// The signal.
+    /// The signal that asked this process to leave.
     ///
     /// # Cancel safety
-    /// As cancel safe as the future; and that must be, because a signal drops it.
+    /// As cancel safe as the future. The future must be cancel safe, because a signal drops it.
     pub(crate) async fn unless_interrupted<T>(
         &mut self,
         future: impl Future<Output = T>,

@@ -1,4 +1,4 @@
-//! What systemd is told: ready, what is going on, stopping, and that the loop still turns.
+//! Notifications to systemd: ready, status, stopping, and the watchdog.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 
-/// What must not reach CMD: it speaks for this process.
+/// Variables that must not reach CMD: with them CMD could speak for this process.
 pub(crate) const VARIABLES: [&str; 3] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"];
 
-/// Whether systemd started this very process as a service. What a service starts inherits most of its variables.
+/// Returns true if systemd started this very process as a service. The child processes of a service
+/// inherit most of its variables, so the process id is compared.
 pub(crate) fn is_service() -> bool {
     let started = std::env::var("SYSTEMD_EXEC_PID").ok().and_then(|pid| pid.parse().ok());
     std::env::var_os("NOTIFY_SOCKET").is_some() || started == Some(std::process::id())
@@ -21,7 +22,7 @@ pub(crate) fn is_service() -> bool {
 #[derive(Debug)]
 pub(crate) struct Systemd {
     manager: Option<Arc<Manager>>,
-    /// Ends with this.
+    /// Feeds the watchdog; aborted when this is dropped.
     watchdog: Option<JoinHandle<()>>,
 }
 
@@ -32,14 +33,14 @@ struct Manager {
 }
 
 impl Systemd {
-    /// The one that the environment names. Begins to feed its watchdog, if that is wanted.
+    /// The manager that the environment names. Begins to feed its watchdog, if systemd wants that.
     pub(crate) fn of_this_process() -> Systemd {
         let manager = manager().map(Arc::new);
         let watchdog = manager.clone().zip(interval()).map(|(manager, interval)| {
             tokio::spawn(async move {
                 loop {
                     manager.send("WATCHDOG=1");
-                    // Half of what is allowed, as its manual says.
+                    // Half of the allowed interval, as systemd's manual recommends.
                     tokio::time::sleep(interval / 2).await;
                 }
             })
@@ -47,17 +48,17 @@ impl Systemd {
         Systemd { manager, watchdog }
     }
 
-    /// This process stands: it can do what it is for.
+    /// Tells systemd that this process is up and can do its work.
     pub(crate) fn ready(&self) {
         self.send("READY=1");
     }
 
-    /// What is going on, in a line for people.
+    /// Shows people a line about the current state.
     pub(crate) fn status(&self, text: &str) {
         self.send(&format!("STATUS={}", crate::show::escape(text)));
     }
 
-    /// This process is about to end.
+    /// Tells systemd that this process is about to end.
     pub(crate) fn stopping(&self) {
         self.send("STOPPING=1");
     }

@@ -1,4 +1,4 @@
-//! What operators can say about CMD, and what CMD is told.
+//! The options for running CMD, and the environment and signals that CMD gets.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -12,7 +12,7 @@ use rustix::process::{Signal, kill_process};
 
 use support::{Running, Scene, alive, ran, wait_for, wait_for_death};
 
-/// Writes down the signals it hears.
+/// A script that records the signals it receives.
 const LISTENER: &str = r#"for s in TERM QUIT INT; do trap "echo $s >> \"$HEARD\"; exit 0" $s; done
     echo ready >> "$HEARD"; while :; do sleep 0.01; done"#;
 
@@ -92,7 +92,7 @@ fn an_interrupt_ends_a_hold() {
     command.env("DONE", scene.path("done"));
     let tenure = Running::start(command);
     scene.lines("done", 1);
-    // Once its guardian has gone, nothing is left to be stopped.
+    // Once the guardian has gone, no process is left to be stopped.
     let me = tenure.pid().as_raw_nonzero().get();
     wait_for("the hold", || support::children(me).is_empty().then_some(()));
     tenure.signal(Signal::TERM);
@@ -217,12 +217,12 @@ fn what_outlived_both_guards_is_dead_before_the_next_child_starts() {
     let sleepers: Vec<i32> =
         scene.lines("pids", 3).iter().map(|pid| pid.parse().unwrap()).collect();
     let guardian = tenure.guardian();
-    // Stopped first, so that neither can do anything about the other's death.
+    // Both are stopped first, so that neither can react to the other's death.
     kill_process(guardian, Signal::STOP).unwrap();
     tenure.signal(Signal::STOP);
     tenure.signal(Signal::KILL);
     kill_process(guardian, Signal::KILL).unwrap();
-    // The dead may still be waited for by somebody; they do nothing.
+    // Dead processes may still be zombies; they do nothing.
     let script = r#"for pid in $(cat "$PIDS"); do
             case $(sed 's/.*) //' "/proc/$pid/stat" 2>/dev/null) in ""|Z*|X*) ;; *) echo "$pid lives"; esac
         done; echo "$TENURE_TOKEN""#;

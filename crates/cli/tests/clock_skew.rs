@@ -1,4 +1,4 @@
-//! Candidates whose wall clocks are an hour wrong, on a real MongoDB: nothing changes.
+//! Wall clocks that are an hour wrong, on a real MongoDB: they change nothing.
 #![cfg(feature = "mongodb")]
 #![allow(clippy::unwrap_used)]
 
@@ -12,11 +12,11 @@ use support::{Running, Scene, bare, ran, wait_for};
 use tenure_harness::{Mongodb, Skipped, mongodb, require};
 
 const TTL: Duration = Duration::from_secs(6);
-/// What the candidates are called, what their wall clocks are wrong by, and that in seconds.
+/// The candidates, and the errors of their wall clocks: as a flag, and in seconds.
 const SKEWS: [(&str, &str, i64); 3] =
     [("ahead", "+1h", 3600), ("behind", "-1h", -3600), ("right", "+0", 0)];
 
-/// What makes a program see another time; Debian's package `faketime` has it.
+/// The library that shows a program another time. Debian's package `faketime` has it.
 fn library() -> Result<PathBuf, Skipped> {
     let directories = std::fs::read_dir("/usr/lib").into_iter().flatten().flatten();
     let mut libraries = directories.map(|at| at.path().join("faketime/libfaketime.so.1"));
@@ -26,7 +26,8 @@ fn library() -> Result<PathBuf, Skipped> {
     })
 }
 
-/// A candidate whose child takes a lock that only one can have, and says when, who, and what its clock shows.
+/// A candidate with a child that tries to take an exclusive lock. The child logs its time, name and
+/// token, and whether it got the lock.
 fn candidate(scene: &Scene, store: &str, library: &Path, (name, skew): (&str, &str)) -> Running {
     let child = format!(
         "exec 9>{lock}; flock -n 9 && alone=yes || alone=no; \
@@ -39,7 +40,7 @@ fn candidate(scene: &Scene, store: &str, library: &Path, (name, skew): (&str, &s
     let mut command = bare(&line);
     command.args(["sh", "-c", &child]);
     command.env("LD_PRELOAD", library).env("FAKETIME", skew);
-    // Clocks are set wrong; how fast time passes is not.
+    // Only the wall clocks are wrong, not the speed of time.
     command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1").env("DONT_FAKE_MONOTONIC", "1");
     Running::start_quietly(command)
 }
@@ -71,7 +72,7 @@ fn wall_clocks_that_are_an_hour_wrong_change_nothing() {
         assert!((off - expected).abs() < 600, "its clock is wrong as it should be: {lines:?}");
         if let Some(began) = began.take().map(|began: Instant| began.elapsed()) {
             println!("{name} took over after {began:?}");
-            // Whoever is killed is not heard of for a whole lease, whatever anybody's clock shows.
+            // After a leader's death the others wait for its lease, by any candidate's clock.
             let earliest = TTL.mul_f64(0.6);
             assert!(began > earliest && began < TTL * 4 + Duration::from_secs(10), "{began:?}");
         }
@@ -80,7 +81,7 @@ fn wall_clocks_that_are_an_hour_wrong_change_nothing() {
         if candidates.is_empty() {
             break;
         }
-        // Its guardian ends the child. Nobody releases the lease.
+        // The guardian ends the child. No process releases the lease.
         leader.signal(Signal::KILL);
         began = Some(Instant::now());
         wait_for("the next tenure", || (scene.read("log").lines().count() > tenure).then_some(()));

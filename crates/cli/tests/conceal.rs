@@ -1,4 +1,4 @@
-//! No process of the same user, CMD least of all, reads a store's password out of `/proc`.
+//! No process of the same user, not even CMD, reads a store's password in `/proc`.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -14,7 +14,7 @@ use support::{Running, Scene, bare, ran, skip};
 
 const CANARY: &str = "C4N4RY";
 
-/// Prints the ancestors whose environment has the canary in it.
+/// A script that prints the ancestors with the canary in their environment.
 const SEARCH: &str = r#"process=$PPID
 while [ "$process" -gt 1 ]; do
     grep -q C4N4RY "/proc/$process/environ" 2>/dev/null && echo "$(cat /proc/$process/comm) has it"
@@ -36,7 +36,7 @@ fn variables() -> [(&'static str, String); 5] {
 #[test]
 fn no_ancestor_of_cmd_has_a_password_in_its_environment() {
     if !getuid().is_root() {
-        // CMD may not look there either way, so it would find nothing.
+        // Without root CMD may not read there anyway, so the test would prove nothing.
         return skip("no_ancestor_of_cmd_has_a_password_…", "only root reads the environment");
     }
     let scene = Scene::new();
@@ -78,7 +78,7 @@ fn commands_that_run_for_long_have_no_password_in_their_environment_either() {
             command.env(variable, value);
         }
         let mut running = Running::start(command);
-        // It says something only after it has started itself again.
+        // The program prints something only after it has started itself again.
         let mut told = [0];
         running.child().stdout.as_mut().unwrap().read_exact(&mut told).unwrap();
         let environment = format!("/proc/{}/environ", running.pid().as_raw_nonzero());
@@ -113,7 +113,7 @@ fn a_url_that_left_the_environment_is_still_the_store() {
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(ended.out.contains("at etcd://127.0.0.1:1/below"), "{ended:?}");
     assert!(!ended.out.contains(CANARY), "{ended:?}");
-    // A flag is closer at hand than a variable, wherever that went.
+    // A flag wins over a variable, even if the variable was taken out of the environment.
     let scene = Scene::new();
     let store = scene.store();
     let mut command = bare(&["run", "job", "--store", &store, "--", "true"]);
@@ -123,8 +123,8 @@ fn a_url_that_left_the_environment_is_still_the_store() {
 
 #[test]
 fn a_password_that_left_the_environment_is_still_used() {
-    // The name of the election is a word that has the program start itself again. Nothing listens at
-    // that port; without a password nothing is asked there at all.
+    // The election's name is a word that makes the program start itself again. No server listens at
+    // that port; without a password no request is sent at all.
     let line = ["who", "run", "--ttl", "1s", "--store", "etcd://root@127.0.0.1:1"];
     let missing = "nor TENURE_STORE_PASSWORD a password";
     let without = ran(bare(&line));

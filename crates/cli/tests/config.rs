@@ -1,4 +1,4 @@
-//! Flags, then the environment, then a file, then what is built in; and who said what.
+//! Flags, then the environment, then a file, then built-in values.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -8,7 +8,7 @@ use std::process::Command;
 
 use support::{Ran, Scene, bare, ran};
 
-/// Asks for one setting: its value and where it comes from.
+/// Returns the value of one setting, and its origin.
 fn asked(mut command: Command, name: &str) -> (String, String) {
     command.args(["config", "show", "--json"]);
     let shown = ran(command);
@@ -25,7 +25,7 @@ fn each_layer_beats_the_ones_below_it() {
     let scene = Scene::new();
     let file = scene.path("config.toml");
     fs::write(&file, "ttl = \"3s\"\nkeep = true\nend-attempts = 4\nid = \"file\"\n").unwrap();
-    // Which layers say something, and who wins.
+    // The layers that have a value, and the one that wins.
     for (flag, variable, in_file, value, origin) in [
         (false, false, false, "15s", "default"),
         (false, false, true, "3s", "file"),

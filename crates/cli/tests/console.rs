@@ -1,4 +1,4 @@
-//! `--backend console`: handlers tried out by hand, as elector's documentation says.
+//! `--backend console`: handlers tried out by hand, as with elector.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -52,8 +52,8 @@ fn the_end_of_input_runs_the_end_first() {
 
 #[test]
 fn the_error_command_runs_when_nothing_leads_any_more() {
-    // The end of the input is read that long after the last error. It must come after the end handler: an end of
-    // input that comes while that runs leaves no time for the error command.
+    // The end of the input is read this long after the last error. It must come after the end
+    // handler: an end of input during that handler leaves no time for the error command.
     let flags = ["--error-command", "echo \"error $TENURE_REASON\"", "--error-timeout", "1s"];
     let session = session(&flags, "ERROR\nLEADER\nERROR\n");
     let error = "error error: the console says so\n";

@@ -15,7 +15,7 @@ fn behind_a_proxy() -> Result<(Runtime, Etcd, GrpcProxy), Failure> {
     Ok((runtime, server, proxy))
 }
 
-/// It said "ok", though no candidate would ever lead (issue 13, point 10).
+/// Doctor said "ok", although no candidate would ever lead (issue 13, point 10).
 #[test]
 fn doctor_says_that_nobody_leads_behind_a_grpc_proxy() {
     let (_runtime, server, proxy) = require!(behind_a_proxy());
@@ -30,7 +30,7 @@ fn doctor_says_that_nobody_leads_behind_a_grpc_proxy() {
     assert!(proxied.out.contains("KeepAlives of leases are not"), "{proxied:?}");
 }
 
-/// It showed that of a lease with the ttl that was asked for (issue 13, point 29).
+/// Issue 13, point 29: doctor showed the time-out of a lease with the asked ttl.
 #[test]
 fn doctor_shows_the_request_time_out_of_the_session_that_was_granted() {
     let (_runtime, server, _proxy) = require!(behind_a_proxy());

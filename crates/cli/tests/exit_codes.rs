@@ -256,14 +256,14 @@ fn what_is_refused_is_78() {
 
 #[test]
 fn a_network_file_system_is_refused_with_78() {
-    // /proc is none that keeps locks and renames.
+    // The file system /proc supports neither locks nor renames.
     fails(&ran(bare(&["list", "--store", "file:///proc/self"])), 78, "");
 }
 
 #[test]
 fn what_is_not_allowed_is_77() {
     if rustix::process::geteuid().is_root() {
-        // Root may do anything; where it may not, the store says so in another way.
+        // Root may do anything, so another user must run the program.
         let as_nobody = std::process::Command::new("setpriv").arg("--version").output();
         if as_nobody.is_err() {
             eprintln!("SKIPPED what_is_not_allowed_is_77: root, and no setpriv");
@@ -278,7 +278,8 @@ fn what_is_not_allowed_is_77() {
     let program = env!("CARGO_BIN_EXE_tenure");
     let ran = if rustix::process::geteuid().is_root() {
         let copy = scene.path("tenure");
-        // Not by this process: a child that another test forks meanwhile would hold it open for writing.
+        // Not by this process: a child that another test forks meanwhile would hold the file open
+        // for writing.
         let copied = std::process::Command::new("cp").arg(program).arg(&copy).status().unwrap();
         assert!(copied.success(), "{copied}");
         let mut command = std::process::Command::new("setpriv");
@@ -307,7 +308,7 @@ fn a_store_that_another_user_could_replace_is_78_and_names_the_parent() {
     let mut by_variable = bare(&["list", "--store", &url]);
     by_variable.env("TENURE_TRUST_PARENTS", "true");
     assert_eq!(ran(by_variable).code, Some(0));
-    // Another user's lock on a directory that it may only read would keep everyone out.
+    // If others may read the directory, another user's lock on it would keep all candidates out.
     fs::set_permissions(&parent, fs::Permissions::from_mode(0o755)).unwrap();
     fs::set_permissions(parent.join("store"), fs::Permissions::from_mode(0o755)).unwrap();
     fails(&ran(bare(&["list", "--store", &url])), 78, "chmod 700 it");
@@ -404,7 +405,7 @@ fn the_demo_ends_by_itself() {
     assert!(shown.out.contains("token 3"), "{shown:?}");
 }
 
-/// Keeps the elections of a scene locked, as a process that hangs in the middle of a write would.
+/// Locks the elections of a scene, as a process that hangs in a write would.
 fn lock(scene: &Scene) -> fs::File {
     let directory = fs::File::open(scene.path("store/elections")).unwrap();
     flock(&directory, FlockOperation::LockExclusive).unwrap();

@@ -14,7 +14,7 @@ fn memory(arguments: &[&str]) -> std::process::Command {
     bare(&[&MEMORY[..], arguments].concat())
 }
 
-/// Reads until it leads, stops it by a signal, and gives all it printed.
+/// Reads until the feed leads, stops it by a signal, and returns its whole output.
 fn led_and_stopped(arguments: &[&str], signal: Signal) -> (Vec<String>, Option<i32>, String) {
     let mut running = Running::start(memory(arguments));
     let mut output = BufReader::new(running.child().stdout.take().unwrap());

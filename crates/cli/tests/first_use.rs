@@ -1,4 +1,4 @@
-//! What a newcomer meets first: times, logs, and the store that was not named.
+//! The first experiences of a new user: times, logs, and an unnamed store.
 #![cfg(all(feature = "etcd", feature = "zookeeper"))]
 #![allow(clippy::unwrap_used)]
 
@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use support::{Ran, Running, Scene, bare, ran};
 use tenure_harness::{Etcd, Version, Zookeeper, etcd, require, zookeeper};
 
-/// Starts a server, and gives what keeps it alive.
+/// Starts a server, and returns the runtime that keeps it alive.
 fn on<T>(future: impl Future<Output = T>) -> (tokio::runtime::Runtime, T) {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let started = runtime.block_on(future);
@@ -22,7 +22,8 @@ fn says(ran: &Ran, code: i32, text: &str) {
     assert!(format!("{}{}", ran.out, ran.err).contains(text), "{text:?} is not in {ran:?}");
 }
 
-/// Issue 13, 29: the lease's times were shown for queues, and a ttl that the server changed was not mentioned.
+/// Issue 13, 29: the lease's times were shown for queues. A ttl that the server changed was not
+/// mentioned.
 #[test]
 fn the_times_of_a_queue_are_those_that_etcd_grants() {
     let (_runtime, started) = on(Etcd::single(etcd::Options::default()));
@@ -63,7 +64,7 @@ fn the_times_of_a_queue_are_those_that_zookeeper_grants() {
     says(&ran(bare(&run)), 78, "a grace of 9s is too long for a session of 15s");
 }
 
-/// Issue 13, 1: candidates with different prefixes ignored each other, and both led.
+/// Issue 13, 1: candidates with different prefixes both led.
 #[test]
 fn a_candidate_whose_nodes_have_another_prefix_exits_78_and_names_both() {
     let (_runtime, started) = on(Zookeeper::single(zookeeper::Options::default()));
@@ -80,7 +81,7 @@ fn a_candidate_whose_nodes_have_another_prefix_exits_78_and_names_both() {
     says(&run(&kazoo), 0, "it led");
 }
 
-/// Only a directory was tested.
+/// Earlier, only a directory was tested.
 #[test]
 fn a_line_that_does_not_exist_is_ended_only_by_force() {
     let (_runtime, started) = on(Etcd::single(etcd::Options::default()));
@@ -93,7 +94,7 @@ fn a_line_that_does_not_exist_is_ended_only_by_force() {
     says(&tenure(&["who", "job"]), 1, "ended");
 }
 
-/// Debian's etcd is one that loses leases: `run` warned of it, `doctor` did not.
+/// Debian's etcd loses leases: `run` warned of it, `doctor` did not.
 #[test]
 fn doctor_warns_of_an_etcd_that_loses_leases() {
     let options = etcd::Options { version: Version::Debian, ..etcd::Options::default() };
@@ -138,7 +139,7 @@ fn a_leader_whose_store_dies_and_comes_back_says_so() {
     drop(tenure);
 }
 
-/// Issue 13, 28: without -v, too.
+/// Issue 13, 28: the warning comes without -v, too.
 #[test]
 fn a_leadership_that_is_lost_is_warned_of() {
     let scene = Scene::new();
@@ -175,7 +176,7 @@ fn an_error_of_a_connection_names_the_host() {
     }
 }
 
-/// Issue 13, 30: "no such election", without a word that it was looked for in the wrong place.
+/// Issue 13, 30: "no such election" did not say which place had been searched.
 #[test]
 fn a_store_that_was_not_named_is_mentioned_by_those_who_only_look() {
     let scene = Scene::new();

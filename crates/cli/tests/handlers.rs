@@ -1,4 +1,6 @@
-//! Handlers on a store, through the program: each transition, signals, and handlers that misbehave.
+//! Handlers on a store, through the program.
+//!
+//! The tests cover each transition, signals, and handlers that misbehave.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -10,7 +12,7 @@ use rustix::process::Signal;
 
 use support::{Running, Scene, alive, ran, wait_for, wait_for_death};
 
-/// Each handler writes a line.
+/// The handlers, which write a line each.
 const BEGIN: &str = r#"echo "begin $TENURE_TOKEN" >> "$TOLD""#;
 const END: &str = r#"echo "end $TENURE_TOKEN ${TENURE_REASON%%:*}" >> "$TOLD""#;
 

@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader};
 use rustix::process::{Signal, kill_process};
 use support::{Running, Scene, ran, wait_for};
 
-/// The text, with what differs each time replaced: ids, and times.
+/// The text with variable parts replaced: ids, and times.
 fn golden(text: &str) -> String {
     let mut shown = String::new();
     let mut rest = text;

@@ -1,4 +1,4 @@
-//! Work that an earlier leader left behind: the next leader kills it, or starts nothing.
+//! Work that an earlier leader left behind. The next leader kills it, or starts nothing.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -19,14 +19,14 @@ use support::{
     wait_for_death,
 };
 
-/// Writes its number down.
+/// A script that writes down its process id.
 const ALONE: &str = r#"echo $$ >> "$PIDS"; exec sleep 600"#;
 
-/// The same, and starts a process that leaves its parent, its group and its session.
+/// The same. It also starts a process that leaves its parent, its group and its session.
 const WORK: &str = r#"(setsid sh -c 'echo $$ >> "$PIDS"; exec sleep 600' &)
 echo $$ >> "$PIDS"; exec sleep 600"#;
 
-/// A leader whose work runs.
+/// A leader with running work.
 struct Leading {
     tenure: Running,
     work: Vec<i32>,
@@ -40,7 +40,7 @@ impl Leading {
         Leading { tenure, work: numbers(scene, processes) }
     }
 
-    /// Kills the supervisor and the guardian. Stopped first, neither can act on the other's death.
+    /// Kills the supervisor and the guardian. Both are stopped first, so that neither can react.
     fn kill_both_guards(&self) {
         let guardian = self.tenure.guardian();
         kill_process(guardian, Signal::STOP).unwrap();
@@ -50,7 +50,7 @@ impl Leading {
     }
 }
 
-/// Process numbers that the work wrote down.
+/// The process ids that the work wrote down.
 fn numbers(scene: &Scene, count: usize) -> Vec<i32> {
     scene.lines("pids", count).iter().map(|pid| pid.parse().unwrap()).collect()
 }
@@ -75,7 +75,7 @@ impl Drop for Bystander {
     }
 }
 
-/// The number of the work file's descriptor in a process, and the file.
+/// The number of the work file's descriptor in a process, and the file's path.
 fn work_file(process: i32) -> (i32, PathBuf) {
     wait_for("the work file", || {
         (0..64).find_map(|number| {
@@ -85,13 +85,13 @@ fn work_file(process: i32) -> (i32, PathBuf) {
     })
 }
 
-/// A copy of the work file's descriptor, as the process has it. `None` where that is not allowed.
+/// A copy of the process's descriptor of the work file. `None` where that is not allowed.
 fn take_work(process: i32) -> Option<OwnedFd> {
     let pidfd = pidfd_open(Pid::from_raw(process).unwrap(), PidfdFlags::empty()).unwrap();
     pidfd_getfd(&pidfd, work_file(process).0, PidfdGetfdFlags::empty()).ok()
 }
 
-/// How a forged control group leads astray.
+/// The way in which a forged control group does harm.
 #[derive(Clone, Copy, Debug)]
 enum Trap {
     /// `cgroup.kill` is a link to a file of another user.
@@ -113,8 +113,9 @@ fn forged_group(scene: &Scene, trap: Trap, victim: &Bystander) -> PathBuf {
     group
 }
 
-/// Writes a description of dead work of `job` through the work file that a process inherited. The
-/// process needs no privilege for it: it has the descriptor, and knows the file by `fstat`.
+/// Writes a description of dead work of `job` through an inherited work file.
+///
+/// The process needs no privilege for that: it has the descriptor, and knows the file by `fstat`.
 fn forge(process: i32, group: &Path) -> bool {
     let Some(work) = take_work(process) else { return false };
     let name = work_file(process).1.file_name().unwrap().to_str().unwrap().to_owned();
@@ -124,7 +125,7 @@ fn forge(process: i32, group: &Path) -> bool {
     let text = json!({
         "boot": boot.trim(),
         "pidns": fs::metadata("/proc/self/ns/pid").unwrap().ino().to_string(),
-        // Above every number that this machine gives to a process.
+        // Above every process id of this machine.
         "pid": i32::MAX,
         "start": "1",
         "file": name, "dev": device, "ino": inode,
@@ -137,7 +138,7 @@ fn forge(process: i32, group: &Path) -> bool {
     true
 }
 
-/// The next leader of `job`, after this work was killed with its guards.
+/// Runs the next leader of `job`, after this work was killed with its guards.
 fn next_after_forgery(scene: &Scene, trap: Trap, work: i32, kill: impl FnOnce()) -> Option<Ran> {
     let victim = {
         let mut sleep = Command::new("sleep");
@@ -217,7 +218,8 @@ fn a_holder_that_is_another_users_is_not_killed_and_nothing_is_started() {
     let Some(work) = take_work(leading.work[0]) else {
         return skip(name, "not allowed to take a descriptor");
     };
-    // It was handed the descriptor, so it holds the lock; it is in no control group of the work.
+    // This process was handed the descriptor, so it holds the lock. It is in no control group of
+    // the work.
     let mut holder = as_stranger(Path::new("sleep"));
     holder.arg("600").stdin(work);
     let holder = Bystander::start(holder);
@@ -233,13 +235,14 @@ fn a_holder_that_is_another_users_is_not_killed_and_nothing_is_started() {
     assert_eq!(scene.state("job"), "free", "it has resigned");
 }
 
-/// The control group that this process is in, if tenure made it.
+/// Returns true if this process is in a control group that tenure made.
 fn has_group(process: i32) -> bool {
     let groups = fs::read_to_string(format!("/proc/{process}/cgroup")).unwrap_or_default();
     groups.lines().any(|line| line.starts_with("0::") && line.contains("/tenure-"))
 }
 
-/// The next leader of `job`; its work says whether these processes live, and leaves a file.
+/// Runs the next leader of `job`. Its work reports which of these processes live, and leaves a
+/// file.
 fn next_beside(scene: &Scene, processes: &[i32]) -> Ran {
     let script = r#"echo started >> "$STARTED"
         for pid in $WORK; do case $(sed -n 's/^State:.//p' "/proc/$pid/status" 2>/dev/null) in
@@ -270,7 +273,7 @@ fn work_that_closed_the_work_file_is_killed_by_its_control_group_before_the_next
     assert!(!alive(hidden));
 }
 
-/// A starter that only hangs may go on any moment, and stop its work itself.
+/// A starter that only hangs may go on at any moment, and stop its work itself.
 #[test]
 fn work_whose_starter_is_not_proven_dead_is_not_killed_and_nothing_is_started() {
     let scene = Scene::new();
@@ -287,8 +290,8 @@ fn work_whose_starter_is_not_proven_dead_is_not_killed_and_nothing_is_started() 
     wait_for_death(&leading.work);
 }
 
-/// Issue 13, 5: an unprivileged CMD of a root leader could have services of root's killed by handing
-/// them the descriptor.
+/// Issue 13, 5: CMD could have root's services killed. An unprivileged CMD of a root leader had to
+/// hand them the descriptor.
 #[test]
 fn a_holder_outside_of_the_works_control_group_is_not_killed_and_nothing_is_started() {
     let name = "a_holder_outside_of_the_works_control_group_…";

@@ -1,4 +1,4 @@
-//! A lost leadership is told as one, whatever happens besides.
+//! A lost leadership is reported as one, even if other things fail as well.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -11,8 +11,9 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use support::{Running, Scene, Stopped, boot_time, mandate_end, wait_for, wait_for_death};
 
-/// A leader whose guardian hangs when the store stops answering; the guardian, and the lock that makes
-/// it so.
+/// A leader with a guardian that hangs, while the store does not answer.
+///
+/// Returns the guardian, and the lock that stops the store.
 fn losing_with_a_hung_guardian(scene: &Scene, flags: &[&str]) -> (Running, Pid, fs::File) {
     let script = r#"trap "" TERM; echo "$TENURE_TOKEN" >> "$LED"; exec sleep 600"#;
     let line = [&["run", "job", "--ttl", "4s"], flags, &["--", "sh", "-c", script]].concat();
@@ -26,7 +27,7 @@ fn losing_with_a_hung_guardian(scene: &Scene, flags: &[&str]) -> (Running, Pid, 
     (tenure, guardian, locked)
 }
 
-/// As a process that hangs in the middle of a write would.
+/// Locks the store, as a process that hangs in the middle of a write would.
 fn lock(scene: &Scene) -> fs::File {
     let elections = fs::File::open(scene.path("store/elections")).unwrap();
     flock(&elections, FlockOperation::LockExclusive).unwrap();
@@ -63,7 +64,7 @@ fn a_stop_while_a_lost_cmd_winds_down_ends_the_candidacy_too() {
     let tenure = Running::start(command);
     scene.lines("led", 1);
     let _locked = lock(&scene);
-    // CMD has three quarters of the grace from here on, and uses them.
+    // From here on CMD has three quarters of the grace, and uses them.
     scene.lines("told", 1);
     tenure.signal(Signal::TERM);
     let ended = tenure.end();

@@ -1,4 +1,6 @@
-//! CMD and setuid programs: work that its guards may not kill, and a CMD that gains no privileges.
+//! CMD and setuid programs.
+//!
+//! Guards may not kill such work, and a CMD can be kept from new privileges.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -12,13 +14,13 @@ use rustix::process::{Pid, Signal, getuid, kill_process};
 
 use support::{Running, Scene, alive, as_stranger, ran, skip, user_of, wait_for};
 
-/// An unprivileged tenure, and a program that makes its child root's.
+/// An unprivileged tenure, and a program that makes its child a process of root.
 struct Unprivileged {
     scene: Scene,
 }
 
 impl Unprivileged {
-    /// `Err` says why there can be none.
+    /// The error says why this test cannot run.
     fn new() -> Result<Unprivileged, &'static str> {
         if !getuid().is_root() {
             return Err("only root makes setuid programs of root's");
@@ -51,7 +53,7 @@ impl Unprivileged {
         run
     }
 
-    /// A leader whose work is root's.
+    /// A leader with work that belongs to root.
     fn leader(&self) -> (Running, i32) {
         let become_root = self.scene.path("become");
         let script = r#"trap "" TERM; echo $$ >> "$PIDS"; exec sleep 600"#;
@@ -83,7 +85,7 @@ fn nothing_is_started_while_work_that_no_guardian_could_kill_is_there() {
         Err(why) => return skip("nothing_is_started_while_work_…", why),
     };
     let (leader, work) = unprivileged.leader();
-    // Its guardian notices when the lease ends, and may not kill.
+    // The guardian acts when the lease ends, but may not kill.
     leader.signal(Signal::STOP);
     let next = ran(unprivileged.run(&[], &START));
     assert_eq!(next.code, Some(125), "{next:?}");
@@ -124,7 +126,7 @@ fn with_keep_it_stands_again_until_work_that_no_guardian_could_kill_has_ended() 
     assert!(ended.err.contains("standing again in 1.0 s"), "{ended:?}");
 }
 
-/// Whether a process that CMD is may gain privileges.
+/// The kernel's flag that says whether CMD may gain privileges.
 fn new_privileges(command: Command) -> String {
     let ran = ran(command);
     assert_eq!(ran.code, Some(0), "{ran:?}");

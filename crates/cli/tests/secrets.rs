@@ -1,4 +1,4 @@
-//! A canary in every place where a secret may be, and it is seen nowhere.
+//! Puts a canary in every place where a secret may be. No output may show it.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -19,7 +19,7 @@ fn silent(ran: &Ran) {
     assert_ne!(ran.code, None, "{ran:?}");
 }
 
-/// URLs with a secret in them, sound and not.
+/// URLs with a secret in them, valid and invalid.
 fn urls() -> Vec<String> {
     [
         "etcd://root:{}@127.0.0.1:1/x",
@@ -51,7 +51,7 @@ fn urls() -> Vec<String> {
     .collect()
 }
 
-/// Every character that could end a password too early, in front of the canary and behind it.
+/// Every character that could end a password too early, around the canary.
 fn odd_urls() -> Vec<String> {
     let odd =
         ["'", "\"", "<", ">", "`", " ", "@", "/", "?", "#", ":", ",", "&", "=", "\\", "%", "\n"];
@@ -140,7 +140,7 @@ fn a_password_with_any_character_is_shown_by_no_setting() {
 fn a_bad_value_with_any_character_is_not_echoed() {
     for url in odd_urls() {
         let flag = format!("--stoer={url}");
-        // As a shell hands it over that was not told to keep it together.
+        // As a shell passes it on without quotes.
         let (first, second) = url.split_once(' ').unwrap_or((&url, "x"));
         for line in [
             vec!["who", "a", url.as_str()],
@@ -183,7 +183,7 @@ fn help_shows_the_value_of_no_variable() {
             let mut variables: Vec<&str> =
                 variables.filter(|word| word.starts_with("TENURE_")).collect();
             assert!(variables.contains(&"TENURE_STORE_FILE") || line == "config", "{text:?}");
-            // The file is read before there is any help.
+            // The file is read before any help is shown.
             variables.retain(|name| *name != "TENURE_CONFIG");
             for value in [url.as_str(), CANARY] {
                 let mut command = bare(&[&words[..], &[help]].concat());
@@ -284,7 +284,7 @@ fn a_file_with_a_password_that_others_can_read_is_warned_of() {
             assert_eq!(ran.err.contains(file.to_str().unwrap()), warned, "{mode:o} {ran:?}");
         }
     }
-    // A file without a secret may be read by all.
+    // All users may read a file without a secret.
     fs::write(&config, format!("store = \"{}\"\n", scene.store())).unwrap();
     fs::set_permissions(&config, fs::Permissions::from_mode(0o644)).unwrap();
     let ran = with_url(&line, |command| command.env("TENURE_CONFIG", &config));
@@ -354,7 +354,7 @@ fn root_refuses_another_users_pipe_without_opening_it() {
     }
 }
 
-/// An address that is not called a loopback one, and is this machine's.
+/// An address of this machine that is not a loopback address by name.
 const HERE: &str = "0.0.0.0";
 
 /// Issue 13, 25.
@@ -429,7 +429,7 @@ fn no_process_of_ours_shows_a_secret_and_the_work_does_not_inherit_it() {
     ] {
         let _ = fs::remove_file(scene.path("done"));
         let mut command = bare(&line);
-        // The file is the store; what is in the environment is a secret that is not needed.
+        // The file names the store; the secret in the environment is not needed.
         command.env("TENURE_STORE_FILE", scene.path("url"));
         command.env("TENURE_ETCD_MEMBERS", &secret).env("ELECTOR_ETCD_MEMBERS", &secret);
         command.env("SEEN", scene.path("seen")).env("DONE", scene.path("done"));

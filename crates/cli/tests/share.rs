@@ -1,4 +1,4 @@
-//! `tenure share` and what belongs to it, through the real program.
+//! `tenure share` and the commands around it, through the real program.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -39,7 +39,7 @@ use serde_json::Value;
 use support::{Ran, Running, Scene, ran};
 
 impl Scene {
-    /// A directory `in` with so many files, each with its own number in it.
+    /// Makes a directory `in` with `count` files, each with its own number in it.
     fn with_files(count: usize) -> Scene {
         let scene = Scene::new();
         fs::create_dir(scene.path("in")).unwrap();
@@ -58,24 +58,24 @@ impl Scene {
         command
     }
 
-    /// The same, of the directory `in`.
+    /// The same, for the directory `in`.
     fn share_files(&self, group: &str, flags: &[&str], script: &str) -> Command {
         self.share(group, &[flags, &["--from", "in"]].concat(), script)
     }
 
-    /// What `tasks --json` and some flag prints.
+    /// The output of `tasks --json` with another flag.
     fn listed(&self, group: &str, flag: &str) -> Vec<Value> {
         let ran = ran(self.tenure(&["tasks", group, flag, "--json"]));
         assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""), "{ran:?}");
         values(&ran.out)
     }
 
-    /// What `tasks --json` prints; nothing before there is such a group.
+    /// The output of `tasks --json`; null before there is such a group.
     fn totals(&self, group: &str) -> Value {
         let ran = ran(self.tenure(&["tasks", group, "--json"]));
         match ran.code {
             Some(0) => values(&ran.out).remove(0),
-            // It was looked for before anybody had begun.
+            // The group did not exist yet.
             Some(1) => Value::Null,
             _ => panic!("{ran:?}"),
         }
@@ -100,7 +100,7 @@ fn counts(summary: &Value) -> [u64; 5] {
     ["accepted", "done", "dead", "cancelled", "open"].map(|key| summary[key].as_u64().unwrap())
 }
 
-/// What became of each item that was done here.
+/// The results of the items that were done here.
 fn done(lines: &[Value]) -> BTreeMap<String, String> {
     let done = lines.iter().filter(|line| line["state"] == "done");
     done.map(|line| {
@@ -110,7 +110,7 @@ fn done(lines: &[Value]) -> BTreeMap<String, String> {
     .collect()
 }
 
-/// Writes to its input, closes that, and waits for its end.
+/// Writes to the program's input, closes it, and waits for the program's end.
 fn fed(mut command: Command, input: &[u8]) -> Ran {
     use std::io::Write;
     let mut running = Running::start({

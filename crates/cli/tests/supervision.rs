@@ -1,4 +1,6 @@
-//! Nothing of a former leader still runs when it no longer leads, whoever dies or hangs.
+//! No work of a former leader runs when it no longer leads.
+//!
+//! That holds even if its guards die or hang.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -17,7 +19,8 @@ use support::{
     Running, Scene, Stopped, alive, boot_time, mandate_end, ran, wait_for, wait_for_death,
 };
 
-/// A process, one that left its session and its parent, and one whose parent ended before it began.
+/// A tree of three processes. One left its session and its parent, and one has a parent that ended
+/// before it began.
 const TREE: &str = r#"
 [ -n "$STUBBORN" ] && trap "" TERM
 case $1 in
@@ -27,7 +30,7 @@ leaf) echo $$ >> "$PIDS"; exec sleep 600 ;;
 esac
 "#;
 
-/// A leader whose tree runs.
+/// A leader with a running tree.
 struct Leading {
     scene: Scene,
     tenure: Running,
@@ -39,7 +42,7 @@ impl Leading {
         Leading::with_flags(&["--ttl", ttl], stubborn)
     }
 
-    /// One whose tree does not stop by itself, and is killed 2 s before the lease ends.
+    /// A leader with a stubborn tree, which is killed 2 s before the lease ends.
     fn stubborn() -> Leading {
         Leading::with_flags(&["--ttl", "24s", "--grace", "8s"], "yes")
     }
@@ -59,28 +62,29 @@ impl Leading {
         leading
     }
 
-    /// When the lease ends, as far as the supervisor has said.
+    /// The end of the lease, according to the supervisor's file.
     fn lease_end(&self) -> u64 {
         let file = self.scene.lines("mandate", 1);
         mandate_end(file[0].as_ref()).unwrap()
     }
 
-    /// Waits for a renewal. The guardian hears of one a moment before the file says so: just after that,
-    /// the next one is far away.
+    /// Waits for a renewal.
+    ///
+    /// The guardian learns of it a moment before the file is written, so the next one is far away.
     fn wait_for_renewal(&self) {
         let before = self.lease_end();
         wait_for("a renewal", || (self.lease_end() > before).then_some(()));
     }
 
-    /// Stops the supervisor, and says when the lease ends that it has.
+    /// Stops the supervisor, and returns the end of its lease.
     fn stop_after_a_renewal(&self) -> u64 {
         self.wait_for_renewal();
-        // It goes on, or is killed, when the test ends.
+        // The process goes on, or is killed, when the test ends.
         std::mem::forget(Stopped::new(self.tenure.pid()));
         self.lease_end()
     }
 
-    /// The next leader; its work says whether any of the former tree lives.
+    /// The next leader; its work reports processes of the former tree that live.
     fn successor(&self) -> Running {
         let script = r#"for pid in $(cat "$PIDS"); do kill -0 "$pid" 2>/dev/null && echo "$pid lives"
             done; echo "$TENURE_TOKEN""#;
@@ -124,7 +128,7 @@ fn the_child_dies_when_both_are_killed_at_once() {
     wait_for("sleep", || {
         fs::read_to_string(format!("/proc/{child}/comm")).ok().filter(|comm| comm == "sleep\n")
     });
-    // Stopped first, so that neither can do anything about the other's death.
+    // Both are stopped first, so that neither can react to the other's death.
     kill_process(guardian, Signal::STOP).unwrap();
     tenure.signal(Signal::STOP);
     tenure.signal(Signal::KILL);
@@ -238,7 +242,7 @@ fn what_a_child_leaves_behind_is_stopped_before_the_release() {
 #[test]
 fn work_that_escaped_keeps_the_leadership_from_being_released() {
     let leading = Leading::with("30s", "");
-    // What no process can do by itself, this test does: it takes a copy of the work file.
+    // The test takes a copy of the work file, which no process can do by itself.
     let child = Pid::from_raw(leading.tree[0]).unwrap();
     let pidfd = pidfd_open(child, PidfdFlags::empty()).unwrap();
     let is_work = |number: &i32| {
@@ -441,13 +445,14 @@ fn a_command_at_a_terminal_has_it() {
     assert_eq!(groups[0], groups[1], "its group is the terminal's: {shown:?}");
 }
 
-/// The last step before CMD asks the kernel to be killed with its guardian. A guardian that died before
-/// that leaves it another parent, and no signal would ever come.
+/// The last step before CMD asks the kernel to be killed with its guardian.
+///
+/// If the guardian died before that, the step has another parent, and no signal would ever come.
 #[test]
 fn cmd_is_not_begun_below_another_parent_than_its_guardian() {
     let (mut ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
     ours.set_read_timeout(Some(support::PATIENCE)).unwrap();
-    // Its parent is this test; the guardian it was started for is another process.
+    // The parent is this test; the step expects another process as its guardian.
     let mut stage = std::process::Command::new(env!("CARGO_BIN_EXE_tenure"))
         .args(["__stage", "1", "true"])
         .stdin(std::os::fd::OwnedFd::from(theirs))
@@ -462,7 +467,8 @@ fn cmd_is_not_begun_below_another_parent_than_its_guardian() {
     assert_eq!(status.code(), Some(125));
 }
 
-/// The guardian's own timing, without the supervisor: it kills a quarter of the grace before the end.
+/// The guardian's own timing, without the supervisor. It kills a quarter of the grace before the
+/// end.
 #[test]
 fn a_stubborn_tree_of_a_hung_supervisor_is_dead_before_the_lease_ends() {
     let leading = Leading::stubborn();

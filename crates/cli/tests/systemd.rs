@@ -1,4 +1,4 @@
-//! What systemd is told.
+//! Notifications to systemd, and the units of the documentation.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -20,12 +20,12 @@ impl Manager {
         Manager(socket)
     }
 
-    /// Reads until it was told this, and gives all that came before.
+    /// Reads until this message comes, and returns all earlier ones.
     fn wait_for(&self, expected: &str) -> Vec<String> {
         self.wait_until(expected, |text| text == expected)
     }
 
-    /// Reads until it was told something that begins so.
+    /// Reads until a message with this beginning comes.
     fn wait_for_start(&self, expected: &str) {
         self.wait_until(expected, |text| text.starts_with(expected));
     }
@@ -58,7 +58,7 @@ fn a_service_is_ready_when_it_stands_and_says_what_it_does() {
     manager.wait_for("READY=1");
     manager.wait_for("STATUS=waiting to lead job");
     manager.wait_for("STATUS=leading job with token 1");
-    // It goes on: the loop still turns.
+    // The watchdog messages go on: the loop still runs.
     for _ in 0..3 {
         manager.wait_for("WATCHDOG=1");
     }
@@ -98,7 +98,7 @@ fn a_stopped_loop_feeds_no_watchdog() {
     tenure.resume();
 }
 
-/// The units that the documentation gives away.
+/// The units in the documentation.
 fn units() -> Vec<std::path::PathBuf> {
     let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/systemd");
     let files = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
@@ -149,7 +149,7 @@ fn systemd_accepts_every_unit_and_rates_it_as_safe() {
         assert!(says.contains("Overall exposure level"), "{path:?}: {says}");
         let verified = analyze(&["verify".as_ref(), path.as_ref()]).unwrap();
         let says = String::from_utf8_lossy(&verified.stderr);
-        // Other units of this machine may be wrong, too. And the program is not installed where it is tested.
+        // Other units of this machine may be wrong, too, and the tested program is not installed.
         let name = path.file_name().unwrap().to_str().unwrap();
         let ours = says.lines().filter(|line| line.contains(name));
         let wrong: Vec<&str> = ours.filter(|line| !line.contains("is not executable")).collect();
@@ -164,7 +164,7 @@ mod waiting {
     use super::*;
     use support::{bare, ran};
 
-    /// A server that is down, and where it will be.
+    /// Starts and kills a server, and returns its future address.
     fn down() -> Result<(tokio::runtime::Runtime, Etcd, String), tenure_harness::Failure> {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
         let server = runtime.block_on(Etcd::single(etcd::Options::default()))?;
@@ -173,7 +173,7 @@ mod waiting {
         Ok((runtime, server, store))
     }
 
-    /// A store that was down at boot ended a service five times in a row, and then for good.
+    /// A store that was down at boot ended a service five times, and then for good.
     #[test]
     fn a_service_waits_for_a_store_that_is_down_when_it_starts() {
         let (runtime, server, store) = require!(down());
@@ -246,7 +246,7 @@ mod waiting {
     }
 }
 
-/// `feed` has no other wait of its own, and ended with 69 at boot.
+/// `feed` has no other wait of its own, and exited with 69 at boot.
 #[cfg(feature = "rethinkdb")]
 #[test]
 fn a_feed_waits_for_its_store_as_a_service_and_on_request() {

@@ -1,4 +1,6 @@
-//! Three candidates in one election, and the leader is killed, hung, deposed and cut off over and over.
+//! Three candidates in one election, with a leader that fails over and over.
+//!
+//! It is killed, hung, deposed and cut off.
 //!
 //! A few rounds of each kind run with the tests; `scripts/campaign` runs hundreds and prints the
 //! figures of docs/evidence/embedded.md and docs/evidence/servers.md.

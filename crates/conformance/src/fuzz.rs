@@ -1,7 +1,7 @@
-//! What the decoders must withstand: one plain function each, for any fuzzer and any corpus.
+//! Checks that the decoders withstand any input, with one function for each.
 //!
-//! Each takes bytes from anywhere and panics when a decoder breaks its promise: no panic of its own,
-//! bounded output, and what was decoded is encoded and decoded again to the same.
+//! Each function takes bytes from anywhere and panics when a decoder breaks its promises: a decoder
+//! never panics, its output is bounded, and a decoded value survives encoding and decoding.
 
 use bytes::Bytes;
 use tenure::cluster::documents::{
@@ -18,10 +18,10 @@ use tenure::{
 };
 use tenure_stores::Location;
 
-/// Text for people that came of untrusted bytes fits on a screen.
+/// The most bytes of a message about untrusted bytes: it fits on a screen.
 const LONGEST_MESSAGE: usize = 512;
 
-/// The record of an election, and its floor.
+/// Decodes the record of an election, and its floor.
 pub fn record(data: &[u8]) {
     match Laid::decode(data) {
         Ok(laid) => assert_eq!(Laid::decode(&laid.encode()), Ok(laid)),
@@ -58,7 +58,7 @@ fn survives(record: &Record) {
     assert!(again.is_ok_and(|again| again.encode() == encoded));
 }
 
-/// A document of a cluster, whichever it is: each decoder meets what was meant for another, too.
+/// Decodes a document of a cluster with every decoder.
 pub fn cluster(data: &[u8]) {
     for decode in [slot, cursor, page, nodes, member, charter, bell, letter, piece, outcome] {
         decode(data);
@@ -67,7 +67,7 @@ pub fn cluster(data: &[u8]) {
     plan(data);
 }
 
-/// A slot of a cluster. What follows from it keeps its token and its task.
+/// Decodes a slot of a cluster. Its successor keeps its token and its task.
 pub fn slot(data: &[u8]) {
     let Some(slot) = document::<Slot>(data) else { return };
     assert!(slot.task.payload.len() <= MAX_TASK_BYTES || !slot.is_live());
@@ -77,14 +77,14 @@ pub fn slot(data: &[u8]) {
     assert!(next.revision > slot.revision && next.token == slot.token && next.task == slot.task);
 }
 
-/// The cursor of a cluster.
+/// Decodes the cursor of a cluster.
 pub fn cursor(data: &[u8]) {
     let Some(cursor) = document::<Cursor>(data) else { return };
     assert!(cursor.open() <= cursor.accepted);
     assert!(cursor.intents.iter().all(|intent| intent.serial < cursor.next));
 }
 
-/// A page of a cluster's inbox. What follows from it remembers who filled it.
+/// Decodes a page of a cluster's inbox. Its successor remembers which writes filled it.
 pub fn page(data: &[u8]) {
     let Some(page) = document::<Page>(data) else { return };
     let op = Op::new(&CandidateId::from_bits(7), 1);
@@ -96,51 +96,51 @@ pub fn page(data: &[u8]) {
     assert!(cancelled.entries.len() == page.entries.len() && cancelled.filled == page.filled);
 }
 
-/// The node list of a cluster.
+/// Decodes the node list of a cluster.
 pub fn nodes(data: &[u8]) {
     let Some(nodes) = document::<Nodes>(data) else { return };
     assert!(nodes.nodes.len() <= MOST_NODES && nodes.dead.len() <= MOST_NODES);
 }
 
-/// The lock of a cluster's member.
+/// Decodes the lock of a cluster's member.
 pub fn member(data: &[u8]) {
     document::<MemberLock>(data);
 }
 
-/// How many slots a cluster has.
+/// Decodes a charter: the number of slots of a cluster.
 pub fn charter(data: &[u8]) {
     let Some(charter) = document::<Charter>(data) else { return };
     assert!((1..=MOST_SLOTS).contains(&charter.slots));
 }
 
-/// A bell of a cluster.
+/// Decodes a bell of a cluster.
 pub fn bell(data: &[u8]) {
     document::<Bell>(data);
 }
 
-/// A dead letter.
+/// Decodes a dead letter.
 pub fn letter(data: &[u8]) {
     document::<Letter>(data);
 }
 
-/// A piece of results.
+/// Decodes a piece of results.
 pub fn piece(data: &[u8]) {
     document::<Piece>(data);
 }
 
-/// What became of a task that somebody waits for.
+/// Decodes the outcome of a task that a caller waits for.
 pub fn outcome(data: &[u8]) {
     document::<Outcome>(data);
 }
 
-/// The settings of a cluster.
+/// Decodes the settings of a cluster.
 pub fn settings(data: &[u8]) {
     if let Some(settings) = document::<Settings>(data) {
         assert!(settings.encode().len() <= MAX_DOCUMENT_BYTES);
     }
 }
 
-/// How a supervised input is shared out.
+/// Decodes the plan for sharing out a supervised input.
 pub fn plan(data: &[u8]) {
     document::<Plan>(data);
 }
@@ -155,7 +155,7 @@ fn document<T: Format + PartialEq + std::fmt::Debug>(data: &[u8]) -> Option<T> {
     };
     let encoded: Bytes = document.encode();
     assert!(!encoded[..encoded.len() - 1].contains(&b'\n'), "more than one line");
-    // Fields that were left out are written, and numbers may be written longer than they were.
+    // The encoder writes fields that were left out, and may write numbers with more digits.
     if encoded.len() > MAX_DOCUMENT_BYTES {
         assert!(data.len() > MAX_DOCUMENT_BYTES / 3, "{} bytes of {}", encoded.len(), data.len());
         return None;
@@ -166,7 +166,7 @@ fn document<T: Format + PartialEq + std::fmt::Debug>(data: &[u8]) -> Option<T> {
     Some(document)
 }
 
-/// A candidate's entry. The first line is its id, the rest its body.
+/// Decodes a candidate's entry. The first line is its id, the rest its body.
 pub fn registration(data: &[u8]) {
     let (id, body) = match data.iter().position(|byte| *byte == b'\n') {
         Some(end) => (String::from_utf8_lossy(&data[..end]), &data[end + 1..]),
@@ -208,7 +208,7 @@ pub fn name(data: &[u8]) {
     assert!(name.ancestors().all(|above| Name::parse(above.as_str()) == Ok(above)));
 }
 
-/// The URL of a store.
+/// Parses the URL of a store.
 pub fn url(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let _ = tenure_stores::holds_credentials(&text);
@@ -216,7 +216,7 @@ pub fn url(data: &[u8]) {
         Ok(location) => location,
         Err(error) => {
             check_message(&error);
-            // A password stands before an `@`, and no error shows it.
+            // A password comes before an `@`, and no error shows it.
             let secret = text.split_once("://").and_then(|(_, rest)| rest.split_once('@'));
             let secret = secret.map(|(secret, _)| secret).filter(|secret| secret.len() > 16);
             assert!(secret.is_none_or(|secret| !error.to_string().contains(secret)));
@@ -228,7 +228,7 @@ pub fn url(data: &[u8]) {
         assert!(directory.is_absolute(), "{}", directory.display());
         assert!(!directory.as_os_str().as_encoded_bytes().contains(&0));
     }
-    // All but who we are is shown.
+    // Everything except the user's credentials is shown.
     let same = |made: fn(tenure_stores::Servers) -> Location, servers| {
         assert_eq!(tenure_stores::parse(&shown), Ok(made(without_user(servers))));
     };

@@ -1,12 +1,12 @@
-//! What a run looks like from outside: the only thing that checkers are shown.
+//! The events of a run, seen from outside. Checkers see nothing else.
 //!
-//! A history is written by whoever can see real time: the simulator of machines, a simulation through
+//! A history needs an observer that sees real time: the simulator of machines, a simulation through
 //! the driver, or a referee of real processes. Checkers know nothing of machines.
 
 use tenure::lease::machine::{Loss, Outcome};
 use tenure::lease::record::Record;
 
-/// Real time in nanoseconds since the run began, on a clock that no candidate can read.
+/// Real time in nanoseconds since the run began. No candidate can read this clock.
 pub type Instant = u64;
 
 /// A candidacy. Never used twice in a history.
@@ -15,107 +15,108 @@ pub type Who = u32;
 /// Something that happened.
 #[derive(Clone, Debug)]
 pub struct Event<'a> {
-    /// When, in real time. Never before the event that was told last.
+    /// The real time of the event, never before that of the previous event.
     pub at: Instant,
-    /// What.
+    /// The event itself.
     pub what: What<'a>,
 }
 
-/// What happened.
+/// The kinds of events.
 #[derive(Clone, Debug)]
 pub enum What<'a> {
     /// A candidate began to stand.
     Stood {
-        /// Who.
+        /// The candidate.
         who: Who,
         /// How fast its clock runs, in millionths of real time.
         rate: u64,
     },
     /// A candidate was elected.
     Elected {
-        /// Who.
+        /// The candidate.
         who: Who,
         /// Its lease.
         lease: Term,
     },
     /// A leader's lease was renewed.
     Extended {
-        /// Who.
+        /// The leader.
         who: Who,
         /// Its lease.
         lease: Term,
     },
     /// A leader's work was told to stop.
     MustStop {
-        /// Who.
+        /// The leader.
         who: Who,
     },
-    /// A leader was told that it no longer is one.
+    /// A leader was told that it no longer leads.
     Lost {
-        /// Who.
+        /// The former leader.
         who: Who,
-        /// Which tenure's token.
+        /// The token of the lost tenure.
         token: u64,
-        /// Why.
+        /// The reason.
         loss: &'a Loss,
     },
-    /// A leader gave its lease up of its own accord, before it told the store.
+    /// A leader gave up its lease of its own accord, before it told the store.
     GaveUp {
-        /// Who.
+        /// The leader.
         who: Who,
     },
     /// The work of a tenure has ended.
     WorkEnded {
-        /// Who.
+        /// The candidate.
         who: Who,
     },
-    /// The process took no step for a while that ends now.
+    /// The process took no step for a while, until now.
     Paused {
-        /// Who.
+        /// The candidate.
         who: Who,
     },
     /// The process is gone, and its work with it.
     Crashed {
-        /// Who.
+        /// The candidate.
         who: Who,
     },
     /// The store proved to a candidate that there is a record at this token.
     Learned {
-        /// Who.
+        /// The candidate.
         who: Who,
         /// The record's token.
         token: u64,
     },
     /// A candidate sent a write.
     Sent {
-        /// Who.
+        /// The candidate.
         who: Who,
-        /// What it would write.
+        /// The record that it would write.
         record: &'a Record,
-        /// Whether it frees or ends what the candidate holds.
+        /// Whether the write frees or ends the candidate's tenure.
         gives_up: bool,
     },
     /// A candidate asked for its entry in line to be deleted.
     Leaves {
-        /// Who.
+        /// The candidate.
         who: Who,
     },
     /// The store's lasting record changed.
     Committed {
-        /// Who wrote it, if a candidate did.
+        /// The candidate that wrote it, if a candidate did.
         by: Option<Who>,
-        /// Who holds it now.
+        /// The candidate that holds it now.
         holder: Option<Who>,
         /// The record, if there is one.
         record: Option<&'a Record>,
     },
-    /// Somebody deleted the record, and its floor was left: candidates may say that it vanished.
+    /// An operator deleted the record and left its floor. Candidates may report that it vanished.
     Deleted,
-    /// Somebody put an old record back, or freed it for its leader. The promises about it are off.
+    /// An operator put an old record back, or freed it for its leader. The promises about it are
+    /// off.
     Vandalised,
     /// A candidacy is over.
     Over {
-        /// Who.
+        /// The candidate.
         who: Who,
         /// How it ended.
         outcome: &'a Outcome,
@@ -127,8 +128,8 @@ pub enum What<'a> {
 pub struct Term {
     /// Its fencing token.
     pub token: u64,
-    /// The first moment at which its holder no longer believes in it.
+    /// The first moment at which its holder no longer believes that it leads.
     pub until: Instant,
-    /// The stop budget, in real time by the holder's clock.
+    /// The stop budget of the holder's clock, in real time.
     pub grace: u64,
 }

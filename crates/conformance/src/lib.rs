@@ -1,15 +1,16 @@
-//! How tenure is tested, and how a store of yours can be.
+//! The tests of tenure, and of a store of yours.
 //!
 //! - [`suite`]: the cases every store passes; [`conformance!`] makes them tests of yours.
 //! - [`feed`]: the cases every leader feed passes; [`feed_conformance!`] makes them tests of yours.
-//! - [`cluster`]: the cases of a cluster on every store; [`cluster_conformance!`] makes them tests of yours.
+//! - [`cluster`]: the cases of a cluster on every store; [`cluster_conformance!`] makes them tests
+//!   of yours.
 //! - [`simulator`]: worlds full of faults, one per seed, around the machine that ships.
 //! - [`driven`]: the same through the driver, from `campaign` down to the store's trait.
 //! - [`queue_simulator`]: the same for the queue: sessions, servers and the line they keep.
 //! - `model` (with the feature of that name): all short histories of the same machine, one by one.
-//! - [`history`]: what such a world looks like from outside.
+//! - [`history`]: the events of such a world, seen from outside.
 //! - [`checkers`]: one promise each, watching a history.
-//! - [`fuzz`]: what the decoders must withstand.
+//! - [`fuzz`]: input that the decoders must withstand.
 //! - [`rng`]: the randomness of a seed.
 
 pub mod checkers;

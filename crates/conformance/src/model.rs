@@ -1,10 +1,11 @@
 //! A bounded model of the same machine, explored state by state.
 //!
-//! The simulator tries long and wild histories; this tries *all* short ones: every order in which the
-//! messages of a few candidates can arrive, or not arrive, at every tick of a coarse clock. A message
-//! that is never delivered is one that was lost.
+//! The simulator tries long and wild histories. This model tries *all* short ones: every order in
+//! which the messages of a few candidates can arrive, or not arrive, at every tick of a coarse
+//! clock. A message that is never delivered counts as lost.
 //!
-//! Candidate 0 has the slowest clock and every other the fastest, which is where windows come closest.
+//! Candidate 0 has the slowest clock and every other candidate the fastest. With such clocks the
+//! windows of two leaders come closest.
 
 use std::time::Duration;
 
@@ -15,25 +16,26 @@ use tenure::lease::mutant::Mutant;
 use tenure::lease::record::{Holder, Record};
 use tenure::{CandidateId, Expect, Fault, Moment, Put, Reads, Timing, Version};
 
-/// One step of real time. A ttl of six gives windows of 4.8 ticks, and waits of as much and more.
+/// One step of real time. A ttl of six ticks gives windows of 4.8 ticks, and waits at least as
+/// long.
 const TICK: Duration = Duration::from_millis(100);
 const TTL: Duration = Duration::from_millis(600);
 const HEARTBEAT: Duration = Duration::from_millis(200);
 
-/// What is explored.
+/// The size of the model to explore.
 #[derive(Clone, Debug)]
 pub struct Candidates {
-    /// How many stand.
+    /// How many candidates stand.
     pub count: usize,
-    /// How many ticks time goes on.
+    /// How many ticks the model runs.
     pub ticks: u32,
-    /// How many messages can be under way; when there are more, the oldest is lost.
+    /// How many messages can be in flight; when there are more, the oldest is lost.
     pub messages: usize,
     /// The rule that is broken, if any.
     pub mutant: Option<Mutant>,
 }
 
-/// Everything there is at one moment.
+/// The whole state at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Situation {
     ticks: u32,
@@ -46,30 +48,30 @@ pub struct Situation {
     elected: Vec<usize>,
 }
 
-/// A message on its way.
+/// A message in flight.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Message {
     /// A read on its way to the store.
     Read(usize, Ask),
     /// A write on its way to the store.
     Write(usize, Ask, Expect, Box<Record>),
-    /// What a read found.
+    /// The answer to a read.
     Found(usize, Ask, Option<(Version, Record)>),
-    /// What a write came to.
+    /// The answer to a write.
     Wrote(usize, Ask, Put),
 }
 
-/// What can happen.
+/// The steps that can follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// Time goes on by one tick, for everyone.
+    /// Time goes on by one tick, for all candidates.
     Tick,
     /// This message arrives.
     Arrive(usize),
 }
 
 impl Candidates {
-    /// When it is for a candidate.
+    /// The time on a candidate's clock.
     fn moment(who: usize, ticks: u32) -> Moment {
         let real = TICK * ticks;
         let local = if who == 0 { real } else { real * 5 / 4 };
@@ -89,7 +91,7 @@ impl Candidates {
             timing: timing.expect("600 ms leave room for every part"),
             delay: None,
             reads: Reads::Linearizable,
-            // Nobody deletes anything here.
+            // Nothing is ever deleted here.
             floor: None,
             seed: who as u64,
         };
@@ -130,7 +132,7 @@ impl Candidates {
             }
         }
         if lost {
-            // Its work ends at once, and it stands again.
+            // The work ends at once, and the candidate stands again.
             self.step(state, who, Input::WorkEnded);
         }
     }
@@ -163,8 +165,10 @@ impl Candidates {
     }
 }
 
-/// A new request means that the last one was answered or given up. A read that was given up changes
-/// nothing any more, wherever it is; a write still may.
+/// Drops the reads of a candidate that sends a new request.
+///
+/// A new request means that the last one was answered or given up. A read that was given up has no
+/// effect any more; a write may still arrive.
 fn forget_reads(state: &mut Situation, who: usize) {
     state.under_way.retain(|message| match message {
         Message::Read(whose, _) | Message::Found(whose, _, _) => *whose != who,
@@ -203,7 +207,7 @@ impl Model for Candidates {
             elected: Vec::new(),
         };
         for who in 0..self.count {
-            // Changes are told of, so that nobody polls: fewer messages, and the same claims.
+            // Notifications make polls unnecessary: fewer messages, and the same claims.
             self.step(&mut state, who, Input::Notified(true));
         }
         vec![state]

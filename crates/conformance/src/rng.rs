@@ -1,6 +1,10 @@
-//! A small seeded generator: the same seed gives the same world on every machine, for ever.
+//! A small seeded generator.
+//!
+//! The same seed gives the same world on every machine, for ever.
 
-/// splitmix64: one word of state, good enough to shuffle faults, and short enough to keep.
+/// splitmix64, with one word of state.
+///
+/// It is good enough to shuffle faults, and short enough to own.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 
@@ -8,7 +12,7 @@ impl Rng {
     /// A generator for this seed.
     #[must_use]
     pub fn new(seed: u64) -> Rng {
-        // Seeds are counted up; the first draw must not be.
+        // Seeds are consecutive numbers; the first draws must not be.
         let mut rng = Rng(seed ^ 0x5851_f42d_4c95_7f2d);
         rng.next();
         rng
@@ -24,9 +28,9 @@ impl Rng {
         bits ^ (bits >> 31)
     }
 
-    /// A number below `bound`; zero when the bound is.
+    /// A number below `bound`; zero if the bound is zero.
     pub fn below(&mut self, bound: u64) -> u64 {
-        // The high half of a product is as even as a simulation needs, and has no division.
+        // The high half of a product is even enough for a simulation, and needs no division.
         let product = u128::from(self.next()) * u128::from(bound);
         u64::try_from(product >> 64).unwrap_or(0)
     }
@@ -36,12 +40,12 @@ impl Rng {
         least + self.below(most.saturating_sub(least) + 1)
     }
 
-    /// True in so many cases of a thousand.
+    /// True in `chance` of 1,000 cases.
     pub fn permille(&mut self, chance: u32) -> bool {
         chance > 0 && self.below(1000) < u64::from(chance)
     }
 
-    /// One of these.
+    /// One of the choices.
     pub fn pick<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
         let at = self.below(choices.len() as u64);
         &choices[usize::try_from(at).unwrap_or(0)]

@@ -144,7 +144,7 @@ impl Subject for ToyServer {
 tenure_conformance::conformance!(ToyServer::default());
 // end: its conformance
 
-/// The document shows this very code.
+/// The document must show this very code.
 #[test]
 fn the_document_quotes_this_store_word_for_word() {
     let source = include_str!("adding_a_store.rs");

@@ -4,7 +4,7 @@ use tenure_conformance::driven::{Rates, clusters::simulate};
 
 #[test]
 fn no_seed_breaks_a_promise_of_a_cluster() {
-    // More than a few by TENURE_CLUSTER_SEEDS, and from another place by TENURE_CLUSTER_FROM.
+    // TENURE_CLUSTER_SEEDS sets the number of seeds, and TENURE_CLUSTER_FROM the first one.
     let number = |name: &str, usual| {
         std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
     };

@@ -5,7 +5,7 @@ use tenure_conformance::driven::{Rates, feeds::simulate};
 #[test]
 fn no_seed_breaks_a_promise_of_a_feed() {
     let (mut tenures, mut losses) = (0, 0);
-    // More than a few by TENURE_FEED_SEEDS, and from another place by TENURE_FEED_FROM.
+    // TENURE_FEED_SEEDS sets the number of seeds, and TENURE_FEED_FROM the first one.
     let number = |name: &str, usual| {
         std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
     };

@@ -23,7 +23,7 @@ impl Subject for Directory {
     }
 
     async fn open(&self) -> Backend {
-        // Every case syncs the same disk at the same time: two seconds can be too short for one of them.
+        // All cases sync the same disk at the same time, so two seconds can be too short.
         let options = FileOptions { request: Duration::from_secs(10), ..FileOptions::default() };
         let store = FileStore::open(&self.0.path().join("store"), options);
         let store = store.expect("the directory opens");

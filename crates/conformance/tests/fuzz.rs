@@ -1,4 +1,6 @@
-//! The fuzz bodies over the committed corpus, over documents too large to commit, and over mutations.
+//! Runs the fuzz functions.
+//!
+//! The input is the committed corpus, documents too large to commit, and mutations.
 
 use std::path::Path;
 
@@ -8,7 +10,7 @@ use tenure::MAX_DOCUMENT_BYTES;
 use tenure_conformance::fuzz;
 
 const MUTATIONS: u64 = 20_000;
-/// Bytes that parsers take for something.
+/// Bytes with a meaning for parsers.
 const TOKENS: [&[u8]; 20] = [
     b"\"",
     b"\\",
@@ -85,7 +87,7 @@ fn corpus(kind: &str) -> Vec<(String, Vec<u8>)> {
     corpus
 }
 
-/// What is too large to be committed.
+/// Documents that are too large to commit.
 fn large() -> Vec<(String, Vec<u8>)> {
     let deep = |text: &str| text.repeat(MAX_DOCUMENT_BYTES / text.len());
     let long_value = |bytes: usize| format!("{{\"holder\":\"{}\"}}", "x".repeat(bytes));
@@ -146,7 +148,7 @@ fn say_when_it_panics(name: &str, data: &[u8], body: fn(&[u8])) {
     }
 }
 
-/// A corpus that is refused as a whole would try nothing but the first lines of a decoder.
+/// If a decoder refused the whole corpus, only its first lines would be tested.
 #[test]
 fn the_corpus_holds_what_is_accepted_and_what_is_refused() {
     use tenure::cluster::documents::{self, Format};

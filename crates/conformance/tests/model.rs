@@ -10,7 +10,7 @@ use tenure_conformance::model::Candidates;
 
 /// Long enough for a lease to run out and be taken over on the faster clock.
 const TICKS: u32 = 6;
-/// No machine of ours needs so long; a stuck one should say so rather than hang.
+/// No machine of ours takes this long; a stuck one should fail rather than hang.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 fn two(ticks: u32, mutant: Option<Mutant>) -> Candidates {
@@ -28,7 +28,7 @@ fn no_short_history_of_two_candidates_has_two_leaders_or_a_token_twice() {
         checker.unique_state_count(),
         checker.max_depth()
     );
-    // Also that somebody leads, and that somebody takes over.
+    // This also asserts that a candidate leads, and that another takes over.
     checker.assert_properties();
 }
 

@@ -1,4 +1,6 @@
-//! The memory store with lines in memory passes the suite: its elections are queues.
+//! The memory store with lines in memory passes the suite.
+//!
+//! Its elections are queues.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +27,7 @@ impl Subject for Lines {
 
     async fn open(&self) -> Backend {
         let queue = self.lines.connect(self.timing().ttl());
-        // As on ZooKeeper: every case that wants an election says so.
+        // As on ZooKeeper, every case that needs an election must ask for its creation.
         Backend::new(Arc::new(self.store.clone())).with_queue(Arc::new(queue)).with_creation(false)
     }
 

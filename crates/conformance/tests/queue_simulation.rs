@@ -5,7 +5,7 @@ use tenure_conformance::checkers::Promise;
 use tenure_conformance::queue_simulator::{Dialect, Options, Rare, Sometimes, report, simulate};
 
 const SEEDS: u64 = 3000;
-/// Many times what the most elusive of them needs.
+/// Many times the seeds that the most elusive mutant needs.
 const MOST_SEEDS_PER_MUTANT: u64 = 10_000;
 
 #[test]

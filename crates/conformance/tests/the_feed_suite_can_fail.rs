@@ -1,4 +1,4 @@
-//! A checker must be seen to fail: each flaw of a feed is caught by the case that names it.
+//! A checker must be seen to fail: each flaw of a feed is caught by its case.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,11 +16,11 @@ use tenure_conformance::feed::{self, FeedSubject, Times};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flaw {
     None,
-    /// Writes whatever is expected.
+    /// Writes without checking the expected version.
     Unconditional,
     /// Leaves the stamp out.
     Unstamped,
-    /// Reports a conflict for what it has written.
+    /// Reports a conflict for a write that it has applied.
     RetriesWrites,
     /// Merges new fields into the old ones.
     Merges,
@@ -30,7 +30,7 @@ enum Flaw {
     ReplaysHistory,
     /// Shows nothing of the leader's document.
     HidesHeartbeats,
-    /// Says that any table is there.
+    /// Says that any table exists.
     StartsAnywhere,
 }
 
@@ -195,7 +195,7 @@ caught! {
         StartsAnywhere by documents::starting_on_a_table_that_does_not_exist_fails_for_good;
 }
 
-/// docs/adding-a-feed.md says so.
+/// docs/adding-a-feed.md promises this.
 #[test]
 fn the_worked_example_has_fewer_than_200_lines_of_code() {
     let source = include_str!("../../tenure/src/feed/memory.rs");

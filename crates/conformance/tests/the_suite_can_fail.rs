@@ -1,4 +1,4 @@
-//! A checker must be seen to fail: each flaw of a store is caught by the case that names it.
+//! A checker must be seen to fail: each flaw of a store is caught by its case.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,9 +14,9 @@ use tenure_conformance::suite::{self, Subject};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flaw {
     None,
-    /// Writes whatever is expected.
+    /// Writes without checking the expected version.
     Unconditional,
-    /// Deletes whatever is expected.
+    /// Deletes without checking the expected version.
     DeletesAnything,
     /// Retries a write that was applied, and so reports a conflict.
     RetriesWrites,
@@ -24,19 +24,19 @@ enum Flaw {
     AnswersOnce,
     /// One conflict undoes the rest of a batch.
     Transactional,
-    /// Lists in the order of the storage's own choice.
+    /// Lists in an order of its own.
     Unordered,
     /// Begins every page at the beginning.
     ForgetsThePage,
-    /// Lists whatever begins like the prefix.
+    /// Lists keys that merely begin with the prefix's text.
     ListsLookAlikes,
     /// Takes `A` for `a`.
     FoldsCase,
     /// Takes `%2F` for `%2f`, and so on.
     DecodesKeys,
-    /// Cuts off what follows a NUL.
+    /// Cuts off the bytes after a NUL.
     CutsAtNul,
-    /// Shows what was there before the last write.
+    /// Shows the document from before the last write.
     ShowsTheSecondNewest,
 }
 
@@ -44,7 +44,7 @@ enum Flaw {
 struct Flawed {
     inner: MemoryStore,
     flaw: Flaw,
-    /// What each document was before its last write.
+    /// The state of each document before its last write.
     before: Arc<Mutex<BTreeMap<Key, Document>>>,
 }
 

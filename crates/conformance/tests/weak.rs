@@ -1,4 +1,4 @@
-//! A store whose reads prove nothing passes the suite too: elections then rest on writes alone.
+//! A store with weak reads passes the suite. Elections then rely on writes alone.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tenure::{
 };
 use tenure_conformance::suite::Subject;
 
-/// The memory store, whose reads are not to be believed.
+/// The memory store, declared to have weak reads.
 #[derive(Clone, Debug, Default)]
 struct Weak(MemoryStore);
 

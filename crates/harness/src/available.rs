@@ -1,11 +1,11 @@
 use crate::Failure;
 use std::io::Write;
 
-/// What was started, or nothing where the server cannot be had; use it through [`require!`](crate::require).
+/// The started server; none if it is not available. Use it through [`require!`](crate::require).
 ///
 /// # Panics
-/// When the server was there and did not start; when it cannot be had and `CI` is `true`, because there every test
-/// is expected to run.
+/// When the server is installed but did not start. Also when it is not available and `CI` is
+/// `true`, because there every test is expected to run.
 #[track_caller]
 pub fn available<T>(started: Result<T, Failure>) -> Option<T> {
     match started {
@@ -21,9 +21,9 @@ pub fn available<T>(started: Result<T, Failure>) -> Option<T> {
     }
 }
 
-/// Gives what was started; ends the test, saying so, where the server cannot be had.
+/// Returns the started server, or skips the test if the server is not available.
 ///
-/// Prints `SKIPPED server: reason`. With `CI=true` a server that cannot be had is a failure of the test.
+/// A skipped test prints `SKIPPED server: reason`. With `CI=true` it fails instead.
 #[macro_export]
 macro_rules! require {
     ($started:expr) => {

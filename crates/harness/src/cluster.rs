@@ -11,12 +11,13 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long an ensemble may take to agree on a leader; a stopped one costs ZooKeeper four seconds, OpenSearch 33.
+/// How long an ensemble may take to agree on a leader. With a stopped leader ZooKeeper takes four
+/// seconds, OpenSearch 33.
 const LEADER_WITHIN: Duration = Duration::from_secs(60);
-/// How often other ports are tried when someone takes one between claim and start.
+/// How many times to try if another program takes a port between claim and start.
 const ATTEMPTS: usize = 3;
 
-/// Servers of one kind that belong together; one server is a cluster too.
+/// Servers of one kind that belong together. One server is a cluster too.
 ///
 /// All of them end when this is dropped.
 #[derive(Debug)]
@@ -28,14 +29,16 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts `size` servers, each in a network of its own if there are to be `partitions`, and waits until each is
-    /// ready.
+    /// Starts `size` servers, and waits until each is ready.
+    ///
+    /// With `partitions` each server has a network of its own.
     pub(crate) async fn start(
         recipe: Arc<dyn Recipe>,
         size: usize,
         partitions: bool,
     ) -> Result<Cluster, Failure> {
-        // The kernel must be told to end the servers with us, and without unsafe code it is told by a program.
+        // The kernel must end the servers when we end. Without unsafe code, only a program can
+        // request that.
         if program("setpriv").is_none() {
             let reason = "setpriv (util-linux) is not on this machine".to_owned();
             return Err(Skipped { server: recipe.title().to_owned(), reason }.into());
@@ -97,12 +100,12 @@ impl Cluster {
         Ok(())
     }
 
-    /// Where clients connect to, one address a server.
+    /// The addresses for clients, one for each server.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.servers.iter().map(Server::address).collect()
     }
 
-    /// The index of the leader; none while nobody leads, or while more than one server says that it does.
+    /// The index of the leader; none if no server, or more than one, claims to lead.
     ///
     /// # Cancel safety
     /// Nothing is lost.
@@ -116,9 +119,9 @@ impl Cluster {
         leader
     }
 
-    /// Waits for a leader, one other than `former` if that is given.
+    /// Waits for a leader other than `former`.
     ///
-    /// Fails with [`Failure::Late`] if there is none within half a minute.
+    /// Fails with [`Failure::Late`] if there is none within a minute.
     ///
     /// # Cancel safety
     /// Nothing is lost.
@@ -138,7 +141,7 @@ impl Cluster {
 }
 
 impl Cluster {
-    /// Cuts a server off from the others, both ways and without telling either; clients still reach all of them.
+    /// Cuts a server off from the others, both ways and silently. Clients still reach all of them.
     ///
     /// Fails with [`Failure::System`] if the system refuses.
     ///
@@ -149,7 +152,7 @@ impl Cluster {
         isolated.map_err(|reason| Failure::system("isolating a server")(io::Error::other(reason)))
     }
 
-    /// Ends what [`isolate`](Cluster::isolate) did; what was sent meanwhile arrives when TCP tries again.
+    /// Undoes [`isolate`](Cluster::isolate). Packets sent meanwhile arrive when TCP retries.
     ///
     /// Fails with [`Failure::System`] if the system refuses.
     ///
@@ -192,7 +195,7 @@ impl Member {
     }
 }
 
-/// Both Java and Go put the system's words into their message.
+/// Both Java and Go include the system's message in theirs.
 fn port_was_taken(log: &str) -> bool {
     log.to_lowercase().contains("address already in use")
 }

@@ -3,7 +3,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// The directory of a cluster; its logs outlive a test that panics.
+/// The directory of a cluster. Its logs are kept if the test panics.
 #[derive(Debug)]
 pub(crate) struct Directory {
     root: TempDir,
@@ -16,7 +16,7 @@ impl Directory {
         Ok(Directory { root: root.map_err(Failure::system("making a directory for a server"))? })
     }
 
-    /// The directory of one member, made on the first call.
+    /// The directory of one member, created by the first call.
     pub(crate) fn member(&self, number: usize) -> Result<PathBuf, Failure> {
         let member = self.root.path().join(number.to_string());
         std::fs::create_dir_all(data(&member))
@@ -25,12 +25,12 @@ impl Directory {
     }
 }
 
-/// Where a member keeps its data; everything beside it is configuration and logs.
+/// The data directory of a member. Everything beside it is configuration and logs.
 pub(crate) fn data(member: &Path) -> PathBuf {
     member.join("data")
 }
 
-/// Where a member writes its log.
+/// The log file of a member.
 pub(crate) fn log(member: &Path) -> PathBuf {
     member.join("log")
 }
@@ -38,7 +38,7 @@ pub(crate) fn log(member: &Path) -> PathBuf {
 /// The end of a member's log, for a message.
 pub(crate) fn end_of_log(member: &Path) -> String {
     const LINES: usize = 30;
-    // Servers write other than UTF-8 now and then.
+    // Servers do not always write UTF-8.
     let log = std::fs::read(log(member)).unwrap_or_default();
     let log = String::from_utf8_lossy(&log);
     let lines: Vec<&str> = log.lines().collect();

@@ -16,7 +16,7 @@ use std::time::Duration;
 const CLIENT: usize = 0;
 const TRANSPORT: usize = 1;
 
-/// Which of the two servers, whose wire is the same.
+/// One of the two servers. Both have the same wire protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Product {
     /// Elasticsearch.
@@ -26,7 +26,7 @@ pub enum Product {
 }
 
 impl Product {
-    /// As in the names of its files.
+    /// The name in its files.
     fn name(self) -> &'static str {
         match self {
             Product::Elasticsearch => "elasticsearch",
@@ -34,7 +34,7 @@ impl Product {
         }
     }
 
-    /// What its environment variables begin with.
+    /// The name of an environment variable, with the product's prefix.
     fn variable(self, name: &str) -> String {
         match self {
             Product::Elasticsearch => format!("ES_{name}"),
@@ -42,7 +42,9 @@ impl Product {
         }
     }
 
-    /// The version that `scripts/servers` brings; `TENURE_ELASTICSEARCH` and `TENURE_OPENSEARCH` name another.
+    /// The version that `scripts/servers` installs.
+    ///
+    /// `TENURE_ELASTICSEARCH` and `TENURE_OPENSEARCH` name another.
     pub fn version(self) -> String {
         let (variable, usual) = match self {
             Product::Elasticsearch => ("TENURE_ELASTICSEARCH", "8.7.1"),
@@ -52,44 +54,47 @@ impl Product {
     }
 }
 
-/// A user whom the server knows, when it asks who we are.
+/// A user of the server, for tests with logins.
 #[derive(Clone, Debug)]
 pub struct User {
     /// Its name.
     pub name: String,
     /// Its password.
     pub password: String,
-    /// What it may do, such as `superuser`.
+    /// Its role, such as `superuser`.
     pub role: String,
 }
 
-/// What can be chosen about the servers.
+/// Options of the servers.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Which server.
+    /// The product.
     pub product: Product,
-    /// Which version of it.
+    /// Its version.
     pub version: String,
     /// More settings, such as `("xpack.security.http.ssl.enabled", "true")`.
     pub settings: Vec<(String, String)>,
-    /// Whom Elasticsearch lets in; with nobody here it lets in everybody.
+    /// The users of Elasticsearch. Without any, it accepts all clients.
     pub users: Vec<User>,
-    /// Files to be put beside its configuration, the only place it may read keys from; settings name them alone.
+    /// Files to copy into its configuration directory. It may read keys only from there, and
+    /// settings name the files without a path.
     pub files: Vec<PathBuf>,
-    /// Lines of roles.yml, for users with roles of their own.
+    /// Lines of roles.yml, for users with custom roles.
     pub roles: String,
-    /// The Java to run on, when it is not the one on the search path.
+    /// The Java installation to run on; the one on the search path if absent.
     pub java_home: Option<PathBuf>,
-    /// Whether servers can be [isolated](Cluster::isolate) from each other; needs root, and `ip` of iproute2.
+    /// True if servers can be [isolated](Cluster::isolate) from each other. Needs root, and `ip` of
+    /// iproute2.
     pub partitions: bool,
-    /// Whether they have memory and are compiled for speed, as in production, instead of started quickly: for benchmarks.
+    /// True to run the servers as in production, for benchmarks. They have more memory and full
+    /// compilation; otherwise they start quickly.
     pub tuned: bool,
     /// How long the servers may take to be ready.
     pub ready_within: Duration,
 }
 
 impl Options {
-    /// The version of this server that the tests use each time.
+    /// The default options, with the product's default version.
     pub fn new(product: Product) -> Options {
         Options {
             product,
@@ -101,18 +106,18 @@ impl Options {
             java_home: None,
             partitions: false,
             tuned: false,
-            // Ten times what was seen, because a test machine can be busy with other things.
+            // Ten times the longest time seen, because a test machine can be busy.
             ready_within: Duration::from_secs(120),
         }
     }
 
-    /// A server as it is in production, whose speed is worth measuring.
+    /// Options for a server as in production, to measure its speed.
     pub fn for_benchmarks(product: Product) -> Options {
         Options { tuned: true, ..Options::new(product) }
     }
 }
 
-/// Servers of Elasticsearch or OpenSearch; everything a [`Cluster`] does.
+/// Servers of Elasticsearch or OpenSearch, with the functions of a [`Cluster`].
 #[derive(Debug)]
 pub struct Elastic {
     cluster: Cluster,
@@ -121,10 +126,11 @@ pub struct Elastic {
 impl Elastic {
     /// Starts one server, on its own.
     ///
-    /// Fails with [`Failure::Skipped`] where there is no such server, and when the server does not get ready.
+    /// Fails with [`Failure::Skipped`] if the server is not installed, and also if it does not get
+    /// ready.
     ///
     /// # Cancel safety
-    /// What was started is ended.
+    /// A server that was started is ended.
     pub async fn single(options: Options) -> Result<Elastic, Failure> {
         Elastic::cluster(1, options).await
     }
@@ -134,7 +140,7 @@ impl Elastic {
     /// Fails as [`single`](Elastic::single) does.
     ///
     /// # Cancel safety
-    /// What was started is ended.
+    /// Servers that were started are ended.
     pub async fn cluster(size: usize, options: Options) -> Result<Elastic, Failure> {
         let partitions = options.partitions;
         let recipe = Arc::new(ElasticRecipe::find(options)?);
@@ -177,13 +183,13 @@ impl ElasticRecipe {
         let java_home = java_home.ok_or_else(|| {
             skipped("java is not on this machine; scripts/servers zookeeper brings one".to_owned())
         })?;
-        // Scripts change their directory before they look at their variables.
+        // The scripts change their directory before they read these variables.
         let home = std::path::absolute(&home).map_err(|error| skipped(error.to_string()))?;
         let title = format!("{name} {}", options.version);
         Ok(ElasticRecipe { title, options, home, java_home })
     }
 
-    /// A copy of the configuration without files that all servers would share, and without sizes.
+    /// Copies the configuration, without memory sizes and paths that servers would share.
     fn configure(&self, own: &Member) -> io::Result<()> {
         let from = self.home.join("config");
         let to = config(own);
@@ -213,7 +219,7 @@ impl ElasticRecipe {
         self.options.users.iter().try_for_each(|user| self.add_user(own, user))
     }
 
-    /// With the server's own tool, before it starts.
+    /// Adds a user with the server's own tool, before the server starts.
     fn add_user(&self, own: &Member, user: &User) -> io::Result<()> {
         let arguments = ["useradd", &user.name, "-p", &user.password, "-r", &user.role];
         let launch = self.launch(own, "elasticsearch-users", arguments.map(str::to_owned).into());
@@ -225,7 +231,8 @@ impl ElasticRecipe {
         Err(io::Error::other(said + &String::from_utf8_lossy(&output.stderr)))
     }
 
-    /// One of the server's programs, with its environment, and not as root, which it refuses.
+    /// The launch of one of the server's programs, with its environment. The programs refuse to run
+    /// as root.
     fn launch(&self, own: &Member, name: &str, arguments: Vec<String>) -> Launch {
         let product = self.options.product;
         let variable = |name: &str, value: String| format!("{}={value}", product.variable(name));
@@ -238,7 +245,7 @@ impl ElasticRecipe {
         let mut words = vec![
             variable("PATH_CONF", path(&config(own))),
             variable("JAVA_OPTS", machine.to_owned()),
-            // The same for Elasticsearch's launcher and its tool for users: half of the time they take.
+            // The same for Elasticsearch's launcher and its tool for users: it halves their time.
             "CLI_JAVA_OPTS=-XX:TieredStopAtLevel=1".to_owned(),
             variable("TMPDIR", path(&own.directory.join("tmp"))),
             variable("JAVA_HOME", path(&self.java_home)),
@@ -246,7 +253,7 @@ impl ElasticRecipe {
         words.extend(["unshare", "--map-user=1000", "--map-group=1000", "--"].map(str::to_owned));
         words.push(path(&self.home.join("bin").join(name)));
         words.extend(arguments);
-        // Elasticsearch is a launcher and the server below it.
+        // Elasticsearch is a launcher with the server as its child.
         Launch { program: "env".into(), arguments: words, family: true }
     }
 
@@ -298,14 +305,16 @@ impl Recipe for ElasticRecipe {
                 Product::Opensearch => "cluster.initial_cluster_manager_nodes",
             };
             set(initial, nodes.join(","));
-            // A server that stands still, or is cut off, is given up after seconds and not after half a minute.
+            // A server that stands still, or is cut off, is given up after seconds, not after half
+            // a minute.
             for check in ["follower_check", "leader_check"] {
                 set(&format!("cluster.fault_detection.{check}.timeout"), "5s".to_owned());
                 set(&format!("cluster.fault_detection.{check}.retry_count"), "2".to_owned());
             }
         }
         if own.namespace.is_some() {
-            // Away from the loopback address it insists on what the machine's administrator would have to set.
+            // On an address other than loopback it insists on a setting that only the machine's
+            // administrator can change.
             set("node.store.allow_mmap", "false".to_owned());
         }
         if self.options.product == Product::Elasticsearch {
@@ -321,18 +330,20 @@ impl Recipe for ElasticRecipe {
     async fn ready(&self, member: &Member) -> bool {
         let address = member.address(CLIENT);
         if self.secured() {
-            // It may speak TLS, which we do not: its port, and its own word for it.
+            // It may speak TLS, which we do not: check its port and its log instead.
             let log = std::fs::read(directory::log(&member.directory)).unwrap_or_default();
             return String::from_utf8_lossy(&log).contains(" started {")
                 && tokio::net::TcpStream::connect(address).await.is_ok();
         }
-        // Yellow: every document can be read and written, whatever becomes of the copies.
+        // Yellow: every document can be read and written, regardless of the copies.
         let path = "/_cluster/health?wait_for_status=yellow&timeout=1s";
         http::get(address, path).await.is_ok_and(|answer| answer.status == 200)
     }
 
-    /// Leading is what matters to documents: the primary copies are there, by the word of the elected master, and all
-    /// other copies are in step with them, so that one of those can take over. A server that is cut off finds none.
+    /// Returns true if the elected master's state says that the member holds primaries.
+    ///
+    /// For documents that is the leading server. All other copies must be in step, so that one of
+    /// them can take over. A server that is cut off finds no primary copies.
     async fn leads(&self, member: &Member) -> bool {
         let path = "/_cluster/state/nodes,routing_nodes?filter_path=nodes.*.name,routing_nodes";
         let Ok(state) = http::get(member.address(CLIENT), path).await else { return false };
@@ -341,7 +352,7 @@ impl Recipe for ElasticRecipe {
     }
 }
 
-/// Whether the node of this name holds the primary copy of a shard, and no copy of any is still to come.
+/// Returns true if this node holds a primary copy, and no copy is still to come.
 fn holds_a_primary(state: &str, name: &str) -> bool {
     let coming = ["UNASSIGNED", "INITIALIZING", "RELOCATING"];
     if coming.iter().any(|coming| state.contains(&format!("\"state\":\"{coming}\""))) {
@@ -358,7 +369,7 @@ fn config(own: &Member) -> PathBuf {
     own.directory.join("config")
 }
 
-/// Where the Java on the search path is installed.
+/// The installation directory of the Java on the search path.
 fn java_home() -> Option<PathBuf> {
     let java = std::fs::canonicalize(program("java")?).ok()?;
     Some(java.parent()?.parent()?.to_owned())
@@ -377,7 +388,7 @@ mod tests {
         assert!(!holds_a_primary(state, "n0") && !holds_a_primary(state, "n2"));
     }
 
-    /// Killed before that, it takes the only copy with it: seen on a busy machine.
+    /// A server that is killed before that takes the only copy with it: seen on a busy machine.
     #[test]
     fn nobody_leads_while_a_copy_is_still_being_made() {
         let state = |copy: &str| {

@@ -1,43 +1,43 @@
 use std::io;
 use thiserror::Error;
 
-/// A server that cannot be had on this machine, and why.
+/// A server that is not available on this machine, and the reason.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{server}: {reason}")]
 pub struct Skipped {
     /// The server and its version.
     pub server: String,
-    /// What is missing, and how to get it.
+    /// The missing part, and how to get it.
     pub reason: String,
 }
 
-/// Why a server does not do what was asked of it.
+/// Why an operation on a server failed.
 #[derive(Debug, Error)]
 pub enum Failure {
-    /// It cannot be had here; the test that needs it is skipped.
+    /// The server is not available here; the test that needs it is skipped.
     #[error(transparent)]
     Skipped(#[from] Skipped),
-    /// It ended by itself.
+    /// The server ended by itself.
     #[error("{server}: ended ({status}); the end of its log:\n{log}")]
     Ended {
         /// The server, its version and its number.
         server: String,
-        /// How its process ended.
+        /// The exit status of its process.
         status: String,
         /// The last lines of its log.
         log: String,
     },
-    /// It runs, and did not come to what was awaited within the limit.
+    /// The server runs, but did not reach the awaited state within the limit.
     #[error("{server}: {awaited} did not come; the end of its log:\n{log}")]
     Late {
         /// The server, its version and its number.
         server: String,
-        /// What was awaited.
+        /// The awaited state.
         awaited: &'static str,
         /// The last lines of its log.
         log: String,
     },
-    /// It is not running, so there is nothing to signal.
+    /// The server is not running, so it cannot be signalled.
     #[error("{server}: not running")]
     Down {
         /// The server, its version and its number.
@@ -46,9 +46,9 @@ pub enum Failure {
     /// The operating system refused.
     #[error("{attempted}")]
     System {
-        /// What was attempted.
+        /// The attempted operation.
         attempted: String,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },

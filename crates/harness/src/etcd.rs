@@ -13,21 +13,22 @@ use std::time::Duration;
 const DEBIAN: &str = "/usr/bin/etcd";
 const CURRENT: &str = "etcd-3.7.3";
 
-// The order of a member's ports. The last always speaks plain HTTP, also when clients must use TLS.
+// The order of a member's ports. The last one speaks plain HTTP even if clients must use TLS.
 const CLIENT: usize = 0;
 const PEER: usize = 1;
 const HEALTH: usize = 2;
 
-/// What can be chosen about the servers.
+/// Options of the servers.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Which etcd.
+    /// The version of etcd.
     pub version: Version,
     /// More arguments, such as `--cert-file` and `--key-file`; a later one overrides.
     pub arguments: Vec<String>,
-    /// Whether clients speak TLS; its keys are among the arguments.
+    /// True if clients speak TLS. Its keys are among the arguments.
     pub secure: bool,
-    /// Whether servers can be [isolated](Cluster::isolate) from each other; needs root, and `ip` of iproute2.
+    /// True if servers can be [isolated](Cluster::isolate) from each other. Needs root, and `ip` of
+    /// iproute2.
     pub partitions: bool,
     /// How long the servers may take to be ready.
     pub ready_within: Duration,
@@ -40,13 +41,13 @@ impl Default for Options {
             arguments: Vec::new(),
             secure: false,
             partitions: false,
-            // Ten times what was seen, because a test machine can be busy with other things.
+            // Ten times the longest time seen, because a test machine can be busy.
             ready_within: Duration::from_secs(20),
         }
     }
 }
 
-/// etcd servers; everything a [`Cluster`] does.
+/// etcd servers, with the functions of a [`Cluster`].
 #[derive(Debug)]
 pub struct Etcd {
     cluster: Cluster,
@@ -56,10 +57,11 @@ pub struct Etcd {
 impl Etcd {
     /// Starts one server.
     ///
-    /// Fails with [`Failure::Skipped`] where there is no etcd, and when the server does not get ready.
+    /// Fails with [`Failure::Skipped`] if etcd is not installed, and also if the server does not
+    /// get ready.
     ///
     /// # Cancel safety
-    /// What was started is ended.
+    /// A server that was started is ended.
     pub async fn single(options: Options) -> Result<Etcd, Failure> {
         Etcd::cluster(1, options).await
     }
@@ -69,7 +71,7 @@ impl Etcd {
     /// Fails as [`single`](Etcd::single) does.
     ///
     /// # Cancel safety
-    /// What was started is ended.
+    /// Servers that were started are ended.
     pub async fn cluster(size: usize, options: Options) -> Result<Etcd, Failure> {
         let partitions = options.partitions;
         let recipe = Arc::new(EtcdRecipe::find(options)?);
@@ -77,10 +79,10 @@ impl Etcd {
         Ok(Etcd { cluster: Cluster::start(recipe, size, partitions).await?, program })
     }
 
-    /// Starts etcd's own gRPC proxy before its first server.
+    /// Starts etcd's own gRPC proxy in front of its first server.
     ///
     /// # Cancel safety
-    /// What was started is ended.
+    /// A proxy that was started is ended.
     pub async fn grpc_proxy(&self) -> Result<GrpcProxy, Failure> {
         GrpcProxy::start(&self.program, self.cluster[0].address()).await
     }
@@ -139,7 +141,8 @@ impl Recipe for EtcdRecipe {
             .enumerate()
             .map(|(index, member)| format!("n{index}={}", peers(member)))
             .collect();
-        // An election timeout of 0.5 s allows leases of one second; the default turns them into two.
+        // An election timeout of 0.5 s allows leases of one second; the default makes them two
+        // seconds.
         let mut arguments: Vec<String> = [
             ("--name", format!("n{index}")),
             ("--data-dir", directory::data(&own.directory).join("etcd").display().to_string()),
@@ -159,7 +162,7 @@ impl Recipe for EtcdRecipe {
         .collect();
         arguments.push("--unsafe-no-fsync".to_owned());
         if self.installed == Installed::Debian {
-            // The only logger there is today; then the other was the default.
+            // The only logger of current versions. Debian's version has another one as its default.
             arguments.extend(["--logger".to_owned(), "zap".to_owned()]);
         }
         arguments.extend(self.options.arguments.iter().cloned());

@@ -2,7 +2,7 @@ use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use std::io;
 use std::time::Duration;
 
-/// A process that leads a group of its own, and all that it has started.
+/// A process that leads a group of its own, and all processes that it has started.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Family(pub(crate) Pid);
 
@@ -11,18 +11,18 @@ impl Family {
         Ok(kill_process_group(self.0, signal)?)
     }
 
-    /// Waits until none of them is left; they were killed, so it takes no time worth a limit.
+    /// Waits until none of them is left. They were killed, so it needs no time limit.
     pub(crate) fn wait(self) {
         while test_kill_process_group(self.0).is_ok() {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
 
-    /// Whether each of them stands still.
+    /// Returns true if all of them stand still.
     pub(crate) fn frozen(self) -> io::Result<bool> {
         for entry in std::fs::read_dir("/proc")? {
             let stat = entry?.path().join("stat");
-            // Most of what is there is no process, and processes come and go.
+            // Most entries are not processes, and processes come and go.
             let Ok(stat) = std::fs::read_to_string(stat) else { continue };
             let Some((state, group)) = state_and_group(&stat) else { continue };
             if group == self.0.as_raw_pid() && !matches!(state, "T" | "t" | "Z" | "X") {
@@ -33,7 +33,7 @@ impl Family {
     }
 }
 
-/// Behind the name, which is in brackets and may hold anything: the state, the parent, the group.
+/// The state and the group, which follow the name in brackets. The name may hold any character.
 fn state_and_group(stat: &str) -> Option<(&str, i32)> {
     let mut words = stat.rsplit_once(')')?.1.split_whitespace();
     let state = words.next()?;

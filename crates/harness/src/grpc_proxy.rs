@@ -10,10 +10,10 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep};
 
-/// How long it may take until it listens.
+/// The time until it listens.
 const READY_WITHIN: Duration = Duration::from_secs(20);
 
-/// A gRPC proxy of etcd's own. It ends when it is dropped.
+/// A gRPC proxy of etcd. It ends when it is dropped.
 #[derive(Debug)]
 pub struct GrpcProxy {
     port: Port,
@@ -39,7 +39,7 @@ impl GrpcProxy {
         Ok(proxy)
     }
 
-    /// Where clients reach it.
+    /// The address for clients.
     pub fn address(&self) -> SocketAddr {
         self.port.address()
     }
@@ -59,7 +59,7 @@ impl GrpcProxy {
 
 impl Drop for GrpcProxy {
     fn drop(&mut self) {
-        // It may have ended by itself; then there is nothing to end.
+        // The proxy may have ended by itself.
         let _ = self.process.kill();
     }
 }

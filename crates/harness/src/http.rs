@@ -1,4 +1,4 @@
-//! Just enough HTTP to ask a server how it is, and to write to etcd's gateway.
+//! Just enough HTTP to ask a server for its state, and to write to etcd's gateway.
 
 use std::io;
 use std::net::SocketAddr;
@@ -6,37 +6,37 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// How long an answer may take unless said otherwise.
+/// The default time-out of an answer.
 pub const WITHIN: Duration = Duration::from_secs(2);
-/// How much of an answer is read.
+/// The most bytes of an answer that are read.
 const LIMIT: u64 = 4 << 20;
 
 /// An answer: its status and its body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// Such as 200.
+    /// The status code, such as 200.
     pub status: u16,
-    /// The body, all of it.
+    /// The whole body.
     pub body: String,
 }
 
 /// Sends GET over a connection of its own.
 ///
-/// Fails when nothing listens, the connection is lost before the answer is whole, or the answer takes longer than
-/// two seconds: a stopped server accepts connections and never answers.
+/// Fails when nothing listens, the connection is lost before the answer is whole, or the answer
+/// takes longer than two seconds: a stopped server accepts connections and never answers.
 ///
 /// # Cancel safety
-/// Whether the server acts on it is unknown then.
+/// It is then unknown whether the server acts on it.
 pub async fn get(server: SocketAddr, path: &str) -> io::Result<Answer> {
     exchange(server, &format!("GET {path} HTTP/1.0\r\nHost: {server}\r\n\r\n")).await
 }
 
 /// Sends POST with a JSON body over a connection of its own.
 ///
-/// Fails as [`get`] does; then the write may have happened.
+/// Fails as [`get`] does; the write may have happened even then.
 ///
 /// # Cancel safety
-/// Whether the server acts on it is unknown then.
+/// It is then unknown whether the server acts on it.
 pub async fn post(server: SocketAddr, path: &str, json: &str) -> io::Result<Answer> {
     let length = json.len();
     let head = format!("POST {path} HTTP/1.0\r\nHost: {server}\r\n");
@@ -46,7 +46,7 @@ pub async fn post(server: SocketAddr, path: &str, json: &str) -> io::Result<Answ
 
 async fn exchange(server: SocketAddr, request: &str) -> io::Result<Answer> {
     let answer = converse(server, request.as_bytes(), WITHIN).await?;
-    // Version 1.0, so that the body is neither chunked nor followed by another answer.
+    // Version 1.0, so the body is not chunked and no other answer follows.
     parse(&answer).ok_or_else(|| io::Error::new(io::ErrorKind::UnexpectedEof, "no whole answer"))
 }
 
@@ -73,7 +73,7 @@ fn parse(answer: &[u8]) -> Option<Answer> {
         let (name, value) = line.split_once(':')?;
         name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>().ok())?
     });
-    // A connection that was cut in the middle of the body is no answer.
+    // A body that was cut off is not an answer.
     let whole = announced.is_none_or(|length| length == body.len());
     whole.then(|| Answer { status, body: body.to_owned() })
 }

@@ -6,20 +6,20 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-/// How a server is started, each time in the same way.
+/// The command that starts a server.
 #[derive(Clone, Debug)]
 pub(crate) struct Launch {
     pub(crate) program: PathBuf,
     pub(crate) arguments: Vec<String>,
-    /// It starts the server below itself: signals are for all its processes.
+    /// True if the program starts the server as its child. Signals go to all its processes.
     pub(crate) family: bool,
 }
 
-// The parent may be gone before the kernel was told to end the child with it, hence the look at it.
+// The parent may be gone before the kernel was told to end the child with it, hence the check.
 const GUARDED: &str = r#"test "$PPID" = "$0" && exec "$@""#;
 
 impl Launch {
-    /// The same, in another network namespace.
+    /// The same command in another network namespace.
     pub(crate) fn inside(self, namespace: &str) -> Launch {
         let entering = [format!("--net=/run/netns/{namespace}"), "--".to_owned()];
         let command = self.program.display().to_string();
@@ -27,7 +27,7 @@ impl Launch {
         Launch { program: "nsenter".into(), arguments, family: self.family }
     }
 
-    /// Starts it such that the kernel kills it when this process ends in any way.
+    /// Starts it so that the kernel kills it when this process ends in any way.
     pub(crate) fn spawn(&self, directory: &Path, log: File) -> io::Result<Child> {
         let mut command = Command::new("setpriv");
         command
@@ -39,7 +39,7 @@ impl Launch {
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log);
-        // Servers take settings from the environment; a test must not depend on the caller's.
+        // Servers read settings from the environment; a test must not depend on the caller's.
         command.env_clear().env("LC_ALL", "C.UTF-8").env("HOME", directory);
         if let Some(path) = std::env::var_os("PATH") {
             command.env("PATH", path);
@@ -56,8 +56,11 @@ struct Request {
     answer: Sender<io::Result<Child>>,
 }
 
-/// "Parent" in the kernel's promise means the thread that forked, and a test's thread ends before its process does:
-/// a server shared by tests would die with the first of them. So one thread forks them all, and never ends.
+/// Spawns a command on a thread that never ends.
+///
+/// "Parent" in the kernel's promise means the thread that forked, and a test's thread ends before
+/// its process does: a server shared by tests would die with the first of them. So one thread forks
+/// all servers.
 fn spawn_on_lasting_thread(command: Command) -> io::Result<Child> {
     static SPAWNER: OnceLock<Sender<Request>> = OnceLock::new();
     let spawner = SPAWNER.get_or_init(|| {
@@ -75,7 +78,7 @@ fn spawn_on_lasting_thread(command: Command) -> io::Result<Child> {
 
 fn spawn_all(requests: Receiver<Request>) {
     for mut request in requests {
-        // Nobody waits for the answer any more only if its thread panicked; then the child is not wanted either.
+        // The receiver is gone only if its thread panicked; then the child is not wanted either.
         if let Err(unwanted) = request.answer.send(request.command.spawn())
             && let Ok(mut child) = unwanted.0
         {

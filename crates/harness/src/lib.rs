@@ -1,4 +1,4 @@
-//! Real servers for the tests of tenure, and a proxy that breaks their connections.
+//! Real servers for tenure's tests, and a proxy that breaks their connections.
 //!
 //! ```no_run
 //! use tenure_harness::{Direction, Framing, Proxy, Zookeeper, require, zookeeper};
@@ -13,9 +13,9 @@
 //! # }
 //! ```
 //!
-//! Every server has a directory and ports of its own, so that parallel tests do not disturb each other. All of
-//! them end with the test: on drop, and by the kernel's hand when the test's process is killed. Time must not be
-//! paused in these tests; servers live in the real one.
+//! Every server has a directory and ports of its own, so that parallel tests do not disturb each
+//! other. All servers end with the test: on drop, or killed by the kernel if the test's process is
+//! killed. Time must not be paused in these tests, because servers run in real time.
 
 mod available;
 mod cluster;

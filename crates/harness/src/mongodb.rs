@@ -19,25 +19,26 @@ use self::Value::{Array, Bool, Int, Map, Text};
 const CURRENT: &str = "mongodb-6.0.5";
 /// The replica set's name.
 pub const SET: &str = "rs0";
-/// A stopped server accepts connections and never answers.
+/// The time-out of a probe. A stopped server accepts connections and never answers.
 const PROBE_WITHIN: Duration = Duration::from_secs(2);
-/// Creating a set waits for its members.
+/// The time for creating a set, which waits for its members.
 const INITIATE_WITHIN: Duration = Duration::from_secs(15);
-/// Longer answers are no answers to what is asked here.
+/// The longest answer. Answers to the commands here are shorter.
 const LONGEST: u32 = 1 << 20;
 
-/// What can be chosen about the servers.
+/// Options of the servers.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// More arguments, such as `--keyFile` and `--tlsMode`.
     pub arguments: Vec<String>,
-    /// Whether the server is in no replica set.
+    /// True if the server is in no replica set.
     pub standalone: bool,
-    /// Whether a majority has a write only once it is in its journals; MongoDB's own default is yes.
+    /// True if a majority has a write only once it is journaled. This is MongoDB's default.
     pub journaled: bool,
     /// How long the members wait for a silent primary before they elect another.
     pub election: Duration,
-    /// Whether servers can be [isolated](Cluster::isolate) from each other; needs root, and `ip` of iproute2.
+    /// True if servers can be [isolated](Cluster::isolate) from each other. Needs root, and `ip` of
+    /// iproute2.
     pub partitions: bool,
     /// How long the servers may take to be ready.
     pub ready_within: Duration,
@@ -49,28 +50,30 @@ impl Default for Options {
             arguments: Vec::new(),
             standalone: false,
             journaled: true,
-            // Ten seconds unless set, which no test wants to wait; a busy machine needs more than one.
+            // MongoDB's default of ten seconds is too long for tests; a busy machine needs more
+            // than one.
             election: Duration::from_secs(2),
             partitions: false,
-            // Ten times what was seen, because a test machine can be busy with other things.
+            // Ten times the longest time seen, because a test machine can be busy.
             ready_within: Duration::from_secs(40),
         }
     }
 }
 
-/// MongoDB servers; everything a [`Cluster`] does.
+/// MongoDB servers, with the functions of a [`Cluster`].
 #[derive(Debug)]
 pub struct Mongodb {
     cluster: Cluster,
 }
 
 impl Mongodb {
-    /// Starts one server, which is a replica set of its own unless it is to be in none.
+    /// Starts one server, which is a replica set of its own unless it is standalone.
     ///
-    /// Fails with [`Failure::Skipped`] where there is no MongoDB, and when the server does not get ready.
+    /// Fails with [`Failure::Skipped`] if MongoDB is not installed, and also if the server does not
+    /// get ready.
     ///
     /// # Cancel safety
-    /// What was started is ended.
+    /// A server that was started is ended.
     pub async fn single(options: Options) -> Result<Mongodb, Failure> {
         Mongodb::set(1, options).await
     }
@@ -80,19 +83,21 @@ impl Mongodb {
     /// Fails as [`single`](Mongodb::single) does.
     ///
     /// # Cancel safety
-    /// What was started is ended.
+    /// Servers that were started are ended.
     pub async fn set(size: usize, options: Options) -> Result<Mongodb, Failure> {
         let partitions = options.partitions;
         let recipe = Arc::new(MongodbRecipe::find(options)?);
         Ok(Mongodb { cluster: Cluster::start(recipe, size, partitions).await? })
     }
 
-    /// Lets a primary give up its place for `wait` at least, with or without a successor that caught up.
+    /// Makes a primary step down for at least `wait`.
+    ///
+    /// It steps down even if no successor has caught up.
     ///
     /// Fails with [`Failure::System`] if it is not the primary, or does not answer.
     ///
     /// # Cancel safety
-    /// Whether it steps down is unknown then.
+    /// It is then unknown whether it steps down.
     pub async fn step_down(&self, index: usize, wait: Duration) -> Result<(), Failure> {
         let seconds = i32::try_from(wait.as_secs().max(1)).unwrap_or(i32::MAX);
         let asked = [
@@ -121,7 +126,7 @@ impl Deref for Mongodb {
 struct MongodbRecipe {
     options: Options,
     program: PathBuf,
-    /// Where the members are; the set is made of them once they are up.
+    /// The members' addresses. The set is created from them once they are up.
     members: Mutex<Vec<SocketAddr>>,
 }
 
@@ -135,7 +140,7 @@ impl MongodbRecipe {
         Ok(MongodbRecipe { options, program, members: Mutex::default() })
     }
 
-    /// Makes the set. It may exist already, and its members may not be up yet: the next look tells.
+    /// Creates the set. The next check tells if it existed already, or a member was not up yet.
     async fn initiate(&self) {
         let members = self.members.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let Some(first) = members.first() else { return };
@@ -147,7 +152,7 @@ impl MongodbRecipe {
         let settings = vec![
             ("electionTimeoutMillis", millis(self.options.election)),
             ("heartbeatIntervalMillis", millis(self.options.election / 8)),
-            // How long a member that is cut off is believed to be there; ten seconds unless set.
+            // How long a member that is cut off counts as present; ten seconds by default.
             ("heartbeatTimeoutSecs", Int(2)),
         ];
         let config = vec![
@@ -204,7 +209,8 @@ impl Recipe for MongodbRecipe {
 
     async fn ready(&self, member: &Member) -> bool {
         let Ok(hello) = hello(member.address(0)).await else { return false };
-        // A secondary that knows of no primary serves no writes, nor does one that is about to be it.
+        // A secondary without a known primary serves no writes, nor does one that is about to
+        // become primary.
         let follows = hello.yes("secondary")
             && hello.has("primary")
             && !hello.is("primary", &member.address(0).to_string());
@@ -231,47 +237,47 @@ async fn hello(server: SocketAddr) -> io::Result<Answer> {
 pub enum Value {
     /// A number.
     Int(i32),
-    /// Yes or no.
+    /// True or false.
     Bool(bool),
-    /// A text.
+    /// Text.
     Text(String),
-    /// Values in a row.
+    /// A list of values.
     Array(Vec<Value>),
-    /// Values with names.
+    /// Named values.
     Map(Vec<(&'static str, Value)>),
 }
 
-/// An answer to a command, as it came.
+/// An answer to a command, as BSON.
 #[derive(Clone, Debug)]
 pub struct Answer(Vec<u8>);
 
 impl Answer {
-    /// Whether a field, at whatever depth, is true.
+    /// Returns true if a field of this name, at any depth, is true.
     #[must_use]
     pub fn yes(&self, name: &str) -> bool {
         self.says(name, &[8], &[1])
     }
 
-    /// Whether there is a text field of this name, at whatever depth.
+    /// Returns true if there is a text field of this name, at any depth.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
         self.says(name, &[2], &[])
     }
 
-    /// Whether a field, at whatever depth, is this text.
+    /// Returns true if a field of this name, at any depth, is this text.
     #[must_use]
     pub fn is(&self, name: &str, text: &str) -> bool {
         let length = u32::try_from(text.len() + 1).unwrap_or(u32::MAX);
         self.says(name, &[2], &[&length.to_le_bytes()[..], text.as_bytes(), &[0]].concat())
     }
 
-    /// Whether the server did what was asked.
+    /// Returns true if the command succeeded.
     #[must_use]
     pub fn is_ok(&self) -> bool {
         self.says("ok", &[1], &1f64.to_le_bytes())
     }
 
-    /// What of it is text, for a message.
+    /// The printable characters of the answer, for a message.
     #[must_use]
     pub fn words(&self) -> String {
         let printable = |byte: &u8| if byte.is_ascii_graphic() { char::from(*byte) } else { ' ' };
@@ -286,11 +292,11 @@ impl Answer {
 
 /// Sends a command over a connection of its own.
 ///
-/// Fails when nothing listens, the connection is lost before the answer is whole, or the answer takes longer than it
-/// may. An error of the server is an answer.
+/// Fails when nothing listens, the connection is lost before the answer is whole, or the answer
+/// takes longer than `within`. An error of the server counts as an answer.
 ///
 /// # Cancel safety
-/// Whether the server acts on it is unknown then.
+/// It is then unknown whether the server acts on it.
 pub async fn command(
     server: SocketAddr,
     database: &str,
@@ -298,7 +304,8 @@ pub async fn command(
     within: Duration,
 ) -> io::Result<Answer> {
     let asked = command.iter().cloned().chain([("$db", Text(database.to_owned()))]).collect();
-    // OP_MSG: its length, its number, what it answers, its kind, its flags, and one section with a document.
+    // OP_MSG: its length, its number, the number it answers, its kind, its flags, and one section
+    // with a document.
     let mut message = vec![0; 4];
     message.extend([1u32, 0, 2013, 0].map(u32::to_le_bytes).concat());
     message.push(0);
@@ -319,7 +326,7 @@ pub async fn command(
     tokio::time::timeout(within, conversation).await?
 }
 
-/// BSON: its length, its elements, a zero.
+/// Writes BSON: its length, its elements, a zero.
 fn write_map(into: &mut Vec<u8>, map: &Vec<(&'static str, Value)>) {
     write_document(into, &mut map.iter().map(|(name, value)| ((*name).to_owned(), value)));
 }

@@ -4,33 +4,33 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram};
 use std::process::{Command, Stdio};
 
-/// A network of its own for each member of a cluster, joined by a bridge on which this process is too.
+/// A network for each member of a cluster, joined by a bridge with this process.
 ///
-/// The addresses are from 198.18.0.0/15, which is set aside for such tests.
+/// The addresses are from 198.18.0.0/15, which is reserved for such tests.
 #[derive(Debug)]
 pub(crate) struct Network {
     number: u16,
     members: usize,
-    /// As for ports: nobody else among the tests uses this number.
+    /// As for ports: no other test uses this number.
     _claim: UnixDatagram,
 }
 
-/// How many there can be at once, each with 256 addresses.
+/// How many networks there can be at once, each with 256 addresses.
 const MOST: u16 = 512;
 /// The bridge's own address in each network.
 const BRIDGE: u8 = 254;
-/// Packets that are sent there arrive nowhere.
+/// Packets sent to this address are lost.
 const NOBODY: &str = "02:00:00:00:00:01";
 
 impl Network {
-    /// Makes one; the error says why there is none.
+    /// Creates a network; the error says why it failed.
     pub(crate) fn create(members: usize) -> Result<Network, String> {
         assert!(members < usize::from(BRIDGE), "a network has that many addresses");
         let (number, claim) = (0..MOST)
             .find_map(|number| Some((number, claim(number)?)))
             .ok_or("every network of the range is taken")?;
         let network = Network { number, members, _claim: claim };
-        // Of a test that was killed; the claim says that it is gone.
+        // Left by a test that was killed: we have the claim, so that test is gone.
         network.remove();
         network.build()?;
         Ok(network)
@@ -46,7 +46,7 @@ impl Network {
         format!("tenure{}-{member}", self.number)
     }
 
-    /// Lets nothing pass between a member and the others, without telling either.
+    /// Blocks all packets between a member and the others, silently.
     pub(crate) fn isolate(&self, member: usize) -> Result<(), String> {
         self.between(member, |to| {
             format!("neigh replace {to} lladdr {NOBODY} dev eth0 nud permanent")
@@ -74,7 +74,7 @@ impl Network {
             format!("link set {bridge} up"),
         ];
         for member in 0..self.members {
-            // The end of the cable outside is named as the namespace is.
+            // The outer end of the cable has the name of the namespace.
             let name = self.namespace(member);
             commands.push(format!("netns add {name}"));
             commands.push(format!("link add {name} type veth peer name eth0 netns {name}"));
@@ -93,7 +93,7 @@ impl Network {
     }
 
     fn remove(&self) {
-        // Those that are not there are no failure. A cable goes with either of its ends.
+        // Missing parts are no failure. Removing one end of a cable removes both.
         for member in 0..self.members {
             let name = self.namespace(member);
             let _ = ip(None, &[format!("link del {name}")]);
@@ -135,7 +135,7 @@ fn ip(namespace: Option<&str>, commands: &[String]) -> Result<(), String> {
         .spawn()
         .map_err(|error| format!("ip (iproute2): {error}"))?;
     let mut input = ip.stdin.take().expect("it is piped");
-    // If it ended early, its words say more than the broken pipe.
+    // If `ip` ended early, its message says more than the broken pipe.
     let _ = input.write_all((commands.join("\n") + "\n").as_bytes());
     drop(input);
     let output = ip.wait_with_output().map_err(|error| format!("ip: {error}"))?;

@@ -5,18 +5,20 @@ use std::ops::RangeInclusive;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram};
 
-/// A free port that stays ours until this is dropped, also while nobody listens on it.
+/// A free port that stays ours until this is dropped, even if no server uses it.
 ///
-/// The kernel hands out ports only above the range these come from, so an outgoing connection does not take the port
-/// of a server that is down for a moment; and the tests' processes claim each number by a socket in the abstract
-/// namespace, which belongs to the same network namespace as the port and vanishes with the process.
+/// The kernel hands out ports only above the range these come from, so an outgoing connection does
+/// not take the port of a server that is down for a moment. The tests' processes claim each number
+/// with a socket in the abstract namespace, which belongs to the same network namespace as the port
+/// and vanishes with the process.
 #[derive(Debug)]
 pub struct Port {
     number: u16,
     _claim: UnixDatagram,
 }
 
-// Below the 32768 at which the kernel starts to hand out ports to clients, above what people configure by hand.
+// Below 32768, where the kernel's range for clients starts, and above the ports that people
+// configure by hand.
 const RANGE: RangeInclusive<u16> = 12_000..=32_000;
 
 impl Port {
@@ -27,7 +29,7 @@ impl Port {
         let size = u64::from(RANGE.end() - RANGE.start()) + 1;
         let start = RandomState::new().hash_one(());
         for step in 0..size {
-            // Less than the size of the range, which is a u16.
+            // Less than the size of the range, which fits into a u16.
             let number = RANGE.start() + (start.wrapping_add(step) % size) as u16;
             if let Some(port) = Port::claim_number(number) {
                 return Ok(port);
@@ -41,7 +43,7 @@ impl Port {
         self.number
     }
 
-    /// The loopback address with it.
+    /// The loopback address with this port.
     pub fn address(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.number).into()
     }

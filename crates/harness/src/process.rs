@@ -9,7 +9,7 @@ use std::process::{Child, ExitStatus};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A server's process over its lives.
+/// A server's process, over restarts.
 #[derive(Debug)]
 pub(crate) struct Process {
     launch: Launch,
@@ -24,7 +24,7 @@ enum State {
     Paused(Child),
 }
 
-/// What can be seen of a process.
+/// The state of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Life {
     Down,
@@ -37,7 +37,7 @@ impl Process {
         Process { launch, directory, state: Mutex::new(State::Down) }
     }
 
-    /// Starts it; nothing happens if it runs already.
+    /// Starts it. Does nothing if it runs already.
     pub(crate) fn start(&self) -> io::Result<()> {
         let mut state = self.lock();
         if let State::Down = *state {
@@ -63,7 +63,7 @@ impl Process {
         }
     }
 
-    /// How it ended, if it ended without being told to.
+    /// The exit status, once it has ended other than by [`Process::kill`].
     pub(crate) fn ended(&self) -> io::Result<Option<ExitStatus>> {
         let mut state = self.lock();
         let ended = match &mut *state {
@@ -76,7 +76,7 @@ impl Process {
         Ok(ended)
     }
 
-    /// Ends it at once. False if it was not running.
+    /// Kills it, and waits for its end. Returns false if it was not running.
     pub(crate) fn kill(&self) -> io::Result<bool> {
         let mut state = self.lock();
         match std::mem::replace(&mut *state, State::Down) {
@@ -87,7 +87,7 @@ impl Process {
                     Some(family) => family.signal(Signal::KILL)?,
                     None => child.kill()?,
                 }
-                // Nothing delays a SIGKILL for long, and the port is free only afterwards.
+                // A SIGKILL takes effect soon, and the port is free only afterwards.
                 child.wait()?;
                 if let Some(family) = family {
                     family.wait();
@@ -97,7 +97,7 @@ impl Process {
         }
     }
 
-    /// Freezes it: its connections stay open, and even new ones are accepted by the kernel.
+    /// Freezes it. Its connections stay open, and the kernel even accepts new ones.
     pub(crate) fn pause(&self) -> io::Result<bool> {
         let mut state = self.lock();
         match std::mem::replace(&mut *state, State::Down) {
@@ -110,12 +110,12 @@ impl Process {
         }
     }
 
-    /// Whether all of its threads are frozen: the signal only asks for it.
+    /// Returns true if all of its threads are frozen. That takes a moment after the signal.
     pub(crate) fn frozen(&self) -> io::Result<bool> {
         match &*self.lock() {
             State::Down | State::Running(_) => Ok(false),
             State::Paused(child) => {
-                // The news is left there, so that it can be asked for again.
+                // NOWAIT leaves the state there, so that it can be asked for again.
                 let options =
                     WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
                 let stands = waitid(WaitId::Pid(number(child)), options)?.is_some();
@@ -136,7 +136,7 @@ impl Process {
         }
     }
 
-    /// Asks it to end. False if it was not running.
+    /// Asks it to end. Returns false if it was not running.
     pub(crate) fn ask_to_end(&self) -> io::Result<bool> {
         match &*self.lock() {
             State::Down => return Ok(false),
@@ -149,7 +149,7 @@ impl Process {
         Ok(true)
     }
 
-    /// A signal to it, and to all that it has started.
+    /// Sends a signal to it, and to all processes that it has started.
     fn signal(&self, child: &Child, to_all: Signal) -> io::Result<()> {
         if self.launch.family {
             Family(number(child)).signal(to_all)
@@ -163,7 +163,7 @@ impl Process {
     }
 }
 
-/// Nobody has waited for the child yet, so its number cannot be another process's by now.
+/// Sends a signal. The child was not waited for yet, so its id cannot be another process's.
 fn signal(child: &Child, signal: Signal) -> io::Result<()> {
     Ok(kill_process(number(child), signal)?)
 }
@@ -179,7 +179,7 @@ impl Drop for Process {
     }
 }
 
-/// A moment after which waiting is over.
+/// A deadline.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limit(Instant);
 

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What differs between one kind of server and another.
+/// The differences between kinds of servers.
 #[async_trait]
 pub(crate) trait Recipe: Debug + Send + Sync + 'static {
     /// The server and its version, for messages.
@@ -15,31 +15,32 @@ pub(crate) trait Recipe: Debug + Send + Sync + 'static {
     /// How many ports a member needs; its clients use the first.
     fn ports(&self) -> usize;
 
-    /// How long it may take until it is ready.
+    /// The time to get ready.
     fn ready_within(&self) -> Duration;
 
-    /// Writes what the member at `index` needs and says how it is started.
+    /// Writes the files of the member at `index`, and returns its launch.
     fn prepare(&self, members: &[Member], index: usize) -> Result<Launch, Failure>;
 
-    /// Whether clients are served, which a port that accepts them does not prove. Has a time limit of its own.
+    /// Returns true if the member serves clients. An open port does not prove it. Has a time limit
+    /// of its own.
     async fn ready(&self, member: &Member) -> bool;
 
-    /// Whether the member takes itself for the leader. Has a time limit of its own.
+    /// Returns true if the member believes that it leads. Has a time limit of its own.
     async fn leads(&self, member: &Member) -> bool;
 }
 
-/// What one server of a cluster keeps over its lives.
+/// The parts of a cluster's server that it keeps over restarts.
 #[derive(Debug)]
 pub(crate) struct Member {
     pub(crate) directory: PathBuf,
     pub(crate) host: Ipv4Addr,
-    /// The network namespace it runs in, if not in ours.
+    /// The network namespace it runs in; none for ours.
     pub(crate) namespace: Option<String>,
     pub(crate) ports: Vec<Port>,
 }
 
 impl Member {
-    /// Where it listens for what the recipe numbers so.
+    /// Its address for the port that the recipe numbers `port`.
     pub(crate) fn address(&self, port: usize) -> SocketAddr {
         (self.host, self.ports[port].number()).into()
     }

@@ -1,4 +1,6 @@
-//! RethinkDB, one server: a real one where a `rethinkdb` is on the search path, else the emulator reqlite.
+//! RethinkDB, one server.
+//!
+//! It is a real one if `rethinkdb` is on the search path, else the emulator reqlite.
 
 use crate::launch::Launch;
 use crate::recipe::{Member, Recipe};
@@ -15,42 +17,44 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// The URL of a server that somebody else runs; its tests use no other.
+/// The variable with the URL of an external server. The tests then use that one.
 pub const URL_VARIABLE: &str = "TENURE_RETHINKDB_URL";
 
 // The order of a member's ports; the emulator has only the first.
 const DRIVER: usize = 0;
 const CLUSTER: usize = 1;
 
-/// How long it may take until it is ready: ten times what was seen, because a test machine can be busy.
+/// The time to get ready. It is ten times the longest time seen, because a test machine can be
+/// busy.
 const READY_WITHIN: Duration = Duration::from_secs(20);
-/// What a client says first, and how long the answer may take.
+/// A client's first message, and the time for the answer.
 const VERSION_1_0: [u8; 4] = [0xc3, 0xbd, 0xc2, 0x34];
 const HELLO_WITHIN: Duration = Duration::from_secs(1);
 
-/// A server of RethinkDB's protocol; everything a [`Cluster`] does.
+/// A server of RethinkDB's protocol, with the functions of a [`Cluster`].
 #[derive(Debug)]
 pub struct Rethinkdb {
     cluster: Cluster,
     kind: Kind,
 }
 
-/// Which server it is.
+/// The kind of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// RethinkDB itself.
     Real,
-    /// reqlite, which keeps its data in memory: a restart loses it.
+    /// reqlite, which keeps its data in memory and loses it in a restart.
     Emulator,
 }
 
 impl Rethinkdb {
     /// Starts one server.
     ///
-    /// Fails with [`Failure::Skipped`] where there is neither, and when the server does not get ready.
+    /// Fails with [`Failure::Skipped`] if neither is installed, and also if the server does not get
+    /// ready.
     ///
     /// # Cancel safety
-    /// What was started is ended.
+    /// A server that was started is ended.
     pub async fn single() -> Result<Rethinkdb, Failure> {
         let recipe = RethinkRecipe::find()?;
         let kind = recipe.kind();
@@ -58,7 +62,7 @@ impl Rethinkdb {
         Ok(Rethinkdb { cluster, kind })
     }
 
-    /// Which server it is.
+    /// The kind of this server.
     pub fn kind(&self) -> Kind {
         self.kind
     }
@@ -87,7 +91,8 @@ impl RethinkRecipe {
         let modules = downloads().join("reqlite/node_modules");
         match program("node").filter(|_| modules.join("reqlite").exists()) {
             Some(node) => {
-                // Not eprintln!, which the test runner would hide: what was tested is always named.
+                // Not eprintln!, which the test runner would hide: the tested server is always
+                // named.
                 let _ = writeln!(
                     std::io::stderr(),
                     "rethinkdb: the emulator reqlite 2.3.0, because no rethinkdb is on PATH"
@@ -167,12 +172,12 @@ impl Recipe for RethinkRecipe {
     }
 
     async fn leads(&self, _: &Member) -> bool {
-        // There is no other.
+        // There is no other server.
         true
     }
 }
 
-/// What the server says when it is greeted.
+/// The server's answer to a client's first message.
 async fn hello(address: SocketAddr) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(address).await?;
     stream.write_all(&VERSION_1_0).await?;

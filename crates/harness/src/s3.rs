@@ -11,39 +11,41 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The version that `scripts/servers` brings.
+/// The version that `scripts/servers` installs.
 const VERSION: &str = "5.2.5";
-/// How long it may take until it is ready: ten times what was seen, because a test machine can be busy.
+/// The time to get ready. It is ten times the longest time seen, because a test machine can be
+/// busy.
 const READY_WITHIN: Duration = Duration::from_secs(60);
-/// How many objects it lists at once: a tenth of what S3 does, so that tests of many pages need few objects.
+/// How many objects it lists at once. It is a tenth of S3's number, so that tests of many pages
+/// need few objects.
 pub const PAGE: usize = 100;
 
-/// Runs the packages in a directory, and nothing of the machine's own.
+/// A program that runs the packages in a directory, without those of the machine.
 const SERVE: &str = "import os, sys
 os.environ['MOTO_S3_DEFAULT_MAX_KEYS'] = sys.argv[2]
 sys.path.insert(0, sys.argv[1])
 from moto.server import main
 main(sys.argv[3:])";
 
-/// A server of S3's protocol; everything a [`Cluster`] does.
+/// A server of S3's protocol, with the functions of a [`Cluster`].
 #[derive(Debug)]
 pub struct S3 {
     cluster: Cluster,
 }
 
 impl S3 {
-    /// Starts one server, which takes any credentials.
+    /// Starts one server, which accepts any credentials.
     ///
-    /// Fails with [`Failure::Skipped`] where there is none, and when it does not get ready.
+    /// Fails with [`Failure::Skipped`] if it is not installed, and also if it does not get ready.
     ///
     /// # Cancel safety
-    /// What was started is ended.
+    /// A server that was started is ended.
     pub async fn single() -> Result<S3, Failure> {
         let recipe = MotoRecipe::find()?;
         Ok(S3 { cluster: Cluster::start(Arc::new(recipe), 1, false).await? })
     }
 
-    /// Where it is.
+    /// Its URL.
     pub fn url(&self) -> String {
         format!("http://{}", self.cluster[0].address())
     }
@@ -79,7 +81,9 @@ impl MotoRecipe {
     }
 }
 
-/// What really runs: the one on the search path may be a script that needs an environment, which servers do not get.
+/// The real Python interpreter.
+///
+/// The one on the search path may be a script that needs an environment, which servers do not get.
 fn interpreter(python: &Path) -> Option<PathBuf> {
     let said = Command::new(python).args(["-c", "import sys; print(sys.executable)"]).output();
     let path = PathBuf::from(String::from_utf8(said.ok()?.stdout).ok()?.trim());
@@ -116,7 +120,7 @@ impl Recipe for MotoRecipe {
     }
 
     async fn leads(&self, _: &Member) -> bool {
-        // There is no other.
+        // There is no other server.
         true
     }
 }

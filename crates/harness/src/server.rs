@@ -7,12 +7,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a server may take to end when asked.
+/// How long a server may take to end or to stand still after a signal.
 const END_WITHIN: Duration = Duration::from_secs(15);
-/// How long to wait between two looks at a server.
+/// The pause between two checks of a server.
 pub(crate) const PAUSE: Duration = Duration::from_millis(20);
 
-/// One real server: its ports and its data stay the same over its lives.
+/// One real server. It keeps its ports and its data over restarts.
 ///
 /// Ends when dropped.
 #[derive(Debug)]
@@ -48,17 +48,17 @@ impl Server {
         Server { name, recipe, member: Arc::new(member), process }
     }
 
-    /// Where its clients connect to.
+    /// The address for its clients.
     pub fn address(&self) -> SocketAddr {
         self.member.address(0)
     }
 
-    /// Its process number, while it runs or is stopped.
+    /// Its process id, while it runs or is stopped.
     pub fn id(&self) -> Option<u32> {
         self.process.id()
     }
 
-    /// The file it logs to, over all its lives.
+    /// The file it logs to, over all restarts.
     pub fn log(&self) -> PathBuf {
         directory::log(&self.member.directory)
     }
@@ -68,17 +68,19 @@ impl Server {
         self.member.directory.clone()
     }
 
-    /// Kills it with SIGKILL and returns when it is gone.
+    /// Kills it with SIGKILL, and returns when it is gone.
     ///
     /// Fails with [`Failure::Down`] if it was not running.
     ///
     /// # Cancel safety
-    /// Done at the first poll.
+    /// It takes effect at the first poll.
     pub async fn kill(&self) -> Result<(), Failure> {
         self.done("killing", self.process.kill())
     }
 
-    /// Stops it with SIGSTOP and returns when it stands: connections stay open, and nothing is answered.
+    /// Stops it with SIGSTOP, and returns when it stands still.
+    ///
+    /// Its connections stay open, but it answers nothing.
     ///
     /// Fails with [`Failure::Down`] if it is not running.
     ///
@@ -87,7 +89,7 @@ impl Server {
     pub async fn stop(&self) -> Result<(), Failure> {
         self.done("stopping", self.process.pause())?;
         let limit = Limit::within(END_WITHIN);
-        // A thread that is busy answers one more request before it sees the signal.
+        // A busy thread answers one more request before it sees the signal.
         while !self.process.frozen().map_err(self.while_doing("stopping"))? {
             if limit.reached() {
                 return Err(self.late("its standstill"));
@@ -102,14 +104,15 @@ impl Server {
     /// Fails with [`Failure::Down`] if it is not running.
     ///
     /// # Cancel safety
-    /// Done at the first poll.
+    /// It takes effect at the first poll.
     pub async fn cont(&self) -> Result<(), Failure> {
         self.done("continuing", self.process.resume())
     }
 
     /// Ends it with SIGTERM, as an operator does, and returns when it is gone.
     ///
-    /// Fails with [`Failure::Down`] if it was not running, and with [`Failure::Late`] if it does not listen.
+    /// Fails with [`Failure::Down`] if it was not running, and with [`Failure::Late`] if it does
+    /// not end.
     ///
     /// # Cancel safety
     /// The signal is sent at the first poll; call it again to wait for the end.
@@ -125,7 +128,7 @@ impl Server {
         Ok(())
     }
 
-    /// Starts it again with its data, on its port, without waiting; nothing happens if it is running.
+    /// Starts it again with its data, on its port, without waiting. Does nothing if it is running.
     ///
     /// For a server that cannot be ready alone, such as one of three.
     pub fn start(&self) -> Result<(), Failure> {
@@ -150,7 +153,8 @@ impl Server {
 
     /// Waits until it serves clients.
     ///
-    /// Fails with [`Failure::Ended`] if it ends instead and with [`Failure::Late`] if it takes too long.
+    /// Fails with [`Failure::Ended`] if it ends instead and with [`Failure::Late`] if it takes too
+    /// long.
     ///
     /// # Cancel safety
     /// Nothing is lost.
@@ -174,12 +178,12 @@ impl Server {
         }
     }
 
-    /// Whether it takes itself for the leader; one that is down or stopped does not.
+    /// Returns true if it believes that it leads; false if it is down or stopped.
     pub(crate) async fn leads(&self) -> bool {
         self.process.life() == Life::Running && self.recipe.leads(&self.member).await
     }
 
-    /// The port beside its clients' that the recipe numbers so.
+    /// The address of another of its ports, by the recipe's number.
     pub(crate) fn port(&self, index: usize) -> Option<SocketAddr> {
         (index < self.member.ports.len()).then(|| self.member.address(index))
     }

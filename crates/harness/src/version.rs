@@ -2,19 +2,19 @@ use crate::Skipped;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Which age of a server: what a long-lived Debian has, or what is current.
+/// The version of a server: Debian's, or the current one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Version {
-    /// The current one where it is installed, else Debian's, and the output says so.
+    /// The current one if it is installed, else Debian's. The output mentions the latter.
     #[default]
     Newest,
-    /// The one in Debian's package.
+    /// The version in Debian's package.
     Debian,
-    /// The one that `scripts/servers` downloads.
+    /// The version that `scripts/servers` downloads.
     Current,
 }
 
-/// An age that is installed.
+/// A version that is installed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Installed {
     Debian,
@@ -22,7 +22,7 @@ pub(crate) enum Installed {
 }
 
 impl Version {
-    /// Settles on what is installed, given what of `server` is.
+    /// Chooses among the installed versions of `server`.
     pub(crate) fn settle(
         self,
         server: &str,
@@ -51,7 +51,7 @@ impl Version {
     }
 }
 
-/// Where `scripts/servers` keeps its downloads.
+/// The directory of `scripts/servers`' downloads.
 pub fn downloads() -> PathBuf {
     match std::env::var_os("TENURE_SERVERS") {
         Some(directory) => directory.into(),

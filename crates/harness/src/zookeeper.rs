@@ -26,24 +26,30 @@ const PEER: usize = 1;
 const VOTE: usize = 2;
 const SECURE: usize = 3;
 
-/// A server that is just starting may accept the question and never answer it; the next one it does.
+/// The time-out of a probe. A server that is just starting may accept one and never answer it, but
+/// answers the next.
 const PROBE_WITHIN: Duration = Duration::from_millis(400);
 
-/// The longest session that the servers grant; a busy machine lets much shorter ones expire by itself.
+/// The longest session that the servers grant. Much shorter ones expire by themselves on a busy
+/// machine.
 pub const LONGEST_SESSION: Duration = Duration::from_secs(4);
 
-/// What can be chosen about the servers.
+/// Options of the servers.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Which ZooKeeper.
+    /// The version of ZooKeeper.
     pub version: Version,
     /// More lines of zoo.cfg, such as `("ssl.clientAuth", "none")`.
     pub settings: Vec<(String, String)>,
-    /// Java's system properties, such as `("zookeeper.DigestAuthenticationProvider.superDigest", …)`.
+    /// Java's system properties.
+    ///
+    /// For example `("zookeeper.DigestAuthenticationProvider.superDigest", …)`.
     pub properties: Vec<(String, String)>,
-    /// Whether there is a port for TLS too, at [`Zookeeper::secure_address`]; its keys are among the settings.
+    /// True to open a port for TLS too, at [`Zookeeper::secure_address`]. Its keys are among the
+    /// settings.
     pub secure: bool,
-    /// Whether servers can be [isolated](Cluster::isolate) from each other; needs root, and `ip` of iproute2.
+    /// True if servers can be [isolated](Cluster::isolate) from each other. Needs root, and `ip` of
+    /// iproute2.
     pub partitions: bool,
     /// How long the servers may take to be ready.
     pub ready_within: Duration,
@@ -57,13 +63,13 @@ impl Default for Options {
             properties: Vec::new(),
             secure: false,
             partitions: false,
-            // Ten times what was seen, because a test machine can be busy with other things.
+            // Ten times the longest time seen, because a test machine can be busy.
             ready_within: Duration::from_secs(40),
         }
     }
 }
 
-/// ZooKeeper servers; everything a [`Cluster`] does.
+/// ZooKeeper servers, with the functions of a [`Cluster`].
 #[derive(Debug)]
 pub struct Zookeeper {
     cluster: Cluster,
@@ -72,10 +78,11 @@ pub struct Zookeeper {
 impl Zookeeper {
     /// Starts one server, on its own.
     ///
-    /// Fails with [`Failure::Skipped`] where there is no ZooKeeper, and when the server does not get ready.
+    /// Fails with [`Failure::Skipped`] if ZooKeeper is not installed, and also if the server does
+    /// not get ready.
     ///
     /// # Cancel safety
-    /// What was started is ended.
+    /// A server that was started is ended.
     pub async fn single(options: Options) -> Result<Zookeeper, Failure> {
         Zookeeper::start(options, 1, false).await
     }
@@ -85,12 +92,12 @@ impl Zookeeper {
     /// Fails as [`single`](Zookeeper::single) does.
     ///
     /// # Cancel safety
-    /// What was started is ended.
+    /// Servers that were started are ended.
     pub async fn ensemble(size: usize, options: Options) -> Result<Zookeeper, Failure> {
         Zookeeper::start(options, size, true).await
     }
 
-    /// Where the clients of the server at `index` speak TLS, if the options have it.
+    /// The address for TLS of the server at `index`, if the options enable it.
     pub fn secure_address(&self, index: usize) -> Option<SocketAddr> {
         self.cluster[index].port(SECURE)
     }
@@ -110,7 +117,9 @@ impl Deref for Zookeeper {
     }
 }
 
-/// Asks a server with one of its four-letter words, such as `srvr`, `mntr`, `cons` or `wchs`.
+/// Asks a server with one of its four-letter words.
+///
+/// Examples are `srvr`, `mntr`, `cons` and `wchs`.
 ///
 /// Fails when it does not answer within two seconds.
 ///
@@ -121,10 +130,11 @@ pub async fn ask(server: SocketAddr, word: &str) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
-/// The number of a message from a server to a client: which request it answers; -1 for a notification, -2 for a ping.
+/// The number of the request that a server's message answers.
 ///
-/// The message is one that a proxy with [`Framing::Zookeeper`](crate::Framing::Zookeeper) shows, and not the first of
-/// its connection, which has none.
+/// It is -1 for a notification, and -2 for a ping. The message is one that a proxy with
+/// [`Framing::Zookeeper`](crate::Framing::Zookeeper) shows, and not the first of its connection,
+/// which has no number.
 pub fn number(message: &[u8]) -> Option<i32> {
     let number = message.get(4..8)?.try_into().ok()?;
     Some(i32::from_be_bytes(number))
@@ -211,7 +221,8 @@ impl Recipe for ZookeeperRecipe {
             })
             .map_err(Failure::system("writing the configuration of ZooKeeper"))?;
 
-        // Small and quick to start; without fsync, whose absence only the loss of the machine would show.
+        // Small and quick to start. It runs without fsync: only a crash of the machine would show
+        // that.
         let mut arguments: Vec<String> = [
             "-Xms32m",
             "-Xmx128m",
@@ -235,7 +246,7 @@ impl Recipe for ZookeeperRecipe {
     }
 
     async fn ready(&self, member: &Member) -> bool {
-        // `ruok` is answered without a quorum; a mode is not.
+        // A server answers `ruok` without a quorum, but it reports its mode only with one.
         mode(member).await.is_some()
     }
 

@@ -1,4 +1,4 @@
-//! Elasticsearch and OpenSearch themselves.
+//! Tests of the harness with real Elasticsearch and OpenSearch servers.
 
 use tenure_harness::elastic::{Options, Product};
 use tenure_harness::{Elastic, http, require};
@@ -8,7 +8,7 @@ async fn serves(server: &Elastic) -> bool {
     health.is_ok_and(|answer| answer.status == 200)
 }
 
-/// Killed with its launcher, stopped, continued, ended politely: on the same port each time.
+/// A server is stopped, continued, killed with its launcher and ended politely, on the same port.
 async fn lives_and_dies(product: Product) {
     let server = require!(Elastic::single(Options::new(product)).await);
     assert!(serves(&server).await);

@@ -1,4 +1,4 @@
-//! Real etcd servers, and what the harness does to them.
+//! Tests of the harness with real etcd servers.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -126,7 +126,7 @@ async fn an_isolated_leader_is_replaced_and_comes_back_as_a_follower() {
     let next = etcd.settled(Some(leader)).await.expect("two of three are enough");
     put(etcd[next].address(), "key", "new").await.expect("a write");
 
-    // Its clients reach it, and it does not know of the write.
+    // Clients still reach the former leader, which does not know of the write.
     let health = http::get(etcd[leader].address(), "/version").await.expect("it answers");
     assert_eq!(health.status, 200);
     let stale = put(etcd[leader].address(), "key", "stale").await;

@@ -1,4 +1,4 @@
-//! Nothing survives a test but the logs of one that failed.
+//! Nothing survives a test, except the logs of a test that failed.
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use tenure_harness::{Etcd, etcd, require};
 
 const CHILD: &str = "TENURE_HARNESS_CHILD";
 
-/// Not a claim of its own: the process that the next test kills.
+/// Not a test by itself: the process that the next test kills.
 #[tokio::test]
 async fn starts_a_server_and_waits_to_be_killed() {
     if std::env::var_os(CHILD).is_none() {
@@ -23,7 +23,7 @@ async fn starts_a_server_and_waits_to_be_killed() {
 
 #[tokio::test]
 async fn a_server_does_not_survive_a_test_that_is_killed() {
-    // To be skipped where the child would be.
+    // Skips this test if the child would skip its own.
     drop(require!(Etcd::single(etcd::Options::default()).await));
     let mut test = Command::new(std::env::current_exe().expect("a path"))
         .args(["--exact", "starts_a_server_and_waits_to_be_killed", "--nocapture"])
@@ -48,11 +48,11 @@ async fn a_server_does_not_survive_a_test_that_is_killed() {
         assert!(began.elapsed() < Duration::from_secs(10), "the server {server} is still there");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    // Only the directory does, since nobody was left to remove it.
+    // The directory survives, since its process was killed before it could remove it.
     std::fs::remove_dir_all(log.ancestors().nth(2).expect("of the cluster")).expect("ours");
 }
 
-/// A zombie that nobody waits for is as dead as can be.
+/// A zombie counts as dead.
 fn alive(process: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     status.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
@@ -70,7 +70,7 @@ fn the_log_of_a_test_that_panics_is_kept() {
         });
     })
     .join();
-    // Skipped where nothing was started.
+    // Skipped if no server was started.
     let Ok(log) = log.recv() else { return };
     assert!(failed.is_err());
     assert!(log.exists());

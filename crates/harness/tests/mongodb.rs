@@ -1,4 +1,4 @@
-//! Real MongoDB servers, and what the harness does to them.
+//! Tests of the harness with real MongoDB servers.
 
 use std::io;
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ async fn insert(server: SocketAddr, id: &str, within: Duration) -> io::Result<An
     command(server, "test", &asked, within).await
 }
 
-/// Whether the server has the document.
+/// Returns true if the server has the document.
 async fn finds(server: SocketAddr, id: &str) -> bool {
     let filter = Map(vec![("_id", Text(id.to_owned()))]);
     let asked = [("find", Text("c".to_owned())), ("filter", filter)];
@@ -115,7 +115,7 @@ async fn an_isolated_primary_is_replaced_and_comes_back_as_a_secondary() {
     let former = mongodb.settled(None).await.expect("it is ready");
     let isolated = Instant::now();
     mongodb.isolate(former).expect("permitted");
-    // Its clients reach it, and it cannot keep what they write.
+    // Clients still reach the former primary, but a majority cannot keep their writes.
     let answer = insert(mongodb[former].address(), "stale", WITHIN).await.expect("an answer");
     assert!(!answer.is_ok() || answer.words().contains("writeConcernError"), "{}", answer.words());
     let next = mongodb.settled(Some(former)).await.expect("two of three are enough");

@@ -1,4 +1,4 @@
-//! The fault proxy, in front of a server that echoes.
+//! The fault proxy, in front of an echo server.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use tokio::time::timeout;
 const PATIENCE: Duration = Duration::from_secs(10);
 const SILENCE: Duration = Duration::from_millis(200);
 
-/// A server that sends back what it gets, and remembers it.
+/// A server that echoes and remembers all bytes.
 struct Echo {
     address: SocketAddr,
     heard: Arc<Mutex<Vec<u8>>>,
@@ -59,7 +59,7 @@ async fn connect(proxy: &Proxy) -> TcpStream {
     stream
 }
 
-/// Sends `message` and awaits its echo.
+/// Sends `message` and waits for its echo.
 async fn exchange(stream: &mut TcpStream, message: &[u8]) -> io::Result<Vec<u8>> {
     stream.write_all(message).await?;
     receive(stream, message.len()).await
@@ -71,7 +71,7 @@ async fn receive(stream: &mut TcpStream, length: usize) -> io::Result<Vec<u8>> {
     Ok(answer)
 }
 
-/// Whether nothing comes for a while.
+/// Returns true if nothing arrives for a while.
 async fn silent(stream: &mut TcpStream) -> bool {
     timeout(SILENCE, stream.read(&mut [0])).await.is_err()
 }
@@ -143,11 +143,11 @@ async fn a_delay_of_twenty_milliseconds_each_way_is_forty_a_round_trip() {
     without.sort();
     with.sort();
 
-    // The median, since a busy machine stretches some of them; none may be shorter.
+    // The median, since a busy machine delays some of them. None may be shorter than the delay.
     let (without, median) = (without[10], with[10]);
     println!("round trip: {without:?} without a delay, {median:?} with 2 x {delay:?}");
     assert!(with[0] >= 2 * delay, "{:?}", with[0]);
-    // One way twice, or one more, would be half as much again.
+    // A third delay would be half as much again.
     assert!(median < 3 * delay + without, "{median:?}");
 }
 
@@ -219,7 +219,7 @@ async fn a_half_open_connection_carries_requests_but_no_answers() {
     assert!(silent(&mut client).await);
     assert_eq!(server.heard(), b"onetwo");
 
-    // As after a network's outage, what was sent arrives.
+    // As after an outage of a network, the bytes sent meanwhile arrive.
     proxy.heal().await;
     assert_eq!(receive(&mut client, 3).await.expect("an echo"), b"two");
 }

@@ -1,4 +1,4 @@
-//! RethinkDB starts, is killed and starts again, and says which server it is.
+//! RethinkDB starts, is killed and starts again, and the harness tells its kind.
 
 use tenure_harness::{Failure, Rethinkdb, require};
 use tokio::net::TcpStream;
@@ -21,6 +21,6 @@ async fn a_server_serves_is_killed_and_serves_again() {
 async fn only_the_loopback_address_is_listened_on() {
     let server = require!(Rethinkdb::single().await);
     let port = server[0].address().port();
-    // 127.0.0.2 is this machine as well: whoever listens on all addresses answers there.
+    // 127.0.0.2 is this machine as well: a server that listens on all addresses would answer.
     TcpStream::connect(("127.0.0.2", port)).await.expect_err("nobody listens");
 }

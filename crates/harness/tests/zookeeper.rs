@@ -1,4 +1,4 @@
-//! Real ZooKeeper servers, and what the harness does to them.
+//! Tests of the harness with real ZooKeeper servers.
 
 mod raw;
 
@@ -98,7 +98,7 @@ async fn notifications_are_counted_at_the_proxy() {
     other.delete("/node").await.expect("an answer");
     assert_eq!(watcher.next().await.expect("a notification").number, -1);
     assert_eq!(seen.load(Ordering::Relaxed), 1);
-    // Connecting, then one message a request each way, and the notification.
+    // The connection's start, then one message for each request each way, and the notification.
     let counts: Vec<_> = proxy
         .connections()
         .iter()

@@ -1,13 +1,16 @@
-//! A consumer group: members of a cluster share the partitions of a topic, and hand on what they find there as tasks.
+//! A consumer group: members of a cluster share the partitions of a topic.
+//!
+//! They turn the messages into tasks.
 //!
 //! ```sh
 //! cargo run -p tenure-inputs --example consumer_group
 //! ```
 //!
-//! The topic here is a few lists in memory that stand for a broker's. Two members share its partitions; then a third
-//! joins and takes its part, while the others go on with what they keep. Each partition is read by one member at a time,
-//! under a lease of its own, and the broker keeps its place: it refuses what a member says whose time is over,
-//! since its token is smaller than one that it has seen.
+//! The topic here is a few lists in memory that stand for a broker's. Two members share its
+//! partitions. Then a third joins and takes its part, while the others go on with the partitions
+//! they keep. One member at a time reads each partition, under a lease of its own, and the broker
+//! keeps the partition's offset. The broker refuses a commit from a member that lost its lease,
+//! because the token is smaller than one that it has seen.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -28,7 +31,7 @@ const MESSAGES: usize = 400;
 /// How many messages are read at once.
 const BATCH: usize = 5;
 
-/// What a broker keeps.
+/// The partitions, as a broker keeps them.
 #[derive(Default)]
 struct Topic {
     partitions: Mutex<[Log; PARTITIONS]>,
@@ -37,9 +40,9 @@ struct Topic {
 #[derive(Default)]
 struct Log {
     messages: Vec<usize>,
-    /// Up to here the group has read.
+    /// The end of the messages that the group has read.
     offset: usize,
-    /// Of the last who said so.
+    /// The token of the last commit.
     token: u64,
 }
 
@@ -48,14 +51,14 @@ impl Topic {
         self.partitions.lock().expect("nobody panics")[message % PARTITIONS].messages.push(message);
     }
 
-    /// The next messages of a partition, and where to go on after them.
+    /// The next messages of a partition, and the offset after them.
     fn read(&self, partition: usize) -> (Vec<usize>, usize) {
         let log = &self.partitions.lock().expect("nobody panics")[partition];
         let end = (log.offset + BATCH).min(log.messages.len());
         (log.messages[log.offset..end].to_vec(), end)
     }
 
-    /// The group has read up to here; unless somebody with a greater token reads by now.
+    /// Stores the group's offset, unless a greater token has committed.
     fn commit(&self, partition: usize, offset: usize, token: u64) -> Result<(), InputError> {
         let log = &mut self.partitions.lock().expect("nobody panics")[partition];
         if token < log.token {
@@ -75,7 +78,8 @@ struct Consumer {
 
 #[async_trait]
 impl Supervised for Consumer {
-    /// The same partitions whoever takes part: then a partition is the same one after a member came or went.
+    /// The partitions do not depend on the members. So a partition stays the same when a member
+    /// joins or leaves.
     async fn partitions(&self, _members: &[NodeEntry]) -> Result<Vec<Partition>, InputError> {
         Ok((0..PARTITIONS).map(|number| Partition(json!({ "partition": number }))).collect())
     }
@@ -102,7 +106,8 @@ impl Supervised for Consumer {
             let found = !messages.is_empty();
             let accepted = context.emitter.emit(messages.iter().map(order).collect()).await;
             accepted.map_err(|error| InputError::new("handing messages on", &error))?;
-            // Only now: what is handed on twice is done twice, what is not handed on is lost.
+            // Commit last: after a crash between the two, messages are done twice. The other way
+            // round, they would be lost.
             self.topic.commit(number, offset, token)?;
             if !found {
                 tokio::time::sleep(Duration::from_millis(20)).await;
@@ -111,7 +116,7 @@ impl Supervised for Consumer {
     }
 }
 
-/// What is done with a message, on whichever member has a worker free.
+/// The work for one message, on any member with a free worker.
 #[derive(Serialize, Deserialize)]
 struct Message {
     message: usize,
@@ -131,7 +136,7 @@ impl Task for Message {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let backend = Backend::memory(); // or `tenure_stores::open("etcd://…")`, with the members on machines of their own
+    let backend = Backend::memory(); // or `tenure_stores::open("etcd://…")`, on several machines
     let (topic, readers) = (Arc::new(Topic::default()), Arc::default());
     let join = async |member: &'static str| {
         let consumer = Consumer { member, topic: topic.clone(), readers: Arc::clone(&readers) };
@@ -156,7 +161,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// How many partitions each member has begun to read last.
+/// How many partitions each member was the last to start reading.
 fn shares(readers: &Mutex<BTreeMap<usize, &'static str>>) -> Vec<usize> {
     let mut shares: BTreeMap<&str, usize> = BTreeMap::new();
     for member in readers.lock().expect("nobody panics").values() {

@@ -1,4 +1,4 @@
-//! Serves connections, a bounded number at once, in all and of each peer.
+//! Serves a bounded number of connections at once, in total and for each peer.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -11,22 +11,28 @@ use tenure::cluster::input::InputError;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-/// After an error that the next attempt would meet too: no descriptors are left, for example.
+/// The pause after an error that the next attempt would meet too. An example is that no descriptors
+/// are free.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// How many connections a listener has at once, and how long they may take, so that none keeps others out.
+/// How many connections a listener has at once, and how long they may take.
+///
+/// The limits keep one client from shutting others out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// The most connections at once: 512. More wait in the queue of the system.
     pub connections: usize,
-    /// The most connections of one peer at once: 64. More are closed at once. A peer is an address, or a network of 64 bits
-    /// with IPv6.
+    /// The most connections of one peer at once: 64. More are closed at once. A peer is an IPv4
+    /// address, or an IPv6 network of 64 bits.
     pub per_peer: usize,
-    /// How long a connection may be open while nothing arrives: 10 minutes. For HTTP the smaller of this and `slow` counts.
+    /// How long a connection may be open while nothing arrives: 10 minutes. For HTTP the smaller of
+    /// this and `slow` counts.
     pub idle: Duration,
-    /// How long the rest of a line may take after its first byte, or the head and the body of a request: 30 seconds each.
+    /// How long the rest of a line may take after its first byte: 30 seconds. The head and the body
+    /// of a request may take as long each.
     pub slow: Duration,
-    /// How long an HTTP connection may serve one request after the other: 10 minutes. The next one needs a new connection.
+    /// How long an HTTP connection may serve one request after the other: 10 minutes. The next
+    /// request needs a new connection.
     pub lasting: Duration,
 }
 
@@ -42,7 +48,7 @@ impl Default for Limits {
     }
 }
 
-/// Serves whoever connects. Dropping it ends all connections.
+/// Serves every client that connects. Dropping the future ends all connections.
 pub(crate) async fn accept<S>(
     listener: &std::net::TcpListener,
     limits: Limits,
@@ -71,7 +77,7 @@ where
                         });
                     }
                 }
-                // That connection is gone; there is nothing to wait for.
+                // That connection is gone, so there is nothing to wait for.
                 Err(error) if is_about_one_connection(error.kind()) => {}
                 Err(error) => {
                     tracing::warn!(%error, "accepting a connection");
@@ -86,18 +92,19 @@ fn is_about_one_connection(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset)
 }
 
-/// How many connections each peer has.
+/// The number of connections of each peer.
 #[derive(Debug, Default)]
 struct Peers(Mutex<HashMap<IpAddr, Connections>>);
 
 #[derive(Debug, Default)]
 struct Connections {
     count: usize,
-    /// It was said that this peer has too many; once is enough until it has none.
+    /// True after a warning that this peer has too many. It is repeated only after the peer had
+    /// none.
     told: bool,
 }
 
-/// The place of one connection, free again when this is dropped.
+/// The place of one connection, released when this is dropped.
 #[derive(Debug)]
 struct Place {
     peers: Arc<Peers>,
@@ -137,7 +144,7 @@ impl Drop for Place {
     }
 }
 
-/// One peer has one IPv4 address, or all those of an IPv6 network.
+/// The address that stands for a peer: its IPv4 address, or its IPv6 network.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
@@ -147,7 +154,7 @@ fn network(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Binds a port, for a runtime that may not run yet.
+/// Binds a port, even before a runtime runs.
 pub(crate) fn bind(
     address: impl std::net::ToSocketAddrs,
 ) -> std::io::Result<std::net::TcpListener> {

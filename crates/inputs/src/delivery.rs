@@ -1,4 +1,4 @@
-//! Hands tasks in, for as long as it takes.
+//! Hands in tasks, for as long as it takes.
 
 use std::time::Duration;
 
@@ -9,9 +9,10 @@ use tenure::cluster::input::Emitter;
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// Hands tasks in until they are in the store; meanwhile nothing more is read, which is how senders are slowed down.
+/// Hands in tasks until they are in the store.
 ///
-/// Those that no cluster would take are reported and dropped.
+/// Meanwhile nothing more is read, which slows senders down. Tasks that no cluster would take are
+/// reported and dropped.
 pub(crate) async fn deliver(emitter: &Emitter, mut orders: Vec<Order>) {
     orders.retain(|order| match order.check() {
         Ok(()) => true,
@@ -25,7 +26,7 @@ pub(crate) async fn deliver(emitter: &Emitter, mut orders: Vec<Order>) {
         match emitter.emit(orders.clone()).await {
             Ok(()) => return,
             Err(Error::PartlyAccepted { accepted, .. }) => {
-                // Of the others it may not be known; then they are done twice rather than never.
+                // The state of the others may be unknown; they are done twice rather than never.
                 orders.drain(..accepted.min(orders.len()));
                 tracing::warn!(
                     left = orders.len(),

@@ -1,4 +1,4 @@
-//! Tasks over HTTP: sent to us, or asked for.
+//! Inputs over HTTP: a listener and a poller.
 
 #[cfg(feature = "http-listener")]
 mod admission;

@@ -1,4 +1,4 @@
-//! Where the work of a tenure cluster comes from: inputs that need a network.
+//! Inputs of a tenure cluster that need a network.
 //!
 //! | Input | Kind | Feature |
 //! |---|---|---|
@@ -7,9 +7,9 @@
 //! | `HttpPoller` | supervised: its URLs are shared out among the members | `http-poller` |
 //! | `ObjectsSource` | windowed: the leader lists it | `objects`, and `aws`, `azure`, `gcp` |
 //!
-//! The files of a directory and the lines of a file need no network: `tenure::cluster::inputs` has them. All of these
-//! accept a task by writing it into the store of the cluster, so that it is done at least once from then on; where
-//! somebody sends a task twice, it is two tasks.
+//! The files of a directory and the lines of a file need no network: `tenure::cluster::inputs` has
+//! them. All of these accept a task by writing it into the store of the cluster, so that it is done
+//! at least once from then on. A task that a client sends twice is two tasks.
 //!
 //! ```
 //! # #[cfg(feature = "net")] fn main() -> std::io::Result<()> {

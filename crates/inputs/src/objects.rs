@@ -1,4 +1,4 @@
-//! Objects in buckets and directories.
+//! An input of objects in buckets and directories.
 
 mod fetch;
 mod listing;
@@ -17,7 +17,7 @@ use self::fetch::Copies;
 pub use self::fetch::{CopyRoom, ObjectCopy};
 pub use self::source::ObjectsSource;
 
-/// The objects under a prefix of a store: what the leader lists, and members fetch from.
+/// The objects under a prefix of a store. The leader lists them, and members fetch them.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), tenure::cluster::input::InputError> {
@@ -39,42 +39,44 @@ pub struct Objects {
     copies: Copies,
 }
 
-/// What copies may take at once, unless the program says otherwise: temporary directories are often in memory.
+/// The default limit for the bytes of all copies at once. Temporary directories are often in
+/// memory.
 const USUAL_COPIES: u64 = 1024 * 1024 * 1024;
 
 impl Objects {
     /// The objects under this prefix of a store.
     ///
     /// # Errors
-    /// When the prefix cannot be one.
+    /// When the prefix is invalid.
     pub fn new(store: Arc<dyn ObjectStore>, prefix: &str) -> Result<Objects, InputError> {
         let prefix = Path::parse(prefix)
             .map_err(|error| InputError::new(format!("the prefix {prefix:?}"), &error))?;
         Ok(Objects { store, prefix, in_order: false, copies: Copies::of_at_most(USUAL_COPIES) })
     }
 
-    /// The same, whose [copies](Objects::fetch) take at most so many bytes at once (1 GiB unless given, 4 TiB at most).
+    /// Sets how many bytes all [copies](Objects::fetch) may take at once.
     ///
-    /// One that is larger is refused; the others wait for room. Clones count together.
+    /// The default is 1 GiB, the maximum 4 TiB. A larger object is refused; other copies wait for
+    /// room. Clones share the limit.
     #[must_use]
     pub fn copies_of_at_most(mut self, bytes: u64) -> Objects {
         self.copies = Copies::of_at_most(bytes);
         self
     }
 
-    /// The same, of a store that lists objects in the order of their keys, byte by byte, as S3 and Google's do.
+    /// Declares that the store lists objects in the order of their keys, byte by byte.
     ///
-    /// Others are listed whole for every 65,536 objects.
+    /// S3 and Google's store do. Other stores are listed whole for every 65,536 objects.
     #[must_use]
     pub fn in_order(mut self) -> Objects {
         self.in_order = true;
         self
     }
 
-    /// Looks whether they can be listed: the bucket is there, and we are let in.
+    /// Checks that the objects can be listed: the bucket exists, and we have access.
     ///
     /// # Errors
-    /// In the store's words, when it refuses or does not answer.
+    /// The store's error, when it refuses or does not answer.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -86,15 +88,17 @@ impl Objects {
         }
     }
 
-    /// These objects as an input, each a task like this.
+    /// These objects as an input. Each is a task of this template.
     #[must_use]
     pub fn source(&self, template: Template) -> ObjectsSource {
         ObjectsSource::new(self.clone(), template)
     }
 
-    /// Where an object is whose key is this below the prefix; nowhere, if it is not a key.
+    /// The location of the object with this key; none if the key is invalid.
+    ///
+    /// The key is below the prefix.
     fn location(&self, key: &str) -> Option<Path> {
-        // Nothing is repaired: a key that would mean another one is none.
+        // Nothing is corrected: text that would become another key is invalid.
         let location = match self.prefix.as_ref() {
             "" => key.to_owned(),
             prefix => format!("{prefix}/{key}"),
@@ -103,7 +107,7 @@ impl Objects {
         (!key.is_empty() && path.as_ref() == location).then_some(path)
     }
 
-    /// The key of an object below the prefix, if it is below it.
+    /// The key of an object below the prefix; none if the object is not below it.
     fn key<'a>(&self, location: &'a Path) -> Option<&'a str> {
         let key = match self.prefix.as_ref() {
             "" => location.as_ref(),
@@ -115,7 +119,7 @@ impl Objects {
 
 impl fmt::Debug for Objects {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The store's own words, which leave out its credentials.
+        // The store's own description, which leaves out its credentials.
         f.debug_struct("Objects")
             .field("store", &format_args!("{}", self.store))
             .field("prefix", &self.prefix)

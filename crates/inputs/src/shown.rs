@@ -1,23 +1,23 @@
-//! URLs as errors and the log show them.
+//! URLs in the form that errors and the log show.
 
 use url::Url;
 
-/// In the place of a secret.
+/// The text in place of a secret.
 const HIDDEN: &str = "***";
-/// The schemes of URLs that can be polled, or hold objects. In the place of another one a password may stand.
+/// The schemes of URLs that can be polled, or hold objects. Another scheme may be a password.
 const SCHEMES: [&str; 11] =
     ["abfs", "abfss", "adl", "az", "azure", "file", "gs", "http", "https", "s3", "s3a"];
 
-/// The URL without user, password, query and fragment: any of them may be a secret.
+/// The URL without user, password, query and fragment. Any of them may be a secret.
 ///
-/// One that does not parse is not shown, since a password may stand in any part of it.
+/// A URL that does not parse is not shown, since a password may be in any part of it.
 pub(crate) fn shown(url: &str) -> String {
     let Ok(mut url) = Url::parse(url) else { return HIDDEN.to_owned() };
     let has_place = url.host().is_some() || url.scheme() == "file";
     if !has_place || !SCHEMES.contains(&url.scheme()) {
         return HIDDEN.to_owned();
     }
-    // These fail only where there can be none.
+    // These fail only if the URL cannot have a user.
     let _ = (url.set_username(""), url.set_password(None));
     let had_query = url.query().is_some();
     url.set_query(None);

@@ -1,13 +1,13 @@
-//! Splits what arrives into lines.
+//! Splits a stream of bytes into lines.
 
 use bytes::Bytes;
 
-/// Lines of a stream that arrives in pieces. Longer ones than the limit are left out, whole.
+/// Lines of a stream that arrives in pieces. Lines longer than the limit are left out whole.
 #[derive(Debug)]
 pub(crate) struct Splitter {
     most: usize,
     begun: Vec<u8>,
-    /// The line that has begun is too long already; the rest of it is skipped.
+    /// True if the current line is already too long: its rest is skipped.
     skipping: bool,
     too_long: u64,
 }
@@ -17,17 +17,17 @@ impl Splitter {
         Splitter { most, begun: Vec::new(), skipping: false, too_long: 0 }
     }
 
-    /// How many lines were too long.
+    /// The number of lines that were too long.
     pub(crate) fn too_long(&self) -> u64 {
         self.too_long
     }
 
-    /// Whether a line has begun that has no end yet.
+    /// Returns true if a line has begun and not ended.
     pub(crate) fn is_within_line(&self) -> bool {
         self.skipping || !self.begun.is_empty()
     }
 
-    /// The lines that end in this piece, without their ends. Empty ones are left out.
+    /// Adds the lines that end in this piece, without their ends. Empty lines are left out.
     pub(crate) fn push(&mut self, piece: &[u8], lines: &mut Vec<Bytes>) {
         let mut rest = piece;
         while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
@@ -38,7 +38,7 @@ impl Splitter {
         self.extend(rest);
     }
 
-    /// The line that has no end, at the end of the stream.
+    /// Adds the unfinished line at the end of the stream.
     pub(crate) fn finish(&mut self, lines: &mut Vec<Bytes>) {
         self.end_line(lines);
     }

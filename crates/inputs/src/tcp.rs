@@ -1,4 +1,4 @@
-//! Lines over TCP.
+//! An input of lines over TCP.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -15,16 +15,17 @@ use crate::accept::{Limits, accept, bind};
 use crate::delivery::deliver;
 use crate::splitter::Splitter;
 
-/// How much is read at once, and so about how much is handed in at once.
+/// How many bytes are read at once, and so about how many are handed in at once.
 const PIECE_BYTES: usize = 32 * 1024;
 
 /// Listens on a TCP port; each line that arrives is a task.
 ///
-/// Nothing is acknowledged: a sender that must know uses HTTP. While the store does not take tasks nothing is read, so that
-/// senders have to wait. Lines of more than 16 KiB are reported and left out. What was read and is not yet in the store
-/// when the node ends is lost.
+/// Nothing is acknowledged: a sender that must know uses HTTP. While the store takes no tasks,
+/// nothing is read, so that senders have to wait. Lines of more than 16 KiB are reported and left
+/// out. Lines that were read but are not yet in the store when the node ends are lost.
 ///
-/// A connection that is idle, or takes too long for a line, is closed, and a peer has a limited number of them: [`Limits`].
+/// A connection that is idle, or takes too long for a line, is closed, and a peer has a limited
+/// number of them: [`Limits`].
 #[derive(Debug)]
 pub struct TcpLines {
     listener: std::net::TcpListener,
@@ -33,25 +34,25 @@ pub struct TcpLines {
 }
 
 impl TcpLines {
-    /// Listens here, from now on; each line is a task like this.
+    /// Listens on this address from now on. Each line is a task of this template.
     ///
     /// # Errors
-    /// When the port cannot be had.
+    /// When the port cannot be bound.
     pub fn bind(address: impl ToSocketAddrs, template: Template) -> io::Result<TcpLines> {
         Ok(TcpLines { listener: bind(address)?, template, limits: Limits::default() })
     }
 
-    /// The same with other limits.
+    /// Sets the limits.
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> TcpLines {
         self.limits = limits;
         self
     }
 
-    /// Where it listens.
+    /// The address it listens on.
     ///
     /// # Errors
-    /// When the system does not say.
+    /// When the system does not report it.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
@@ -90,7 +91,7 @@ impl Connection {
 
     async fn serve(&mut self, mut stream: TcpStream, emitter: &Emitter) -> io::Result<()> {
         let mut piece = BytesMut::with_capacity(PIECE_BYTES);
-        // When the line began that has no end yet.
+        // When the unfinished line began.
         let mut begun: Option<Instant> = None;
         loop {
             piece.clear();
@@ -106,7 +107,7 @@ impl Connection {
             match &read {
                 Ok(0) => self.splitter.finish(&mut lines),
                 Ok(_) => self.splitter.push(&piece, &mut lines),
-                // What has no end, and was cut off, is not known to be whole.
+                // An unfinished line that was cut off may not be whole.
                 Err(_) => {}
             }
             if self.splitter.too_long() > too_long {
@@ -116,7 +117,8 @@ impl Connection {
             let orders: Vec<Order> = lines.into_iter().map(|line| self.order(line)).collect();
             let ended = self.splitter.too_long() > too_long || !orders.is_empty();
             deliver(emitter, orders).await;
-            // While the store takes nothing we read nothing, which is no fault of the sender.
+            // While the store takes nothing we read nothing, which must not count against the
+            // sender.
             begun = match begun.filter(|_| !ended) {
                 _ if !self.splitter.is_within_line() => None,
                 Some(begun) => Some(begun),

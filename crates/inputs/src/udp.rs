@@ -1,4 +1,4 @@
-//! Datagrams over UDP.
+//! An input of datagrams over UDP.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -11,15 +11,16 @@ use tokio::net::UdpSocket;
 
 use crate::delivery::deliver;
 
-/// The longest datagram there is.
+/// The size of the receive buffer: the longest possible datagram.
 const MOST_BYTES: usize = 64 * 1024;
-/// How many datagrams are handed in at once, if so many have arrived.
+/// The most datagrams that are handed in at once.
 const MOST_AT_ONCE: usize = 256;
 
 /// Listens on a UDP port; each datagram that arrives is a task.
 ///
-/// Nothing is acknowledged, and what arrives while the store does not take tasks is dropped by the system once its buffer is
-/// full. Datagrams of more than 16 KiB are reported and left out; empty ones are left out.
+/// Nothing is acknowledged. While the store takes no tasks, the system drops datagrams once its
+/// buffer is full. Datagrams of more than 16 KiB are reported and left out; empty ones are left
+/// out.
 #[derive(Debug)]
 pub struct UdpDatagrams {
     socket: std::net::UdpSocket,
@@ -27,20 +28,20 @@ pub struct UdpDatagrams {
 }
 
 impl UdpDatagrams {
-    /// Listens here, from now on; each datagram is a task like this.
+    /// Listens on this address from now on. Each datagram is a task of this template.
     ///
     /// # Errors
-    /// When the port cannot be had.
+    /// When the port cannot be bound.
     pub fn bind(address: impl ToSocketAddrs, template: Template) -> io::Result<UdpDatagrams> {
         let socket = std::net::UdpSocket::bind(address)?;
         socket.set_nonblocking(true)?;
         Ok(UdpDatagrams { socket, template })
     }
 
-    /// Where it listens.
+    /// The address it listens on.
     ///
     /// # Errors
-    /// When the system does not say.
+    /// When the system does not report it.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.socket.local_addr()
     }

@@ -21,7 +21,7 @@ fn limited(limits: Limits) -> Arc<HttpListener> {
     Arc::new(listener.host("x").origin("https://app.example.org").limits(limits))
 }
 
-/// Sends what may be more than one request, and reads until the connection is closed.
+/// Sends text that may hold several requests, and reads until the connection is closed.
 async fn exchange(listener: &HttpListener, request: &str) -> String {
     let address = listener.local_addr().expect("bound");
     let mut stream = TcpStream::connect(address).await.expect("it listens");
@@ -135,10 +135,11 @@ async fn requests_of_foreign_pages_and_for_other_hosts_are_refused() {
     assert_eq!(running.arrived().len(), 3);
 }
 
-/// Regression: connections without a request kept their places for ever, and others waited.
+/// Regression: connections without a request kept their places forever, and others waited.
 #[tokio::test]
 async fn connections_that_are_idle_or_slow_give_their_places_to_others() {
-    // They bind the connection that follows as well, on a busy machine.
+    // The time also applies to the connection that follows, so it is long enough for a busy
+    // machine.
     let slow = Duration::from_secs(1);
     let listener = limited(Limits { connections: 1, slow, ..Limits::default() });
     let mut running = start(&listener, 16);
@@ -155,7 +156,7 @@ async fn connections_that_are_idle_or_slow_give_their_places_to_others() {
     assert_eq!(running.arrived().len(), 5);
 }
 
-/// Regression: a client that sends and never reads its answers kept its place for ever.
+/// Regression: a client that sends and never reads its answers kept its place forever.
 #[tokio::test]
 async fn a_connection_lasts_only_so_long_whatever_its_client_reads() {
     let (slow, lasting) = (Duration::from_millis(100), Duration::from_millis(300));
@@ -164,7 +165,7 @@ async fn a_connection_lasts_only_so_long_whatever_its_client_reads() {
     let address = listener.local_addr().expect("bound");
     let mut stream = TcpStream::connect(address).await.expect("it listens");
     let request = post("").replace("Connection: close\r\n", "").replace("POST", "GET");
-    // Until the other side has gone, whose buffers and ours are full long before.
+    // Sends until the other side is gone. The buffers of both sides are full long before.
     let sending = async { while stream.write_all(request.as_bytes()).await.is_ok() {} };
     tokio::time::timeout(PATIENCE, sending).await.expect("closed in time");
 }

@@ -1,4 +1,4 @@
-//! URLs that are asked again and again.
+//! Tests of the input that polls URLs.
 
 mod common;
 
@@ -17,10 +17,10 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
-/// A page on the loopback whose versions come one after the other, and stay once there is no other.
+/// A page on the loopback. Its versions come one after the other, and the last one stays.
 struct Page {
     url: String,
-    /// The conditions of the requests, as they came.
+    /// The conditions of the requests, in order.
     asked: mpsc::UnboundedReceiver<String>,
 }
 
@@ -69,14 +69,14 @@ async fn page(answers: Vec<Answer>) -> Page {
             let text = format!("{head}Connection: close\r\n\r\n{body}");
             // A client that has read enough closes early.
             let _ = stream.write_all(text.as_bytes()).await;
-            // Nobody may listen any more.
+            // The receiver may be gone.
             let _ = asks.send(condition);
         }
     });
     Page { url, asked }
 }
 
-/// Polls the page until this many tasks came.
+/// Polls the page until this many tasks have arrived.
 async fn tasks(page: &Page, count: usize) -> Vec<Order> {
     let poller = Arc::new(poller(&page.url, Redirects::Refused));
     let (context, mut orders, _leadership) = context().await;
@@ -95,7 +95,7 @@ async fn tasks(page: &Page, count: usize) -> Vec<Order> {
     }
 }
 
-/// A poller of this URL, whose requests have a key.
+/// A poller of this URL that sends a key with its requests.
 fn poller(url: &str, redirects: Redirects) -> HttpPoller {
     let key = ("x-api-key", "secret");
     let headers =
@@ -118,7 +118,7 @@ async fn context() -> (PartitionContext, mpsc::Receiver<Order>, Leadership) {
 /// A server on the loopback that redirects `/away` to a place, and has pages everywhere else.
 struct Redirecting {
     address: String,
-    /// The paths of the requests as they came, and whether they had the key.
+    /// The paths of the requests in order, and true for requests with the key.
     asked: mpsc::UnboundedReceiver<(String, bool)>,
 }
 
@@ -140,14 +140,14 @@ async fn redirecting(place: &str) -> Redirecting {
             };
             let answer = format!("HTTP/1.1 {answer}\r\nConnection: close\r\n\r\n");
             stream.write_all(answer.as_bytes()).await.expect("answered");
-            // Nobody may listen any more.
+            // The receiver may be gone.
             let _ = asks.send((path, head.to_lowercase().contains("x-api-key: secret")));
         }
     });
     Redirecting { address, asked }
 }
 
-/// Polls until the server has been asked this often.
+/// Polls until the server has received this many requests.
 async fn asked(server: &mut Redirecting, redirects: Redirects, count: usize) -> Vec<String> {
     let url = format!("{}/away", server.address);
     let poller = poller(&url, redirects);
@@ -217,7 +217,8 @@ async fn each_url_is_a_partition_of_its_own() {
     assert_eq!(partitions, expected);
 }
 
-/// Regression: whoever could write the plan into the store had the poller's credentials sent to any URL.
+/// Regression: a client that could write the plan into the store had the poller's credentials sent
+/// to any URL.
 #[tokio::test]
 async fn a_url_that_is_not_configured_is_never_asked() {
     let mut elsewhere = redirecting("/").await;
@@ -233,7 +234,7 @@ async fn a_url_that_is_not_configured_is_never_asked() {
     assert!(elsewhere.asked.try_recv().is_err(), "nothing was asked");
 }
 
-/// Regression: reqwest follows redirects, and takes headers other than its own with it.
+/// Regression: reqwest follows redirects, and sends headers other than its own along.
 #[tokio::test]
 async fn no_redirect_is_followed_unless_it_is_asked_for() {
     let mut elsewhere = redirecting("/").await;

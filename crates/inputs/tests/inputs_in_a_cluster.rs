@@ -1,4 +1,4 @@
-//! Inputs of a cluster that is joined, from the first byte to the books.
+//! Inputs of a running cluster, from the first byte to the books.
 
 mod common;
 
@@ -16,7 +16,7 @@ use tenure_inputs::{HttpListener, HttpPoller, Objects, Redirects, TcpLines, UdpD
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 
-/// Keeps what it is given.
+/// Keeps its payloads.
 #[derive(Clone, Default)]
 struct Collector(Arc<Mutex<BTreeSet<String>>>);
 
@@ -143,7 +143,7 @@ async fn members_share_the_urls_of_a_poller() {
     let first = join(&backend, &collector, Inputs::new().supervised("poll", poller())).await;
     let second = join(&backend, &collector, Inputs::new().supervised("poll", poller())).await;
     collector.has((0..6).map(|number| format!("/{number}"))).await;
-    // One leaves; all are asked on.
+    // One member leaves, and all URLs are still polled.
     second.leave().await;
     drop(second);
     collector.0.lock().expect("nobody panics").clear();

@@ -20,7 +20,7 @@ fn ids(window: &Window) -> Vec<&str> {
     window.orders.iter().map(|order| order.id.as_str()).collect()
 }
 
-/// The objects under `p`, of a store that is listed in either way.
+/// The objects under `p`, for both ways of listing the store.
 async fn objects(keys: &[&str]) -> (Arc<InMemory>, [Objects; 2]) {
     let store = Arc::new(InMemory::new());
     fill(&*store, keys).await;
@@ -39,7 +39,7 @@ async fn windows_follow_each_other_in_the_order_of_keys_until_it_is_drained() {
         assert_eq!(first.orders[0].payload, "a");
         let second = source.outstanding(Some("a-b"), 2).await.expect("a window");
         assert_eq!((ids(&second), second.drained), (vec!["a/x", "b"], false));
-        // The same again, smaller, and from the beginning as a new leader would.
+        // The same window again, smaller, and from the beginning as a new leader would.
         let again = source.outstanding(Some("a-b"), 1).await.expect("a window");
         assert_eq!(ids(&again), ["a/x"]);
         let all = objects.source(Template::new("object")).outstanding(Some("a-b"), 99).await;
@@ -143,7 +143,7 @@ async fn a_directory_is_a_store_too() {
 
 #[tokio::test]
 async fn a_store_that_does_not_list_in_order_is_found_out_when_it_was_said_to() {
-    // Directories list in the order of their making, or of hashes, but never 300 files in that of their names.
+    // Directories list in the order of creation, or of hashes, but never list 300 files by name.
     let root = tempfile::tempdir().expect("a directory");
     for number in 0..300 {
         std::fs::write(root.path().join(format!("{}", number * 7919 % 300)), "x").expect("a file");

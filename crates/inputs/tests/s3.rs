@@ -18,7 +18,7 @@ struct Bucket {
 impl Bucket {
     async fn new(server: S3) -> Bucket {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        // What opening does for programs; the plain client comes before it here.
+        // Opening the objects does this for programs; here the plain client comes before it.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let name = format!("bucket-{}", COUNT.fetch_add(1, Ordering::Relaxed));
         let client = reqwest::Client::builder().no_proxy().build().expect("a client");
@@ -50,7 +50,7 @@ impl Bucket {
 #[tokio::test]
 async fn a_bucket_is_listed_in_order_over_many_pages_and_folders_are_no_objects() {
     let bucket = Bucket::new(require!(S3::single().await)).await;
-    // More than one page, and what sorts around a slash.
+    // More than one page, and keys that sort around a slash.
     let mut expected: Vec<String> =
         (0..2 * PAGE + 50).map(|number| format!("n/{number:04}")).collect();
     expected
@@ -79,7 +79,7 @@ async fn a_bucket_is_listed_in_order_over_many_pages_and_folders_are_no_objects(
     }
     expected.sort();
     assert_eq!(seen, expected);
-    // A new leader, somewhere in the middle.
+    // A new leader starts somewhere in the middle.
     let source = bucket.open("photos").source(Template::new("object"));
     let window = source.outstanding(Some("n/0123"), 2).await.expect("a window");
     assert_eq!(window.position.as_deref(), Some("n/0125"));

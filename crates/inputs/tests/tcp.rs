@@ -39,7 +39,7 @@ async fn each_line_is_a_task_the_last_one_too_when_it_has_no_end() {
     assert_eq!(running.next_items(1).await, ["two"]);
     stream.shutdown().await.expect("shut down");
     assert_eq!(running.next_items(1).await, ["three"]);
-    // It closes its side when it has read everything.
+    // The server closes its side when it has read everything.
     let closed = tokio::time::timeout(PATIENCE, stream.read(&mut [0])).await;
     assert_eq!(closed.expect("in time").expect("closed"), 0);
 }
@@ -88,10 +88,12 @@ async fn it_can_be_started_again_on_the_same_port() {
     assert_eq!(items, ["one", "two"]);
 }
 
-/// Regression: connections that send nothing, or one byte now and then, kept their places for ever, and others waited.
+/// Regression: connections that send nothing, or one byte now and then, kept their places forever,
+/// and others waited.
 #[tokio::test]
 async fn connections_that_are_idle_or_slow_give_their_places_to_others() {
-    // They bind the connection that follows as well, on a busy machine.
+    // The times also apply to the connection that follows, so they are long enough for a busy
+    // machine.
     let (idle, slow) = (Duration::from_secs(1), Duration::from_secs(1));
     for beginning in ["", "before\n", "a line that"] {
         let lines = limited(Limits { connections: 1, idle, slow, ..Limits::default() });
@@ -137,11 +139,11 @@ async fn a_peer_with_too_many_connections_keeps_out_only_itself() {
     let mut other = socket.connect(lines.local_addr().expect("bound")).await.expect("it listens");
     other.write_all(b"other\n").await.expect("sent");
     assert_eq!(running.next_items(1).await, ["other"]);
-    // A place that is given back can be had again.
+    // A place that was released can be used again.
     drop(kept);
     loop {
         let mut stream = connect(&lines).await;
-        // It may be refused while the listener has not heard of the end of the others.
+        // It may be refused while the listener has not noticed yet that the others ended.
         let sent = stream.write_all(b"again\n").await;
         let next = tokio::time::timeout(Duration::from_millis(100), running.next()).await;
         if sent.is_ok() && next.is_ok() {

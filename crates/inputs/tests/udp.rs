@@ -19,7 +19,7 @@ async fn each_datagram_is_a_task_but_empty_and_too_long_ones() {
     let sender = UdpSocket::bind("127.0.0.1:0").await.expect("a free port");
     sender.connect(datagrams.local_addr().expect("bound")).await.expect("connected");
     let (just, long) = ("x".repeat(MAX_TASK_BYTES), "x".repeat(MAX_TASK_BYTES + 1));
-    // Over the loopback the order is kept, and so few fit into its buffer.
+    // The loopback keeps the order, and its buffer holds so few datagrams.
     for datagram in ["one\n", "", &long, &just, "end"] {
         sender.send(datagram.as_bytes()).await.expect("sent");
     }

@@ -1,6 +1,9 @@
-//! An HTTP service of which one instance leads: it serves `POST /orders`, the others name the leader.
+//! An HTTP service with one leading instance.
 //!
-//! `cargo run -p tenure-stores --example axum_service [STORE] [ADDRESS] [NAME]`, on several hosts or ports:
+//! The leader serves `POST /orders`, and the other instances name the leader.
+//!
+//! `cargo run -p tenure-stores --example axum_service [STORE] [ADDRESS] [NAME]`, on several hosts
+//! or ports:
 //!
 //! ```console
 //! $ cargo run -p tenure-stores --example axum_service etcd://10.0.0.5/shop 10.0.0.7:8080 host-a
@@ -8,8 +11,8 @@
 //! accepted under token 8214
 //! ```
 //!
-//! TERM or Ctrl-C ends it gracefully: no new requests, requests in flight are answered, then the leadership is
-//! given up, and the next instance leads at once.
+//! TERM or Ctrl-C ends it gracefully: no new requests, requests in flight are answered, then the
+//! leadership is given up, and the next instance leads at once.
 
 use std::sync::Arc;
 
@@ -65,7 +68,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Leads whenever it is elected, until it is told to stop.
+/// Leads whenever this instance is elected, until it is told to stop.
 async fn lead(
     mut candidacy: Candidacy,
     mandates: watch::Sender<Option<Mandate>>,

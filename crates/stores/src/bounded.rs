@@ -1,11 +1,11 @@
-//! Lists of another machine's making, which end where they would cost too much.
+//! Lists that another machine sends, refused when they are too long.
 
 use std::fmt;
 use std::marker::PhantomData;
 
 use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
 
-/// A list of at most so many items; a longer one is an error before it is read.
+/// A list of at most `MOST` items. Reading a longer one stops with an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Bounded<T, const MOST: usize>(pub(crate) Vec<T>);
 
@@ -42,7 +42,7 @@ impl<'de, T: Deserialize<'de>, const MOST: usize> Visitor<'de> for Items<T, MOST
     }
 }
 
-/// How much memory a test's work takes at most, seen from outside: in a process of its own.
+/// The peak memory of a test's work, measured in a process of its own.
 #[cfg(test)]
 pub(crate) mod memory {
     use std::process::Command;
@@ -50,8 +50,8 @@ pub(crate) mod memory {
     const VARIABLE: &str = "TENURE_TEST_MEASURES_MEMORY";
     const MEBIBYTE: usize = 1024 * 1024;
 
-    /// Eight mebibytes of JSON, each item of which is a tree of its own: parsed into values they take a hundred times
-    /// as much.
+    /// Eight mebibytes of JSON, in which each item is a small tree. Parsed into values, they take a
+    /// hundred times as much.
     pub(crate) fn costly(around: impl FnOnce(&str) -> String) -> String {
         let item = r#"{"a":0},"#;
         let mut items = item.repeat(8 * MEBIBYTE / item.len());
@@ -59,7 +59,7 @@ pub(crate) mod memory {
         around(&format!("[{items}]"))
     }
 
-    /// Runs the work in another process, and fails if it takes more mebibytes than this.
+    /// Runs the work in another process. Fails if it takes more than `most` mebibytes.
     pub(crate) fn is_spared(test: &str, most: usize, work: impl FnOnce()) {
         if std::env::var_os(VARIABLE).is_some() {
             let before = peak();
@@ -82,7 +82,7 @@ pub(crate) mod memory {
         assert!(took / 1024 <= most, "{test} took {} MiB of memory", took / 1024);
     }
 
-    /// The most memory this process ever had, in KiB.
+    /// The peak memory of this process, in KiB.
     fn peak() -> usize {
         let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak");

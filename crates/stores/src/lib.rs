@@ -11,11 +11,13 @@
 //! | `rethinkdb://host:port,host:port/database?table=…` | RethinkDB 2.3 and later; `rethinkdb+tls:`, `?ca=…` with TLS | `rethinkdb` |
 //! | `zookeeper://host:port,host:port/node` | ZooKeeper 3.5 and later; `zookeeper+tls:`, `?ca=…&cert=…&key=…` with TLS | `zookeeper` |
 //!
-//! A user and a password stand in front of the hosts, `user:password@`; the password may instead be the first line
-//! of a file (`?password-file=…`) or be in the environment, as `TENURE_STORE_PASSWORD`. Elasticsearch takes an API key
-//! instead, from a file (`?api-key-file=…`) or from `TENURE_STORE_API_KEY`.
+//! A user and a password stand in front of the hosts, `user:password@`; the password may instead be
+//! the first line of a file (`?password-file=…`) or be in the environment, as
+//! `TENURE_STORE_PASSWORD`. Elasticsearch takes an API key instead, from a file (`?api-key-file=…`)
+//! or from `TENURE_STORE_API_KEY`.
 //!
-//! Elections are queues where the store has them; `?protocol=lease` decides them by documents instead.
+//! Elections are queues where the store has them; `?protocol=lease` decides them by documents
+//! instead.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tenure_stores::OpenError> {
@@ -59,45 +61,53 @@ pub use mongodb_url::MongodbUrl;
 pub use provided::provide_passwords;
 pub use servers::{Access, Reconnect, Secret, Servers, Settings, Tls};
 
-/// The environment variable with the password of the URL's user, where the URL has neither it nor a file of it.
+/// The environment variable with the password of the URL's user.
+///
+/// It is used if the URL has neither a password nor a password file.
 pub const PASSWORD_VARIABLE: &str = "TENURE_STORE_PASSWORD";
 
-/// The environment variable with the API key, where the URL has neither a file of it nor a user.
+/// The environment variable with the API key.
+///
+/// It is used if the URL has neither an API key file nor a user.
 pub const API_KEY_VARIABLE: &str = "TENURE_STORE_API_KEY";
 
-/// The environment variable that, when it is `true`, accepts parents of a directory that other users could rename: as
-/// `trust-parents=true` does in the URL.
+/// The environment variable that accepts parents that other users could rename.
+///
+/// If it is `true`, it has the effect of `trust-parents=true` in a directory's URL.
 pub const TRUST_PARENTS_VARIABLE: &str = "TENURE_TRUST_PARENTS";
 
 /// How a store is opened.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct OpenOptions {
-    /// A request to the store is given up after this time.
+    /// The time-out of each request to the store.
     pub request: Duration,
-    /// How long a server is asked to keep a session that it does not hear of, where elections are queues.
+    /// How long the server keeps a silent session, where elections are queues.
     pub session: Option<Duration>,
-    /// Whether a database, a table or a collection that the URL names is created if it is missing.
+    /// True to create the URL's database, table or collection if it is missing.
     pub create_if_missing: bool,
 }
 
 impl OpenOptions {
-    /// The same, with requests that end within this time: [`tenure::Timing::request`].
+    /// Sets the time-out of requests: [`tenure::Timing::request`].
     #[must_use]
     pub fn with_request(mut self, request: Duration) -> OpenOptions {
         self.request = request;
         self
     }
 
-    /// The same, with a session that the server is asked to keep so long: [`tenure::Timing::ttl`]. Without this it
-    /// is 15 s.
+    /// Sets how long the server keeps a silent session: [`tenure::Timing::ttl`].
+    ///
+    /// The default is 15 s.
     #[must_use]
     pub fn with_session(mut self, ttl: Duration) -> OpenOptions {
         self.session = Some(ttl);
         self
     }
 
-    /// The same; what the URL names and does not exist is created, or is an error.
+    /// Sets whether a missing database, table or collection is created.
+    ///
+    /// Otherwise it is an error.
     #[must_use]
     pub fn with_create_if_missing(mut self, create: bool) -> OpenOptions {
         self.create_if_missing = create;
@@ -116,9 +126,9 @@ impl Default for OpenOptions {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Opened {
-    /// What elections are held on.
+    /// The backend to hold elections on.
     pub backend: Backend,
-    /// This process's proof of life, where the store has one: a supervisor shares it with others.
+    /// This process's proof of life, if the store has one. A supervisor shares it with others.
     #[cfg(target_os = "linux")]
     pub presence: Option<Arc<tenure::file::FilePresence>>,
 }
@@ -133,7 +143,7 @@ pub enum OpenError {
     /// The store exists, but not in this build.
     #[error("the store `{scheme}:` is not built into this program; built in: {}", built_in())]
     NotBuiltIn {
-        /// What the URL begins with.
+        /// The scheme of the URL.
         scheme: &'static str,
     },
     /// There is no place for the embedded store.
@@ -180,7 +190,7 @@ pub async fn open_at(location: &Location, options: &OpenOptions) -> Result<Opene
     }
 }
 
-/// Why the servers of a store should be newer, if it is known that they should. For `tenure doctor`.
+/// Why the servers of a store should be newer; none if no reason is known. For `tenure doctor`.
 ///
 /// # Errors
 /// As for [`open`].
@@ -195,20 +205,23 @@ pub async fn advice(
     if let Location::Etcd(servers) = location {
         return Ok(etcd::EtcdStore::open(servers, options.request).await?.advice().await?);
     }
-    // Of the others none is known that is accepted and should not be.
+    // Every version of the other stores that we accept is good enough.
     let _ = (location, options);
     Ok(None)
 }
 
-/// Whether a directory is accepted although another user could rename one of its parents: the URL or the environment says
-/// so.
+/// Returns true if parents that other users could rename are accepted.
+///
+/// The URL or the environment accepts them.
 #[must_use]
 pub fn trusts_parents(location: &Location) -> bool {
     let named = std::env::var(TRUST_PARENTS_VARIABLE).is_ok_and(|value| value == "true");
     matches!(location, Location::File { trust_parents, .. } if named || *trust_parents)
 }
 
-/// Where the embedded store of this user is: `$XDG_STATE_HOME/tenure`, or `~/.local/state/tenure`.
+/// The place of this user's embedded store.
+///
+/// It is `$XDG_STATE_HOME/tenure`, or `~/.local/state/tenure`.
 ///
 /// # Errors
 /// [`OpenError::NoHome`] when the environment names neither.
@@ -321,7 +334,7 @@ async fn zookeeper_store(servers: &Servers, options: &OpenOptions) -> Result<Ope
     let backend = Backend::new(opened.store);
     Ok(on_servers(match servers.settings.lease {
         true => backend,
-        // As other clients of ZooKeeper have it: making an election is a decision of its own.
+        // As with other clients of ZooKeeper, creating an election is a separate decision.
         false => backend.with_queue(opened.queue).with_creation(false),
     }))
 }
@@ -331,7 +344,7 @@ async fn zookeeper_store(_: &Servers, _: &OpenOptions) -> Result<Opened, OpenErr
     Err(OpenError::NotBuiltIn { scheme: "zookeeper" })
 }
 
-/// A store that other machines share has no proof of life.
+/// Opens a store without a proof of life: other machines share it.
 #[cfg(any(
     feature = "elastic",
     feature = "etcd",

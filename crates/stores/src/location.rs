@@ -1,4 +1,4 @@
-//! URLs of stores, read strictly: a mistyped one must not elect in the wrong place.
+//! URLs of stores, parsed strictly. A mistyped URL must not elect in the wrong place.
 
 use std::fmt::{self, Write as _};
 use std::path::PathBuf;
@@ -7,10 +7,10 @@ use std::time::Duration;
 use crate::mongodb_url::MongodbUrl;
 use crate::servers::{Dialect, Servers};
 
-/// Longer URLs are mistakes.
+/// The longest URL. A longer one is a mistake.
 const MOST_BYTES: usize = 4096;
 
-/// What URLs may begin with.
+/// The schemes of store URLs, each with its colon.
 pub const SCHEMES: [&str; 14] = [
     "elasticsearch+http:",
     "elasticsearch+https:",
@@ -28,24 +28,24 @@ pub const SCHEMES: [&str; 14] = [
     "zookeeper+tls:",
 ];
 
-/// What the URLs of etcd may have.
+/// The form of etcd URLs.
 const ETCD: Dialect = Dialect {
     port: 2379,
     tls: false,
     settings: &["ca", "cert", "key", "password-file", "protocol", "ttl"],
 };
-/// The same, when TLS goes without saying.
+/// The form of etcd URLs with TLS.
 const ETCD_HTTPS: Dialect = Dialect { tls: true, ..ETCD };
-/// What the URLs of Elasticsearch and OpenSearch may have.
+/// The form of Elasticsearch and OpenSearch URLs.
 const ELASTIC: Dialect =
     Dialect { port: 9200, tls: false, settings: &["api-key-file", "password-file"] };
-/// The same, with TLS.
+/// The form of Elasticsearch and OpenSearch URLs with TLS.
 const ELASTIC_HTTPS: Dialect = Dialect {
     tls: true,
     settings: &["api-key-file", "ca", "cert", "key", "password-file"],
     ..ELASTIC
 };
-/// What the URLs of ZooKeeper may have.
+/// The form of ZooKeeper URLs.
 const ZOOKEEPER: Dialect = Dialect {
     port: 2181,
     tls: false,
@@ -62,15 +62,15 @@ const ZOOKEEPER: Dialect = Dialect {
         "reconnect",
     ],
 };
-/// The same, when TLS goes without saying.
+/// The form of ZooKeeper URLs with TLS.
 const ZOOKEEPER_TLS: Dialect = Dialect { tls: true, ..ZOOKEEPER };
-/// What the URLs of RethinkDB may have.
+/// The form of RethinkDB URLs.
 const RETHINKDB: Dialect =
     Dialect { port: 28015, tls: false, settings: &["table", "ca", "cert", "key", "password-file"] };
-/// The same, when TLS goes without saying.
+/// The form of RethinkDB URLs with TLS.
 const RETHINKDB_TLS: Dialect = Dialect { tls: true, ..RETHINKDB };
 
-/// Where a store is.
+/// The place of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Location {
@@ -80,9 +80,9 @@ pub enum Location {
     File {
         /// The directory, an absolute path.
         directory: PathBuf,
-        /// Whether to accept file systems that are not known to be safe: `force=true`.
+        /// True to accept file systems that are not known to be safe: `force=true`.
         force: bool,
-        /// Whether to accept parents that another user could rename: `trust-parents=true`.
+        /// True to accept parents that another user could rename: `trust-parents=true`.
         trust_parents: bool,
     },
     /// On Elasticsearch.
@@ -99,38 +99,38 @@ pub enum Location {
     Zookeeper(Servers),
 }
 
-/// What is wrong with a URL. Shows schemes and settings that are known, never a part of the URL itself.
+/// Why a URL is refused. Shows known schemes and settings, never a part of the URL itself.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UrlError {
-    /// There is nothing in it.
+    /// The URL is empty.
     #[error("it is empty; write for example file:///var/lib/tenure")]
     Empty,
-    /// It is too long.
+    /// The URL is too long.
     #[error("it has {bytes} bytes; at most {MOST_BYTES} are allowed")]
     TooLong {
-        /// How long it is.
+        /// Its length.
         bytes: usize,
     },
-    /// It does not begin with a scheme.
+    /// The URL does not begin with a scheme.
     #[error("it does not begin with a scheme; write for example file:///var/lib/tenure")]
     NoScheme,
-    /// A scheme that is not among [`SCHEMES`]. It is not shown: a password may stand in its place.
+    /// A scheme that is not in [`SCHEMES`]. It is not shown: it may be a password.
     #[error("it begins with an unknown scheme; known are {}", SCHEMES.join(", "))]
     UnknownScheme,
     /// A control character, NUL included.
     #[error("it has a control character at byte {at}")]
     Control {
-        /// Where.
+        /// Its position, in bytes.
         at: usize,
     },
     /// A percent sign that is not followed by two hexadecimal digits.
     #[error("the `%` at byte {at} of its path is not followed by two hexadecimal digits")]
     Percent {
-        /// Where, in the path.
+        /// Its position in the path, in bytes.
         at: usize,
     },
-    /// What the percent signs stand for is no text.
+    /// The decoded text is not UTF-8.
     #[error("its path is not UTF-8")]
     NotUtf8,
     /// The path of a directory is not absolute.
@@ -148,16 +148,16 @@ pub enum UrlError {
     /// A `#`.
     #[error("it has a fragment; write `%23` for a `#` in a path")]
     Fragment,
-    /// Something behind `memory:`.
+    /// Text after `memory:`.
     #[error("nothing may follow `memory:`")]
     MemoryTail,
-    /// A key of the query that this store does not have. It is not shown: it may be a part of a password.
+    /// A setting that this store does not have. It is not shown: it may be a part of a password.
     #[error("its query has an unknown setting; known: {known}")]
     UnknownSetting {
-        /// The settings there are.
+        /// The settings of this store.
         known: String,
     },
-    /// An `@` in the query: most likely a password with a `?` in it, which would be shown.
+    /// An `@` in the query. Most likely a password has a `?` in it, and would be shown.
     #[error(
         "its query has an `@`; in a password write `%3F` for a `?`, elsewhere `%40` for an `@`"
     )]
@@ -177,18 +177,18 @@ pub enum UrlError {
     /// No server.
     #[error("it names no host; write for example etcd://10.0.0.1:2379,10.0.0.2:2379/tenure")]
     NoHost,
-    /// Something that is no server.
+    /// A host that is not a valid host and port, or too many hosts.
     #[error("each of its hosts must be a host and port, such as 10.0.0.1:2379; at most 32 of them")]
     BadHost,
-    /// Several servers, or a port, where a name stands for them.
+    /// Several hosts, or a port, where one DNS name stands for all servers.
     #[error("with `mongodb+srv:` it names one host, without a port")]
     OneHost,
-    /// A name that no database can have.
+    /// A name that is not valid for a database.
     #[error(
         "its path is no name of a database: one part, without `.`, `$`, quotes or spaces, not the servers' own"
     )]
     BadDatabase,
-    /// A name that no collection can have.
+    /// A name that is not valid for a collection.
     #[error(
         "its setting `collection` is no name of a collection: no `$`, no `system.`, at most 120 bytes"
     )]
@@ -210,13 +210,13 @@ pub enum UrlError {
     /// A certificate without its key, or the other way round.
     #[error("a client's certificate needs both `cert` and `key`")]
     HalfACertificate,
-    /// A setting whose value makes no sense.
+    /// A setting with a value that it cannot have.
     #[error("its setting `{key}` has a value that it cannot have")]
     BadValue {
         /// The key.
         key: String,
     },
-    /// A database or a table whose name the server would refuse.
+    /// A name of a database or table that the server would refuse.
     #[error("its database and its table may have letters, digits, `_` and `-` only")]
     BadTable,
     /// A setting that is neither true nor false.
@@ -227,10 +227,10 @@ pub enum UrlError {
     },
 }
 
-/// Reads the URL of a store. Plain and public so that it can be fuzzed: never panics.
+/// Parses the URL of a store. Never panics; public so that it can be fuzzed.
 ///
 /// # Errors
-/// [`UrlError`] says what is wrong.
+/// [`UrlError`] says why the URL is refused.
 pub fn parse(url: &str) -> Result<Location, UrlError> {
     if url.is_empty() {
         return Err(UrlError::Empty);
@@ -264,15 +264,15 @@ pub fn parse(url: &str) -> Result<Location, UrlError> {
         "zookeeper" => Location::Zookeeper(Servers::parse(rest, &ZOOKEEPER)?),
         "zookeeper+tls" => Location::Zookeeper(Servers::parse(rest, &ZOOKEEPER_TLS)?),
         _ if rest.starts_with("//") => return Err(UrlError::UnknownScheme),
-        // The user in front of a password, more likely.
+        // More likely a user in front of a password than a scheme.
         _ => return Err(UrlError::NoScheme),
     };
-    // As it will be written for others, with everything escaped that may be.
+    // The length of the URL as it is shown, with every special character escaped.
     let bytes = location.to_string().len();
     if bytes > MOST_BYTES { Err(UrlError::TooLong { bytes }) } else { Ok(location) }
 }
 
-/// Whether a URL may hold a password or another secret. In doubt, yes.
+/// Returns true if a URL may hold a password or another secret. In doubt, true.
 #[must_use]
 pub fn holds_credentials(url: &str) -> bool {
     match parse(url) {
@@ -289,7 +289,7 @@ pub fn holds_credentials(url: &str) -> bool {
     }
 }
 
-/// A path that is the name of one database, and a table by a name that the server accepts.
+/// Checks that the server accepts the names of the database and the table.
 fn one_database(servers: Servers) -> Result<Servers, UrlError> {
     let odd = |name: &str| {
         name.len() > 127 || name.chars().any(|c| !(c.is_ascii_alphanumeric() || "_-".contains(c)))
@@ -298,7 +298,7 @@ fn one_database(servers: Servers) -> Result<Servers, UrlError> {
     if names.into_iter().any(odd) { Err(UrlError::BadTable) } else { Ok(servers) }
 }
 
-/// Whether nothing that is sent to it leaves this machine.
+/// Returns true if the host is this machine. No data sent to it leaves the machine.
 fn is_loopback(host: &str) -> bool {
     let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
     let address = name.trim_start_matches('[').trim_end_matches(']');
@@ -306,8 +306,9 @@ fn is_loopback(host: &str) -> bool {
 }
 
 impl Location {
-    /// How long the servers are asked to keep a session, where elections are queues; `ttl` unless the URL says otherwise.
-    /// `None` where they are leases.
+    /// How long the servers keep a session, if elections are queues.
+    ///
+    /// It is `ttl` unless the URL sets another time. `None` if elections are leases.
     #[must_use]
     pub fn session(&self, ttl: Duration) -> Option<Duration> {
         match self {
@@ -323,10 +324,10 @@ impl Location {
         }
     }
 
-    /// The hosts, other than this machine, that a password or an API key is sent to without TLS.
+    /// The other hosts that receive a password or an API key without TLS.
     ///
-    /// RethinkDB is not among them, and MongoDB only with `authMechanism=PLAIN`: they prove that they know a
-    /// password, and never send it.
+    /// RethinkDB is not among them, and MongoDB only with `authMechanism=PLAIN`: otherwise their
+    /// clients prove that they know the password, and never send it.
     #[must_use]
     pub fn hosts_that_passwords_reach_in_plain_text(&self) -> Vec<&str> {
         self.in_plain_text(crate::provided::has_api_key())
@@ -348,7 +349,7 @@ impl Location {
         hosts.filter(|host| sends && !is_loopback(host)).collect()
     }
 
-    /// The same, in another table, where there are tables.
+    /// Sets the table, where the store has tables.
     #[must_use]
     pub fn with_table(mut self, table: &str) -> Location {
         if let Location::Rethinkdb(servers) = &mut self {
@@ -392,10 +393,10 @@ fn parse_file(rest: &str) -> Result<Location, UrlError> {
     Ok(Location::File { directory: PathBuf::from(directory), force, trust_parents })
 }
 
-/// What the URL of a directory may set, each to `true` or `false`.
+/// The settings of a directory's URL, each `true` or `false`.
 const FILE_SETTINGS: [&str; 2] = ["force", "trust-parents"];
 
-/// Each of [`FILE_SETTINGS`], in that order.
+/// Parses the values of [`FILE_SETTINGS`], in that order.
 fn parse_query(query: &str) -> Result<[bool; 2], UrlError> {
     let mut settings = [None; 2];
     for pair in query.split('&') {
@@ -441,7 +442,7 @@ pub(crate) fn decode(path: &str) -> Result<Vec<u8>, UrlError> {
 }
 
 impl fmt::Display for Location {
-    /// The URL again, without user and password.
+    /// Writes the URL without user and password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Location::Memory => f.write_str("memory:"),
@@ -475,7 +476,7 @@ impl fmt::Display for Location {
     }
 }
 
-/// What may stand in a path as it is does; the rest is escaped.
+/// Escapes the bytes that may not be in a path as they are.
 pub(crate) fn encode(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for byte in bytes {

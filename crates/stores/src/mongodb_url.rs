@@ -6,17 +6,17 @@ use std::path::PathBuf;
 use crate::location::{UrlError, decode, encode};
 use crate::servers::{Secret, parse_hosts, parse_login};
 
-/// Where documents are when the URL does not say.
+/// The default names of the database and the collection.
 const DATABASE: &str = "tenure";
 const COLLECTION: &str = "tenure";
-/// Where servers listen when the URL does not say.
+/// The default port of the servers.
 const PORT: u16 = 27017;
-/// MongoDB's own bound for the name of a database.
+/// MongoDB's own limit for the name of a database.
 const LONGEST_DATABASE: usize = 63;
-/// Far below MongoDB's own bound, which is for both names together.
+/// Far below MongoDB's own limit, which is for both names together.
 const LONGEST_COLLECTION: usize = 120;
 
-/// MongoDB's settings, which its driver is told.
+/// MongoDB's settings that are passed to its driver.
 const DRIVERS: [&str; 22] = [
     "appName",
     "authMechanism",
@@ -42,7 +42,7 @@ const DRIVERS: [&str; 22] = [
     "uuidRepresentation",
 ];
 
-/// MongoDB's settings about which the protocol leaves no choice. URLs have them all the same.
+/// MongoDB's settings that have no effect: the protocol decides them. URLs may have them.
 const WITHOUT_EFFECT: [&str; 12] = [
     "compressors",
     "journal",
@@ -61,30 +61,30 @@ const WITHOUT_EFFECT: [&str; 12] = [
 /// Settings of ours.
 const OURS: [&str; 2] = ["collection", "password-file"];
 
-/// A store on MongoDB, as its URL names it.
+/// A store on MongoDB, as described by its URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MongodbUrl {
-    /// Whether the host stands for the servers that its DNS entry names.
+    /// True if the host's DNS entry names the servers: `mongodb+srv:`.
     pub srv: bool,
     /// Each `host:port`; an IPv6 address is in brackets. With `srv` one host, without a port.
     pub hosts: Vec<String>,
-    /// The database, when the URL says so.
+    /// The database, if the URL has one.
     pub database: Option<String>,
     /// The collection.
     pub collection: String,
-    /// Who we are, when the URL says so.
+    /// Our user name, if the URL has one.
     pub user: Option<String>,
-    /// The user's password, when the URL says so.
+    /// The user's password, if the URL has one.
     pub password: Option<Secret>,
-    /// A file whose first line is the password.
+    /// A file with the password in its first line.
     pub password_file: Option<PathBuf>,
-    /// What the driver is told, by MongoDB's names.
+    /// The driver's settings, by MongoDB's names.
     pub settings: Vec<(&'static str, String)>,
 }
 
 impl MongodbUrl {
-    /// Whether the password itself goes over a connection without TLS.
+    /// Returns true if the password itself is sent over a connection without TLS.
     pub(crate) fn sends_password_in_plain_text(&self) -> bool {
         let says = |name: &str| {
             let found = self.settings.iter().find(|(setting, _)| *setting == name);
@@ -94,7 +94,7 @@ impl MongodbUrl {
         !tls && says("authMechanism") == Some("PLAIN")
     }
 
-    /// Reads what follows the scheme's colon.
+    /// Parses the part of a URL after the scheme's colon.
     pub(crate) fn parse(rest: &str, srv: bool) -> Result<MongodbUrl, UrlError> {
         if rest.contains('#') {
             return Err(UrlError::Fragment);
@@ -140,7 +140,7 @@ impl MongodbUrl {
         let mut given = Vec::new();
         for pair in query.split('&') {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            // As the driver reads them: in whatever case.
+            // The driver ignores case, too.
             let known = OURS.into_iter().chain(DRIVERS).chain(WITHOUT_EFFECT);
             let Some(key) = known.into_iter().find(|known| known.eq_ignore_ascii_case(key)) else {
                 let known = [&OURS[..], &DRIVERS[..]].concat().join(", ");
@@ -164,7 +164,7 @@ impl MongodbUrl {
         Ok(())
     }
 
-    /// MongoDB's own connection string, without a password and without settings of ours.
+    /// MongoDB's own connection string, without a password and our own settings.
     #[cfg(feature = "mongodb")]
     pub(crate) fn connection_string(&self) -> String {
         let mut text = self.scheme().to_owned();
@@ -187,7 +187,7 @@ impl MongodbUrl {
         if self.srv { "mongodb+srv://" } else { "mongodb://" }
     }
 
-    /// The URL again, without who we are.
+    /// Writes the URL without user and password.
     pub(crate) fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}", self.scheme(), self.hosts.join(","))?;
         if let Some(database) = &self.database {
@@ -212,7 +212,7 @@ fn setting(key: &str, value: &str) -> String {
 
 fn parse_database(path: &str) -> Result<Option<String>, UrlError> {
     if path.contains('@') {
-        // Most likely a password with a slash in it: it would be shown.
+        // Most likely a password with a slash in it, which would be shown.
         return Err(UrlError::BadPath);
     }
     let decoded = String::from_utf8(decode(path)?).map_err(|_| UrlError::NotUtf8)?;
@@ -220,7 +220,7 @@ fn parse_database(path: &str) -> Result<Option<String>, UrlError> {
         return Ok(None);
     }
     let odd = |c: char| c.is_control() || "/\\. \"$*<>:|?".contains(c);
-    // The servers' own.
+    // The servers' own databases.
     let theirs = ["admin", "local", "config"].contains(&decoded.as_str());
     if decoded.chars().any(odd) || decoded.len() > LONGEST_DATABASE || theirs {
         return Err(UrlError::BadDatabase);

@@ -1,4 +1,4 @@
-//! Where a user's password comes from.
+//! The password of a store's user, from the URL, a file or the environment.
 
 use std::path::Path;
 
@@ -15,16 +15,16 @@ use crate::servers::Servers;
 /// The password of the URL's user.
 ///
 /// # Errors
-/// What is missing, in words; never the password.
+/// A message that says why there is no password. It never shows the password.
 #[cfg(any(feature = "elastic", feature = "etcd", feature = "rethinkdb", feature = "zookeeper"))]
 pub(crate) fn of(servers: &Servers) -> Result<Secret, String> {
     find(servers.password.as_ref(), servers.password_file.as_deref())
 }
 
-/// The password that the URL has, or the file that it names, or the environment.
+/// Finds the password in the URL, in the URL's password file, or in the environment.
 ///
 /// # Errors
-/// What is missing, in words; never the password.
+/// A message that says why there is no password. It never shows the password.
 pub(crate) fn find(password: Option<&Secret>, file: Option<&Path>) -> Result<Secret, String> {
     if let Some(password) = password {
         return Ok(password.clone());
@@ -39,10 +39,10 @@ pub(crate) fn find(password: Option<&Secret>, file: Option<&Path>) -> Result<Sec
     })
 }
 
-/// The API key of the URL's file, or of the environment; none when there is neither.
+/// The API key from the URL's file or the environment; none if there is neither.
 ///
 /// # Errors
-/// What is missing, in words; never the key.
+/// A message that says why the file gives no key. It never shows the key.
 #[cfg(feature = "elastic")]
 pub(crate) fn api_key(servers: &Servers) -> Result<Option<Secret>, String> {
     if let Some(file) = &servers.api_key_file {
@@ -62,16 +62,16 @@ fn first_line(file: &Path) -> Result<Secret, String> {
     }
 }
 
-/// Says so, once for each file, when other users can read it. Root may share it with a group.
+/// Warns, once for each file, that other users can read it. Root may share it with a group.
 #[cfg(unix)]
 fn warn_of_readers(file: &Path) {
     use std::collections::BTreeSet;
     use std::os::unix::fs::MetadataExt;
     use std::path::PathBuf;
     use std::sync::{Mutex, PoisonError};
-    /// A store that is waited for is opened again and again.
+    /// The files warned of. A store that does not answer yet is opened again and again.
     static TOLD: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
-    // It was read just now.
+    // A failure is unlikely: the file was read just now.
     let Ok(found) = file.metadata() else { return };
     let group = found.mode() & 0o040 != 0 && found.uid() != 0;
     let first = || TOLD.lock().unwrap_or_else(PoisonError::into_inner).insert(file.to_owned());

@@ -8,20 +8,22 @@ use crate::{API_KEY_VARIABLE, PASSWORD_VARIABLE};
 
 static PROVIDED: OnceLock<BTreeMap<&'static str, Secret>> = OnceLock::new();
 
-/// Says what [`PASSWORD_VARIABLE`] and [`API_KEY_VARIABLE`] stand for in this process, for a program that
-/// took them out of its environment. Only the first call counts.
+/// Sets the values of the two password variables for this process.
+///
+/// They are [`PASSWORD_VARIABLE`] and [`API_KEY_VARIABLE`]. A program that took them out of its
+/// environment calls this. Only the first call counts.
 pub fn provide_passwords(password: Option<&str>, api_key: Option<&str>) {
     let said = [(PASSWORD_VARIABLE, password), (API_KEY_VARIABLE, api_key)];
     let said = said.into_iter().filter_map(|(name, value)| Some((name, Secret::new(value?))));
     PROVIDED.get_or_init(|| said.collect());
 }
 
-/// Whether [`API_KEY_VARIABLE`] has a value.
+/// Returns true if [`API_KEY_VARIABLE`] has a value.
 pub(crate) fn has_api_key() -> bool {
     variable(API_KEY_VARIABLE).is_some_and(|key| !key.reveal().is_empty())
 }
 
-/// The value of one of them: as it was provided, or from the environment.
+/// The value of a variable: as it was provided, or from the environment.
 pub(crate) fn variable(name: &str) -> Option<Secret> {
     let provided = PROVIDED.get().and_then(|provided| provided.get(name).cloned());
     provided.or_else(|| std::env::var(name).ok().map(Secret::new))

@@ -1,4 +1,6 @@
-//! URLs of stores on servers: `scheme://user:password@host:port,host:port/path?setting=value`.
+//! URLs of stores on servers.
+//!
+//! Their form is `scheme://user:password@host:port,host:port/path?setting=value`.
 
 use std::fmt::{self, Write as _};
 use std::path::PathBuf;
@@ -6,50 +8,50 @@ use std::time::Duration;
 
 use crate::location::{UrlError, decode, encode};
 
-/// More hosts are a mistake.
+/// The most hosts that a URL may name. More of them are a mistake.
 const MOST_HOSTS: usize = 32;
 
-/// A store on servers, as its URL names it.
+/// A store on servers, as described by its URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Servers {
     /// Each `host:port`; an IPv6 address is in brackets.
     pub hosts: Vec<String>,
-    /// What follows the hosts, without the slash between; empty when there is nothing.
+    /// The path after the hosts, without the slash between; empty if there is none.
     pub path: String,
-    /// Who we are, when the URL says so.
+    /// Our user name, if the URL has one.
     pub user: Option<String>,
-    /// The user's password, when the URL says so.
+    /// The user's password, if the URL has one.
     pub password: Option<Secret>,
-    /// A file whose first line is the password.
+    /// A file with the password in its first line.
     pub password_file: Option<PathBuf>,
-    /// A file whose first line is an API key, where servers have those.
+    /// A file with an API key in its first line, where servers have API keys.
     pub api_key_file: Option<PathBuf>,
-    /// Whether to speak TLS, and with which keys.
+    /// The keys for TLS; none if TLS is not used.
     pub tls: Option<Tls>,
     /// The table, where the store has tables.
     pub table: Option<String>,
-    /// What else the URL sets.
+    /// The other settings of the URL.
     pub settings: Settings,
 }
 
-/// What else a URL may set; which of it, depends on the store.
+/// Other settings of a URL; the store decides which of them it takes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Settings {
-    /// Whether elections are leases, although the store has queues: `protocol=lease`.
+    /// True if elections are leases although the store has queues: `protocol=lease`.
     pub lease: bool,
-    /// How long a server is asked to keep a session that it does not hear of: `ttl=15s`.
+    /// How long the server keeps a session without hearing from it: `ttl=15s`.
     pub ttl: Option<Duration>,
-    /// What stands before the number of a queue's node: `node-prefix`, or that of a `recipe`.
+    /// The text before the number in a queue node's name: `node-prefix` or `recipe`.
     pub node_prefix: Option<String>,
-    /// Who may use what we create: `acl`.
+    /// Who may use the nodes we create: `acl`.
     pub access: Option<Access>,
-    /// What is done when a connection is lost: `reconnect`.
+    /// How a lost connection is handled: `reconnect`.
     pub reconnect: Option<Reconnect>,
 }
 
-/// Who may use what we create.
+/// Who may use the nodes we create.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Access {
@@ -61,20 +63,20 @@ pub enum Access {
     Open,
 }
 
-/// What is done when a connection is lost, or none can be had.
+/// How a lost connection, or a failure to connect, is handled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reconnect {
-    /// Try for ever.
+    /// Tries forever.
     #[default]
     Forever,
-    /// Try for so long; then the session is given up for good.
+    /// Tries for this long, then gives up the session for good.
     For(Duration),
-    /// Give the session up with its connection.
+    /// Gives up the session together with its connection.
     Never,
 }
 
-/// How TLS is spoken.
+/// The keys and certificates for TLS.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Tls {
@@ -82,7 +84,7 @@ pub struct Tls {
     pub ca: Option<PathBuf>,
     /// Our certificate, a PEM file.
     pub cert: Option<PathBuf>,
-    /// Its key, a PEM file.
+    /// The key of our certificate, a PEM file.
     pub key: Option<PathBuf>,
 }
 
@@ -97,7 +99,7 @@ impl Secret {
         Secret(text.into())
     }
 
-    /// The text, for whoever must send it.
+    /// The text, for code that must send it.
     #[must_use]
     pub fn reveal(&self) -> &str {
         &self.0
@@ -110,7 +112,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// What the URLs of one kind of server may have.
+/// The default port, TLS and settings of one kind of server's URLs.
 pub(crate) struct Dialect {
     pub(crate) port: u16,
     pub(crate) tls: bool,
@@ -118,7 +120,7 @@ pub(crate) struct Dialect {
 }
 
 impl Servers {
-    /// Reads what follows the scheme's colon.
+    /// Parses the part of a URL after the scheme's colon.
     pub(crate) fn parse(rest: &str, dialect: &Dialect) -> Result<Servers, UrlError> {
         if rest.contains('#') {
             return Err(UrlError::Fragment);
@@ -190,7 +192,7 @@ impl Servers {
         self.tls.get_or_insert_default()
     }
 
-    /// The URL again, without who we are.
+    /// Writes the URL without user and password.
     pub(crate) fn show(&self, f: &mut fmt::Formatter<'_>, scheme: &str) -> fmt::Result {
         write!(f, "{scheme}://{}", self.hosts.join(","))?;
         if !self.path.is_empty() {
@@ -213,7 +215,7 @@ impl Servers {
 }
 
 impl Settings {
-    /// Takes one setting; whether it was there already, or nothing if its value makes no sense.
+    /// Applies one setting. Returns true if it was set before, none if the value is invalid.
     fn set(&mut self, key: &str, value: &str) -> Option<bool> {
         Some(match (key, value) {
             ("protocol", "lease") => std::mem::replace(&mut self.lease, true),
@@ -261,13 +263,15 @@ impl Settings {
     }
 }
 
-/// A name of a node begins with it: nothing that ZooKeeper, a shell or one of our own marks minds.
+/// Returns true if names of nodes may begin with this text.
+///
+/// All its characters are safe for ZooKeeper, for a shell and beside our own marks.
 fn is_prefix(text: &str) -> bool {
     let good = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:@+,".contains(&byte);
     (1..=64).contains(&text.len()) && text.bytes().all(good)
 }
 
-/// `15s`, `500ms`, `2m`; up to a day.
+/// Parses a duration such as `15s`, `500ms` or `2m`, from 100 ms to a day.
 fn duration(text: &str) -> Option<Duration> {
     let digits = text.find(|character: char| !character.is_ascii_digit())?;
     let (number, unit) = text.split_at(digits);
@@ -286,7 +290,7 @@ fn milliseconds(span: Duration) -> String {
     format!("{}ms", span.as_millis())
 }
 
-/// A user, and a password if there is one.
+/// Parses a user and an optional password.
 pub(crate) fn parse_login(login: &str) -> Result<(Option<String>, Option<Secret>), UrlError> {
     let (user, password) = login.split_once(':').map_or((login, None), |(u, p)| (u, Some(p)));
     let text = |encoded| String::from_utf8(decode(encoded)?).map_err(|_| UrlError::NotUtf8);
@@ -307,7 +311,7 @@ pub(crate) fn parse_hosts(text: &str, port: u16) -> Result<Vec<String>, UrlError
 }
 
 fn parse_host(text: &str, default_port: u16) -> Result<String, UrlError> {
-    // What stands here may be a password that was not escaped: never show it.
+    // The text may be a password that was not escaped: never show it.
     let (host, port) = match text.rfind(']') {
         Some(end) => {
             let (host, port) = text.split_at(end + 1);
@@ -340,10 +344,12 @@ fn parse_host(text: &str, default_port: u16) -> Result<String, UrlError> {
     if port == 0 { Err(UrlError::BadHost) } else { Ok(format!("{host}:{port}")) }
 }
 
-/// A path may begin with one more slash (`//a` for `/a`); it has no empty parts besides, and no dots.
+/// Parses a path without empty parts and dots.
+///
+/// It may begin with one more slash (`//a` for `/a`).
 fn parse_path(text: &str) -> Result<String, UrlError> {
     if text.contains('@') {
-        // Most likely a password with a slash in it: it would be shown.
+        // Most likely a password with a slash in it, which would be shown.
         return Err(UrlError::BadPath);
     }
     let decoded = String::from_utf8(decode(text)?).map_err(|_| UrlError::NotUtf8)?;

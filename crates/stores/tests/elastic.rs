@@ -1,6 +1,7 @@
-//! Elasticsearch and OpenSearch: the whole suite on each, and what happens when servers fail.
+//! Elasticsearch and OpenSearch: the whole suite, and tests with failing servers.
 //!
-//! Needs the servers that `scripts/servers` installs; without them every test says what it skipped.
+//! Needs the servers that `scripts/servers` installs; without them every test reports that it was
+//! skipped.
 #![cfg(feature = "elastic")]
 
 #[path = "support/mod.rs"]

@@ -1,6 +1,7 @@
-//! MongoDB: the whole suite on one server and on three, and what happens when servers fail.
+//! MongoDB: the whole suite on one and three servers, and tests with failing servers.
 //!
-//! Needs the servers that `scripts/servers` installs; without them every test says what it skipped.
+//! Needs the servers that `scripts/servers` installs; without them every test reports that it was
+//! skipped.
 #![cfg(feature = "mongodb")]
 
 #[path = "support/mod.rs"]

@@ -1,7 +1,8 @@
-//! RethinkDB: the whole suite, and what happens when the server or the way to it fails.
+//! RethinkDB: the whole suite, and tests with a failing server or network.
 //!
-//! On the server that `TENURE_RETHINKDB_URL` names, else on a `rethinkdb` of the search path, else on the emulator that
-//! `scripts/servers` installs; the output says which. Without any of them every test says what it skipped.
+//! The tests use the server that `TENURE_RETHINKDB_URL` names, else a `rethinkdb` on the search
+//! path, else the emulator that `scripts/servers` installs; the output says which. Without any of
+//! them every test reports that it was skipped.
 #![cfg(feature = "rethinkdb")]
 
 #[path = "support/mod.rs"]
@@ -46,7 +47,8 @@ mod feed {
 
 mod failing {
     use super::*;
-    // Those in which the server keeps its data: the emulator has it in memory, so it is the way to it that breaks.
+    // The tests in which the server keeps its data. The emulator has its data in memory, so the
+    // network fails instead.
     faults::failures! { kind::Kind:
         1 a_server_that_stands_still_for_a_moment_costs_nothing
         1 a_claim_whose_answer_is_lost_is_found_by_reading

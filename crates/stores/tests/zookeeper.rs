@@ -1,6 +1,7 @@
-//! ZooKeeper: the whole suite on one server and on three, and what happens when servers fail.
+//! ZooKeeper: the whole suite on one server and on three, and the failures of servers.
 //!
-//! Needs the servers that `scripts/servers` installs; without them every test says what it skipped.
+//! Needs the servers that `scripts/servers` installs. Without them every test prints that it was
+//! skipped.
 #![cfg(feature = "zookeeper")]
 
 #[path = "support/mod.rs"]
@@ -47,7 +48,7 @@ mod under_chaos {
     chaos::chaos!(kind::Lines);
 }
 
-/// What a long-lived Debian has: enough to see that it works.
+/// A smoke test of the version in a long-lived Debian.
 mod debian {
     use super::*;
     faults::smoke!(kind::Kind);

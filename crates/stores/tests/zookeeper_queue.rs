@@ -1,6 +1,7 @@
 //! Elections as lines of ZooKeeper's nodes, on real servers.
 //!
-//! Needs the servers that `scripts/servers` installs; without them every test says what it skipped.
+//! Needs the servers that `scripts/servers` installs. Without them every test prints that it was
+//! skipped.
 #![cfg(feature = "zookeeper")]
 
 #[path = "zookeeper/queue/world.rs"]

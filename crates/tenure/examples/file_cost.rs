@@ -1,7 +1,9 @@
-//! What a renewal in a directory costs, in processor time: `cargo run --release --example file_cost`.
+//! Measures the processor time of a renewal in a directory: `cargo run --release --example
+//! file_cost`.
 //!
-//! A leader renews 1,000 elections in batches and listens for changes of each, as it would; a
-//! follower in the same process is told of every change and reads it. Both are counted.
+//! A leader renews 1,000 elections in batches and listens for changes of each, as a real leader
+//! would. A follower in the same process is notified of every change and reads it. Both are
+//! counted.
 
 #[cfg(not(all(feature = "file", target_os = "linux")))]
 fn main() {
@@ -97,7 +99,7 @@ mod linux {
         }
         let renewals = (ROUNDS * keys.len()) as f64;
         let passed = began.elapsed().as_secs_f64() * 1e6 / renewals;
-        // What followers still have to read belongs to it.
+        // Reads that followers still have to make belong to the cost.
         tokio::time::sleep(Duration::from_millis(200)).await;
         let cost = (processor_time()? - used).as_secs_f64() * 1e6 / renewals;
         println!("{how}, {batch:>3} a batch: {passed:.1} µs passed, {cost:.1} µs used per renewal");

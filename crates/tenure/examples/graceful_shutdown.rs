@@ -1,7 +1,8 @@
-//! A program that shuts down without leaving others to wait, whether it leads or only stands.
+//! A program that shuts down without leaving others to wait, as leader or as candidate.
 //!
-//! `cargo run --example graceful_shutdown [DIRECTORY] [NAME]`, in two terminals; then end one of them with Ctrl-C or
-//! TERM. The other one leads at once: neither a leadership nor a place in the election is left to run out.
+//! Run `cargo run --example graceful_shutdown [DIRECTORY] [NAME]` in two terminals, then end one of
+//! them with Ctrl-C or TERM. The other one leads at once: neither a leadership nor a place in the
+//! election is left to run out.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -43,7 +44,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         loss = leadership.lost() => println!("{name} lost its leadership: {loss}"),
         () = &mut shutdown => println!("{name} resigned: {:?}", leadership.resign().await),
     }
-    // The last word: it waits for every release that still goes on in the background.
+    // Close last: it waits for every release that still goes on in the background.
     backend.close().await;
     Ok(())
 }

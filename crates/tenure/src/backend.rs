@@ -13,7 +13,7 @@ use crate::queue::SessionQueue;
 use crate::store::{Presence, Store};
 use crate::{Error, Key, Name, Protocol, lease::record::Op};
 
-/// A store and what belongs to it. Clones share one driver, which serves all elections in batches.
+/// A store and its companions. Clones share one driver, which serves all elections in batches.
 ///
 /// Get one from `tenure_stores::open(url)`, or build one from a client of your own:
 ///
@@ -29,7 +29,7 @@ pub struct Backend {
     driver: Arc<Mutex<Option<Handle>>>,
 }
 
-/// What the driver works with.
+/// The parts that the driver works with.
 #[derive(Clone)]
 pub(crate) struct Parts {
     pub(crate) store: Arc<dyn Store>,
@@ -38,7 +38,8 @@ pub(crate) struct Parts {
     pub(crate) feed: Option<Arc<dyn FeedStore>>,
     pub(crate) clock: Arc<dyn Clock>,
     random: Arc<dyn Fn() -> u64 + Send + Sync>,
-    /// The highest token that this process has led each queue with. As many as it has led.
+    /// The highest token with which this process has led each queue. One entry per queue it has
+    /// led.
     tokens: Arc<Mutex<HashMap<Key, u64>>>,
 }
 
@@ -58,7 +59,7 @@ impl Backend {
         Backend::new(Arc::new(MemoryStore::new()))
     }
 
-    /// The same, where dead processes can be told from hung ones.
+    /// Adds a presence, which tells dead processes from hung ones.
     #[must_use]
     pub fn with_presence(mut self, presence: Arc<dyn Presence>) -> Backend {
         self.parts.presence = Some(presence);
@@ -66,9 +67,9 @@ impl Backend {
         self
     }
 
-    /// The same, with elections that are lines of this queue, where first come is first led.
+    /// Makes its elections lines of this queue: first come, first led.
     ///
-    /// The documents of the store say which elections there are, and that they are queues.
+    /// The documents of the store list the elections, and mark them as queues.
     #[must_use]
     pub fn with_queue(mut self, queue: Arc<dyn SessionQueue>) -> Backend {
         self.parts.queue = Some(queue);
@@ -77,7 +78,7 @@ impl Backend {
         self
     }
 
-    /// The same, with elections by leases only (`?protocol=lease`).
+    /// Makes its elections leases only (`?protocol=lease`).
     #[must_use]
     pub fn without_queue(mut self) -> Backend {
         self.parts.queue = None;
@@ -85,23 +86,23 @@ impl Backend {
         self
     }
 
-    /// The same, where opening an election that does not exist creates it, or fails, unless
-    /// [`Builder::create_if_missing`](crate::Builder::create_if_missing) says otherwise. It creates, unless this
-    /// is set to `false`.
+    /// Sets whether opening an election that does not exist creates it; default `true`.
+    ///
+    /// [`Builder::create_if_missing`](crate::Builder::create_if_missing) overrides it.
     #[must_use]
     pub fn with_creation(mut self, creates: bool) -> Backend {
         self.creates = creates;
         self
     }
 
-    /// The same, whose tables' changes can be followed: what a [`Feed`](crate::feed) needs.
+    /// Adds a change feed on the store's tables, as a [`Feed`](crate::feed) needs it.
     #[must_use]
     pub fn with_feed(mut self, feed: Arc<dyn FeedStore>) -> Backend {
         self.parts.feed = Some(feed);
         self
     }
 
-    /// The same, on another clock: the test clock, a simulator's.
+    /// Replaces the clock: the test clock, or a simulator's.
     #[must_use]
     pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Backend {
         self.parts.clock = clock;
@@ -109,7 +110,7 @@ impl Backend {
         self
     }
 
-    /// The same, with ids and jitters that can be drawn again.
+    /// Replaces the randomness, so that ids and jitters are repeatable.
     #[cfg(feature = "test-util")]
     #[must_use]
     pub fn with_randomness(mut self, random: Arc<dyn Fn() -> u64 + Send + Sync>) -> Backend {
@@ -124,7 +125,7 @@ impl Backend {
         &self.parts.store
     }
 
-    /// How dead processes are told from hung ones, where they can be.
+    /// The presence that tells dead processes from hung ones, where there is one.
     #[must_use]
     pub fn presence(&self) -> Option<&Arc<dyn Presence>> {
         self.parts.presence.as_ref()
@@ -136,7 +137,7 @@ impl Backend {
         self.parts.queue.as_ref()
     }
 
-    /// How its elections are decided.
+    /// The protocol that decides its elections.
     #[must_use]
     pub fn protocol(&self) -> Protocol {
         match &self.parts.queue {
@@ -149,7 +150,7 @@ impl Backend {
         self.creates
     }
 
-    /// How tables are followed, where they can be.
+    /// The change feed of its tables, where there is one.
     #[must_use]
     pub fn feed(&self) -> Option<&Arc<dyn FeedStore>> {
         self.parts.feed.as_ref()
@@ -161,10 +162,10 @@ impl Backend {
         &self.parts.clock
     }
 
-    /// Releases every leadership and candidacy on this backend, and waits until the store has answered.
+    /// Releases every leadership and candidacy on this backend, and waits for the store.
     ///
-    /// Call it last, before the runtime ends: a candidacy or leadership that is dropped releases itself in the
-    /// background, and a runtime that ends takes that along, so that others wait for the ttl.
+    /// Call it last, before the runtime ends. A dropped candidacy or leadership releases itself in
+    /// the background; if the runtime ends first, the release is lost and others wait for the ttl.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tenure::Error> {
@@ -177,9 +178,9 @@ impl Backend {
     /// # Ok(()) }
     /// ```
     ///
-    /// All mandates are revoked at once. A release that the store does not answer within the ttl is left to
-    /// expire; the driver goes on trying to leave a line in the background. The backend can be used again
-    /// afterwards.
+    /// All mandates are revoked at once. If the store does not answer a release within the ttl, the
+    /// lease is left to expire; the driver goes on trying to leave a line in the background. The
+    /// backend can be used again afterwards.
     ///
     /// # Cancel safety
     /// Cancel safe: the releases go on in the background.
@@ -198,7 +199,9 @@ impl Backend {
         Backend { parts, creates: true, driver: Arc::default() }
     }
 
-    /// Where the floor of an election is, if one is kept. The tokens of a queue are the store's own numbers.
+    /// The key of an election's floor, if a floor is kept.
+    ///
+    /// A queue needs none: its tokens are the store's own numbers.
     pub(crate) fn floor(&self, election: &Name) -> Option<Key> {
         (self.parts.store.forgets_deleted() && self.parts.queue.is_none())
             .then(|| Key::floor(election))
@@ -230,14 +233,14 @@ impl Parts {
         (self.random)()
     }
 
-    /// This process leads a queue with this token.
+    /// Notes that this process leads a queue with this token.
     pub(crate) fn remember(&self, election: &Key, token: u64) {
         let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
         let highest = tokens.entry(election.clone()).or_default();
         *highest = token.max(*highest);
     }
 
-    /// The highest token that this process has led a queue with; 0 if it never did.
+    /// The highest token with which this process has led a queue; 0 if it never did.
     pub(crate) fn highest(&self, election: &Key) -> u64 {
         let tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
         tokens.get(election).copied().unwrap_or(0)
@@ -248,7 +251,7 @@ impl Parts {
         CandidateId::from_bits(u128::from(high) << 64 | u128::from(low))
     }
 
-    /// The op of a write by somebody who is no candidate.
+    /// The op of a write that no candidate makes.
     pub(crate) fn fresh_op(&self) -> Op {
         Op::new(&self.fresh_id(), 0)
     }

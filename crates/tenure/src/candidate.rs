@@ -1,4 +1,4 @@
-//! Who stands in an election.
+//! The candidates of an election.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,9 @@ use crate::name::{NameError, check_segment};
 /// The most bytes a candidate may publish.
 pub const MAX_VALUE_BYTES: usize = 4 * 1024;
 
-/// One candidacy, named uniquely. Standing again takes a fresh one; the human name is separate.
+/// The unique id of one candidacy.
+///
+/// Standing again takes a fresh id; the human name is separate.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct CandidateId(Arc<str>);
@@ -37,7 +39,7 @@ impl CandidateId {
         CandidateId(format!("{bits:032x}").into())
     }
 
-    /// Checks an id that was read somewhere.
+    /// Checks an id from an untrusted source.
     ///
     /// # Errors
     /// [`NameError`]: an id is one segment of a key.
@@ -65,7 +67,7 @@ impl fmt::Debug for CandidateId {
     }
 }
 
-/// What a candidate says of itself: a name for people, and a value for programs.
+/// A candidate's description of itself: a name for people, and a value for programs.
 ///
 /// ```
 /// use tenure::Candidate;
@@ -90,7 +92,7 @@ impl Candidate {
         Ok(Candidate { name: name.into(), value: Bytes::new() })
     }
 
-    /// The same candidate, publishing a value: an address, a version, any few bytes.
+    /// Sets the value to publish: an address, a version, any few bytes.
     ///
     /// # Errors
     /// [`CandidateError::ValueTooLong`] over [`MAX_VALUE_BYTES`].
@@ -107,7 +109,7 @@ impl Candidate {
         &self.name
     }
 
-    /// What it publishes.
+    /// The value it publishes.
     #[must_use]
     pub fn value(&self) -> &Bytes {
         &self.value
@@ -143,7 +145,7 @@ pub enum CandidateError {
     /// Its value is too long to travel with every renewal.
     #[error("the candidate's value has {bytes} bytes; at most {MAX_VALUE_BYTES} are allowed")]
     ValueTooLong {
-        /// How long it is.
+        /// The length of the value.
         bytes: usize,
     },
 }

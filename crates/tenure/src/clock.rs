@@ -1,9 +1,9 @@
 //! Time, read in one place.
 //!
-//! A lease is safe because its holder counts its window generously and everybody else counts
-//! stingily. Each side needs two clocks for that: `MONOTONIC` stands still while the machine sleeps,
-//! `BOOTTIME` does not, and either may be the one that is off. The holder's elapsed time is the
-//! larger of both, the observer's the smaller. The wall clock is only ever *shown*.
+//! A lease is safe because its holder counts its elapsed time generously and every observer counts
+//! stingily. Each side needs two clocks for that: `MONOTONIC` stands still while the machine
+//! sleeps, `BOOTTIME` does not, and either may be wrong. The holder's elapsed time is the larger of
+//! both, the observer's the smaller. The wall clock is only ever *shown*.
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,7 +28,9 @@ pub use system::SystemClock;
 #[cfg(feature = "test-util")]
 pub use test::TestClock;
 
-/// A point in time on both clocks of one machine. Comparable only within one process.
+/// A point in time on both clocks of one machine.
+///
+/// Moments are comparable only within one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Moment {
     /// Time since boot, sleep included.
@@ -38,14 +40,14 @@ pub struct Moment {
 }
 
 impl Moment {
-    /// How long ago `earlier` was, as a *holder* must count: whichever clock says longer.
+    /// How long ago `earlier` was, as a *holder* must count: by the longer clock.
     #[must_use]
     pub fn at_most_since(&self, earlier: Moment) -> Duration {
         let (boot, monotonic) = self.since(earlier);
         boot.max(monotonic)
     }
 
-    /// How long ago `earlier` was, as an *observer* must count: whichever clock says shorter.
+    /// How long ago `earlier` was, as an *observer* must count: by the shorter clock.
     #[must_use]
     pub fn at_least_since(&self, earlier: Moment) -> Duration {
         let (boot, monotonic) = self.since(earlier);
@@ -53,7 +55,7 @@ impl Moment {
     }
 
     fn since(&self, earlier: Moment) -> (Duration, Duration) {
-        // A clock that goes back counts as one that stands still.
+        // A clock that goes back counts as if it stood still.
         (self.boot.saturating_sub(earlier.boot), self.monotonic.saturating_sub(earlier.monotonic))
     }
 }
@@ -69,19 +71,19 @@ impl std::ops::Add<Duration> for Moment {
     }
 }
 
-/// Where time comes from.
+/// The source of time.
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// Both clocks.
     fn now(&self) -> Moment;
 
-    /// Milliseconds since 1970, for people to read. Nothing is decided by it.
+    /// Milliseconds since 1970, for people to read. No decision uses it.
     fn wall(&self) -> u64;
 
     /// A timer on this clock.
     fn timer(&self) -> Box<dyn Timer>;
 }
 
-/// Something that wakes its owner.
+/// A timer that wakes its owner.
 #[async_trait]
 pub trait Timer: Send {
     /// Resolves at about this moment of the clock that counts sleep; it may be early.
@@ -99,7 +101,7 @@ pub fn system() -> Arc<dyn Clock> {
 
 fn wall_clock() -> u64 {
     let since_1970 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    // Before 1970 the clock is plainly unset; zero says so as well as anything.
+    // Before 1970 the clock is plainly unset, so zero is as good as any value.
     since_1970.map_or(0, |span| u64::try_from(span.as_millis()).unwrap_or(u64::MAX))
 }
 

@@ -27,7 +27,7 @@ use crate::{Error, Key, Name, Protocol, Timing};
 
 /// How many documents are asked for at a time.
 const PAGE: usize = 256;
-/// How long a proof of death is waited for when somebody only wants to look.
+/// How long a mere look at an election waits for a proof of death.
 const LONGEST_PROBE: Duration = Duration::from_millis(50);
 
 /// An election on a backend.
@@ -47,16 +47,17 @@ pub struct Election {
     backend: Backend,
     name: Name,
     key: Key,
-    /// Where its floor is, if one is kept.
+    /// The key of its floor, if a floor is kept.
     floor: Option<Key>,
     timing: Timing,
     delay: Option<Duration>,
-    /// The highest token that a candidacy of this handle led under. A queue remembers its own, and the cursor of a
-    /// cluster that of its leaders.
+    /// The highest token that a candidacy of this handle led under.
+    ///
+    /// A queue remembers its own, and the cursor of a cluster remembers that of its leaders.
     led: Option<Arc<AtomicU64>>,
 }
 
-/// How an election is opened.
+/// The settings for opening an election.
 #[derive(Clone, Debug)]
 #[must_use = "nothing happens until `open` or `create`"]
 pub struct Builder<'a> {
@@ -68,27 +69,29 @@ pub struct Builder<'a> {
 }
 
 impl Builder<'_> {
-    /// The times of its leases; a ttl of 15 s unless this is set.
+    /// Sets the times of its leases; the default is a ttl of 15 s.
     ///
-    /// In a queue the ttl is what the server granted for the session when the store was opened, and all that
-    /// counts of this is a grace that was asked for.
+    /// In a queue the server grants the ttl of the session when the store is opened. There, only an
+    /// explicitly chosen grace has an effect.
     pub fn timing(mut self, timing: Timing) -> Self {
         self.timing = timing;
         self
     }
 
-    /// How long a successor waits after a tenure that did not end by a clean release.
+    /// Sets how long a successor waits after a tenure without a clean release.
     ///
-    /// For work that cannot check tokens. It is stored with the election, so all candidates agree; it
-    /// takes effect at the next claim. A queue's is set when the election is created; creating it again after
-    /// its end can only lengthen it.
+    /// Use it for work that cannot check tokens. The delay is stored with the election, so all
+    /// candidates agree. It takes effect at the next claim. In a queue it is set when the election
+    /// is created; creating the queue again after its end can only lengthen it.
     pub fn lock_delay(mut self, delay: Duration) -> Self {
         self.delay = Some(delay);
         self
     }
 
-    /// Whether to create an election that does not exist; otherwise the backend says
-    /// ([`Backend::with_creation`]): on ZooKeeper it is not created, elsewhere it is.
+    /// Sets whether to create an election that does not exist.
+    ///
+    /// The default comes from the backend ([`Backend::with_creation`]): on ZooKeeper the election
+    /// is not created, elsewhere it is.
     pub fn create_if_missing(mut self, create: bool) -> Self {
         self.create = Some(create);
         self
@@ -97,9 +100,9 @@ impl Builder<'_> {
     /// Opens the election.
     ///
     /// # Errors
-    /// [`Error::Store`] when the store does not serve, [`Error::Missing`] when it does not exist and is
-    /// not to be created, [`Error::Ended`] when it has ended, [`Error::Nested`] when there is an
-    /// election above or below it, [`Error::Protocol`] when it is held by the other protocol,
+    /// [`Error::Store`] when the store does not serve, [`Error::Missing`] when it does not exist
+    /// and is not to be created, [`Error::Ended`] when it has ended, [`Error::Nested`] when there
+    /// is an election above or below it, [`Error::Protocol`] when it is held by the other protocol,
     /// [`Error::Name`] and [`Error::Timing`].
     ///
     /// # Cancel safety
@@ -117,7 +120,7 @@ impl Builder<'_> {
 
     /// Creates the election, or the next generation of one that has ended; then opens it.
     ///
-    /// What exists is left as it is.
+    /// An existing open election is left as it is.
     ///
     /// # Errors
     /// As for [`Builder::open`].
@@ -134,7 +137,9 @@ impl Builder<'_> {
         Ok(election)
     }
 
-    /// Names an election without looking whether it exists: enough to look at it, end it or delete it.
+    /// Names an election without checking that it exists.
+    ///
+    /// That is enough to look at it, end it or delete it.
     ///
     /// # Errors
     /// [`Error::Name`] when the name is refused.
@@ -158,8 +163,9 @@ impl Builder<'_> {
 }
 
 impl Election {
-    /// Opens an election, and creates it if it does not exist; on ZooKeeper only when asked to
-    /// ([`Builder::create_if_missing`]).
+    /// Opens an election, and creates it if it does not exist.
+    ///
+    /// On ZooKeeper it is created only on request ([`Builder::create_if_missing`]).
     ///
     /// # Errors
     /// As for [`Builder::open`].
@@ -175,7 +181,9 @@ impl Election {
         Builder { backend, name, timing: Timing::default(), delay: None, create: None }
     }
 
-    /// Who leads a cluster: a lease like any other, whose record lies among the cluster's documents.
+    /// The election of a cluster's leader.
+    ///
+    /// It is a lease like any other, with its record among the cluster's documents.
     pub(crate) fn of_cluster(
         backend: &Backend,
         cluster: &str,
@@ -188,37 +196,38 @@ impl Election {
         Ok(Election { backend, name, key, floor, timing, delay, led })
     }
 
-    /// The highest token that earlier candidacies of this handle know of; 0 if there was none.
+    /// The highest token that earlier candidacies of this handle know; 0 if there was none.
     pub(crate) fn led(&self) -> u64 {
         self.led.as_ref().map_or(0, |led| led.load(Ordering::Relaxed))
     }
 
-    /// A leader has this token: no later candidacy of this handle leads with it.
+    /// Notes a leader's token: no later candidacy of this handle leads with it.
     pub(crate) fn note_token(&self, token: u64) {
         if let Some(led) = &self.led {
             led.fetch_max(token, Ordering::Relaxed);
         }
     }
 
-    /// Creates its record if there is none.
+    /// Creates the election's record if there is none.
     pub(crate) async fn ensure_lease(&self) -> Result<(), Error> {
         self.ensure(true).await
     }
 
-    /// Its name.
+    /// The name of the election.
     #[must_use]
     pub fn name(&self) -> &Name {
         &self.name
     }
 
-    /// The times of its leases, as they were asked for.
+    /// The times of its leases, as requested.
     #[must_use]
     pub fn timing(&self) -> Timing {
         self.timing
     }
 
-    /// How long the store respects a leader that it does not hear of: the ttl of its leases, or what the server
-    /// granted for the session.
+    /// How long the store respects a silent leader.
+    ///
+    /// That is the ttl of its leases, or the ttl that the server granted for the session.
     #[must_use]
     pub fn ttl(&self) -> Duration {
         match self.backend.queue() {
@@ -227,7 +236,7 @@ impl Election {
         }
     }
 
-    /// The stop budget: work is told to stop so long before its lease can end.
+    /// The stop budget: how long before the lease can end the work is told to stop.
     #[must_use]
     pub fn grace(&self) -> Duration {
         match self.backend.queue() {
@@ -239,11 +248,12 @@ impl Election {
     /// Stands in the election and waits to lead.
     ///
     /// # Errors
-    /// [`Error::Ended`] when the election ends, and what else ends a candidacy. A store that does not
-    /// answer is waited for; [`Election::stand`] lets one see that.
+    /// [`Error::Ended`] when the election ends, and any other error that ends a candidacy. If the
+    /// store does not answer, the call waits; with [`Election::stand`] the caller can see that.
     ///
     /// # Cancel safety
-    /// Cancel safe: dropping the future withdraws the candidacy, and frees what it may just have won.
+    /// Cancel safe: dropping the future withdraws the candidacy, and frees a leadership it may just
+    /// have won.
     pub async fn campaign(&self, candidate: Candidate) -> Result<Leadership, Error> {
         let mut candidacy = self.stand(candidate)?;
         candidacy.elected().await
@@ -291,14 +301,15 @@ impl Election {
         Ok(Candidacy::new(self.clone(), shared, driver))
     }
 
-    /// What the election is in, read now.
+    /// The current state of the election, read now.
     ///
-    /// Whether its leader still lives is proven where the store can tell; otherwise it is judged by the
-    /// leader's own wall clock, and only as good as that. In a queue whoever is first in line leads, as far
-    /// as others can see.
+    /// If the store can prove whether the leader still lives, that proof decides. Otherwise the
+    /// leader's own wall clock decides, and the answer is only as good as that clock. In a queue,
+    /// others see the first candidate in line as the leader.
     ///
     /// # Errors
-    /// [`Error::Store`] when the store does not serve, [`Error::Record`] when the record makes no sense.
+    /// [`Error::Store`] when the store does not serve, [`Error::Record`] when the record is
+    /// invalid.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -352,7 +363,9 @@ impl Election {
         Ok(Observer::new(latest))
     }
 
-    /// Who stands, the leader included: in a queue in the order of the line, otherwise in no order.
+    /// All candidates, the leader included.
+    ///
+    /// In a queue they come in the order of the line, otherwise in no order.
     ///
     /// # Errors
     /// [`Error::Store`] when the store does not serve.
@@ -407,14 +420,15 @@ impl Election {
         Ok(found)
     }
 
-    /// Ends the election for all its candidates, the leader included. Ending what does not exist, or
-    /// has ended, is a success.
+    /// Ends the election for all its candidates, the leader included.
+    ///
+    /// Ending an election that does not exist, or has ended, is a success.
     ///
     /// # Errors
     /// [`Error::Store`] when the store does not serve.
     ///
     /// # Cancel safety
-    /// Not cancel safe: dropping the future leaves it open whether the election has ended.
+    /// Not cancel safe: after dropping the future, the election may or may not have ended.
     pub async fn end(&self) -> Result<(), Error> {
         match self.backend.queue() {
             Some(queue) => self.end_line(queue).await,
@@ -422,15 +436,17 @@ impl Election {
         }
     }
 
-    /// Ends the election and hides it, as if its name had never been used. Only its token is kept, so
-    /// that a new election of that name goes on counting. A queue is deleted once everybody has left it, which
-    /// is waited for.
+    /// Ends the election and hides it, as if its name had never been used.
+    ///
+    /// Only its token is kept, so that a new election of that name goes on counting. A queue is
+    /// deleted once all candidates have left it, and this call waits for that.
     ///
     /// # Errors
-    /// [`Error::Store`] when the store does not serve, [`Error::Occupied`] when some do not leave a queue.
+    /// [`Error::Store`] when the store does not serve, [`Error::Occupied`] when some candidates do
+    /// not leave a queue.
     ///
     /// # Cancel safety
-    /// Not cancel safe: dropping the future leaves it open whether the election was deleted.
+    /// Not cancel safe: after dropping the future, the election may or may not be deleted.
     pub async fn delete(&self) -> Result<(), Error> {
         match self.backend.queue() {
             Some(queue) => self.delete_line(queue).await,
@@ -438,10 +454,10 @@ impl Election {
         }
     }
 
-    /// After so long nothing of a leadership that was left alone stands in the store.
+    /// How long until nothing of an abandoned leadership is left in the store.
     pub(crate) fn frees_within(&self) -> Duration {
         match self.backend.queue() {
-            // The server adds its own to a session's ttl: ticks, a change of its leader.
+            // The server adds time of its own to a session's ttl: ticks, a change of its leader.
             Some(_) => self.ttl() * 2,
             None => self.timing.ttl(),
         }
@@ -470,7 +486,7 @@ async fn all_under(backend: &Backend, prefix: &Key) -> Result<Vec<(Key, Document
         let page = backend.store().list(prefix, after.as_ref(), PAGE).await?;
         found.extend(page.documents);
         match page.next {
-            // A backend that does not move on would keep us here forever.
+            // A backend that does not move on would keep this loop running forever.
             Some(next) if after.as_ref().is_none_or(|after| *after < next) => after = Some(next),
             Some(_) | None => return Ok(found),
         }

@@ -1,4 +1,4 @@
-//! What can go wrong with an election.
+//! The errors of an election.
 
 use crate::candidate::CandidateError;
 use crate::lease::machine::Outcome;
@@ -36,74 +36,76 @@ pub enum Error {
     /// The store did not serve.
     #[error("the store does not serve")]
     Store(#[from] StoreError),
-    /// What stands at the election's key is no record.
+    /// The document at the election's key is not a record.
     #[error("the record of the election {name} makes no sense")]
     Record {
-        /// Which election.
+        /// The election.
         name: Name,
-        /// What is wrong with it.
+        /// The reason.
         #[source]
         source: RecordError,
     },
-    /// A document of a cluster makes no sense.
+    /// A document of a cluster is invalid.
     #[error("the document {key} makes no sense")]
     Document {
-        /// Which document.
+        /// The document.
         key: Key,
-        /// What is wrong with it.
+        /// The reason.
         #[source]
         source: crate::cluster::documents::DocumentError,
     },
     /// A cluster has as many nodes as it can have.
     #[error("the cluster has {most} nodes, which is as many as a node list holds")]
     Full {
-        /// How many there can be.
+        /// The most nodes there can be.
         most: usize,
     },
-    /// A task that was to be submitted is refused.
+    /// A submitted task is refused.
     #[error("the task at place {index} (counted from 0) is refused, and with it all of them")]
     Order {
-        /// Which one, counted from 0.
+        /// The place of the task, counted from 0.
         index: usize,
-        /// What is wrong with it.
+        /// The reason.
         #[source]
         source: crate::cluster::documents::DocumentError,
     },
-    /// Only some of the tasks that were submitted were accepted, in their order.
+    /// Only some of the submitted tasks were accepted, in their order.
     #[error("of {of} tasks {accepted} were accepted, and {doubtful} may have been")]
     PartlyAccepted {
-        /// So many, the first, are in the store.
+        /// How many of the first tasks are in the store.
         accepted: usize,
-        /// Of so many that follow it cannot be known; either all of them are in the store or none.
+        /// For how many of the next tasks this is unknown.
+        ///
+        /// Either all of them are in the store or none.
         doubtful: usize,
-        /// So many were submitted.
+        /// How many were submitted.
         of: usize,
-        /// Why not all.
+        /// Why not all were accepted.
         #[source]
         source: std::sync::Arc<Error>,
     },
-    /// A page of the inbox was used again so often that what became of a write to it cannot be known.
+    /// A page of the inbox was reused too often to know the outcome of a write to it.
     #[error("{key} was used again before it was known what became of a write to it")]
     Overtaken {
-        /// Where the page is.
+        /// The key of the page.
         key: Key,
     },
     /// Two inputs of a node have the same name.
     #[error("two inputs have the name {name}; each needs one of its own")]
     InputTwice {
-        /// Which name.
+        /// The name.
         name: String,
     },
     /// The election does not exist, and was not to be created.
     #[error("there is no election {name}; create it first")]
     Missing {
-        /// Which election.
+        /// The election.
         name: Name,
     },
-    /// The election has ended, for everyone, until it is created again.
+    /// The election has ended for all candidates, until it is created again.
     #[error("the election {name} has ended; create it again to go on")]
     Ended {
-        /// Which election.
+        /// The election.
         name: Name,
     },
     /// An election may not have elections below it.
@@ -112,9 +114,9 @@ pub enum Error {
          since ZooKeeper's and etcd's own clients would take one for a candidate of the other"
     )]
     Nested {
-        /// Which election was asked for.
+        /// The election that was asked for.
         name: Name,
-        /// Which one is above or below it.
+        /// The election above or below it.
         other: Name,
     },
     /// The election is held by the other protocol.
@@ -124,33 +126,33 @@ pub enum Error {
         advice(*recorded)
     )]
     Protocol {
-        /// Which election.
+        /// The election.
         name: Name,
-        /// What its first opener chose.
+        /// The protocol that its first opener chose.
         recorded: Protocol,
-        /// What it was opened with now.
+        /// The protocol it was opened with now.
         wanted: Protocol,
     },
-    /// The election has ended, but some still stand in it, so that it cannot be deleted yet.
+    /// The election has ended, but candidates still stand in it, so it cannot be deleted yet.
     #[error("the election {name} has ended but is not deleted yet, since {who} still stands in it")]
     Occupied {
-        /// Which election.
+        /// The election.
         name: Name,
-        /// Who stands in it: names, as people read them.
+        /// The names of the candidates that still stand in it, for people.
         who: String,
     },
-    /// The record went back to an earlier token: somebody deleted it or restored a backup.
+    /// The record went back to an earlier token: it was deleted, or restored from a backup.
     #[error(
         "the election's token fell from {known} to {found}: its record was deleted or rolled back, \
          and tokens given out before may be given out again"
     )]
     Regressed {
-        /// What the record says now.
+        /// The token in the record now.
         found: u64,
-        /// What it once said.
+        /// The highest token known from before.
         known: u64,
     },
-    /// The record was there and is gone.
+    /// The record existed and is gone.
     #[error("the election's record was deleted behind our back")]
     Vanished,
     /// The store refused for good.
@@ -162,10 +164,10 @@ pub enum Error {
     /// Too many others changed the record at the same time.
     #[error("what we tried to change was changed by others {attempts} times meanwhile")]
     Contended {
-        /// How often it was tried.
+        /// The number of attempts.
         attempts: u32,
     },
-    /// The leadership this was about is over.
+    /// The leadership in question is over.
     #[error("the leadership is over: {0}")]
     Lost(Loss),
     /// The candidacy is over; stand again for another.

@@ -19,8 +19,8 @@ use crate::{CandidateId, Election, Error};
 
 /// A candidate that stands in an election. Dropping it withdraws.
 ///
-/// Keep it while you wait, so that a shutdown can withdraw it at once; otherwise the next in line waits
-/// until the store has noticed that this process is gone.
+/// Keep it while you wait, so that a shutdown can withdraw it at once. Otherwise the next candidate
+/// waits until the store has noticed that this process is gone.
 ///
 /// ```
 /// # async fn shutdown() {}
@@ -39,7 +39,7 @@ use crate::{CandidateId, Election, Error};
 #[must_use = "dropping a candidacy withdraws it"]
 pub struct Candidacy {
     place: Arc<Place>,
-    /// Whether a [`Leadership`] has taken the place over, and decides when it is given up.
+    /// True if a [`Leadership`] has taken over the place, and decides when to give it up.
     handed_over: bool,
 }
 
@@ -48,7 +48,7 @@ struct Place {
     election: Election,
     shared: Arc<Shared>,
     driver: Handle,
-    /// The highest token that this handle of the election had led under when this candidacy began.
+    /// The highest token this handle of the election had led under when this candidacy began.
     known: u64,
     left: AtomicBool,
 }
@@ -78,7 +78,7 @@ impl Candidacy {
         StatusStream::new(self.place.shared.status.subscribe())
     }
 
-    /// Publishes another value, for everyone to read.
+    /// Publishes another value, for all processes to read.
     ///
     /// # Errors
     /// [`Error::Candidate`] when it is too long, [`Error::Finished`] when the candidacy is over.
@@ -88,14 +88,17 @@ impl Candidacy {
         self.place.tell(Word::Publish(value))
     }
 
-    /// Waits until it leads. The leadership then decides when the place in the election is given up.
+    /// Waits until the candidate leads.
+    ///
+    /// The leadership then decides when the place in the election is given up.
     ///
     /// # Errors
-    /// The reason why the candidacy is over: [`Error::Ended`] and others. [`Error::Finished`] when it was
-    /// elected before: [`Leadership::regain`] stands again.
+    /// The reason why the candidacy is over: [`Error::Ended`] and others. [`Error::Finished`] when
+    /// it was elected before: [`Leadership::regain`] stands again.
     ///
     /// # Cancel safety
-    /// Cancel safe: the candidacy goes on standing. Wait again, [withdraw](Candidacy::withdraw) or drop it.
+    /// Cancel safe: the candidacy goes on standing. Wait again, [withdraw](Candidacy::withdraw) or
+    /// drop it.
     pub async fn elected(&mut self) -> Result<Leadership, Error> {
         if self.handed_over {
             return Err(Error::Finished);
@@ -127,10 +130,10 @@ impl Candidacy {
     }
 }
 
-/// What a status shows to a caller that waits for a tenure.
+/// The meaning of a status for a caller that waits for a tenure.
 enum Seen {
     Won(Arc<Tenure>, u64),
-    /// Won and lost before it was looked at.
+    /// A tenure was won and lost before the caller saw it.
     Missed(u64),
     Nothing,
 }
@@ -163,13 +166,13 @@ impl Place {
                     }
                     Role::Over(outcome) => {
                         let fallback = Error::from_outcome(self.election.name(), outcome);
-                        // What the store said is worth more than that it refused.
+                        // The store's own error says more than the mere refusal.
                         return Err(match (&fallback, &status.error) {
                             (Error::Refused(_) | Error::Finished, Some(error)) => error.clone(),
                             _ => fallback,
                         });
                     }
-                    // Won and lost before anybody looked: no work of it was ever begun.
+                    // Won and lost before the caller saw it: its work never began.
                     Role::Lost { token, .. } if *token > after => Seen::Missed(*token),
                     Role::Waiting
                     | Role::Leading { .. }
@@ -191,12 +194,15 @@ impl Place {
         }
     }
 
-    /// The tenure, unless an earlier candidacy of this handle led under its token or a higher one. The election was
-    /// deleted since, or its table created anew: whoever checks tokens would refuse this leader.
+    /// The tenure, unless this handle already led under its token or a higher one.
+    ///
+    /// In that case the election was deleted since, or its table created anew, and any check of
+    /// tokens would refuse this leader.
     fn checked(&self, tenure: Arc<Tenure>, token: u64) -> Result<Arc<Tenure>, Error> {
         if token <= self.known {
             tenure.close(Loss::Regressed);
-            // The caller may keep the candidacy: nobody would lead as long as it renews.
+            // The caller may keep the candidacy. If it went on renewing, no other candidate could
+            // lead.
             self.say_goodbye(Farewell::Free);
             return Err(Error::Regressed { found: token, known: self.known });
         }
@@ -227,12 +233,12 @@ impl Place {
         self.leave(Word::Release(farewell));
     }
 
-    /// Says goodbye, once: whatever is said later changes nothing.
+    /// Says goodbye, once: later goodbyes change nothing.
     fn leave(&self, goodbye: Word) {
         if self.left.swap(true, Ordering::Relaxed) {
             return;
         }
-        // The mandates end here, not when the driver gets to it.
+        // The mandates end here, not when the driver handles the message.
         self.shared.leave();
         if !matches!(self.shared.status.borrow().role, Role::Over(_)) {
             // A driver that has stopped has nothing left to release.
@@ -271,59 +277,61 @@ impl fmt::Debug for Candidacy {
     }
 }
 
-/// Leadership, while it lasts. Dropping it revokes every mandate at once and resigns in the background.
+/// Leadership, while it lasts.
 ///
-/// Drop or resign it only when the leader's work has ended: that is what frees the election for others.
-/// A drop just before the runtime ends sends nothing, and others wait until the lease has run out: before `main`
-/// returns, [`resign`](Leadership::resign) or [close the backend](crate::Backend::close).
-/// When leadership is lost nothing is released either until then; the rest of the lease is the time in
-/// which work winds down.
+/// Dropping it revokes every mandate at once and resigns in the background.
+///
+/// Drop or resign it only when the leader's work has ended, because that frees the election for
+/// others. A drop just before the runtime ends sends nothing, and others wait until the lease has
+/// run out. So before `main` returns, [`resign`](Leadership::resign) or [close the
+/// backend](crate::Backend::close). After a loss of leadership, nothing is released either until
+/// then: the work winds down in the rest of the lease.
 #[must_use = "dropping a leadership resigns it"]
 pub struct Leadership {
     candidacy: Candidacy,
     tenure: Arc<Tenure>,
 }
 
-/// What became of a resignation.
+/// The result of a resignation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resignation {
     /// The store has freed the election: others may lead at once.
     Released,
     /// There was nothing left to give up.
     AlreadyLost,
-    /// The store did not answer. It is tried on in the background, and at worst the lease runs out.
+    /// The store did not answer. The driver keeps trying, and at worst the lease runs out.
     Unknown {
-        /// After so long others may lead, whatever happens.
+        /// After this long others may lead in any case.
         frees_within: Duration,
     },
 }
 
 impl Leadership {
-    /// The right to act, to be cloned into whatever acts.
+    /// The right to act, to be cloned into each part of the work.
     #[must_use]
     pub fn mandate(&self) -> Mandate {
         self.tenure.mandate()
     }
 
-    /// The candidacy that won.
+    /// The id of the candidacy that won.
     #[must_use]
     pub fn id(&self) -> CandidateId {
         self.candidacy.id()
     }
 
-    /// What the candidacy is in just now.
+    /// The current status of the candidacy.
     #[must_use]
     pub fn status(&self) -> Status {
         self.candidacy.status()
     }
 
-    /// What the candidacy is in, from now on; ends when it is over.
+    /// The status of the candidacy from now on; the stream ends when it is over.
     #[must_use]
     pub fn statuses(&self) -> StatusStream {
         self.candidacy.statuses()
     }
 
-    /// Publishes another value, for everyone to read.
+    /// Publishes another value, for all processes to read.
     ///
     /// # Errors
     /// [`Error::Candidate`] when it is too long, [`Error::Finished`] when the candidacy is over.
@@ -339,9 +347,9 @@ impl Leadership {
         self.mandate().lost().await
     }
 
-    /// Runs work for as long as this leads: it is dropped the moment it must stop.
+    /// Runs work for as long as this leads; drops it at the moment it must stop.
     ///
-    /// The mandate is looked at before each poll of the work too, so that work that was paused does not
+    /// The mandate is also checked before each poll of the work. So work that was paused does not
     /// take another step after the lease has gone.
     ///
     /// # Errors
@@ -353,11 +361,13 @@ impl Leadership {
         self.mandate().scope(work).await
     }
 
-    /// Gives the leadership up; others may lead. All mandates are revoked before anything is sent.
+    /// Gives the leadership up, so that others may lead.
     ///
-    /// Asking again changes nothing, and gives the same answer, or the one that has become known since. A
-    /// leadership that was lost is [`Resignation::AlreadyLost`]. It answers within about three requests'
-    /// time; what is then still unknown is tried on in the background.
+    /// All mandates are revoked before any request is sent.
+    ///
+    /// Calling it again changes nothing. It returns the same result, or a newer one if more is
+    /// known since. A leadership that was lost is [`Resignation::AlreadyLost`]. It returns within
+    /// about the time of three requests; after that the driver keeps trying in the background.
     ///
     /// # Cancel safety
     /// Cancel safe: the resignation goes on in the background.
@@ -365,14 +375,15 @@ impl Leadership {
         self.part(Farewell::Free).await
     }
 
-    /// Ends the election for everyone, this leader included.
+    /// Ends the election for all candidates, this leader included.
     ///
     /// # Errors
-    /// [`Error::Store`] when leadership was already lost, so that the end had to be written as anybody's,
-    /// and the store did not serve.
+    /// [`Error::Store`] when the store did not serve. It can occur only if the leader's own release
+    /// did not end the election, because leadership was already lost or the store did not answer.
+    /// Then the end is written again, as any process could do it.
     ///
     /// # Cancel safety
-    /// Not cancel safe: dropping the future leaves it open whether the election has ended.
+    /// Not cancel safe: after dropping the future, the election may or may not have ended.
     pub async fn end(&self) -> Result<Resignation, Error> {
         let election = self.candidacy.place.election.clone();
         let resignation = self.part(Farewell::End).await;
@@ -383,10 +394,11 @@ impl Leadership {
         Ok(resignation)
     }
 
-    /// After leadership was lost and its work has ended: stands again, as the same candidate.
+    /// Stands again as the same candidate, after a loss and after the work has ended.
     ///
     /// # Errors
-    /// What ended the candidacy: [`Error::Ended`] and others. [`Error::Finished`] while it still leads.
+    /// The reason why the candidacy is over: [`Error::Ended`] and others. [`Error::Finished`] while
+    /// it still leads.
     ///
     /// # Cancel safety
     /// Cancel safe: dropping the future withdraws the candidacy.
@@ -407,11 +419,14 @@ impl Leadership {
         Ok(self.candidacy)
     }
 
-    /// Stops renewing and frees nothing: others may lead only when the lease has run out by itself.
+    /// Stops renewing and frees nothing.
     ///
-    /// For work that cannot be ended and may still act as leader. All mandates are revoked at once and
-    /// nothing about the lease is written any more. Where a store takes the death of this process for a
-    /// proof that its work is over (the file store does), stay alive until [`Abandoned::expired`].
+    /// Others may lead only when the lease has run out by itself.
+    ///
+    /// Use it for work that cannot be ended and may still act as leader. All mandates are revoked
+    /// at once, and the lease is not written any more. Some stores take the death of this process
+    /// as proof that its work is over (the file store does). On those, stay alive until
+    /// [`Abandoned::expired`].
     pub fn abandon(self) -> Abandoned {
         let election = &self.candidacy.place.election;
         let (clock, frees_within) = (election.clock().clone(), election.frees_within());
@@ -419,7 +434,7 @@ impl Leadership {
         Abandoned { since: clock.now(), clock, frees_within }
     }
 
-    /// Takes the leadership away, as a store that fails would; for programs under test.
+    /// Takes the leadership away, as a failing store would; for programs under test.
     #[cfg(feature = "test-util")]
     pub fn force_loss(&self) {
         // A candidacy that is over has no leadership left to lose.
@@ -475,7 +490,7 @@ impl Abandoned {
     /// Cancel safe.
     pub async fn expired(&self) {
         let mut timer = self.clock.timer();
-        // Timers may be early, and one of the clocks behind the other.
+        // Timers may be early, and one of the clocks may be behind the other.
         while self.clock.now().at_least_since(self.since) < self.frees_within {
             let left = self.frees_within - self.clock.now().at_least_since(self.since);
             timer.until(self.clock.now() + left).await;

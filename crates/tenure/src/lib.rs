@@ -14,23 +14,25 @@
 //! # Ok(()) }
 //! ```
 //!
-//! # What is promised
-//! At most one process leads an election at a time, as long as clock *rates* stay within 5/4 of each
-//! other and an acknowledged write of the store is linearizable; wall clocks do not matter. Every tenure has a
-//! token greater than all earlier ones, whatever clocks do. Work is told to stop before its lease can end.
-//! What is not promised: that a process which was paused between a check and a side effect has not overrun
-//! its lease meanwhile. That is what the token is for. [`lease`] says why all this holds.
+//! # Promises
+//! At most one process leads an election at a time, as long as clock *rates* stay within 5/4 of
+//! each other and an acknowledged write of the store is linearizable; wall clocks do not matter.
+//! Every tenure has a token greater than all earlier ones, even if the clocks fail. Work is told to
+//! stop before its lease can end. One case is not covered: a process that is paused between a check
+//! and a side effect may overrun its lease. The token protects against that. [`lease`] explains why
+//! all this holds.
 //!
 //! # How it is made
-//! A [`Store`] holds versioned documents with compare-and-set; a [`Backend`] is a store with a clock and
-//! perhaps a [`Presence`] or a [`queue::SessionQueue`]. Each protocol is a pure machine ([`lease::machine`],
-//! [`queue::machine`]), and one task per backend runs all its machines, with their requests in batches. Bring your
-//! own store by implementing [`Store`]. Work is shared among nodes on any store: [`cluster`].
+//! A [`Store`] holds versioned documents with compare-and-set. A [`Backend`] is a store with a
+//! clock and perhaps a [`Presence`] or a [`queue::SessionQueue`]. Each protocol is a pure machine
+//! ([`lease::machine`], [`queue::machine`]), and one task per backend runs all its machines, with
+//! their requests in batches. Bring your own store by implementing [`Store`]. [`cluster`] shares
+//! work among nodes on any store.
 //!
 //! # Features
 //! - `file` (default): the directory store, on Linux.
-//! - `test-util`: a clock that stands still, lines in memory whose sessions can be cut off, and a way to force a
-//!   loss, for programs under test.
+//! - `test-util`: a clock that stands still, lines in memory with sessions that can be cut off, and
+//!   a way to force a loss, for programs under test.
 //! - `mutants`: the protocol's rules broken on purpose, for our own suite. Not for you.
 
 mod backend;

@@ -1,4 +1,4 @@
-//! The right to act as leader, checked without asking anybody.
+//! The right to act as leader, checked without I/O.
 
 use std::fmt;
 use std::future::Future;
@@ -13,10 +13,10 @@ use crate::Error;
 use crate::clock::Clock;
 use crate::lease::machine::{Lease, Loss};
 
-/// The right to act as leader in one tenure. Clones speak of the same tenure.
+/// The right to act as leader in one tenure. Clones share that tenure.
 ///
-/// Hand the [`token`](Mandate::token) to whatever the leader writes to, and let it refuse smaller ones:
-/// that holds even where a paused process overruns its lease.
+/// Pass the [`token`](Mandate::token) to every system the leader writes to, and let that system
+/// refuse smaller tokens. That holds even if a paused process overruns its lease.
 #[derive(Clone)]
 pub struct Mandate {
     tenure: Arc<Tenure>,
@@ -28,7 +28,7 @@ pub(crate) struct Tenure {
     process: u32,
     clock: Arc<dyn Clock>,
     state: Mutex<State>,
-    /// Told of every change of `state`.
+    /// Notified of every change of `state`.
     changed: watch::Sender<()>,
 }
 
@@ -53,7 +53,7 @@ impl Tenure {
         Mandate { tenure: self.clone() }
     }
 
-    /// Publishes a renewal, unless somebody has already seen the deadline pass.
+    /// Publishes a renewal, unless the deadline has already passed.
     pub(crate) fn extend(&self, renewed: Lease) {
         if let State::Valid { lease, .. } = &mut *self.expired() {
             *lease = renewed;
@@ -61,7 +61,7 @@ impl Tenure {
         self.changed.send_replace(());
     }
 
-    /// The work must stop. A renewal does not take this back.
+    /// Tells the work to stop. A renewal does not take this back.
     pub(crate) fn stop(&self) {
         if let State::Valid { stopping, .. } = &mut *self.lock() {
             *stopping = true;
@@ -84,7 +84,7 @@ impl Tenure {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The state, after whatever has passed by now: whoever first sees the deadline pass closes it.
+    /// The state as of now: the first call after the deadline closes the tenure.
     fn expired(&self) -> MutexGuard<'_, State> {
         let mut state = self.lock();
         if let State::Valid { lease, .. } = &*state
@@ -103,13 +103,13 @@ impl Mandate {
         self.tenure.token
     }
 
-    /// Whether this process still leads. No I/O; about a tenth of a microsecond.
+    /// Checks that this process still leads. No I/O; about a tenth of a microsecond.
     ///
     /// # Errors
-    /// [`Loss`] says why not. Once lost, a mandate never becomes valid again.
+    /// [`Loss`] is the reason why not. Once lost, a mandate never becomes valid again.
     pub fn check(&self) -> Result<(), Loss> {
         if std::process::id() != self.tenure.process {
-            // A forked child has our memory, but nobody renews on its behalf.
+            // A forked child has our memory, but no driver renews on its behalf.
             return Err(Loss::OtherProcess);
         }
         match &*self.tenure.expired() {
@@ -118,7 +118,7 @@ impl Mandate {
         }
     }
 
-    /// Whether this process still leads.
+    /// Returns true if this process still leads.
     #[must_use]
     pub fn is_leader(&self) -> bool {
         self.check().is_ok()
@@ -143,7 +143,10 @@ impl Mandate {
         }
     }
 
-    /// Why work must stop, once it must: the stop budget before the lease can end, or when it is lost.
+    /// The reason why work must stop, once it must.
+    ///
+    /// Work must stop when the leadership is lost, or when only the stop budget of the lease is
+    /// left.
     #[must_use]
     pub fn must_stop(&self) -> Option<Loss> {
         if let Err(loss) = self.check() {
@@ -160,8 +163,8 @@ impl Mandate {
 
     /// Resolves when work must stop, and says why.
     ///
-    /// That is the stop budget *before* the lease can end when the store does not answer, and at once
-    /// when the leadership is lost for another reason.
+    /// If the store does not answer, it resolves the stop budget *before* the lease can end. If the
+    /// leadership is lost for another reason, it resolves at once.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -171,15 +174,15 @@ impl Mandate {
             if let Some(loss) = self.must_stop() {
                 return loss;
             }
-            // The driver keeps one timer for all tenures and tells each when its time has come. The
-            // sender lives in the tenure that this mandate holds, so there is no error to see.
+            // The driver keeps one timer for all tenures and notifies each when its time has come.
+            // The sender lives in the tenure that this mandate holds, so there is no error to see.
             let _ = changed.changed().await;
         }
     }
 
-    /// Runs work for as long as this leads: it is dropped the moment it must stop.
+    /// Runs work for as long as this leads; drops it at the moment it must stop.
     ///
-    /// The mandate is looked at before each poll of the work too, so that work that was paused does not
+    /// The mandate is also checked before each poll of the work. So work that was paused does not
     /// take another step after the lease has gone.
     ///
     /// # Errors
@@ -249,7 +252,7 @@ mod tests {
         let clock = TestClock::default();
         let tenure = tenure(&clock);
         clock.advance(WINDOW);
-        // No call has looked at the mandate since the deadline passed: the renewal itself must look.
+        // No call has checked the mandate since the deadline passed: the renewal itself must check.
         tenure.extend(lease(&clock));
         assert_eq!(tenure.mandate().check(), Err(Loss::Expired));
         assert_eq!(tenure.mandate().remaining(), Duration::ZERO);
@@ -281,7 +284,7 @@ mod tests {
     fn a_forked_process_has_no_mandate() {
         let clock = TestClock::default();
         let (lease, changed) = (lease(&clock), watch::Sender::new(()));
-        // As a forked child sees it: the memory of a process with another id.
+        // A forked child sees this: the memory of a process with another id.
         let tenure = Arc::new(Tenure {
             token: lease.token,
             process: std::process::id().wrapping_add(1),

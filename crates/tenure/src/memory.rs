@@ -35,7 +35,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Documents {
     by_key: BTreeMap<Key, Stored>,
-    /// Who waits for a key to change; an entry lives as long as somebody waits.
+    /// The waiters for a change, by key; an entry lives as long as it has waiters.
     waiting: BTreeMap<Key, Arc<Notify>>,
     writes: u64,
 }
@@ -165,14 +165,14 @@ impl Store for MemoryStore {
         let waiter = Waiter { store: self, key, waiting };
         let mut woken = pin!(waiter.waiting.notified());
         woken.as_mut().enable();
-        // It may have changed before the waiter was in the line.
+        // The document may have changed before the waiter was registered.
         if self.documents().version(key).as_ref() == seen {
             woken.await;
         }
     }
 }
 
-/// Forgets a key nobody waits for any more.
+/// Forgets a key without waiters.
 struct Waiter<'a> {
     store: &'a MemoryStore,
     key: &'a Key,
@@ -182,7 +182,7 @@ struct Waiter<'a> {
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         let mut documents = self.store.documents();
-        // One count is the map's, one is ours: nobody else waits.
+        // One count is the map's, one is ours: there is no other waiter.
         if Arc::strong_count(&self.waiting) <= 2 {
             documents.waiting.remove(self.key);
         }

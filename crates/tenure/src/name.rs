@@ -1,8 +1,8 @@
 //! Checked names, and the keys under which documents live in a store.
 //!
-//! Everything that reaches a backend is a [`Key`], and a `Key` can only be built from checked
-//! segments. A backend therefore never sees an empty segment, `..`, a NUL or a control character; it
-//! only has to encode what its own store cannot hold.
+//! A backend only ever gets a [`Key`], and a `Key` can only be built from checked segments. A
+//! backend therefore never sees an empty segment, `..`, a NUL or a control character; it only has
+//! to encode characters that its own store cannot hold.
 
 use std::fmt;
 use std::sync::Arc;
@@ -72,9 +72,9 @@ impl std::str::FromStr for Name {
     }
 }
 
-/// Where a document lives: checked segments joined by `/`.
+/// The address of a document: checked segments joined by `/`.
 ///
-/// Keys are ordered as their text is, byte by byte; that is the order of [`Store::list`].
+/// Keys are ordered by their text, byte by byte; [`Store::list`] uses this order.
 ///
 /// [`Store::list`]: crate::Store::list
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -102,13 +102,13 @@ impl Key {
         Key(format!("floors/{name}").into())
     }
 
-    /// What all elections' records are under.
+    /// The prefix of all elections' records.
     #[must_use]
     pub fn elections() -> Key {
         Key("elections".into())
     }
 
-    /// What the registrations of an election's candidates are under.
+    /// The prefix of the registrations of an election's candidates.
     #[must_use]
     pub fn candidates(name: &Name) -> Key {
         Key(format!("candidates/{name}").into())
@@ -134,13 +134,13 @@ impl Key {
         self.0.split('/')
     }
 
-    /// Whether this key is strictly below `prefix`.
+    /// Returns true if this key is strictly below `prefix`.
     #[must_use]
     pub fn is_under(&self, prefix: &Key) -> bool {
         self.below(prefix).is_some()
     }
 
-    /// What follows `prefix/`, when this key is strictly below it.
+    /// The rest after `prefix/`, when this key is strictly below it.
     #[must_use]
     pub fn below(&self, prefix: &Key) -> Option<&str> {
         self.0.strip_prefix(&*prefix.0)?.strip_prefix('/')
@@ -163,7 +163,7 @@ impl fmt::Debug for Key {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NameError {
-    /// There is nothing in it.
+    /// The name is empty.
     #[error("the name is empty; give at least one segment, such as `nightly`")]
     Empty,
     /// It begins with a slash.
@@ -175,28 +175,28 @@ pub enum NameError {
     /// Two slashes stand side by side.
     #[error("segment {position} of the name is empty; write one `/` between segments")]
     EmptySegment {
-        /// Which segment, counted from 1.
+        /// The number of the segment, counted from 1.
         position: usize,
     },
     /// A segment is `.` or `..`, which file systems take for directories.
     #[error("segment {position} of the name is `{segment}`, which a file system would follow")]
     Dots {
-        /// Which segment, counted from 1.
+        /// The number of the segment, counted from 1.
         position: usize,
         /// The segment.
         segment: &'static str,
     },
-    /// A NUL or another control character, which stores and terminals mangle.
+    /// The name has a NUL or another control character, which stores and terminals mangle.
     #[error(
         "segment {position} of the name has the control character U+{:04X} at byte {at}; \
          use printable text", *character as u32
     )]
     Control {
-        /// Which segment, counted from 1.
+        /// The number of the segment, counted from 1.
         position: usize,
         /// The character.
         character: char,
-        /// Its place in the segment.
+        /// Its byte offset in the segment.
         at: usize,
     },
     /// A segment is too long for some store.
@@ -204,17 +204,17 @@ pub enum NameError {
         "segment {position} of the name has {bytes} bytes; at most {MAX_SEGMENT_BYTES} are allowed"
     )]
     SegmentTooLong {
-        /// Which segment, counted from 1.
+        /// The number of the segment, counted from 1.
         position: usize,
-        /// How long it is.
+        /// The length of the segment.
         bytes: usize,
     },
     /// There are too many segments.
     #[error("the name has {segments} segments; at most {most} are allowed")]
     TooManySegments {
-        /// How many there are.
+        /// The number of segments.
         segments: usize,
-        /// How many there may be.
+        /// The most segments allowed.
         most: usize,
     },
 }

@@ -12,42 +12,47 @@ use crate::lease::record::{Record, State};
 use crate::status::Leader;
 use crate::{Error, Name, Protocol};
 
-/// What an election is in, as the store shows it.
+/// The state of an election, as the store shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standing {
-    /// Which election.
+    /// The name of the election.
     pub election: Name,
-    /// What it is in.
+    /// The state.
     pub state: ElectionState,
-    /// Who leads, or led last before it lapsed or was ended by somebody else.
+    /// The leader, or the last one before its lease lapsed or others ended the election.
     pub leader: Option<Leader>,
-    /// The token of the newest tenure; 0 before the first. Of a queue: that of the first in line, 0 when
-    /// nobody stands.
+    /// The token of the newest tenure; 0 before the first.
+    ///
+    /// In a queue: the token of the first candidate in line, or of an earlier leader while its lock
+    /// delay is waited out. In a free queue it is the highest recorded token, 0 if none is
+    /// recorded.
     pub token: u64,
-    /// When the lease ends by the leader's own wall clock, in milliseconds since 1970. For people: it
-    /// is as wrong as that clock is. 0 where nobody but the leader knows: in a queue.
+    /// When the lease ends by the leader's own wall clock, in milliseconds since 1970.
+    ///
+    /// It is for people, and only as good as that clock. It is 0 in a queue, where only the leader
+    /// knows it.
     pub expire: u64,
 }
 
-/// What an election is in.
+/// The state of an election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ElectionState {
     /// There is no such election.
     Missing,
-    /// Nobody leads.
+    /// There is no leader.
     Free,
-    /// Somebody leads.
+    /// There is a leader.
     Led,
-    /// Somebody led and has not been heard of for its ttl, or is dead.
+    /// The leader was silent for its ttl, or is dead.
     Lapsed,
-    /// It has ended, until it is created again.
+    /// The election has ended, until it is created again.
     Ended,
-    /// It is a queue, and this backend was opened without one.
+    /// The election is a queue, and this backend was opened without queues.
     Unseen,
 }
 
-/// What an observer last saw.
+/// The last observation.
 pub(crate) type Seen = Result<Standing, Error>;
 
 impl Standing {
@@ -79,7 +84,7 @@ impl Standing {
         }
     }
 
-    /// Whether only the time of its end has moved.
+    /// Returns true if both differ at most in the time when the lease ends.
     pub(crate) fn is_like(&self, other: &Standing) -> bool {
         let mut same = self.clone();
         same.expire = other.expire;
@@ -95,7 +100,7 @@ impl Standing {
 
 /// Follows an election: the latest standing as a value, and every new one as a stream.
 ///
-/// A slow reader misses what was overtaken in between, never the newest. A renewal is no change: it only
+/// A slow reader misses older standings, never the newest. A renewal is not a new standing: it only
 /// moves [`Standing::expire`] in [`Observer::latest`].
 #[derive(Debug)]
 pub struct Observer {
@@ -109,10 +114,10 @@ impl Observer {
         Observer { latest, stream }
     }
 
-    /// What was last seen; `None` before the first answer of the store.
+    /// The last observation; `None` before the first answer of the store.
     ///
     /// # Errors
-    /// The last [`Error`], when the store did not answer or the record makes no sense.
+    /// The last [`Error`], when the store did not answer or the record is invalid.
     #[must_use]
     pub fn latest(&self) -> Option<Result<Standing, Error>> {
         self.latest.borrow().clone()
@@ -127,7 +132,7 @@ impl Stream for Observer {
         loop {
             match Pin::new(&mut this.stream).poll_next(context) {
                 Poll::Ready(Some(Some(seen))) => return Poll::Ready(Some(seen)),
-                // Nothing has been seen yet.
+                // There is no observation yet.
                 Poll::Ready(Some(None)) => {}
                 Poll::Ready(None) => return Poll::Ready(None),
                 Poll::Pending => return Poll::Pending,

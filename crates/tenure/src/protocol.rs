@@ -4,8 +4,10 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// How an election is decided. Both on one election would be two leaders, so the first opener's choice is
-/// recorded with it.
+/// The protocol that decides an election.
+///
+/// Using both on one election would make two leaders, so the first opener's choice is recorded with
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]

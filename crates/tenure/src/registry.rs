@@ -17,22 +17,24 @@ use crate::value;
 /// One candidate, as it registered itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registered {
-    /// Its candidacy.
+    /// The id of its candidacy.
     pub id: CandidateId,
     /// Its name for people.
     pub name: Arc<str>,
-    /// What it publishes.
+    /// The value it publishes.
     pub value: Bytes,
     /// Since when it stands, in milliseconds since 1970 by its own clock; unknown in a line.
     pub since: Option<u64>,
     /// Its place in the line, 1 for the first; `None` where there is no order.
     pub position: Option<usize>,
-    /// Whether it has not been heard of for so long that it is probably gone. In a line: whether it belongs to no
-    /// session, so that it is no candidate at all; then it has no place.
+    /// True if it has been silent for so long that it is probably gone.
+    ///
+    /// In a line: true if the entry belongs to no session. Then it is no candidate, and has no
+    /// position.
     pub stale: bool,
 }
 
-/// What a candidate writes of itself.
+/// The entry that a candidate writes about itself.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     name: Arc<str>,
@@ -76,7 +78,7 @@ impl Entry {
 }
 
 impl Registered {
-    /// Reads an entry; `None` when it makes no sense, which is for the caller to report.
+    /// Reads an entry; `None` when it is invalid, which the caller should report.
     ///
     /// Plain and public so that it can be fuzzed: never panics.
     #[must_use]

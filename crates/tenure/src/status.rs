@@ -1,4 +1,4 @@
-//! What a candidacy is in, as a value and as a stream.
+//! The status of a candidacy, as a value and as a stream.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use crate::candidate::CandidateId;
 use crate::lease::machine::{Loss, Outcome};
 use crate::lease::record::Holder;
 
-/// Somebody who leads, as everyone can read it in the store.
+/// A leader, as any reader of the store can see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leader {
-    /// Its candidacy.
+    /// The id of its candidacy.
     pub id: CandidateId,
     /// Its name for people.
     pub name: Arc<str>,
-    /// What it publishes.
+    /// The value it publishes.
     pub value: Bytes,
 }
 
@@ -31,48 +31,52 @@ impl From<&Holder> for Leader {
     }
 }
 
-/// What a candidacy is in.
+/// The status of a candidacy.
 #[derive(Clone, Debug)]
 pub struct Status {
-    /// Which candidacy.
+    /// The id of the candidacy.
     pub candidate: CandidateId,
     /// Its part in the election.
     pub role: Role,
-    /// Who leads instead, as far as this candidate knows. In a queue only the next in line hears of a change
-    /// at once; the others look every 30 s, or two ttls if that is sooner.
+    /// The current leader, if it is another candidate, as far as this candidate knows.
+    ///
+    /// In a queue, only the next candidate in line hears of a change at once. The others read the
+    /// line every 30 s, or every two ttls if that is shorter.
     pub follows: Option<Leader>,
-    /// Who led before that.
+    /// The leader before that.
     pub followed: Option<Leader>,
-    /// What last went wrong, until something goes well again.
+    /// The last error, until the next success.
     pub error: Option<crate::Error>,
 }
 
 impl Status {
-    /// Of a candidacy that has just begun.
+    /// The status of a candidacy that has just begun.
     pub(crate) fn waiting(candidate: CandidateId) -> Status {
         Status { candidate, role: Role::Waiting, follows: None, followed: None, error: None }
     }
 }
 
-/// The part a candidacy plays.
+/// The role of a candidacy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Role {
-    /// It waits for its turn.
+    /// The candidate waits for its turn.
     Waiting,
-    /// It leads.
+    /// The candidate leads.
     Leading {
         /// The fencing token.
         token: u64,
     },
-    /// It leads, but the store does not answer.
+    /// The candidate leads, but the store does not answer.
     Suspended {
         /// The fencing token.
         token: u64,
-        /// How long the lease lasted when this was noticed. The mandate knows how long it still does.
+        /// How long the lease would last when this was noticed. The mandate has the current value.
         remaining: Duration,
     },
-    /// It still holds the lease, but its work must stop: the lease might not be renewed in time.
+    /// The candidate still holds the lease, but its work must stop.
+    ///
+    /// The lease might not be renewed in time.
     Stopping {
         /// The fencing token.
         token: u64,
@@ -81,12 +85,12 @@ pub enum Role {
     Lost {
         /// The fencing token of the tenure that ended.
         token: u64,
-        /// Why it ended.
+        /// The reason.
         loss: Loss,
     },
-    /// It has said goodbye, and the store has not answered yet.
+    /// The candidate has said goodbye, and the store has not answered yet.
     Leaving,
-    /// The candidacy is over. Nothing follows.
+    /// The candidacy is over. No other status follows.
     Over(Outcome),
 }
 
@@ -103,9 +107,9 @@ impl Role {
     }
 }
 
-/// Every status from now on, the present one first; ends after the one that says it is over.
+/// Every status from now on, the current one first; ends after [`Role::Over`].
 ///
-/// A slow reader misses what was overtaken in between, never the newest.
+/// A slow reader misses older statuses, never the newest.
 #[derive(Debug)]
 pub struct StatusStream {
     statuses: WatchStream<Status>,
@@ -123,7 +127,7 @@ impl Stream for StatusStream {
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Status>> {
         let this = self.get_mut();
-        // A guard that is still held keeps the channel open, though nothing can follow any more.
+        // A handle that is still held keeps the channel open, although no status can follow.
         if this.over {
             return Poll::Ready(None);
         }

@@ -1,4 +1,4 @@
-//! Versioned documents: the smallest thing a backend must offer.
+//! Versioned documents: the least that a backend must offer.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,17 +12,19 @@ use crate::Key;
 /// The largest document a store must hold, and the largest that is ever parsed.
 pub const MAX_DOCUMENT_BYTES: usize = 64 * 1024;
 
-/// A backend's own name for one revision of one document. Opaque: equality is all it means.
+/// A backend's own name for one revision of one document.
+///
+/// It is opaque: only equality has a meaning.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Version(Arc<str>);
 
 impl Version {
-    /// Wraps what the backend calls this revision.
+    /// Wraps the backend's name for this revision.
     pub fn new(name: impl Into<Arc<str>>) -> Version {
         Version(name.into())
     }
 
-    /// What the backend calls this revision.
+    /// The backend's name for this revision.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -38,7 +40,7 @@ pub struct Document {
     pub body: Bytes,
 }
 
-/// What must hold for a write to happen.
+/// The condition for a write.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Expect {
     /// No document has this key.
@@ -57,36 +59,39 @@ pub enum Put {
     Conflict,
 }
 
-/// What a read of this store proves.
+/// How far a read of this store can be trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reads {
     /// It shows every write acknowledged before it was sent, and only writes that last.
     Linearizable,
-    /// Nothing: it may be old, or show a write that never commits (an isolated Elasticsearch primary).
+    /// A read proves nothing.
+    ///
+    /// It may be old, or show a write that never commits (an isolated Elasticsearch primary).
     Weak,
 }
 
-/// What a write must survive.
+/// How lasting a write must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// A power cut, once it was acknowledged: whatever raises a token or ends an election.
+    /// It survives a power cut, once it was acknowledged. For writes that raise a token or end an
+    /// election.
     Lasting,
-    /// Only the death of processes. A store on the machine of its users may lose it in a power cut
-    /// and show the last lasting document again, because that cut ended every leader too: a renewal, a
-    /// release. Stores on other machines make no difference.
+    /// It survives only the death of processes. For a renewal or a release: a store on the machine
+    /// of its users may lose such a write in a power cut and show the last lasting document again,
+    /// because that power cut ended every leader too. Stores on other machines make no difference.
     UntilPowerCut,
 }
 
 /// One conditional write; without a body, a deletion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
-    /// Which document.
+    /// The key of the document.
     pub key: Key,
-    /// What must hold for it to happen.
+    /// The condition for the write.
     pub expect: Expect,
     /// The new content.
     pub body: Option<Bytes>,
-    /// What it must survive once it is acknowledged.
+    /// How lasting the write must be once it is acknowledged.
     pub durability: Durability,
 }
 
@@ -95,14 +100,15 @@ pub struct Write {
 pub struct Page {
     /// The documents.
     pub documents: Vec<(Key, Document)>,
-    /// Where to go on, when there may be more.
+    /// The key to go on after, when there may be more.
     pub next: Option<Key>,
 }
 
 /// Versioned documents with compare-and-set.
 ///
 /// # What every backend promises
-/// 1. An acknowledged write is atomic and linearizable per key. Reads are what [`Store::reads`] says.
+/// 1. An acknowledged write is atomic and linearizable per key. Reads prove as much as
+///    [`Store::reads`] says.
 /// 2. Bodies that differ never share a [`Version`]. (Equal bodies may: an S3 ETag is a hash. The
 ///    lease protocol therefore writes a fresh nonce each time.)
 /// 3. No call is retried inside a backend once it may have taken effect; that is reported as
@@ -114,18 +120,19 @@ pub struct Page {
 /// There are no default methods: a wrapper that forgot to forward one would compile.
 #[async_trait]
 pub trait Store: fmt::Debug + Send + Sync + 'static {
-    /// What a read proves.
+    /// How far a read can be trusted.
     fn reads(&self) -> Reads;
 
-    /// Whether [`Store::changed`] is served by live notifications just now.
+    /// Returns true if live notifications serve [`Store::changed`] at the moment.
     ///
-    /// Followers poll every second or so without, and rarely with them.
+    /// With notifications, followers poll rarely; without them, every second or so.
     fn notifies(&self) -> bool;
 
-    /// Whether a document that somebody deletes by hand is gone for good.
+    /// Returns true if a document that an operator deletes by hand is gone for good.
     ///
-    /// If so, elections keep a second document beside each record: its [floor](crate::lease::floor). A store that
-    /// itself puts back what was deleted behind its back says `false`.
+    /// If so, elections keep a second document beside each record: its
+    /// [floor](crate::lease::floor). A store that restores such documents by itself returns
+    /// `false`.
     fn forgets_deleted(&self) -> bool;
 
     /// Reads documents, in the order asked for; `None` where there is none.
@@ -145,7 +152,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Not cancel safe: dropping the future leaves every outcome indeterminate.
     async fn put_many(&self, writes: Vec<Write>) -> Vec<Result<Put, StoreError>>;
 
-    /// Up to `limit` documents strictly under `prefix`, after `after`, in key order, possibly stale.
+    /// Up to `limit` documents strictly under `prefix`, after `after`, in key order.
+    ///
+    /// They may be stale.
     ///
     /// # Errors
     /// [`StoreError`] when the page could not be read.
@@ -169,7 +178,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     async fn changed(&self, key: &Key, seen: Option<&Version>);
 }
 
-/// The calls for one document, written once over the batches.
+/// Calls for one document, implemented on top of the batch calls.
 #[async_trait]
 pub trait StoreExt {
     /// Reads one document.
@@ -236,8 +245,9 @@ impl<S: Store + ?Sized> StoreExt for S {
     }
 }
 
-/// A process's proof of life, as it stands in the documents it holds. Opaque to everyone but the
-/// [`Presence`] that made it.
+/// A process's proof of life, as it stands in the documents it holds.
+///
+/// Only the [`Presence`] that made it understands it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Mark(pub serde_json::Map<String, serde_json::Value>);
@@ -250,10 +260,10 @@ impl std::hash::Hash for Mark {
     }
 }
 
-/// Proof that a holder's process is dead.
+/// A proof that a holder's process is dead.
 ///
-/// A store on the machine of its users can offer it; it makes take-over after a crash immediate. It
-/// must never be wrong: in doubt, wait out the lease.
+/// A store on the machine of its users can offer it. It makes a take-over after a crash immediate.
+/// It must never be wrong: in doubt, wait out the lease.
 #[async_trait]
 pub trait Presence: fmt::Debug + Send + Sync + 'static {
     /// This process's mark, to be written into the documents it holds.
@@ -269,12 +279,14 @@ pub trait Presence: fmt::Debug + Send + Sync + 'static {
     async fn gone(&self, mark: &Mark);
 }
 
-/// What a failed request means for the caller. Jepsen's `:fail` and `:info`, told apart.
+/// The meaning of a failed request for the caller.
+///
+/// It tells Jepsen's `:fail` from `:info`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
     /// It had no effect and never will: credentials, configuration, malformed data.
     Permanent,
-    /// The same, and the reason is that we are not allowed to.
+    /// It had no effect and never will, because we are not allowed to do it.
     Denied,
     /// It had no effect; trying again may help.
     Unavailable,
@@ -286,19 +298,19 @@ pub enum Fault {
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{backend}: {doing}")]
 pub struct StoreError {
-    /// How to react. The only part programs look at.
+    /// How to react. Programs look only at this part.
     pub fault: Fault,
-    /// Which backend, as in its URL scheme.
+    /// The backend, as in its URL scheme.
     pub backend: &'static str,
-    /// What was being attempted, in words an operator can act on.
+    /// The attempted action, in words an operator can act on.
     pub doing: String,
-    /// What the client library said.
+    /// The error of the client library.
     #[source]
     pub source: Arc<dyn std::error::Error + Send + Sync>,
 }
 
 impl StoreError {
-    /// Says what was attempted and what came of it.
+    /// Describes the attempted action and its error.
     pub fn new(
         fault: Fault,
         backend: &'static str,

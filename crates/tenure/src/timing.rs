@@ -1,16 +1,19 @@
-//! One time to live, and everything that follows from it.
+//! One time to live, and all the times that follow from it.
 
 use std::time::Duration;
 
 /// How much faster one clock may run than another: 5/4.
 ///
-/// The holder counts its window in `ttl / R` of its own clock, everybody else waits `ttl` of theirs.
+/// The holder counts its window as `ttl / R` of its own clock; every other candidate waits `ttl` of
+/// its own.
 pub(crate) const RATE_NUMERATOR: u32 = 5;
 pub(crate) const RATE_DENOMINATOR: u32 = 4;
 
-/// The shortest a request, or the stop budget, may be.
+/// The shortest that a request, or the stop budget, may be.
 const LEAST_PART: Duration = Duration::from_millis(30);
-/// A request that has not been answered for so long never will be, in practice.
+/// The longest request time-out.
+///
+/// A request unanswered for this long will not be answered in practice.
 const MOST_REQUEST: Duration = Duration::from_secs(2);
 /// The longest lease, and the longest lock delay.
 pub const MAX_TTL: Duration = Duration::from_secs(24 * 60 * 60);
@@ -32,7 +35,7 @@ pub struct Timing {
     heartbeat: Duration,
     request: Duration,
     grace: Duration,
-    /// Whether somebody asked for this very grace.
+    /// True if the caller chose this grace.
     chosen: bool,
     spread: Option<Duration>,
 }
@@ -45,7 +48,7 @@ impl Default for Timing {
 }
 
 impl Timing {
-    /// Derives everything from a time to live.
+    /// Derives all times from a time to live.
     ///
     /// # Errors
     /// [`TimingError`] shows the sum when the parts do not fit.
@@ -53,26 +56,29 @@ impl Timing {
         Timing::derive(ttl, None, None)
     }
 
-    /// The same, with a stop budget of one's own (`--grace`).
+    /// Sets the stop budget (`--grace`).
     ///
     /// # Errors
-    /// [`TimingError`] when what is left is too little for three requests.
+    /// [`TimingError`] when the rest is too little for three requests.
     pub fn with_grace(self, grace: Duration) -> Result<Timing, TimingError> {
         let derived = Timing::derive(self.ttl, Some(self.heartbeat), Some(grace))?;
         Ok(Timing { spread: self.spread, ..derived })
     }
 
-    /// The same, with a heartbeat of one's own (a feed's).
+    /// Sets the heartbeat (a feed does).
     ///
     /// # Errors
-    /// [`TimingError`] when what is left is too little for the other parts.
+    /// [`TimingError`] when the rest is too little for the other parts.
     pub fn with_heartbeat(self, heartbeat: Duration) -> Result<Timing, TimingError> {
         let derived = Timing::derive(self.ttl, Some(heartbeat), None)?;
         Ok(Timing { spread: self.spread, ..derived })
     }
 
-    /// The same, with candidates that wait up to so much longer than the ttl, each as it draws (a feed's
-    /// election time-outs). Longer waits are never unsafe.
+    /// Sets the longest random wait of a candidate beyond the ttl.
+    ///
+    /// A feed uses it for its election time-outs.
+    ///
+    /// Longer waits are never unsafe.
     ///
     /// # Errors
     /// [`TimingError::TooLong`] when that is more than 24 hours.
@@ -116,7 +122,7 @@ impl Timing {
         Ok(Timing { ttl, heartbeat, request, grace, chosen, spread: None })
     }
 
-    /// T: how long everybody else waits before they take a lease that stands still.
+    /// T: how long every other candidate waits before it takes a lease without renewal.
     #[must_use]
     pub fn ttl(&self) -> Duration {
         self.ttl
@@ -128,40 +134,43 @@ impl Timing {
         window_of(self.ttl)
     }
 
-    /// H: a renewal is sent so long after the last one.
+    /// H: the time between two renewals.
     #[must_use]
     pub fn heartbeat(&self) -> Duration {
         self.heartbeat
     }
 
-    /// Q: a request that is not answered in this time is given up; a read will tell.
+    /// Q: the time after which an unanswered request is given up.
+    ///
+    /// A later read shows its outcome.
     #[must_use]
     pub fn request(&self) -> Duration {
         self.request
     }
 
-    /// B: the stop budget. Work is told to stop so long before the window ends.
+    /// B, the stop budget: how long before the end of the window work is told to stop.
     #[must_use]
     pub fn grace(&self) -> Duration {
         self.grace
     }
 
-    /// The stop budget that was asked for, if one was ([`Timing::with_grace`]).
+    /// The chosen stop budget, if one was chosen ([`Timing::with_grace`]).
     ///
-    /// A queue derives its own from what the server granted for the session.
+    /// A queue derives its own from the ttl that the server granted for the session.
     #[must_use]
     pub fn chosen_grace(&self) -> Option<Duration> {
         self.chosen.then_some(self.grace)
     }
 
-    /// J: how much longer than a lease of length `ttl` a candidate waits at most, so that not all come at
-    /// once.
+    /// J: the longest time a candidate waits beyond a lease of length `ttl`.
+    ///
+    /// It spreads the candidates, so that not all claim at once.
     #[must_use]
     pub fn jitter(&self, ttl: Duration) -> Duration {
         self.spread.unwrap_or(ttl / 10)
     }
 
-    /// P: how often a follower looks, by whether the store tells it of changes.
+    /// P: how often a follower reads, with or without notifications of changes.
     #[must_use]
     pub fn poll(&self, notified: bool) -> Duration {
         if notified {
@@ -203,7 +212,7 @@ pub enum TimingError {
     NoRoom {
         /// The ttl asked for.
         ttl: Duration,
-        /// What it leaves the holder.
+        /// The window it leaves the holder.
         window: Duration,
         /// The heartbeat asked for or derived.
         heartbeat: Duration,
@@ -217,7 +226,7 @@ pub enum TimingError {
     TooShort {
         /// The ttl asked for.
         ttl: Duration,
-        /// What it leaves the holder.
+        /// The window it leaves the holder.
         window: Duration,
         /// The heartbeat asked for or derived.
         heartbeat: Duration,
@@ -226,7 +235,7 @@ pub enum TimingError {
         /// The shortest part.
         part: Duration,
     },
-    /// The stop budget takes what a session's proofs of life leave.
+    /// The stop budget takes all the time that a session's proofs of life leave.
     #[error(
         "a grace of {grace:?} is too long for a session of {ttl:?}: between two proofs that it lives, less \
          than half of that is left, so that at most {most:?} can be kept free; use a shorter grace or a longer \
@@ -235,9 +244,9 @@ pub enum TimingError {
     GraceTooLong {
         /// The stop budget asked for.
         grace: Duration,
-        /// What the server granted.
+        /// The ttl that the server granted.
         ttl: Duration,
-        /// The longest there can be.
+        /// The longest stop budget allowed.
         most: Duration,
     },
     /// A successor would wait for days.

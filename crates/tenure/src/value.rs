@@ -1,4 +1,4 @@
-//! A candidate's value inside JSON: text where it is text, base64 where it is not.
+//! A candidate's value inside JSON: UTF-8 values as text, others in base64.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -17,7 +17,7 @@ pub(crate) fn encode(value: &Bytes) -> (Option<String>, Option<String>) {
     }
 }
 
-/// Reads those fields back, and says which of them is bad and why.
+/// Reads those fields back; the error names the bad field and the reason.
 pub(crate) fn decode(
     text: Option<String>,
     encoded: Option<String>,

@@ -1,4 +1,4 @@
-//! Elections on the memory store: what people write, and what they get.
+//! Elections on the memory store, through the public API.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,7 +40,8 @@ async fn the_first_candidate_leads_and_the_second_takes_over_when_it_resigns() {
     assert_eq!(second.status().followed.map(|leader| leader.name.to_string()), Some("a".into()));
 }
 
-/// A table that was dropped and created anew looks like this to whoever stands again, as `run --keep` does.
+/// A table that was dropped and created anew looks like this to a candidate that stands again, as
+/// `run --keep` does.
 #[tokio::test]
 async fn who_stands_again_is_never_elected_under_a_token_it_had() {
     let store = Arc::new(MemoryStore::new());
@@ -60,9 +61,9 @@ async fn who_stands_again_is_never_elected_under_a_token_it_had() {
     let mut candidacy = election.stand(candidate("a")).expect("it stands");
     let refused = candidacy.elected().await;
     assert!(matches!(refused, Err(Error::Regressed { found: 1, known: 3 })), "{refused:?}");
-    // Though the candidacy is kept, the wrong tenure is freed.
+    // The candidacy is kept, but the wrong tenure is freed.
     until(async || matches!(candidacy.status().role, Role::Over(_))).await;
-    // Whoever opens the election anew has decided to.
+    // Opening the election anew is a decision to accept its tokens.
     let leader = open(&backend).await.campaign(candidate("b")).await.expect("elected");
     assert!(leader.mandate().token() > 1);
 }
@@ -94,7 +95,8 @@ async fn a_candidacy_goes_on_standing_when_the_wait_for_its_election_is_dropped(
     first.resign().await;
     let leadership = second.elected().await.expect("elected");
     assert_eq!(leadership.mandate().token(), 2);
-    // The leadership owns the place now: the candidacy is no longer elected, and its end frees nothing.
+    // The leadership owns the place now: the candidacy is no longer elected, and dropping it frees
+    // nothing.
     assert!(matches!(second.elected().await, Err(Error::Finished)));
     drop(second);
     assert!(leadership.mandate().is_leader());
@@ -140,7 +142,7 @@ async fn closing_a_backend_releases_leaders_and_candidates_that_were_just_droppe
     let leader = election.campaign(candidate("a")).await.expect("elected");
     let waiting = election.stand(candidate("b")).expect("it stands");
     until(async || election.candidates().await.expect("the store answers").len() == 2).await;
-    // As at the end of main: dropped, and nothing is awaited but the close.
+    // As at the end of `main`: both are dropped, and only the close is awaited.
     drop((leader, waiting));
     backend.close().await;
     let other = open(&Backend::new(store)).await;
@@ -154,7 +156,7 @@ async fn a_cancelled_campaign_leaves_nothing_held() {
     let backend = Backend::memory();
     let election = open(&backend).await;
     for _ in 0..50 {
-        // Cancelled at whatever point it has got to.
+        // The campaign is cancelled at an arbitrary point.
         let campaign = election.campaign(candidate("a"));
         let _ = tokio::time::timeout(Duration::from_micros(200), campaign).await;
     }
@@ -293,7 +295,7 @@ async fn a_lease_that_is_not_renewed_is_lost_by_the_clock_alone() {
     let backend = Backend::memory().with_clock(Arc::new(clock.clone()));
     let election = open(&backend).await;
     let campaign = election.campaign(candidate("a"));
-    // A free election is claimed after a small jitter, and this clock stands still.
+    // A free election is claimed after a small jitter, and this clock does not advance by itself.
     let ticking = async {
         loop {
             clock.advance(Duration::from_millis(10));

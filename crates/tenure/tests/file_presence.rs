@@ -1,4 +1,4 @@
-//! Real processes, really killed: who is proven dead, who is not, and how fast.
+//! Real processes that are really killed: which are proven dead, and how fast.
 #![cfg(all(feature = "file", target_os = "linux"))]
 
 use std::fs;
@@ -15,11 +15,11 @@ use tenure::{Mark, Presence};
 
 const DIRECTORY: &str = "TENURE_TEST_PRESENCE_DIRECTORY";
 const ROLE: &str = "TENURE_TEST_PRESENCE_ROLE";
-/// Long enough to see that nothing happens, however the 50 ms after a bell fall.
+/// Long enough to see that nothing happens, even with the 50 ms that follow a bell.
 const NEVER: Duration = Duration::from_millis(300);
 const SOON: Duration = Duration::from_secs(10);
 
-/// Not a test: the process that the tests below start and kill.
+/// Not a test: runs as the process that the tests below start and kill.
 #[test]
 fn helper_process() {
     let Ok(directory) = std::env::var(DIRECTORY) else { return };
@@ -45,12 +45,12 @@ fn helper_process() {
     };
     let mark = presence.mark().expect("a mark");
     println!("\nMARK {descendant} {}", serde_json::to_string(&mark).expect("JSON"));
-    // Ends with the test, should that fail to kill it.
+    // The process ends with the test, in case the test fails to kill it.
     let _ = std::io::stdin().read(&mut [0]);
     drop(held);
 }
 
-/// A process with a presence of its own.
+/// A helper process with its own presence.
 struct Helper {
     child: Child,
     descendant: Option<Pid>,
@@ -154,7 +154,8 @@ async fn a_process_that_died_before_anybody_asked_is_gone_too() {
     soon(&presence, &helper.mark).await;
 }
 
-/// Cause: a process that was killed while another began to look was waited for until its ttl was over, on a busy machine.
+/// A regression: on a busy machine, a process was killed while another began to look. The other
+/// waited until the ttl was over.
 #[tokio::test]
 async fn a_lock_that_is_freed_without_a_ring_is_found_free_soon() {
     use rustix::fs::{FlockOperation, flock};
@@ -163,7 +164,8 @@ async fn a_lock_that_is_freed_without_a_ring_is_found_free_soon() {
     let mut helper = Helper::start(&at, "alone");
     helper.kill();
     helper.child.wait().expect("reaped");
-    // As if its last moments took long: locked, and not by a writer, so that its close rings no bell.
+    // As if the process took long to die: the file is locked, but not by a writer, so that its
+    // close rings no bell.
     let lock = fs::File::open(helper.file(&at)).expect("opened");
     flock(&lock, FlockOperation::LockExclusive).expect("locked");
     let gone = presence.gone(&helper.mark);
@@ -228,7 +230,7 @@ async fn in_another_pid_namespace_the_lock_alone_decides() {
     let at = directory();
     let presence = open(&at).presence();
     let mut helper = Helper::start(&at, "alone");
-    // Our own pid, which lives: it must not be asked about.
+    // Our own pid, which is alive: presence must not ask about it.
     helper.mark.0.insert("pidns".to_owned(), "1".into());
     helper.mark.0.insert("pid".to_owned(), std::process::id().into());
     never(&presence, &helper.mark, "it lives").await;

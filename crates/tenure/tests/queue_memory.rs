@@ -1,4 +1,6 @@
-//! Five thousand elections on one session, within 8 KiB each, lines and watches in memory included.
+//! Five thousand elections on one session take at most 8 KiB each.
+//!
+//! That includes lines and watches in memory.
 #![cfg(target_os = "linux")]
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Elections that are queues, on lines in memory: what people write, and what they get.
+//! Elections that are queues, on lines in memory, through the public API.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use tenure::{
 const NAME: &str = "component/primary";
 const TTL: Duration = Duration::from_secs(16);
 
-/// A store and a server of lines that many processes share, on a clock that stands still.
+/// A store and a server of lines for many processes, on a clock that stands still.
 struct World {
     clock: TestClock,
     store: MemoryStore,
@@ -29,7 +29,7 @@ impl World {
         World { clock, store: MemoryStore::new(), lines }
     }
 
-    /// Another process.
+    /// Starts another process.
     fn process(&self) -> (Backend, MemoryQueue) {
         let queue = self.lines.connect(TTL);
         let backend = Backend::new(Arc::new(self.store.clone()))
@@ -38,7 +38,7 @@ impl World {
         (backend, queue)
     }
 
-    /// The same, in the one election most tests need.
+    /// Starts another process, and opens the one election that most tests need.
     async fn entered(&self) -> (Election, Backend, MemoryQueue) {
         let (backend, queue) = self.process();
         (open(&backend).await, backend, queue)
@@ -48,7 +48,7 @@ impl World {
         Backend::new(Arc::new(self.store.clone())).with_clock(Arc::new(self.clock.clone()))
     }
 
-    /// Lets time pass, and everybody take part in it.
+    /// Advances the clock in small steps, and lets all tasks run after each step.
     async fn pass(&self, span: Duration) {
         let step = TTL / 32;
         let mut left = span;
@@ -73,7 +73,7 @@ async fn open(backend: &Backend) -> Election {
     Election::open(backend, NAME).await.expect("it opens")
 }
 
-/// Everything that can happen without time passing has happened.
+/// Lets everything happen that can happen without time passing.
 async fn settle() {
     for _ in 0..400 {
         tokio::task::yield_now().await;
@@ -89,7 +89,7 @@ fn leads(candidacy: &Candidacy) -> bool {
     matches!(candidacy.status().role, Role::Leading { .. })
 }
 
-/// Stands, and is in line before this returns.
+/// Stands in an election, and is in line when this returns.
 async fn stand(election: &Election, name: &str) -> Candidacy {
     let candidacy = election.stand(candidate(name)).expect("it stands");
     settle().await;
@@ -210,7 +210,8 @@ async fn a_lost_connection_suspends_and_a_found_one_resumes_with_the_same_token(
     assert!(leader.mandate().is_leader(), "{:?}", leader.mandate().check());
 }
 
-/// A candidate whose record was read before its session had begun said that the session was not connected.
+/// A regression: a candidate with a record that was read before its session began reported that the
+/// session was not connected.
 #[tokio::test]
 async fn a_session_that_is_about_to_begin_is_no_trouble() {
     let world = World::new();
@@ -229,7 +230,7 @@ async fn a_session_that_is_about_to_begin_is_no_trouble() {
     assert!(candidacy.status().error.is_some(), "a session that was lost is trouble");
 }
 
-/// When the election was opened the server had not granted a session yet (issue 13, point 29).
+/// The election was opened before the server had granted a session (issue 13, point 29).
 #[tokio::test(start_paused = true)]
 async fn a_grace_that_a_late_session_leaves_no_room_for_is_refused() {
     let world = World::new();
@@ -250,7 +251,7 @@ async fn a_grace_that_a_late_session_leaves_no_room_for_is_refused() {
     assert!(election.candidates().await.expect("a list").is_empty());
 }
 
-/// The token of the newest leadership is not forgotten when nobody stands (issue 13, point 31).
+/// The token of the newest leadership is kept even if there is no candidate (issue 13, point 31).
 #[tokio::test]
 async fn a_free_queue_shows_the_highest_token_that_is_recorded() {
     let world = World::new();
@@ -328,7 +329,7 @@ async fn a_campaign_that_is_cancelled_while_it_joins_leaves_nothing_in_line() {
             tokio::task::yield_now().await;
         }
         campaign.abort();
-        // What it won before it was aborted is dropped as well.
+        // A leadership that it won before it was aborted is dropped as well.
         drop(campaign.await);
         session.lose_answers(0);
         world.pass(TTL / 4).await;
@@ -403,7 +404,7 @@ async fn an_end_reaches_everybody_and_lasts_until_the_election_is_created_again(
     let token = leader.mandate().token();
     let next = within("the next", again.campaign(candidate("c"))).await.expect("elected");
     assert!(next.mandate().token() > token);
-    // A handle from before the end serves the new generation as well.
+    // A handle from before the end works for the new generation as well.
     next.resign().await;
     let _last = within("the old handle", election.campaign(candidate("d"))).await.expect("elected");
 }
@@ -442,7 +443,7 @@ async fn work_that_goes_on_keeps_a_deleted_line_for_a_while_and_no_longer() {
     world.pass(TTL * 3 / 4).await;
     assert!(!deleting.is_finished(), "its work goes on");
     assert_eq!(leader.mandate().check(), Err(Loss::Ended));
-    // R T after the last proof of life its entry goes, whatever its work does.
+    // R T after the last proof of life, the entry is removed, even if the work goes on.
     world.pass(TTL).await;
     within("the deletion", deleting).await.expect("it ran").expect("deleted");
     assert!(matches!(leader.status().role, Role::Over(_)), "{:?}", leader.status());
@@ -452,7 +453,7 @@ async fn work_that_goes_on_keeps_a_deleted_line_for_a_while_and_no_longer() {
 async fn a_deletion_names_those_who_do_not_leave_and_can_be_made_good() {
     let world = World::new();
     let (election, backend, _) = world.entered().await;
-    // Somebody else's client, that does not heed the end.
+    // A foreign client, which ignores the end.
     let foreign = world.lines.connect(TTL);
     let id = tenure::CandidateId::parse("foreign").expect("a good id");
     let ticket = Ticket { candidate: id.clone(), attempt: 1 };
@@ -497,7 +498,7 @@ async fn the_first_openers_protocol_is_kept_and_the_other_is_refused() {
     assert!(matches!(named.end().await, Err(Error::Protocol { .. })));
     assert!(matches!(named.delete().await, Err(Error::Protocol { .. })));
     assert!(matches!(named.standing().await, Err(Error::Protocol { .. })));
-    // Whoever stands without having opened it is not let in either.
+    // A candidate that stands without having opened the election is refused, too.
     let candidacy = named.stand(candidate("a")).expect("it stands");
     settle().await;
     assert!(matches!(candidacy.status().error, Some(Error::Protocol { .. })));
@@ -678,7 +679,7 @@ async fn idle_followers_ask_nothing_but_look_together_every_half_minute() {
     for _ in 0..(120 * 32 / 16) {
         world.pass(TTL / 32).await;
         let now = session.counts().reads;
-        // What one step does not get done the next one does: that is the same moment.
+        // Reads that continue from one step into the next belong to the same moment.
         moments += u64::from(now != before && !busy);
         busy = now != before;
         before = now;

@@ -1,4 +1,6 @@
-//! The reconciliation with a scripted source, closures and paused time: each transition, by name.
+//! The reconciliation with a scripted source, closures and paused time.
+//!
+//! Each transition has a test of its name.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -12,7 +14,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-/// What a handler of the test does when it is run.
+/// The action of a test handler when it is run.
 #[derive(Clone, Copy, Debug)]
 enum Act {
     Succeed,
@@ -21,7 +23,7 @@ enum Act {
     Hang,
 }
 
-/// The handlers' side: what they are to do, and what they did.
+/// The handlers' side: their next acts, and a log of their runs.
 #[derive(Clone)]
 struct Stage {
     log: watch::Sender<Vec<String>>,
@@ -40,7 +42,7 @@ impl Stage {
         }
     }
 
-    /// A handler that plays the next act; out of acts it succeeds.
+    /// A handler that plays the next act; when there are no acts left, it succeeds.
     fn handler(&self) -> Handler {
         let stage = self.clone();
         Handler::closure(move |context| stage.clone().play(context))

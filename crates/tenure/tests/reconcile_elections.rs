@@ -1,4 +1,4 @@
-//! The reconciliation on elections of this library: who may lead when.
+//! The reconciliation on elections of this library: which candidate may lead, and when.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,8 @@ use tenure::{
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// Short, so that what waits for a lease does not take long; long enough for a busy machine to renew it.
+/// A short ttl, so that waiting for a lease does not take long, but long enough for a busy machine
+/// to renew it.
 fn timing() -> Timing {
     Timing::new(Duration::from_secs(4)).expect("it fits")
 }
@@ -80,7 +81,7 @@ async fn after_an_error_another_leads_meanwhile_and_the_first_stands_again() {
     let began = std::time::Instant::now();
     let mut first = Elector::start(&election, "a", failing);
     first.until(|state| *state == State::Failing).await;
-    // Released: a lease that ran out would be lapsed.
+    // The lease was released: one that ran out would be lapsed.
     let free = async {
         while election.standing().await.expect("read").state != ElectionState::Free {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -110,7 +111,7 @@ async fn while_an_end_runs_nobody_else_leads() {
         .end(Handler::closure(move |_| {
             let flag = flag.clone();
             async move {
-                // Longer than the ttl: the lease must be renewed all the while.
+                // Longer than the ttl: the lease must be renewed meanwhile.
                 tokio::time::sleep(timing().ttl() + Duration::from_secs(1)).await;
                 flag.store(true, Ordering::SeqCst);
                 Ok::<(), String>(())
@@ -152,7 +153,7 @@ async fn a_stuck_leader_stops_renewing_and_is_replaced_only_by_expiry() {
     let second = second.elected().await.expect("elected");
     let taken = std::time::Instant::now();
     let (abandoned, left, mandate) = resort.lock().expect("no panic").take().expect("it was run");
-    // Nobody takes a lease before the end of the window that its holder last proved.
+    // No candidate takes a lease before the end of the window that its holder last proved.
     assert!(taken - abandoned >= left, "after {:?} of {left:?}", taken - abandoned);
     assert!(!left.is_zero() && !mandate.is_leader());
     assert_eq!(second.mandate().token(), 2);

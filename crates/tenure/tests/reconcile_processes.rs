@@ -1,4 +1,4 @@
-//! Handlers that are real processes: what they are told, and how they are ended.
+//! Handlers that are real processes: their environment, and how they are ended.
 #![cfg(all(feature = "process", unix))]
 
 use std::path::{Path, PathBuf};
@@ -20,7 +20,9 @@ struct Play {
 }
 
 impl Play {
-    /// `$OUT` in the texts stands for a folder of the test's own; it is no value of the election's.
+    /// Starts a reconciliation with these handlers.
+    ///
+    /// `$OUT` in their texts stands for the test's own folder; it is not a value of the election.
     fn new(handlers: impl FnOnce(Builder, &dyn Fn(&str) -> Handler) -> Builder) -> Play {
         Play::named("jobs", "host-a", handlers)
     }
@@ -34,7 +36,7 @@ impl Play {
         let out = folder.path().display().to_string();
         let shell = move |text: &str| Handler::shell(text.replace("$OUT", &out));
         let builder = Reconciler::builder()
-            // A trap on a busy machine has time to run.
+            // Long enough for a trap to run on a busy machine.
             .kill_after(Duration::from_secs(20))
             .error_timeout(Duration::from_millis(50));
         let reconciler = handlers(builder, &shell).build().expect("good settings");
@@ -81,7 +83,7 @@ async fn written(path: &Path) -> String {
 
 fn runs(pid: &str) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // A zombie whose parent is not ours does nothing any more.
+    // A zombie with a parent that is not ours no longer runs.
     stat.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(" Z"))
 }
 
@@ -222,7 +224,7 @@ async fn a_handler_that_hangs_and_ignores_term_is_killed_with_its_grandchild() {
     let mut play = Play::new(|builder, shell| {
         builder
             .kill_after(Duration::from_millis(300))
-            // Time enough for both to begin.
+            // Long enough for both processes to begin.
             .begin_timeout(Duration::from_secs(8))
             .begin(shell(
                 "trap '' TERM; sh -c 'trap \"\" TERM; echo $$ > $OUT/grandchild; while :; do sleep 1; done' & \
@@ -295,7 +297,7 @@ async fn a_run_that_is_dropped_kills_the_handler_and_its_group() {
     panic!("{begin} or {grandchild} is still there");
 }
 
-/// Whether it was not even reaped.
+/// Returns true if the process exists, even as a zombie.
 fn is_there(pid: &str) -> bool {
     Path::new(&format!("/proc/{pid}")).exists()
 }

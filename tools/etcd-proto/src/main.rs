@@ -1,4 +1,4 @@
-//! Writes the code of etcd's API from `etcd.proto`, so that no build of tenure needs protoc.
+//! Generates the code of etcd's API from `etcd.proto`. No build of tenure needs protoc.
 //!
 //!     cargo run --manifest-path tools/etcd-proto/Cargo.toml
 

@@ -1,4 +1,4 @@
-//! What is asked of elections, and done to them.
+//! Commands that ask about elections, or change them.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::values::duration;
 
-/// Which election.
+/// The election to work on.
 #[derive(Debug, Args)]
 pub(crate) struct Target {
     /// The election: 1 to 8 segments joined by `/`

@@ -10,10 +10,11 @@ use super::values::duration;
 
 /// Take part in a leader feed: follow a table's changes, and lead it or learn who does
 ///
-/// Every process that runs this on the same table is told of its changes, and one of them leads. A document in
-/// the table says who: its id is `leader`, its `value` the leader's id. The leader writes it at each heartbeat; a
-/// follower that sees none for its election time-out takes over, under a higher token. It needs a store with change
-/// feeds: MongoDB, RethinkDB (and memory:, for trying it out).
+/// Every process that runs this on the same table is told of its changes, and one of them leads. A
+/// document in the table says who: its id is `leader`, its `value` the leader's id. The leader
+/// writes it at each heartbeat; a follower that sees none for its election time-out takes over,
+/// under a higher token. It needs a store with change feeds: MongoDB, RethinkDB (and memory:, for
+/// trying it out).
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
@@ -34,7 +35,7 @@ pub(crate) struct Feed {
     #[arg(long, env = "TENURE_TABLE", value_name = "TABLE")]
     pub(crate) table: Option<String>,
 
-    /// Show what the table already holds as changes first
+    /// First show the table's existing content as changes
     #[arg(long, env = "TENURE_FROM_START", value_parser = FalseyValueParser::new())]
     pub(crate) from_start: bool,
 
@@ -42,13 +43,14 @@ pub(crate) struct Feed {
     #[arg(long, env = "TENURE_HEARTBEAT_INTERVAL", value_name = "DURATION", value_parser = duration)]
     pub(crate) heartbeat_interval: Option<Duration>,
 
-    /// The least time without a heartbeat after which a follower takes over [default: twice the heartbeat
-    /// interval]
+    /// The least time without a heartbeat after which a follower takes over [default: twice the
+    /// heartbeat interval]
     #[arg(long, env = "TENURE_ELECTION_TIMEOUT_MIN", value_name = "DURATION")]
     #[arg(value_parser = duration)]
     pub(crate) election_timeout_min: Option<Duration>,
 
-    /// The most time without a heartbeat after which a follower takes over [default: twice the least]
+    /// The most time without a heartbeat after which a follower takes over [default: twice the
+    /// least]
     #[arg(long, env = "TENURE_ELECTION_TIMEOUT_MAX", value_name = "DURATION")]
     #[arg(value_parser = duration)]
     pub(crate) election_timeout_max: Option<Duration>,

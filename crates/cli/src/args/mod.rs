@@ -24,7 +24,7 @@ const STYLES: Styles = Styles::styled()
     .usage(AnsiColor::Green.on_default().bold())
     .literal(AnsiColor::Cyan.on_default());
 
-/// Variables that no flag has.
+/// The help's list of variables that have no flag.
 const VARIABLES: &str = "\
 Variables without a flag:
   TENURE_STORE_PASSWORD  the password of the user in the store's URL
@@ -44,7 +44,7 @@ pub(crate) struct Arguments {
     pub(crate) command: Command,
 }
 
-/// Help names the variable of a setting, and not its value: any of them may hold a secret.
+/// Shows the variable of a setting in the help, but not its value, which may be a secret.
 fn without_value(argument: clap::Arg) -> clap::Arg {
     argument.hide_env_values(true)
 }

@@ -1,4 +1,4 @@
-//! `run`: whom to stand as, what to run, and what becomes of it.
+//! `run`: the candidate, the command to run, and its supervision.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -14,10 +14,11 @@ use crate::exit;
 
 /// Wait to lead ELECTION, run CMD while leading, stop it before anyone else can lead
 ///
-/// CMD finds TENURE_ELECTION, TENURE_ID, TENURE_TOKEN, TENURE_TTL_MS and TENURE_MANDATE (a file that says how
-/// long it may go on) in its environment. Hand the token to whatever CMD writes to, and let that refuse
-/// smaller ones. When leadership is lost, CMD and everything it has started get TERM, and KILL before
-/// the lease can expire. Instead of CMD, commands for the beginning and the end of a leadership may be given.
+/// CMD finds TENURE_ELECTION, TENURE_ID, TENURE_TOKEN, TENURE_TTL_MS and TENURE_MANDATE (a file
+/// that says how long it may go on) in its environment. Hand the token to every system that CMD
+/// writes to, and let that system refuse smaller ones. When leadership is lost, CMD and everything
+/// it has started get TERM, and KILL before the lease can expire. Instead of CMD, commands for the
+/// beginning and the end of a leadership may be given.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples: however many processes of this machine try, one report is made at a time
@@ -40,24 +41,24 @@ failed for good; 75 leadership lost; 77 not allowed; 78 refused, such as a confi
 change, another recorded node prefix, or a token that fell; 125 tenure itself failed, or work of an earlier \
 leader still runs; 126 CMD cannot be run; 127 CMD not found")]
 pub(crate) struct Run {
-    /// The election: 1 to 8 segments joined by `/`; may be left out with `--backend console` and with
-    /// `--etcd-keyspace`
+    /// The election: 1 to 8 segments joined by `/`; may be left out with `--backend console` and
+    /// with `--etcd-keyspace`
     #[arg(value_name = "ELECTION")]
     pub(crate) election: Option<String>,
 
     #[command(flatten)]
     pub(crate) options: RunOptions,
 
-    /// Say what would be run, and run nothing
+    /// Show the command that would be run, and run nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
 
-    /// What to run while leading
+    /// The command to run while leading
     #[arg(last = true, value_name = "CMD", value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
 }
 
-/// What `run` can be told by flags, by the environment and by a file.
+/// The options of `run`: by flags, by the environment or by a file.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct RunOptions {
     #[command(flatten)]
@@ -70,14 +71,14 @@ pub(crate) struct RunOptions {
     pub(crate) elector: ElectorOptions,
 }
 
-/// How to stand.
+/// How to stand as a candidate.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Waiting {
     /// Do not wait: exit unless elected at once
     #[arg(short, long, env = "TENURE_NONBLOCK", value_parser = FalseyValueParser::new())]
     pub(crate) nonblock: bool,
 
-    /// Wait at most so long to be elected
+    /// Wait at most this long to be elected
     #[arg(short, long, env = "TENURE_WAIT", value_name = "DURATION", value_parser = duration)]
     pub(crate) wait: Option<Duration>,
 
@@ -86,7 +87,7 @@ pub(crate) struct Waiting {
     #[arg(default_value_t = exit::NOT_LED)]
     pub(crate) conflict_exit_code: u8,
 
-    /// What this candidate publishes, such as its address
+    /// The value that this candidate publishes, such as its address
     #[arg(long, env = "TENURE_VALUE", value_name = "TEXT", default_value = "")]
     #[arg(hide_default_value = true)]
     pub(crate) value: String,
@@ -103,7 +104,7 @@ pub(crate) struct Waiting {
     pub(crate) opening: Opening,
 }
 
-/// What becomes of CMD.
+/// How to run CMD, and what happens after its end.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "CMD")]
 pub(crate) struct ChildOptions {
@@ -111,25 +112,28 @@ pub(crate) struct ChildOptions {
     #[arg(long, env = "TENURE_ONCE", value_parser = FalseyValueParser::new())]
     pub(crate) once: bool,
 
-    /// Stand again when CMD has ended, or leadership was lost; after a pause that doubles while CMD fails
+    /// Stand again when CMD has ended, or leadership was lost; after a pause that doubles while CMD
+    /// fails
     #[arg(long, env = "TENURE_KEEP", value_parser = FalseyValueParser::new())]
     pub(crate) keep: bool,
 
-    /// When CMD has ended, go on leading, idle, until so long after its start
+    /// When CMD has ended, go on leading, idle, until this long after its start
     #[arg(long, env = "TENURE_HOLD", value_name = "DURATION", value_parser = duration)]
     pub(crate) hold: Option<Duration>,
 
-    /// What tells CMD to stop
+    /// The signal that tells CMD to stop
     #[arg(long, env = "TENURE_SIGNAL", value_name = "SIGNAL", default_value = "TERM")]
     #[arg(value_parser = signal)]
     pub(crate) signal: Signal,
 
-    /// When this process dies, leave CMD so long to stop before it is killed; the next leader waits as long
+    /// When this process dies, leave CMD this long to stop before it is killed; the next leader
+    /// waits as long
     #[arg(long, env = "TENURE_ORPHAN_GRACE", value_name = "DURATION", default_value = "0s")]
     #[arg(value_parser = duration)]
     pub(crate) orphan_grace: Duration,
 
-    /// Let no setuid program change the user of CMD, or of a process that it starts: such a process could not be killed
+    /// Let no setuid program change the user of CMD, or of a process that CMD starts: such a
+    /// process could not be killed
     #[arg(long, env = "TENURE_NO_NEW_PRIVS", value_parser = FalseyValueParser::new())]
     pub(crate) no_new_privs: bool,
 }
@@ -138,17 +142,18 @@ pub(crate) struct ChildOptions {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Handlers, instead of CMD")]
 pub(crate) struct HandlerOptions {
-    /// What `sh -c` runs when leadership begins; leading is what follows its success
+    /// The command that `sh -c` runs when leadership begins; leading starts after its success
     #[arg(long, env = "TENURE_LEADER_BEGIN_COMMAND", value_name = "TEXT")]
     #[arg(alias = "leader-start-command", value_hint = ValueHint::CommandString)]
     pub(crate) leader_begin_command: Option<String>,
 
-    /// What `sh -c` runs when leadership ends; nobody else leads before its success
+    /// The command that `sh -c` runs when leadership ends; no other candidate leads before its
+    /// success
     #[arg(long, env = "TENURE_LEADER_END_COMMAND", value_name = "TEXT")]
     #[arg(alias = "leader-stop-command", value_hint = ValueHint::CommandString)]
     pub(crate) leader_end_command: Option<String>,
 
-    /// What `sh -c` runs after an error, when nothing here leads any more
+    /// The command that `sh -c` runs after an error, when nothing here leads any more
     #[arg(long, env = "TENURE_ERROR_COMMAND", value_name = "TEXT")]
     #[arg(value_hint = ValueHint::CommandString)]
     pub(crate) error_command: Option<String>,
@@ -162,30 +167,30 @@ pub(crate) struct HandlerOptions {
     #[arg(long, env = "TENURE_BEGIN_TIMEOUT", value_name = "DURATION", value_parser = duration)]
     pub(crate) begin_timeout: Option<Duration>,
 
-    /// How long the end command may take [default: what is left of the lease]
+    /// How long the end command may take [default: the rest of the lease]
     #[arg(long, env = "TENURE_END_TIMEOUT", value_name = "DURATION", value_parser = duration)]
     pub(crate) end_timeout: Option<Duration>,
 
-    /// How long to wait between two attempts of an end command that fails
+    /// How long to wait between two attempts of a failing end command
     #[arg(long, env = "TENURE_END_RETRY", value_name = "DURATION", default_value = "5s")]
     #[arg(value_parser = duration)]
     pub(crate) end_retry: Duration,
 
-    /// How often an end command that fails is run
+    /// How often to run a failing end command
     #[arg(long, env = "TENURE_END_ATTEMPTS", value_name = "N", default_value_t = 12)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) end_attempts: u32,
 
-    /// The last resort: what `sh -c` runs when the end command has failed for good
+    /// The last resort: a command that `sh -c` runs when the end command has failed for good
     #[arg(long, env = "TENURE_ON_STUCK", value_name = "TEXT", value_hint = ValueHint::CommandString)]
     pub(crate) on_stuck: Option<String>,
 }
 
-/// The store as elector's users name it.
+/// The store as users of elector name it.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Names that elector's users know, instead of --store")]
 pub(crate) struct ElectorOptions {
-    /// Where events come from
+    /// The source of events
     #[arg(long, env = "TENURE_BACKEND", value_name = "NAME", value_enum)]
     pub(crate) backend: Option<ElectorBackend>,
 
@@ -211,7 +216,7 @@ pub(crate) struct ElectorOptions {
     pub(crate) key_file: Option<PathBuf>,
 }
 
-/// elector's backends.
+/// The backends of elector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ElectorBackend {
     /// Events typed by hand: LEADER, NOTLEADER, ERROR

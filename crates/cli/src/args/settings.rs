@@ -8,13 +8,13 @@ use clap::{Args, ValueEnum, ValueHint};
 
 use super::values::duration;
 
-/// The same on every command.
+/// The settings of every command.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Settings")]
 pub(crate) struct Settings {
-    /// The store: file:///absolute/directory, etcd://host/prefix, zookeeper://, mongodb://, rethinkdb://,
-    /// elasticsearch+http://, opensearch+http:// or memory: [default: a directory of this user's, for this
-    /// machine's processes]
+    /// The store: file:///absolute/directory, etcd://host/prefix, zookeeper://, mongodb://,
+    /// rethinkdb://, elasticsearch+http://, opensearch+http:// or memory: [default: a directory of
+    /// this user's, for this machine's processes]
     #[arg(long, global = true, env = "TENURE_STORE", value_name = "URL")]
     pub(crate) store: Option<String>,
 
@@ -32,8 +32,8 @@ pub(crate) struct Settings {
     #[arg(long, global = true, env = "TENURE_ID", value_name = "NAME", alias = "instance-id")]
     pub(crate) id: Option<String>,
 
-    /// How long work may take to stop, out of the ttl [default: what the ttl leaves, 2.4s of 15s; on etcd and
-    /// ZooKeeper a tenth of it, and at most a third]
+    /// How long work may take to stop, out of the ttl [default: the rest of the ttl, 2.4s of 15s;
+    /// on etcd and ZooKeeper a tenth of it, and at most a third]
     #[arg(long, global = true, env = "TENURE_GRACE", value_name = "DURATION")]
     #[arg(value_parser = duration)]
     pub(crate) grace: Option<Duration>,
@@ -53,15 +53,17 @@ pub(crate) struct Settings {
     #[arg(value_enum, default_value_t)]
     pub(crate) log_format: LogFormat,
 
-    /// Log what happens to standard error; twice and three times for more, four times for other libraries' logs
+    /// Log events to standard error; twice and three times for more, four times for other
+    /// libraries' logs
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
 }
 
-/// Whether a store that cannot be reached yet is waited for.
+/// When to wait for a store that cannot be reached yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum WaitForStore {
-    /// As a service of systemd; not when `run` is told how long to wait for a leadership
+    /// When systemd runs this as a service; not when `run` is told how long to wait for a
+    /// leadership
     #[default]
     Auto,
     /// For as long as it takes
@@ -70,7 +72,7 @@ pub(crate) enum WaitForStore {
     Never,
 }
 
-/// How a store is opened that may not serve yet.
+/// How to open a store that may not serve yet.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Opening {
     /// Wait for a store that cannot be reached when this starts, instead of exiting with 69
@@ -79,7 +81,7 @@ pub(crate) struct Opening {
     pub(crate) wait_for_store: WaitForStore,
 }
 
-/// How the log looks.
+/// The format of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
     /// For people

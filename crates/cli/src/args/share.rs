@@ -1,4 +1,4 @@
-//! `share`, and what is asked of groups that share work.
+//! `share`, and the commands about groups that share work.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -11,21 +11,23 @@ use super::values::{size, task_timeout};
 
 /// Share work among as many machines as you like: CMD runs once for each item
 ///
-/// Start the same command on every machine, with the same --store. One of them leads: it lists a directory, a bucket or
-/// the lines of a file in order and keeps its place in the store. All of them take items and run CMD; what fails is
-/// tried again, on another machine if there is one. `--from -` and `--from cmd:…` are read by this very process; an item
-/// is accepted once it is in the store. Without --from this process only works on what others bring. With a directory
+/// Start the same command on every machine, with the same --store. One of them leads: it lists a
+/// directory, a bucket or the lines of a file in order and keeps its place in the store. All of
+/// them take items and run CMD; an item that fails is tried again, on another machine if there is
+/// one. This very process reads `--from -` and `--from cmd:…`; an item is accepted once it is in
+/// the store. Without --from this process only works on items that others bring. With a directory
 /// or a bucket it works on nothing else, unless --accept-submitted is given.
 ///
-/// In CMD `{}` stands for the item: the path of the file (of an object: of a copy), or the line itself. It is never read
-/// by a shell. A line that begins with a dash may look like a flag: write `--` before `{}`. Without `{}` CMD reads the
-/// item on its standard input, which is safest where others write to the directory. CMD finds TENURE_GROUP, TENURE_TASK,
-/// TENURE_SERIAL, TENURE_ATTEMPT and TENURE_TOKEN in its environment. The end of what it prints is kept as the result,
-/// the end of its errors as the reason of a failure. An item may be begun twice, if a machine is lost: give the token
-/// to what CMD writes to.
+/// In CMD `{}` stands for the item: the path of the file (of an object: of a copy), or the line
+/// itself. No shell reads it. A line that begins with a dash may look like a flag: write `--`
+/// before `{}`. Without `{}` CMD reads the item on its standard input, which is safest where others
+/// write to the directory. CMD finds TENURE_GROUP, TENURE_TASK, TENURE_SERIAL, TENURE_ATTEMPT and
+/// TENURE_TOKEN in its environment. The end of its output is kept as the result, the end of its
+/// errors as the reason of a failure. If a machine is lost, an item may be begun twice: hand the
+/// token to every system that CMD writes to.
 ///
-/// All processes end when the source is read to its end and everything is done. On a terminal there is a progress
-/// line; otherwise one JSON object for each item that ended here, and a summary.
+/// All processes end when the source is read to its end and everything is done. On a terminal there
+/// is a progress line; otherwise one JSON object for each item that ended here, and a summary.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples: every picture of a directory, four at a time on each machine that runs this
@@ -47,7 +49,8 @@ pub(crate) struct Share {
     #[command(flatten)]
     pub(crate) group: Group,
 
-    /// Where items come from: a directory, s3://bucket/prefix, a file of lines, 'cmd:COMMAND', or - for standard input
+    /// Where items come from: a directory, s3://bucket/prefix, a file of lines, 'cmd:COMMAND', or -
+    /// for standard input
     #[arg(long, value_name = "SOURCE", value_hint = ValueHint::AnyPath)]
     pub(crate) from: Option<OsString>,
 
@@ -57,13 +60,13 @@ pub(crate) struct Share {
     #[command(flatten)]
     pub(crate) each: EachTask,
 
-    /// What to run for each item
+    /// The command to run for each item
     #[arg(last = true, required = true, value_name = "CMD")]
     #[arg(value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
 }
 
-/// How a process shares.
+/// How a process takes part in the work.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ShareOptions {
     /// How many items are worked on at once here [default: one for each processor]
@@ -71,11 +74,13 @@ pub(crate) struct ShareOptions {
     #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) workers: Option<u16>,
 
-    /// With a directory or a bucket: run CMD also for items that others submit, which may name any file
+    /// With a directory or a bucket: also run CMD for items that others submit, which may name any
+    /// file
     #[arg(long, env = "TENURE_ACCEPT_SUBMITTED", value_parser = FalseyValueParser::new())]
     pub(crate) accept_submitted: bool,
 
-    /// How much the copies of objects may take in $TMPDIR at once: a larger object fails, others wait for room
+    /// How much room the copies of objects may take in $TMPDIR at once: a larger object fails,
+    /// others wait for room
     #[arg(long, env = "TENURE_COPY_LIMIT", value_name = "SIZE", default_value = "1GiB", value_parser = size)]
     pub(crate) copy_limit: u64,
 
@@ -83,7 +88,8 @@ pub(crate) struct ShareOptions {
     #[arg(long, env = "TENURE_FOLLOW", value_parser = FalseyValueParser::new())]
     pub(crate) follow: bool,
 
-    /// Let no setuid program change the user of CMD, or of a process that it starts: such a process could not be killed
+    /// Let no setuid program change the user of CMD, or of a process that CMD starts: such a
+    /// process could not be killed
     #[arg(long, env = "TENURE_NO_NEW_PRIVS", value_parser = FalseyValueParser::new())]
     pub(crate) no_new_privs: bool,
 
@@ -91,7 +97,7 @@ pub(crate) struct ShareOptions {
     pub(crate) opening: Opening,
 }
 
-/// How each task is tried.
+/// How to try each task.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct EachTask {
     /// How often an item is tried before it becomes a dead letter
@@ -104,7 +110,7 @@ pub(crate) struct EachTask {
     pub(crate) timeout: Option<Duration>,
 }
 
-/// Which group.
+/// The group to work on.
 #[derive(Debug, Args)]
 pub(crate) struct Group {
     /// The group that shares the work: 1 to 5 segments joined by `/`
@@ -112,7 +118,7 @@ pub(crate) struct Group {
     pub(crate) group: String,
 }
 
-/// Show what GROUP works on, what failed for good, or what came of it
+/// Show the tasks of GROUP: the open ones, the dead letters, or the results
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
@@ -128,16 +134,16 @@ pub(crate) struct Tasks {
     #[command(flatten)]
     pub(crate) group: Group,
 
-    /// Those that failed for good, until they are retried
+    /// Show tasks that failed for good, until they are retried
     #[arg(long)]
     pub(crate) dead: bool,
 
-    /// What came of those that ended
+    /// Show the results of tasks that ended
     #[arg(long, conflicts_with = "dead")]
     pub(crate) results: bool,
 }
 
-/// Show who works in GROUP
+/// Show the members of GROUP
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
@@ -153,7 +159,8 @@ pub(crate) struct Members {
 
 /// Give GROUP something to do
 ///
-/// When this returns the items are in the store, and will be done once somebody runs `tenure share GROUP -- CMD`.
+/// When this returns the items are in the store. They are done once a process runs `tenure share
+/// GROUP -- CMD`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -167,14 +174,15 @@ pub(crate) struct Submit {
     #[command(flatten)]
     pub(crate) group: Group,
 
-    /// Which kind of tasks they are: what `tenure share` runs, or a type that a program of yours registers
+    /// The kind of the tasks: the one that `tenure share` runs, or a type that a program of yours
+    /// registers
     #[arg(long, value_name = "KIND", default_value = "command")]
     pub(crate) kind: String,
 
     #[command(flatten)]
     pub(crate) each: EachTask,
 
-    /// What CMD is to be run for; - reads lines from standard input
+    /// The items to run CMD for; - reads lines from standard input
     #[arg(value_name = "ITEM", required = true)]
     pub(crate) items: Vec<OsString>,
 }
@@ -195,15 +203,15 @@ pub(crate) struct Retry {
     #[arg(value_name = "ID", required_unless_present = "all")]
     pub(crate) ids: Vec<String>,
 
-    /// All that there are
+    /// Retry all dead letters
     #[arg(long, conflicts_with = "ids")]
     pub(crate) all: bool,
 }
 
 /// Cancel tasks of GROUP that wait or run
 ///
-/// One that waits is at its end at once; one that runs is stopped, within a heartbeat. Neither is a failure. What is not yet
-/// taken in has no number, and cannot be cancelled.
+/// A waiting task ends at once; a running one is stopped, within a heartbeat. Neither is a failure.
+/// An item that is not yet taken in has no number, and cannot be cancelled.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -221,15 +229,15 @@ pub(crate) struct Cancel {
     #[arg(value_name = "ID", required_unless_present = "lost")]
     pub(crate) ids: Vec<String>,
 
-    /// Those that `tenure tasks GROUP` calls lost
+    /// Cancel the tasks that `tenure tasks GROUP` calls lost
     #[arg(long, conflicts_with = "ids")]
     pub(crate) lost: bool,
 }
 
-/// Have GROUP, or one of its members, finish what it has and take nothing more
+/// Have GROUP, or one of its members, finish its tasks and take no more
 ///
-/// A member leaves when it is done. A group without MEMBER is paused: what was handed out is finished, the rest waits in
-/// the store until --resume.
+/// A member leaves when it is done. Without MEMBER the whole group is paused: tasks that were
+/// handed out are finished, the rest waits in the store until --resume.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples: before host-a is shut down
@@ -252,7 +260,7 @@ pub(crate) struct Drain {
     #[arg(long, conflicts_with_all = ["member", "wait"])]
     pub(crate) resume: bool,
 
-    /// Wait until nothing of it runs any more
+    /// Wait until none of its tasks runs any more
     #[arg(long)]
     pub(crate) wait: bool,
 }

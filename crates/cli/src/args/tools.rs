@@ -51,7 +51,7 @@ Example:
 
 Exit codes: 0 the next one took over; 125 it did not")]
 pub(crate) struct Demo {
-    /// How many stand
+    /// How many candidates stand
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(2..=20))]
     pub(crate) candidates: u8,
 }
@@ -64,6 +64,6 @@ Example:
 
 Exit codes: 0 success; 2 usage")]
 pub(crate) struct Completions {
-    /// Which shell
+    /// The shell
     pub(crate) shell: clap_complete::Shell,
 }

@@ -42,7 +42,7 @@ pub(crate) async fn delete(session: &Session, wanted: &Delete) -> Ending {
     let before = election.standing().await?;
     election.delete().await?;
     let now = election.standing().await?;
-    // Whoever deletes wants to read that it worked, not that there is nothing.
+    // After a deletion say that it worked, and not that there is no such election.
     if !session.json
         && before.state != ElectionState::Missing
         && now.state == ElectionState::Missing

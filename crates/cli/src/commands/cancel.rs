@@ -15,13 +15,13 @@ use crate::show;
 #[derive(Default, Serialize)]
 struct Cancelled {
     group: String,
-    /// Nobody worked on them, and they are at their end.
+    /// Tasks that no member worked on; they have ended.
     cancelled: u64,
-    /// Somebody works on them, and was told to stop.
+    /// Tasks that a member works on; it was told to stop.
     asked: u64,
-    /// They were lost, and are back.
+    /// Tasks that were lost, and are back.
     restored: u64,
-    /// They were lost, and are given up.
+    /// Tasks that were lost, and are given up.
     lost: u64,
     missing: Vec<String>,
 }
@@ -62,13 +62,14 @@ fn told(cancelled: &Cancelled, lost: bool) -> String {
     text
 }
 
-/// Cancels those of these numbers and names.
+/// Cancels the tasks with these numbers and names.
 async fn some(books: &Books, ids: &[String]) -> Result<Cancelled, Failure> {
     let live = books.tasks(0).await?;
     group::mention(&live.garbled);
     let (mut serials, mut cancelled) = (BTreeSet::new(), Cancelled::default());
     for id in ids {
-        // A number means the task of that number; only if there is none, one that is called so.
+        // A word that is a number means the task with that number; if there is none, the task with
+        // that name.
         let numbered = live.live.iter().filter(|task| task.serial.to_string() == *id);
         let mut meant: Vec<u64> = numbered.map(|task| task.serial).collect();
         if meant.is_empty() {
@@ -84,7 +85,7 @@ async fn some(books: &Books, ids: &[String]) -> Result<Cancelled, Failure> {
         match books.cancel(serial).await? {
             Cancellation::Cancelled => cancelled.cancelled += 1,
             Cancellation::Asked => cancelled.asked += 1,
-            // It came to its end meanwhile.
+            // The task ended meanwhile.
             Cancellation::NotFound => cancelled.missing.push(serial.to_string()),
         }
     }

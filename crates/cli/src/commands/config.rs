@@ -56,7 +56,7 @@ impl SettingJson<'_> {
     }
 }
 
-/// The value, without what nobody should read over a shoulder.
+/// The value without its secrets.
 fn shown(setting: &Setting) -> Option<String> {
     let shown = match setting.name.as_str() {
         "store" => redact::url,
@@ -76,7 +76,7 @@ fn whence(origin: &Origin) -> String {
     }
 }
 
-/// A line of the file. Its name may be a URL that was meant for another flag.
+/// A line of the file. The file's name may be a URL that was meant for another flag.
 fn place(path: &Path, line: usize) -> String {
     format!("{}:{line}", redact::text(&path.to_string_lossy()))
 }

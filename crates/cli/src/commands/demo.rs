@@ -1,4 +1,4 @@
-//! `tenure demo`: watch a take-over.
+//! `tenure demo`: shows a take-over.
 
 use std::fs::DirBuilder;
 use std::io::{BufRead, BufReader};
@@ -18,9 +18,9 @@ use crate::show::{self, Colour, paint};
 use crate::signals::{Asked, Signals};
 
 const ELECTION: &str = "demo";
-/// What each leader runs: it says so, and then works until it is stopped.
+/// The work of each leader. It prints the token, and then sleeps until it is stopped.
 const WORK: &str = "echo \"$TENURE_TOKEN\"; exec sleep 600";
-/// How long each leader is left alone.
+/// How long each leader leads before the next step.
 const TENURE: Duration = Duration::from_millis(1200);
 
 pub(crate) async fn demo(session: &Session, wanted: &Demo) -> Ending {
@@ -38,7 +38,7 @@ async fn interrupted(signals: &mut Signals) {
     while !matches!(signals.next().await, Asked::Stop(_) | Asked::PassOn(_)) {}
 }
 
-/// The candidates and the directory they elect in.
+/// The candidates and the directory that holds their election.
 struct Stage {
     directory: PathBuf,
     begun: Instant,
@@ -79,7 +79,7 @@ impl Stage {
         lead: mpsc::UnboundedSender<(usize, String)>,
     ) -> Result<(), Failure> {
         let name = format!("candidate-{}", index + 1);
-        // The directory goes when the demo ends: TMPDIR may be any place.
+        // The demo removes this directory at its end, so TMPDIR may be anywhere.
         let directory = self.directory.clone();
         let store = Location::File { directory, force: false, trust_parents: true };
         let mut process = Command::new("/proc/self/exe")
@@ -91,7 +91,8 @@ impl Stage {
             .stdout(Stdio::piped())
             .spawn()?;
         if let Some(output) = process.stdout.take() {
-            // One thread each: it ends when the candidate and its work have closed their output.
+            // One thread for each candidate. It ends when the candidate and its work have closed
+            // their output.
             std::thread::spawn(move || {
                 for line in BufReader::new(output).lines().map_while(Result::ok) {
                     if lead.send((index, line)).is_err() {
@@ -136,7 +137,7 @@ impl Stage {
     }
 
     async fn leader(&mut self) -> Result<(usize, String), Failure> {
-        // Twice the lease is more than any take-over takes.
+        // Twice the lease is longer than any take-over.
         let patience = self.lease * 2 + Duration::from_secs(5);
         let next = tokio::time::timeout(patience, self.leads.recv()).await.ok().flatten();
         next.ok_or_else(|| Failure::new(exit::FAILURE, anyhow::anyhow!("nobody took over")))
@@ -147,7 +148,7 @@ impl Stage {
     }
 
     fn signal(&self, index: usize, signal: Signal) {
-        // It is our child and has not been waited for: the number is still its own.
+        // This is our child and has not been waited for, so the process id is still its own.
         let _ = kill_process(Pid::from_child(&self.candidates[index].process), signal);
     }
 
@@ -160,7 +161,7 @@ impl Stage {
             self.signal(index, Signal::TERM);
         }
         for candidate in &mut self.candidates {
-            // Each stops its child within its grace.
+            // Each candidate stops its child within its grace.
             let _ = candidate.process.wait();
         }
         if let Err(error) = std::fs::remove_dir_all(&self.directory) {

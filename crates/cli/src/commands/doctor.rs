@@ -1,4 +1,4 @@
-//! `tenure doctor`: is this store reachable and safe, in words.
+//! `tenure doctor`: says in words whether the store is reachable and safe.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -15,14 +15,14 @@ use crate::show::{self, Colour, paint, span};
 
 /// How often each request is measured.
 const SAMPLES: usize = 9;
-/// A notification that takes longer counts as none.
+/// The longest wait for a notification; a later one counts as none.
 const LONGEST_NOTIFICATION: Duration = Duration::from_secs(2);
-/// A session that takes longer to begin, and longer than its ttl, counts as none.
+/// The longest wait for a session, unless its ttl is longer.
 const LONGEST_SESSION: Duration = Duration::from_secs(5);
 /// How long two clocks are compared, and by how much they may differ in that time.
 const COMPARED: Duration = Duration::from_millis(50);
 const CLOCK_TOLERANCE: Duration = Duration::from_millis(5);
-/// A file's time is the clock's of some moment ago, and coarse.
+/// A file's time is coarse, and is taken a little earlier.
 const FILE_TIME_TOLERANCE: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Serialize)]
@@ -108,7 +108,7 @@ impl Examination {
         self.times(session, &opened.backend).await;
     }
 
-    /// Whether the servers should be newer.
+    /// Warns if the servers should be upgraded.
     async fn version(&mut self, session: &Session) {
         match session.advice().await {
             Ok(Some(says)) => self.note("version", Verdict::Warning, says),
@@ -119,14 +119,14 @@ impl Examination {
         }
     }
 
-    /// Round trips, compare-and-set and notifications, on a scratch document that is removed again.
+    /// Checks round trips, compare-and-set and notifications on a scratch document.
     async fn requests(&mut self, store: &dyn Store, session: &Session) -> Result<(), StoreError> {
         let name = format!("{:x}-{:x}", std::process::id(), begun_nanoseconds());
         let key = Key::parse("doctor").and_then(|key| key.child(&name)).map_err(|error| {
             StoreError::new(Fault::Permanent, "doctor", "naming a scratch document", error)
         })?;
         let examined = self.on_scratch(store, &key, session).await;
-        // Removed whatever happened; a leftover is only worth a warning.
+        // Remove the document in any case; a leftover is only worth a warning.
         let removed = match store.get(&key).await {
             Ok(Some(document)) => store.delete(&key, document.version).await.map(drop),
             Ok(None) => Ok(()),
@@ -219,7 +219,7 @@ impl Examination {
         let Some(document) = store.get(key).await? else { return Ok(()) };
         let changed = store.changed(key, Some(&document.version));
         tokio::pin!(changed);
-        // It must listen before the change comes.
+        // The store must listen before the change comes.
         if tokio::time::timeout(COMPARED, &mut changed).await.is_ok() {
             let says = "rang although nothing had changed".into();
             self.note("notification", Verdict::Warning, says);
@@ -283,9 +283,9 @@ impl Examination {
     async fn times(&mut self, session: &Session, backend: &Backend) {
         if let (Some(queue), Some(asked)) = (backend.queue(), session.asked()) {
             let mut sessions = queue.session();
-            // Without a proof of its life nobody would ever lead in it.
+            // Without a proof of life no candidate could ever lead in this session.
             let proven = sessions.wait_for(|session| session.proof().is_some());
-            // Its reason may take several requests to be known, each of a tenth of the ttl.
+            // It may take several requests to learn the reason, each of a tenth of the ttl.
             let limit = LONGEST_SESSION.max(asked);
             let granted = match tokio::time::timeout(limit, proven).await {
                 Ok(Ok(session)) => session.ttl,
@@ -310,7 +310,7 @@ impl Examination {
         self.ok("times", says);
     }
 
-    /// The times of a queue, which the server's grant decides.
+    /// Checks the times of a queue, which depend on the session that the server grants.
     fn session_times(&mut self, session: &Session, asked: Duration, granted: Duration) {
         let grace = session.timing.chosen_grace().unwrap_or(granted / 10);
         let says = format!(
@@ -337,7 +337,7 @@ impl Examination {
     fn file_system(&mut self, location: &Location) {
         let Location::File { directory, force, .. } = location else { return };
         let Ok(found) = rustix::fs::statfs(directory) else { return };
-        // What is not local and known was refused when the store was opened, unless forced.
+        // Opening the store refused other file systems, unless forced.
         let name = match found.f_type as u64 & 0xffff_ffff {
             0xef53 => "ext4",
             0x5846_5342 => "xfs",
@@ -359,7 +359,8 @@ impl Examination {
     fn permissions(&mut self, location: &Location) {
         use std::os::unix::fs::MetadataExt;
         let Location::File { directory, .. } = location else { return };
-        // Opening refused a directory that others may enter, or one of whose parents they may rename.
+        // Opening refused a directory that others may enter, or one with a parent that others may
+        // rename.
         match std::fs::metadata(directory) {
             Ok(found) if tenure_stores::trusts_parents(location) => {
                 let says = format!(
@@ -380,7 +381,7 @@ impl Examination {
         self.file_time(directory);
     }
 
-    /// Whether files are stamped with the time this process sees.
+    /// Checks that files are stamped with the time that this process sees.
     fn file_time(&mut self, directory: &std::path::Path) {
         let scratch = directory.join(format!(".doctor-{}", std::process::id()));
         let stamped = std::fs::write(&scratch, b"").and_then(|()| {
@@ -410,7 +411,7 @@ impl Examination {
 
     fn note(&mut self, check: &'static str, result: Verdict, says: String) {
         self.healthy &= result != Verdict::Failed;
-        // A store's own words may quote the URL that it was asked by.
+        // A store's error text may quote the URL that was used.
         self.checks.push(Check { check, result, says: redact::text(&says) });
     }
 }

@@ -13,13 +13,13 @@ use crate::session::Session;
 use crate::show;
 use crate::signals::{Asked, Signals};
 
-/// How often to look whether it is done.
+/// The pause between two checks whether the drain is done.
 const PAUSE: Duration = Duration::from_millis(250);
 
 #[derive(Serialize)]
 struct Drained {
     group: String,
-    /// Which were asked; `None` for all that ever will be.
+    /// The members that were asked; `None` if the whole group is paused or resumed.
     members: Option<Vec<String>>,
     paused: bool,
     done: bool,
@@ -71,7 +71,7 @@ fn told(asked: Option<&[MemberId]>, paused: bool, done: bool) -> String {
     }
 }
 
-/// Waits until nothing of them is left. The exit code when somebody interrupts that.
+/// Waits until the members have left, or no task runs. Returns an exit code if interrupted.
 async fn wait(books: &Books, asked: Option<&[MemberId]>) -> Result<Option<u8>, Failure> {
     let mut signals = Signals::listen()?;
     loop {

@@ -17,7 +17,7 @@ use crate::session::{self, Session};
 use crate::show;
 use crate::signals::Asked;
 
-/// Requests of a store are given at least this long.
+/// The least time that a request to the store is given.
 const SHORTEST_REQUEST: Duration = Duration::from_secs(2);
 
 pub(crate) async fn feed(session: &Session, wanted: &Feed) -> Ending {
@@ -26,7 +26,8 @@ pub(crate) async fn feed(session: &Session, wanted: &Feed) -> Ending {
         election_timeout_min: wanted.election_timeout_min,
         election_timeout_max: wanted.election_timeout_max,
     };
-    // The feed gives a late request up by itself; opening the store, and creating a table, may take longer.
+    // The feed itself gives up late requests. Opening the store, and creating a table, may take
+    // longer than a request of the feed.
     let request = intervals.timing()?.request().max(SHORTEST_REQUEST);
     let (table, create) = (wanted.table.as_deref(), !wanted.no_create);
     let attempt = async || session.open_with(request, table, create).await;
@@ -69,7 +70,7 @@ pub(crate) async fn feed(session: &Session, wanted: &Feed) -> Ending {
     ending
 }
 
-/// What was told before the feed stopped.
+/// Prints the events that came before the feed stopped.
 fn print_the_rest(session: &Session, events: &mut Events) -> io::Result<()> {
     while let Some(Some(event)) = events.next().now_or_never() {
         print(session, &event)?;
@@ -81,13 +82,14 @@ fn print(session: &Session, event: &Event) -> io::Result<()> {
     if !session.json {
         return show::print(line(event));
     }
-    // What a driver says may quote its URL. What is in a table is its users' own.
+    // A driver's error may quote its URL. The content of a table is not redacted: it belongs to its
+    // users.
     let is_error = matches!(event, Event::SubscribeError(_) | Event::HeartbeatError(_));
     let json = event.to_json();
     show::print(escape::json(&if is_error { redact::json(&json) } else { json }))
 }
 
-/// The event, for people.
+/// The event in words.
 fn line(event: &Event) -> String {
     let error = |error: &Error| redact::text(&show::chain(&error.clone().into()));
     show::escape(&match event {
@@ -103,7 +105,9 @@ fn line(event: &Event) -> String {
     })
 }
 
-/// Its `--id`, or one that no other feed has: several may run on a host.
+/// The feed's id: `--id`, or a unique one.
+///
+/// Several feeds may run on a host.
 fn id(session: &Session) -> String {
     let host = || format!("{}-{}", session::name(None), std::process::id());
     session.id.clone().unwrap_or_else(host)

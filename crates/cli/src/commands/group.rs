@@ -1,4 +1,4 @@
-//! What the commands about groups have in common.
+//! Helpers for all commands about groups.
 
 use tenure::cluster::{Books, Garbled, Totals};
 use tenure::{Backend, Error};
@@ -7,7 +7,7 @@ use crate::exit::{Failure, NOT_LED, USAGE};
 use crate::session::Session;
 use crate::show;
 
-/// The books of a group, which need not exist.
+/// The books of a group. The group need not exist.
 ///
 /// # Errors
 /// When the name is refused.
@@ -21,7 +21,7 @@ pub(super) fn books(session: &Session, backend: &Backend, group: &str) -> Result
     }
 }
 
-/// The books of a group that somebody has worked in, or submitted something to.
+/// The books of a group that has members, or that has been given tasks.
 ///
 /// # Errors
 /// When there is none, or the store does not serve.
@@ -42,7 +42,7 @@ pub(super) async fn existing(
     Ok((books, totals))
 }
 
-/// Mentions documents that make no sense.
+/// Reports documents that make no sense.
 pub(super) fn mention(garbled: &[Garbled]) {
     for (key, error) in garbled {
         show::say(&format!("skipping {key}: {error}"));
@@ -54,7 +54,7 @@ pub(super) fn first_line(text: &str) -> String {
     show::value(text.lines().next().unwrap_or_default().as_bytes())
 }
 
-/// Several things, or one.
+/// A number with its noun, in the singular or the plural.
 pub(super) fn count(number: u64, one: &str, many: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { many })
 }

@@ -1,4 +1,4 @@
-//! Lines, read where that may block.
+//! Reads lines from an input that may block.
 
 use std::io::{self, BufRead, BufReader, Read};
 
@@ -8,21 +8,23 @@ use tokio::sync::mpsc;
 
 /// How many lines may be read ahead.
 const AHEAD: usize = 1024;
-/// The most bytes of a line's name: it names the task for people.
+/// The most bytes of a line in its task's name. The name is for people.
 const MOST_NAME: usize = 200;
 
-/// What was read.
+/// The result of reading one line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Heard {
-    /// A line with something on it, without its end.
+    /// A line that is not empty, without its end.
     Line(Bytes),
-    /// A line, counted from 1, that is longer than a task can be, and was passed over.
+    /// The number of a line that is longer than a task can be, counted from 1. It was skipped.
     TooLong(u64),
-    /// Reading failed, and there is nothing more.
+    /// Reading failed, and no more lines follow.
     Failed(String),
 }
 
-/// Begins to read, on a thread that ends with the input, or with whoever listens, or with this process.
+/// Begins to read on a thread of its own.
+///
+/// The thread ends with the input, with the receiver, or with this process.
 pub(super) fn read(input: impl Read + Send + 'static) -> mpsc::Receiver<Heard> {
     let (say, lines) = mpsc::channel(AHEAD);
     std::thread::spawn(move || {
@@ -52,11 +54,11 @@ pub(super) fn read(input: impl Read + Send + 'static) -> mpsc::Receiver<Heard> {
 #[derive(Debug, PartialEq, Eq)]
 struct Line {
     bytes: Vec<u8>,
-    /// There was more than fits.
+    /// Whether the line was longer than a task can be.
     cut: bool,
 }
 
-/// The next line, of which no more is kept than fits; `None` at the end.
+/// The next line, cut to the size of a task; `None` at the end.
 fn next(input: &mut impl BufRead) -> io::Result<Option<Line>> {
     let mut line = Line { bytes: Vec::new(), cut: false };
     let mut begun = false;
@@ -86,7 +88,7 @@ fn next(input: &mut impl BufRead) -> io::Result<Option<Line>> {
     }
 }
 
-/// What people call the task of a line: its beginning.
+/// The name of a line's task: the beginning of the line.
 pub(super) fn name(line: &[u8]) -> String {
     let text = String::from_utf8_lossy(line);
     let text = text.trim();

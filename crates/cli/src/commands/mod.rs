@@ -1,4 +1,4 @@
-//! One file a command.
+//! The commands, one file each.
 
 mod administer;
 mod cancel;
@@ -28,10 +28,10 @@ use crate::exit::Ending;
 use crate::session::Session;
 use crate::show;
 
-/// Does what the command line says.
+/// Runs the command of the command line.
 ///
 /// # Errors
-/// A failure to be told, with its exit code.
+/// A failure to report, with its exit code.
 ///
 /// # Cancel safety
 /// Not cancel safe: work may be left running.

@@ -43,9 +43,12 @@ pub(crate) async fn retry(session: &Session, wanted: &Retry) -> Ending {
     Ok(if missing.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(NOT_LED) })
 }
 
-/// Brings back those of these numbers and names: how many, and which are none.
+/// Retries the dead letters with these numbers and names.
+///
+/// Returns how many there are, and the words that match none.
 async fn some(books: &Books, ids: &[String]) -> Result<(u64, Vec<String>), Failure> {
-    // A number means the task of that number; only if there is none, one that is called so.
+    // A word that is a number means the task with that number; if there is none, the task with that
+    // name.
     let (mut numbered, mut named) = (BTreeMap::new(), BTreeMap::<_, Vec<u64>>::new());
     let mut after = None;
     loop {
@@ -76,7 +79,7 @@ async fn some(books: &Books, ids: &[String]) -> Result<(u64, Vec<String>), Failu
         }
     }
     let serials: Vec<u64> = serials.into_iter().collect();
-    // Those that somebody else brought back meanwhile are coming back, too.
+    // Letters that another user retried meanwhile count, too.
     books.retry(&serials).await?;
     Ok((serials.len() as u64, missing))
 }

@@ -1,4 +1,4 @@
-//! What the work may not see.
+//! Environment variables that CMD and handlers must not see.
 
 use std::env::{self, VarError};
 
@@ -7,10 +7,12 @@ use crate::systemd;
 /// Variables that may hold a password.
 const ADDRESSES: [&str; 3] = ["TENURE_STORE", "TENURE_ETCD_MEMBERS", "ELECTOR_ETCD_MEMBERS"];
 
-/// Names the descriptor of the file with the passwords that were in the environment.
+/// Names the descriptor of the file with the passwords of the environment.
 pub(crate) const HANDED_OVER: &str = "TENURE_HANDED_OVER";
 
-/// The variables to take out of the environment: passwords, and what only this process may tell systemd.
+/// The variables to take out of the environment.
+///
+/// These are passwords, and the variables that let a process speak to systemd for this one.
 pub(super) fn secrets() -> Vec<&'static str> {
     passwords().into_iter().chain(systemd::VARIABLES).chain([HANDED_OVER]).collect()
 }
@@ -18,7 +20,7 @@ pub(super) fn secrets() -> Vec<&'static str> {
 /// The variables that hold a store's password, or a URL with one in it.
 pub(crate) fn passwords() -> Vec<&'static str> {
     let secret = |name: &&str| match env::var(name) {
-        // Members may be bare, `host:port`.
+        // Members may be plain `host:port`, without a URL.
         Ok(value) => {
             value.contains('@') && !value.starts_with("file:")
                 || name.ends_with("STORE") && tenure_stores::holds_credentials(&value)

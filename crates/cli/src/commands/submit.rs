@@ -14,7 +14,7 @@ use crate::exit::{Ending, Failure, USAGE};
 use crate::session::Session;
 use crate::show;
 
-/// How many tasks are accepted together.
+/// How many tasks are submitted together.
 const TOGETHER: usize = 1000;
 
 #[derive(Serialize)]
@@ -48,7 +48,7 @@ pub(crate) async fn submit(session: &Session, wanted: &Submit) -> Ending {
     Ok(ExitCode::SUCCESS)
 }
 
-/// How the tasks of one kind are tried.
+/// The template of tasks of one kind.
 pub(super) fn template(kind: &str, each: EachTask) -> Template {
     let template = Template::new(kind).attempts(each.attempts);
     match each.timeout {
@@ -57,18 +57,18 @@ pub(super) fn template(kind: &str, each: EachTask) -> Template {
     }
 }
 
-/// The task of one line.
+/// The task for one line.
 pub(super) fn order(template: &Template, line: &[u8]) -> Order {
     template.order(lines::name(line), line.to_vec())
 }
 
-/// Has tasks accepted.
+/// Submits tasks.
 ///
 /// # Errors
 /// When one is refused, or the store does not serve.
 ///
 /// # Cancel safety
-/// Not cancel safe: dropping the future leaves it open which of them were accepted.
+/// Not cancel safe: after a drop it is unknown which tasks were accepted.
 pub(super) async fn enter(books: &Books, orders: Vec<Order>) -> Result<(), Failure> {
     Ok(books.submit(orders).await?)
 }

@@ -14,7 +14,7 @@ use crate::exit::{Ending, Failure};
 use crate::session::Session;
 use crate::show::{self, Colour, ValueJson, paint};
 
-/// How many of those that wait to be taken in are shown.
+/// How many submitted items that the leader has not taken in are shown.
 const MOST_WAITING: usize = 20;
 /// How many dead letters are read at a time.
 const LETTERS: usize = 256;
@@ -24,13 +24,14 @@ struct Listed {
     group: String,
     #[serde(flatten)]
     totals: TotalsJson,
-    /// Open, and nowhere: somebody overwrote or deleted their documents. `None` when the books do not stand still.
+    /// Open tasks without documents: another program overwrote or deleted these. `None` when the
+    /// books change during the count.
     lost: Option<u64>,
     tasks: Vec<TaskJson>,
     inbox: InboxJson,
 }
 
-/// How much is done, as `--json` shows it.
+/// The group's totals as `--json` shows them.
 #[derive(Debug, Serialize)]
 pub(super) struct TotalsJson {
     accepted: u64,
@@ -120,11 +121,11 @@ pub(crate) async fn tasks(session: &Session, wanted: &Tasks) -> Ending {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is not at its end.
+/// Prints the tasks that have not ended.
 async fn live(session: &Session, books: &Books, totals: &Totals) -> Result<(), Failure> {
     let work = books.tasks(MOST_WAITING).await?;
     group::mention(&work.garbled);
-    // What stands in slots is not lost, and usually that is all.
+    // Tasks in slots are not lost, and usually those are all open tasks.
     let seen = totals.running + totals.outstanding;
     let lost = if totals.open > seen { books.lost().await? } else { Some(0) };
     if session.json {
@@ -167,7 +168,7 @@ async fn live(session: &Session, books: &Books, totals: &Totals) -> Result<(), F
     Ok(())
 }
 
-/// What people call the members; nothing, where the node list makes no sense.
+/// The names of the members; empty where the node list makes no sense.
 async fn names(books: &Books) -> Result<BTreeMap<MemberId, String>, Failure> {
     let members = match books.members().await {
         Ok(members) => members.items.into_iter(),
@@ -237,7 +238,9 @@ async fn dead(session: &Session, books: &Books, totals: &Totals) -> Result<(), F
     }
 }
 
-/// What a source gave that can be no task: it was never begun, has no letter, and cannot come back.
+/// Prints items that cannot become tasks.
+///
+/// A source gave them. They were never begun, have no letter, and cannot be retried.
 async fn refused(session: &Session, books: &Books) -> Result<(), Failure> {
     let mut from = 0;
     loop {

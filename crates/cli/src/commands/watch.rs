@@ -14,7 +14,7 @@ use crate::signals::{Asked, Signals};
 pub(crate) async fn watch(session: &Session, wanted: &Watch) -> Ending {
     let opened = session.open().await?;
     let election = session.election(&opened.backend, &wanted.target.election)?;
-    // A store that does not serve now is a failure; one that stops serving later is waited for.
+    // If the store does not serve now, fail. If it stops serving later, wait.
     election.standing().await?;
     let mut observer = election.observe()?;
     let mut signals = Signals::listen()?;
@@ -40,7 +40,9 @@ pub(crate) async fn watch(session: &Session, wanted: &Watch) -> Ending {
     }
 }
 
-/// Whether waiting may help: the store may answer again, and somebody may put the record right.
+/// Returns true if waiting may help.
+///
+/// The store may serve again, or a user may repair the record.
 fn passes(error: &Error) -> bool {
     if let Error::Store(error) = error {
         return matches!(error.fault, Fault::Unavailable | Fault::Indeterminate);

@@ -1,9 +1,9 @@
-//! The variables that elector's users have set.
+//! The environment variables that users of elector have set.
 
 use super::{Layer, Origin};
 use crate::conceal::Concealed;
 
-/// Each with the id of the argument it stands for, and the flag to use instead.
+/// Each variable, the id of its argument, and the tenure variable to use instead.
 const VARIABLES: [(&str, &str, &str); 7] = [
     ("ELECTOR_BACKEND", "backend", "TENURE_BACKEND"),
     ("ELECTOR_INSTANCE_ID", "id", "TENURE_ID"),
@@ -14,7 +14,7 @@ const VARIABLES: [(&str, &str, &str); 7] = [
     ("ELECTOR_ERROR_TIMEOUT", "error_timeout", "TENURE_ERROR_TIMEOUT"),
 ];
 
-/// What they say, and a hint for each.
+/// The settings from these variables, and a hint for each.
 pub(super) fn layers(concealed: &Concealed) -> (Vec<Layer>, Vec<String>) {
     let mut layers = Vec::new();
     let mut hints = Vec::new();

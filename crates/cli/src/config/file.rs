@@ -12,21 +12,23 @@ use super::trust::{readable, writable};
 use super::{Layer, Origin, is_setting};
 use crate::exit::{Failure, REFUSED};
 
-/// The file of a whole machine.
+/// The configuration file of the whole machine.
 const OF_THE_MACHINE: &str = "/etc/tenure/config.toml";
-/// Longer files are mistakes.
+/// The most bytes of a configuration file that are read; longer files are mistakes.
 const MOST_BYTES: u64 = 1 << 20;
 
-/// What was found.
+/// The file that was found, and its settings.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) path: Option<PathBuf>,
     pub(super) layers: Vec<Layer>,
-    /// What people should hear about the file.
+    /// A warning for people about the file.
     pub(super) warning: Option<String>,
 }
 
-/// Reads the file that the command line names, or the environment does, or the first that is there.
+/// Reads the configuration file.
+///
+/// That is the one that the command line or the environment names, or else the first that exists.
 pub(super) fn read(command: &Command, words: &[OsString]) -> Result<Found, Failure> {
     let Some((path, text)) = find(words)? else { return Ok(Found::default()) };
     let layers = parse(command, &path, &text)?;
@@ -34,7 +36,9 @@ pub(super) fn read(command: &Command, words: &[OsString]) -> Result<Found, Failu
     Ok(Found { path: Some(path), layers, warning })
 }
 
-/// Root does what the file says, commands included: no other user may have a say in it.
+/// Refuses, for root, a file that another user may change.
+///
+/// Root does everything the file says, and runs its commands.
 fn check_writers(path: &Path) -> Result<(), Failure> {
     if !rustix::process::geteuid().is_root() {
         return Ok(());
@@ -71,7 +75,7 @@ fn find(words: &[OsString]) -> Result<Option<(PathBuf, String)>, Failure> {
     let home = absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")));
     let own = home.map(|home| home.join("tenure/config.toml"));
     for path in own.into_iter().chain([PathBuf::from(OF_THE_MACHINE)]) {
-        // Nor is there one that cannot even be seen, in another user's home.
+        // Skip a file that we may not even see, in another user's home.
         if path.metadata().is_ok() {
             let text = load(&path)?;
             return Ok(Some((path, text)));
@@ -80,7 +84,7 @@ fn find(words: &[OsString]) -> Result<Option<(PathBuf, String)>, Failure> {
     Ok(None)
 }
 
-/// The file the command line names. It has to be known before the line can be read.
+/// The file named by `--config`. It must be known before clap can parse the command line.
 fn named(words: &[OsString]) -> Option<OsString> {
     let mut ours = words.iter().take_while(|word| *word != "--");
     let mut found = None;
@@ -94,8 +98,10 @@ fn named(words: &[OsString]) -> Option<OsString> {
     found
 }
 
-/// Reads a file, after it was found to be trusted: root must not even open another user's pipe, and wait
-/// for that user to write. No other user can put anything else there meanwhile.
+/// Reads a file after checking that it can be trusted.
+///
+/// The check comes first: root must not even open another user's pipe, and wait for that user to
+/// write. After the check no other user can put another file there.
 fn load(path: &Path) -> Result<String, Failure> {
     check_writers(path)?;
     let mut text = String::new();
@@ -107,7 +113,7 @@ fn load(path: &Path) -> Result<String, Failure> {
 
 fn parse(command: &Command, path: &Path, text: &str) -> Result<Vec<Layer>, Failure> {
     let line_of = |at: usize| text.get(..at).map_or(1, |before| before.matches('\n').count() + 1);
-    // The parser's own text shows the line, which may hold a password.
+    // Do not show the parser's full text: it quotes the line, which may hold a password.
     let table = DeTable::parse(text).map_err(|error| {
         refused(path, error.span().map(|span| line_of(span.start)), error.message())
     })?;
@@ -136,7 +142,7 @@ pub(super) fn declared(command: &Command) -> Vec<&Arg> {
     command.get_arguments().chain(of_commands).filter(|argument| is_setting(argument)).collect()
 }
 
-/// A value as the command line would have it.
+/// Converts a value into the text that the command line would have.
 fn said(argument: &Arg, value: &DeValue<'_>) -> Result<String, String> {
     let flag = matches!(argument.get_action(), ArgAction::SetTrue);
     let count = matches!(argument.get_action(), ArgAction::Count);
@@ -148,7 +154,8 @@ fn said(argument: &Arg, value: &DeValue<'_>) -> Result<String, String> {
     match value {
         DeValue::String(text) if !flag && !count => Ok(text.to_string()),
         DeValue::Boolean(yes) if flag => Ok(yes.to_string()),
-        // Exit codes and attempts; a duration without its unit is refused below.
+        // Integers are exit codes and numbers of attempts; `check` refuses a duration without a
+        // unit.
         DeValue::Integer(number) if !flag => Ok(number.to_string()),
         DeValue::Array(items) if argument.get_id() == "etcd_members" => {
             let texts: Option<Vec<&str>> =
@@ -177,7 +184,7 @@ fn kind(value: &DeValue<'_>) -> &'static str {
     }
 }
 
-/// Whether the command line would accept it. What it says must not show the value.
+/// Checks that the command line would accept the value. The error must not show the value.
 fn check(argument: &Arg, value: &str) -> Result<(), String> {
     if matches!(argument.get_action(), ArgAction::SetTrue | ArgAction::Count) {
         return Ok(());
@@ -192,7 +199,7 @@ fn check(argument: &Arg, value: &str) -> Result<(), String> {
             let why = std::error::Error::source(&error).map(ToString::to_string);
             let choices = argument.get_possible_values();
             let choices: Vec<&str> = choices.iter().map(|choice| choice.get_name()).collect();
-            // The reason may quote a part of the value, and that may be a URL in the wrong place.
+            // The reason may quote a part of the value, which may be a URL in the wrong place.
             let why = why.filter(|_| !value.contains(['@', ':']));
             Err(match why {
                 Some(why) => why,

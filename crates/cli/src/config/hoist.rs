@@ -1,4 +1,4 @@
-//! Flags of `run` may stand before it, as elector's users write them.
+//! Lets flags of `run` come before the word `run`, as users of elector write them.
 
 use std::ffi::OsString;
 
@@ -18,14 +18,14 @@ pub(super) fn hoist(command: &Command, mut words: Vec<OsString>) -> Vec<OsString
         match takes_next(&flags, word) {
             Some(true) => at += 2,
             Some(false) => at += 1,
-            // Another command, or nothing that is known: told by whoever reads the line.
+            // Another command, or an unknown word: clap reports the error.
             None => return words,
         }
     }
     words
 }
 
-/// Whether the word after this flag is its value; `None` when this is no flag of ours.
+/// Returns true if the next word is this flag's value; `None` for no flag of ours.
 fn takes_next(flags: &[&Arg], word: &str) -> Option<bool> {
     let takes = |flag: &Arg| flag.get_action().takes_values() && !flag.is_require_equals_set();
     if let Some(long) = word.strip_prefix("--").filter(|long| !long.is_empty()) {
@@ -46,7 +46,7 @@ fn takes_next(flags: &[&Arg], word: &str) -> Option<bool> {
     Some(false)
 }
 
-/// Whether this is a name of the flag.
+/// Returns true if the flag has this name.
 pub(super) fn is_called(flag: &Arg, name: &str) -> bool {
     let aliases = flag.get_all_aliases().unwrap_or_default();
     flag.get_long() == Some(name) || aliases.contains(&name)

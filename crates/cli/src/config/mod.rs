@@ -1,7 +1,10 @@
-//! Where settings come from: flags, then the environment, then a file, then what is built in.
+//! The sources of settings.
 //!
-//! The declaration of the command line is the only list of settings there is. What a file, or a variable
-//! of elector, says becomes a default of that declaration; so the layers cannot disagree about names.
+//! Flags come first, then the environment, then a file, then built-in defaults.
+//!
+//! The declaration of the command line is the only list of settings. A value from a file, or from a
+//! variable of elector, becomes a default of that declaration. So the layers cannot disagree about
+//! names.
 
 mod elector;
 mod file;
@@ -20,16 +23,16 @@ use crate::args::Arguments;
 use crate::conceal::Concealed;
 use crate::exit::Failure;
 
-/// The command line with all that was said elsewhere.
+/// The command line, completed with settings from all other sources.
 #[derive(Debug)]
 pub(crate) struct Understood {
     pub(crate) arguments: Arguments,
     pub(crate) origins: Origins,
-    /// What people should hear before anything happens.
+    /// Messages for people, to print before the command starts.
     pub(crate) hints: Vec<String>,
 }
 
-/// Why there is none.
+/// The reasons why a command line cannot be used.
 #[derive(Debug)]
 pub(crate) enum Misunderstood {
     /// The command line makes no sense, or only asks for help.
@@ -38,7 +41,7 @@ pub(crate) enum Misunderstood {
     File(Failure),
 }
 
-/// Where a value comes from, the weakest first.
+/// The source of a value, the weakest first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     BuiltIn,
@@ -52,7 +55,7 @@ pub(crate) enum Origin {
 }
 
 impl Origin {
-    /// Whether this was said closer at hand: that is what counts.
+    /// Returns true if this origin is stronger, so that its value counts.
     pub(crate) fn beats(&self, other: &Origin) -> bool {
         let rank = |origin: &Origin| match origin {
             Origin::BuiltIn => 0,
@@ -65,26 +68,26 @@ impl Origin {
     }
 }
 
-/// One setting as it came out.
+/// The final value of one setting.
 #[derive(Clone, Debug)]
 pub(crate) struct Setting {
-    /// As the flag is called.
+    /// The name of its flag.
     pub(crate) name: String,
     /// `None`: not set, and there is no default.
     pub(crate) value: Option<String>,
     pub(crate) origin: Origin,
 }
 
-/// Where each setting comes from.
+/// The origin of each setting.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Origins {
     pub(crate) settings: Vec<Setting>,
-    /// The file that was read.
+    /// The configuration file that was read.
     pub(crate) file: Option<PathBuf>,
 }
 
 impl Origins {
-    /// Where the setting comes from that the flag of this name sets.
+    /// The origin of the setting with this flag name.
     pub(crate) fn of(&self, name: &str) -> Origin {
         let found = self.settings.iter().find(|setting| setting.name == name);
         found.map_or(Origin::BuiltIn, |setting| setting.origin.clone())
@@ -100,10 +103,10 @@ struct Layer {
     origin: Origin,
 }
 
-/// Understands a command line, without the program's name.
+/// Parses a command line without the program's name.
 ///
 /// # Errors
-/// What is wrong with it, or with the file.
+/// The error in the command line or in the file.
 pub(crate) fn understand(
     words: Vec<OsString>,
     concealed: &Concealed,
@@ -114,7 +117,7 @@ pub(crate) fn understand(
     let read = file::read(&command, &words).map_err(Misunderstood::File)?;
     let (elector, mut hints) = elector::layers(concealed);
     hints.extend(read.warning);
-    // The stronger one comes later.
+    // Later layers are stronger.
     let layers: Vec<Layer> =
         read.layers.into_iter().chain(elector).chain(taken_out(concealed)).collect();
     let mut command = Arguments::command();
@@ -130,7 +133,9 @@ pub(crate) fn understand(
     Ok(Understood { arguments, origins: Origins { settings, file: read.path }, hints })
 }
 
-/// What variables say that were taken out of the environment, because passwords are in them.
+/// Values of variables that were taken out of the environment.
+///
+/// These variables hold passwords.
 fn taken_out(concealed: &Concealed) -> impl Iterator<Item = Layer> {
     let variables = [("TENURE_STORE", "store"), ("TENURE_ETCD_MEMBERS", "etcd_members")];
     variables.into_iter().filter_map(|(variable, id)| {
@@ -139,10 +144,10 @@ fn taken_out(concealed: &Concealed) -> impl Iterator<Item = Layer> {
     })
 }
 
-/// Sets a default wherever the argument is declared.
+/// Sets a default in every command that declares the argument.
 fn with_default(command: Command, id: &str, value: &str) -> Command {
     let has = |command: &Command| command.get_arguments().any(|argument| argument.get_id() == id);
-    // Help shows defaults; some values are nobody's business.
+    // Help shows defaults, and some values are secret.
     let set = |argument: Arg| {
         let takes_value = argument.get_action().takes_values();
         argument.default_value(value.to_owned()).hide_default_value(takes_value)
@@ -162,7 +167,7 @@ fn with_default(command: Command, id: &str, value: &str) -> Command {
         })
 }
 
-/// What each setting of the chosen command came out as.
+/// The final value of each setting of the chosen command.
 fn settings(command: &Command, matches: &ArgMatches, layers: &[Layer]) -> Vec<Setting> {
     let root = command;
     let (mut command, mut matches) = (command, matches);
@@ -197,7 +202,7 @@ fn settings(command: &Command, matches: &ArgMatches, layers: &[Layer]) -> Vec<Se
     found
 }
 
-/// A setting of a command that is not being run: no flag can have set it.
+/// The value of a setting of another command. No flag can set it.
 fn unparsed(argument: &Arg, layers: &[Layer]) -> Setting {
     let variable = argument.get_env().and_then(|name| Some((name, std::env::var_os(name)?)));
     let layer = layers.iter().rev().find(|layer| argument.get_id() == layer.id.as_str());
@@ -211,7 +216,7 @@ fn unparsed(argument: &Arg, layers: &[Layer]) -> Setting {
         (None, None) => (built_in().map(Into::into), Origin::BuiltIn),
     };
     let value = if matches!(argument.get_action(), clap::ArgAction::SetTrue) {
-        // As clap reads it: these say no, all else says yes.
+        // These texts mean no, and all others yes, as in clap.
         let no = ["", "n", "no", "f", "false", "off", "0"];
         Some(value.is_some_and(|text| !no.contains(&&*text.to_lowercase())).to_string())
     } else {
@@ -247,7 +252,7 @@ fn setting(argument: &Arg, matches: &ArgMatches, layers: &[Layer]) -> Setting {
     Setting { name: argument.get_long().unwrap_or(id).to_owned(), value, origin }
 }
 
-/// Whether an argument can be set elsewhere, too.
+/// Returns true if an argument can also be set outside the command line.
 fn is_setting(argument: &Arg) -> bool {
     let told_otherwise = ["help", "version", "config", "dry_run", "from"];
     argument.get_long().is_some() && !told_otherwise.contains(&argument.get_id().as_str())

@@ -1,4 +1,4 @@
-//! Who else may read or write a file that we go by.
+//! Finds out which other users may read or write a file that we rely on.
 
 use std::ffi::OsString;
 use std::fs::Metadata;
@@ -6,16 +6,16 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
-/// As many links as the kernel follows.
+/// The number of links that the kernel follows.
 const MOST_LINKS: usize = 40;
 const STICKY: u32 = 0o1000;
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
-/// Why other users can read a file with a secret in it; `None` when they cannot.
+/// The reason why other users can read a file with a secret; `None` if they cannot.
 ///
-/// Root may share its file with a group; nobody else gives a group a password on purpose.
+/// Root may share its file with a group. For any other owner a group that can read is a mistake.
 pub(crate) fn readable(path: &Path) -> Option<String> {
-    // A file that cannot be looked at was not read either.
+    // A file without readable metadata was not read either.
     let found = path.metadata().ok()?;
     let everyone = found.mode() & 0o004 != 0;
     let group = found.mode() & 0o040 != 0 && found.uid() != 0;
@@ -28,7 +28,7 @@ pub(crate) fn readable(path: &Path) -> Option<String> {
     })
 }
 
-/// Why a user other than root can change what root finds at a path; `None` when none can.
+/// The reason why a user other than root can change this path; `None` if none can.
 ///
 /// # Errors
 /// When a part of the path cannot be looked at.
@@ -75,7 +75,7 @@ fn changeable(path: &Path, found: &Metadata) -> Option<String> {
     })
 }
 
-/// The names to walk through, the last one first.
+/// The names to walk through, in reverse order.
 fn parts(path: &Path) -> Vec<OsString> {
     let name = |part: Component<'_>| match part {
         Component::Normal(_) | Component::ParentDir => Some(part.as_os_str().to_owned()),

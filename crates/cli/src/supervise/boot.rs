@@ -15,10 +15,10 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct BootTime(u64);
 
 impl BootTime {
-    /// Long past, whatever the time is.
+    /// A time that has always passed.
     pub(crate) const PAST: BootTime = BootTime(0);
 
-    /// The time.
+    /// The current time.
     pub(crate) fn now() -> BootTime {
         let now = clock_gettime(ClockId::Boottime);
         let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
@@ -26,12 +26,12 @@ impl BootTime {
         BootTime(seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds))
     }
 
-    /// So long after this.
+    /// The time this long after `self`.
     pub(crate) fn after(self, span: Duration) -> BootTime {
         BootTime(self.0.saturating_add(nanoseconds(span)))
     }
 
-    /// So long before this.
+    /// The time this long before `self`.
     pub(crate) fn before(self, span: Duration) -> BootTime {
         BootTime(self.0.saturating_sub(nanoseconds(span)))
     }
@@ -41,7 +41,7 @@ impl BootTime {
         Duration::from_nanos(self.0.saturating_sub(BootTime::now().0))
     }
 
-    /// Whether it is over.
+    /// Returns true if the time has passed.
     pub(crate) fn has_passed(self) -> bool {
         BootTime::now() >= self
     }
@@ -57,7 +57,7 @@ fn nanoseconds(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// A timer to poll on. It counts sleep: a machine that wakes up finds it expired.
+/// A timer to poll on. It counts sleep: when a machine wakes up, the timer may have expired.
 #[derive(Debug)]
 pub(crate) struct BootTimer(OwnedFd);
 
@@ -67,12 +67,12 @@ impl BootTimer {
         timerfd_create(TimerfdClockId::Boottime, flags).map(BootTimer)
     }
 
-    /// Becomes readable then; never, without a time. Setting it makes it unreadable until then.
+    /// Makes the timer readable at that time, or never. It is unreadable until then.
     pub(crate) fn set(&self, at: Option<BootTime>) -> rustix::io::Result<()> {
         let never = Timespec { tv_sec: 0, tv_nsec: 0 };
         let value = at.map_or(never, |at| Timespec {
             tv_sec: i64::try_from(at.0 / 1_000_000_000).unwrap_or(i64::MAX),
-            // Zero would disarm it.
+            // Zero would disarm the timer.
             tv_nsec: i64::try_from(at.0 % 1_000_000_000).unwrap_or(0).max(1),
         });
         let spec = Itimerspec { it_interval: never, it_value: value };

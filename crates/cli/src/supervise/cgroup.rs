@@ -1,10 +1,11 @@
 //! A control group of its own for CMD, where this process may make one.
 //!
 //! The tree is found without it: supervisor and guardian adopt every process that loses its parent.
-//! When both are dead, the control group still finds processes that closed every descriptor.
+//! If both are dead, the control group still finds processes that closed every descriptor.
 //!
-//! A group is known by its inode in the unified hierarchy, and used through a descriptor of its
-//! directory. A directory that only looks like a group, or that took its name, is not touched.
+//! A group is identified by its inode in the unified hierarchy, and used through a descriptor of
+//! its directory. A directory that only looks like a group, or that took the group's name, is not
+//! touched.
 
 use std::fs;
 use std::io::{self, Read};
@@ -19,9 +20,9 @@ use tenure::file::ControlGroup;
 
 use super::boot::BootTime;
 
-/// How the unified hierarchy calls itself (`CGROUP2_SUPER_MAGIC`).
+/// The type of the unified hierarchy's file system (`CGROUP2_SUPER_MAGIC`).
 const CGROUP2: u64 = 0x6367_7270;
-/// How the names of our groups begin.
+/// The first characters of the names of our groups.
 const PREFIX: &str = "tenure-";
 
 /// A directory of the unified hierarchy that this user made.
@@ -32,10 +33,10 @@ pub(crate) struct Cgroup {
 }
 
 impl Cgroup {
-    /// Makes one below this process's own. `None` where none may be made.
+    /// Makes a group below this process's own. `None` where none may be made.
     ///
     /// # Errors
-    /// When it should be possible, and is not.
+    /// When it should be possible, but fails.
     pub(crate) fn create() -> io::Result<Option<Cgroup>> {
         let Some(path) = plan() else { return Ok(None) };
         fs::create_dir(&path)?;
@@ -48,18 +49,18 @@ impl Cgroup {
         }
     }
 
-    /// One that another process has made and recorded. `None` for a path that cannot be one.
+    /// A group that another process has made and recorded. `None` for an impossible path.
     pub(super) fn recorded(group: &ControlGroup) -> Option<Cgroup> {
         let ours = group.path.file_name()?.to_str()?.starts_with(PREFIX);
         ours.then(|| Cgroup { path: group.path.clone(), inode: group.inode })
     }
 
-    /// A record by which others find it.
+    /// A record by which other processes find the group.
     pub(crate) fn record(&self) -> ControlGroup {
         ControlGroup { path: self.path.clone(), inode: self.inode }
     }
 
-    /// Puts a process into it.
+    /// Puts a process into the group.
     ///
     /// # Errors
     /// When that is not allowed.
@@ -67,21 +68,22 @@ impl Cgroup {
         write(&self.open()?, "cgroup.procs", &process.as_raw_nonzero().to_string())
     }
 
-    /// Kills everything in it.
+    /// Kills every process in the group.
     pub(super) fn kill(&self) {
         let Ok(directory) = self.open() else { return };
         if write(&directory, "cgroup.kill", "1").is_ok() {
             return;
         }
-        // Before Linux 5.14 one by one. A process that is born meanwhile is killed the next time. No
-        // member can leave, so a number read from here is very probably still its own.
+        // Before Linux 5.14, kill them one by one. A process that is born meanwhile is killed the
+        // next time. No member can leave, so a process id read from here is very probably still
+        // valid.
         let members = read(&directory, "cgroup.procs").unwrap_or_default();
         for pid in members.lines().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)) {
             let _ = kill_process(pid, Signal::KILL);
         }
     }
 
-    /// Whether nothing lives in it, or there is none.
+    /// Returns true if no process lives in the group, or the group does not exist.
     pub(super) fn is_empty(&self) -> bool {
         match self.open().and_then(|directory| read(&directory, "cgroup.events")) {
             Ok(events) => events.lines().any(|line| line == "populated 0"),
@@ -90,19 +92,19 @@ impl Cgroup {
         }
     }
 
-    /// Whether it can be found from here.
+    /// Returns true if this process can find the group.
     pub(super) fn is_there(&self) -> bool {
         self.open().is_ok()
     }
 
-    /// Removes it, and the groups that CMD made in it, if it is empty.
+    /// Removes the group, and the groups that CMD made in it, if it is empty.
     pub(crate) fn remove(&self) {
         if self.open().is_ok() {
             remove_below(&self.path, 8);
         }
     }
 
-    /// Its directory. `NotFound` when another one, or something else, has its path.
+    /// The group's directory. `NotFound` when something else has its path.
     fn open(&self) -> io::Result<OwnedFd> {
         let directory = open_directory(&self.path)?;
         match inode_of(&directory) {
@@ -144,7 +146,7 @@ fn inode_of(directory: impl AsFd) -> Result<u64, Errno> {
     }
 }
 
-/// Writes to a file of a group. It must be there, and is never a link.
+/// Writes to a file of a group. The file must exist, and must not be a link.
 fn write(directory: &OwnedFd, name: &str, text: &str) -> io::Result<()> {
     let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = openat(directory, name, flags, Mode::empty())?;
@@ -167,11 +169,13 @@ fn remove_below(directory: &Path, depth: u32) {
             remove_below(&entry.path(), depth - 1);
         }
     }
-    // The files in it go with it; one that is in use stays.
+    // Removing the directory removes its files. A directory in use stays.
     let _ = fs::remove_dir(directory);
 }
 
-/// The directory of this process's own group: where the hierarchy is mounted, and the path in there.
+/// The directory of this process's own group.
+///
+/// It is made of the mount point of the hierarchy and the group's path below it.
 fn own(mounts: &str, groups: &str) -> Option<PathBuf> {
     let (root, point) = mounts.lines().find_map(|line| {
         let (before, after) = line.split_once(" - ")?;
@@ -245,7 +249,7 @@ mod tests {
         through.kill();
         assert!(child.try_wait().expect("looked").is_none() && !group.is_empty());
         if geteuid().is_root() {
-            // A group of another user's is not ours, whatever its inode.
+            // A group of another user is not ours, even with the right inode.
             chown(&record.path, Some(65534), None).expect("given away");
             found.kill();
             assert!(!found.is_there() && found.take(Pid::from_child(&child)).is_err());

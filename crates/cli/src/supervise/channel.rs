@@ -1,4 +1,4 @@
-//! Lines and descriptors over a socket.
+//! Sends lines and descriptors over a socket.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -15,13 +15,13 @@ use serde::de::DeserializeOwned;
 
 /// The most descriptors one message carries: three streams and a file.
 const MOST_DESCRIPTORS: usize = 4;
-/// Longer lines are not ours: an environment of six short variables, and an item of 16 KiB, is the longest.
+/// The longest line. Ours are shorter: a few short variables and an item of 16 KiB at most.
 const MOST_LINE: usize = 64 * 1024;
 
-/// Sends one message, without waiting: the peer reads promptly or it hangs.
+/// Sends one message without waiting: a peer that does not read promptly hangs.
 ///
 /// # Errors
-/// `WouldBlock` from a peer that hangs, `BrokenPipe` from one that is dead.
+/// `WouldBlock` if the peer hangs, `BrokenPipe` if it is dead.
 pub(super) fn send(
     socket: BorrowedFd<'_>,
     message: &impl Serialize,
@@ -37,13 +37,13 @@ pub(super) fn send(
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     let sent = sendmsg(socket, &[IoSlice::new(&line)], &mut control, flags)?;
     if sent < line.len() {
-        // Half a line can never be made good; the peer has stopped reading long ago.
+        // Half a line cannot be completed later; the peer has stopped reading long ago.
         return Err(io::ErrorKind::WouldBlock.into());
     }
     Ok(())
 }
 
-/// What has been received and not yet taken.
+/// Bytes and descriptors that were received, but not taken yet.
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
     bytes: Vec<u8>,
@@ -51,7 +51,7 @@ pub(super) struct Inbox {
 }
 
 impl Inbox {
-    /// Receives what is there; `false` at the end of the stream.
+    /// Receives the bytes that are there; `false` at the end of the stream.
     ///
     /// # Errors
     /// `WouldBlock` when nothing is there now.
@@ -63,7 +63,7 @@ impl Inbox {
         let received =
             match recvmsg(socket, &mut [IoSliceMut::new(&mut chunk)], &mut control, flags) {
                 Ok(message) => message.bytes,
-                // Unread messages of ours turn the peer's death into a reset.
+                // If messages of ours are unread, the peer's death shows as a reset.
                 Err(Errno::CONNRESET) => 0,
                 Err(error) => return Err(error.into()),
             };

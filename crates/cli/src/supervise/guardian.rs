@@ -1,4 +1,4 @@
-//! The guardian: starts CMD, and sees to it that nothing of it outlives the lease.
+//! The guardian: starts CMD, and ends all its processes before the lease ends.
 
 use std::ffi::OsString;
 use std::io;
@@ -23,19 +23,20 @@ use super::tree::{self, Left};
 use super::{STAGE, THIS_PROGRAM};
 use crate::exit;
 
-/// How much later than the supervisor the guardian stops the tree on time. Whoever is first decides
-/// why it was stopped, and the supervisor knows more.
+/// How much later than the supervisor the guardian stops an overdue tree.
+///
+/// The first to stop the tree decides on the reported reason, and the supervisor knows more.
 const COURTESY: Duration = Duration::from_millis(20);
-/// The pauses between two attempts to kill what is left: the first, and the longest.
+/// The first and the longest pause between two attempts to kill.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
-/// Guards CMD: `__guardian CMD ARGUMENTS…`, with the supervisor's socket as standard input.
+/// Guards CMD: `__guardian CMD ARGUMENTS…`. The supervisor's socket is standard input.
 pub(crate) fn guard(command: impl Iterator<Item = OsString>) -> ExitCode {
     match Guard::new(command.collect()).and_then(Guard::run) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // The supervisor notices the end of the socket and kills what there is.
+            // The supervisor notices the end of the socket and kills the tree.
             eprintln!("tenure: the guardian failed: {error}");
             ExitCode::from(exit::FAILURE)
         }
@@ -50,18 +51,18 @@ struct Guard {
     /// `None` once the supervisor is dead.
     supervisor: Option<UnixStream>,
     inbox: Inbox,
-    /// Never looked at: it is open as long as this process lives.
+    /// Never read: it only stays open as long as this process lives.
     _presence: Option<OwnedFd>,
     stdin: Option<OwnedFd>,
-    /// Where this run of CMD writes to, if that is not where this process does.
+    /// The outputs of this run of CMD, if they differ from those of this process.
     outputs: Option<Outputs>,
-    /// Whether another CMD follows this one.
+    /// Whether another run of CMD may follow this one.
     in_series: bool,
     phase: Phase,
     lease: Option<Lease>,
-    /// What tells the tree to stop.
+    /// The signal that tells the tree to stop.
     signal: Signal,
-    /// How long the tree has when the supervisor is dead.
+    /// How long the tree has to stop after the supervisor's death.
     orphan_grace: Duration,
     cgroup: Option<Cgroup>,
     runtime: Option<PathBuf>,
@@ -83,7 +84,7 @@ enum Phase {
     },
     /// CMD runs.
     Running { child: Pid },
-    /// CMD has ended, or has never begun; others may be left.
+    /// CMD has ended, or has never begun; other processes of the tree may be left.
     Emptying,
 }
 
@@ -102,18 +103,18 @@ struct Lease {
 #[derive(Debug)]
 struct Stopping {
     kill_at: BootTime,
-    /// When to kill again, in case some process was born meanwhile.
+    /// When to kill again, in case a process was born meanwhile.
     next: BootTime,
     pause: Duration,
 }
 
 impl Guard {
     fn new(command: Vec<OsString>) -> io::Result<Guard> {
-        // Reached by everything below CMD that loses its parent.
+        // Every process below CMD that loses its parent becomes a child of this process.
         set_child_subreaper(Some(getpid()))?;
         // Only for `ps`; without it the name would be "exe".
         let _ = rustix::thread::set_name(c"tenure-guardian");
-        // A signal meant for the whole service must not kill its guard: the supervisor decides.
+        // A signal meant for the whole service must not kill its guardian: the supervisor decides.
         let mut held: SigSet = [
             Blocked::SIGCHLD,
             Blocked::SIGTERM,
@@ -127,7 +128,7 @@ impl Guard {
         .into_iter()
         .collect();
         let signals = SignalFd::with_flags(&held, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
-        // It talks to a terminal that is not its own.
+        // This process may use the terminal from the background.
         held.add(Blocked::SIGTTOU);
         held.add(Blocked::SIGTSTP);
         held.thread_block()?;
@@ -153,8 +154,8 @@ impl Guard {
     }
 
     fn run(mut self) -> io::Result<()> {
-        // Standard input is the socket, and a second copy of it: only one may be left, for the end
-        // of the other side to be the end.
+        // Standard input is a second copy of the socket. Close it: the supervisor sees the end of
+        // the socket only when no copy is left.
         let nothing = std::fs::File::open("/dev/null")?;
         rustix::stdio::dup2_stdin(&nothing)?;
         loop {
@@ -167,7 +168,7 @@ impl Guard {
                 Phase::Waiting if self.supervisor.is_none() => return Ok(()),
                 Phase::Waiting => {}
                 Phase::Emptying if left == Left::None && self.is_empty() => {
-                    // First, because the supervisor waits for it, and removing a group takes time.
+                    // Report first: the supervisor waits for it, and removing a group takes time.
                     self.report(&Report::TreeDead { overdue: self.overdue });
                     if !self.in_series || self.supervisor.is_none() {
                         self.clear_up();
@@ -185,7 +186,7 @@ impl Guard {
         self.cgroup.as_ref().is_none_or(Cgroup::is_empty)
     }
 
-    /// Removes what the supervisor removes, if that is dead.
+    /// Removes the control group and the runtime directory, if the supervisor is dead.
     fn clear_up(&self) {
         if self.supervisor.is_some() {
             return;
@@ -194,7 +195,7 @@ impl Guard {
             cgroup.remove();
         }
         if let Some(runtime) = &self.runtime {
-            // What is left of it takes a few bytes and is not read by anybody.
+            // A directory that stays behind takes a few bytes, and no process reads it.
             let _ = std::fs::remove_dir_all(runtime);
         }
     }
@@ -228,7 +229,7 @@ impl Guard {
         lease.map_or(stopping.kill_at, |lease| lease.min(stopping.kill_at))
     }
 
-    /// Does what the time demands.
+    /// Stops or kills the tree if its time has come.
     fn enforce(&mut self) {
         let stop_at = self.lease.as_ref().map(Lease::stop_at);
         if self.stopping.is_none() && stop_at.is_some_and(BootTime::has_passed) {
@@ -245,7 +246,7 @@ impl Guard {
         }
     }
 
-    /// Tells the tree to stop. Without a time, what the lease leaves it.
+    /// Tells the tree to stop. Without a `kill_at`, the lease decides when to kill.
     fn stop(&mut self, signal: Signal, kill_at: Option<BootTime>) {
         let kill_at =
             kill_at.or_else(|| self.lease.as_ref().map(Lease::kill_at)).unwrap_or(BootTime::PAST);
@@ -257,7 +258,7 @@ impl Guard {
         });
         if !kill_at.has_passed() {
             self.signal_tree(signal);
-            // Whoever is suspended would not hear it.
+            // A suspended process could not react to the signal.
             self.signal_tree(Signal::CONT);
         }
     }
@@ -270,7 +271,8 @@ impl Guard {
         if let (Some(cgroup), Signal::KILL) = (&self.cgroup, signal) {
             cgroup.kill();
         }
-        // The group first, because that is one atomic step; then those that left it.
+        // Signal the process group first, because that is one atomic step; then processes outside
+        // of it.
         if let Some(child) = child {
             let _ = kill_process_group(child, signal);
         }
@@ -291,7 +293,7 @@ impl Guard {
                 Ok(true) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Ok(false) => {
-                    // The supervisor is dead. So must be the tree, and this process goes last.
+                    // The supervisor is dead, so the tree must die. This process exits last.
                     self.supervisor = None;
                     let kill_at = match self.orphan_grace.is_zero() {
                         true => BootTime::PAST,
@@ -325,7 +327,7 @@ impl Guard {
                 privileges,
                 job,
             } => {
-                // What an earlier job was told last may have crossed with its end.
+                // Reset orders for an earlier job that came after its end.
                 (self.stopping, self.overdue) = (None, false);
                 if job.is_some() {
                     self.in_series = true;
@@ -338,7 +340,7 @@ impl Guard {
                 self.signal = Signal::from_named_raw(signal).unwrap_or(Signal::TERM);
                 (self.orphan_grace, self.cgroup, self.runtime) = (orphan_grace, cgroup, runtime);
                 if lease.stop_at().has_passed() {
-                    // One of us has slept: there is nothing to begin any more.
+                    // One of the two processes has slept: CMD must not start any more.
                     (self.overdue, self.phase) = (true, Phase::Emptying);
                     return Ok(());
                 }
@@ -348,7 +350,7 @@ impl Guard {
                 };
                 match self.start(&command, &environment, work, privileges) {
                     Ok(()) => {}
-                    // One item that no command line holds must not end those that come after it.
+                    // An item that does not fit into a command line must not prevent later runs.
                     Err(error) if self.in_series => {
                         (self.phase, self.outputs) = (Phase::Emptying, None);
                         let why = error.to_string();
@@ -401,21 +403,21 @@ impl Guard {
             command.stdout(out).stderr(err);
         }
         let child = Pid::from_child(&command.spawn()?);
-        // Before it becomes CMD, so that everything CMD starts is in there, too.
+        // Before the child becomes CMD, so that everything CMD starts is in the group, too.
         self.cgroup = self.cgroup.take().filter(|cgroup| cgroup.take(child).is_ok());
         let answers = Inbox::default();
         self.phase = Phase::Staged { child, stage, answers, work, privileges };
         Ok(())
     }
 
-    /// Lets the child become CMD. No copy of what only CMD may hold is left here.
+    /// Lets the child become CMD. This process keeps no copy of CMD's descriptors.
     fn proceed(&mut self) {
         let Phase::Staged { stage, work, privileges, .. } = &mut self.phase else { return };
         let Some(stdin) = self.stdin.take() else { return };
         let work = work.take();
         let descriptors: Vec<_> =
             [Some(&stdin), work.as_ref()].into_iter().flatten().map(AsFd::as_fd).collect();
-        // A child that died already is reaped as one that failed.
+        // A child that has died already is reaped as one that failed.
         let cue = Cue { work: work.is_some(), privileges: *privileges };
         let _ = send(stage.as_fd(), &cue, &descriptors);
     }
@@ -447,7 +449,7 @@ impl Guard {
         let mut found = Vec::new();
         let left = tree::reap(|pid, status| found.push((pid, status)));
         for (pid, status) in found {
-            // What the child said before it died comes first.
+            // Handle messages that the child sent before it died first.
             self.take_answers()?;
             let child = match self.phase {
                 Phase::Staged { child, .. } | Phase::Running { child } => child,
@@ -466,7 +468,7 @@ impl Guard {
         } else if let Some(status) = Status::of(status) {
             self.phase = Phase::Emptying;
             self.report(&Report::Exited(status));
-            // Whatever CMD left behind is told to stop, too.
+            // Processes that CMD left behind are told to stop, too.
             if self.stopping.is_none() && (*left == Left::Some || !self.is_empty()) {
                 let grace = self.lease.as_ref().map_or(Duration::ZERO, |lease| lease.grace);
                 self.stop(self.signal, Some(BootTime::now().after(grace)));

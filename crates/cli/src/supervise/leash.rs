@@ -1,4 +1,4 @@
-//! How long a tree may live: the lease, as far as its guardian knows of it.
+//! How long a tree may live: the end of the lease, as far as its guardian knows it.
 
 use std::io;
 use std::time::Duration;
@@ -9,12 +9,12 @@ use tenure::{Loss, Mandate};
 use super::boot::BootTime;
 use super::supervisor::Guardian;
 
-/// How much later than ordered a guardian may have killed, before it counts as hung.
+/// How late a guardian may carry out a kill before it counts as hung.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// A renewal that gains less is none.
+/// The least gain that counts as a renewal.
 const LEAST_GAIN: Duration = Duration::from_millis(1);
 
-/// What a guardian was told of a lease.
+/// The guardian's knowledge of a lease.
 #[derive(Debug)]
 pub(crate) struct Leash {
     mandate: Mandate,
@@ -26,7 +26,7 @@ pub(crate) struct Leash {
 }
 
 impl Leash {
-    /// As long as this mandate, with so much time to stop before its end.
+    /// A leash for this mandate, with `grace` to stop before its end.
     pub(crate) fn new(mandate: Mandate, grace: Duration) -> Leash {
         let until = proven(&mandate);
         Leash { mandate, grace, until, dead_by: None }
@@ -37,13 +37,13 @@ impl Leash {
         self.until
     }
 
-    /// When the supervisor must see to the tree itself.
+    /// When the supervisor must kill the tree itself.
     pub(crate) fn latest(&self) -> BootTime {
         let lease = self.until.before(self.grace / 8);
         self.dead_by.map_or(lease, |dead_by| dead_by.min(lease))
     }
 
-    /// Tells the guardian of a renewal, if there was one.
+    /// Tells the guardian of a renewal. Returns true if there was one.
     ///
     /// # Errors
     /// When the guardian is dead or hangs.
@@ -58,16 +58,17 @@ impl Leash {
 
     /// When the tree must be dead after this loss.
     pub(crate) fn killed_after(&self, loss: &Loss) -> BootTime {
-        // The lease still lasts for the stop budget, or is left to run out by whoever ended it.
+        // The lease still lasts for the stop budget. Ending an election lets the lease run out,
+        // too.
         if matches!(loss, Loss::Expired | Loss::Ended) {
             self.until.before(self.grace / 4).min(BootTime::now().after(self.grace))
         } else {
-            // Somebody else may work already.
+            // Another leader may work already.
             BootTime::PAST
         }
     }
 
-    /// Has the tree told to stop, and killed then.
+    /// Orders the guardian to tell the tree to stop, and to kill it at `kill_at`.
     ///
     /// # Errors
     /// When the guardian is dead or hangs.
@@ -83,7 +84,9 @@ impl Leash {
     }
 }
 
-/// Until when the lease is proven. The clock is read first: a pause in between must not add to it.
+/// Until when the lease is proven.
+///
+/// The clock is read first: a pause in between must not add to the time.
 fn proven(mandate: &Mandate) -> BootTime {
     let now = BootTime::now();
     now.after(mandate.remaining())

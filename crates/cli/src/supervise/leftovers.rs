@@ -1,16 +1,16 @@
 //! Work of earlier leaders that still runs when this process leads.
 //!
-//! | the process that started it | the work | outcome |
+//! | the process that started the work | the work | outcome |
 //! |---|---|---|
-//! | is dead, and so is its guardian | in its control group | it is killed |
+//! | is dead, and so is its guardian | is in its control group | it is killed |
 //! | is dead, and so is its guardian | has no control group here, holds the lock, has the user it was started as, and is younger than the process that started it | it is killed |
-//! | any | anything else | it is waited for, and nothing is started while it is there |
+//! | any | anything else | this process waits for its end, and starts nothing meanwhile |
 //!
-//! No process leaves its control group by itself. So a holder of the lock that is outside of the group
-//! was handed the descriptor by CMD, perhaps to have a root leader kill a service of root's.
+//! No process leaves its control group by itself. So if a process outside of the group holds the
+//! lock, CMD handed the descriptor to it, perhaps to make a root leader kill a service of root's.
 //!
-//! A process that merely has the work file open (a backup) holds no lock, and is not looked at. One
-//! that was handed the descriptor may be anything; no bystander is killed for it.
+//! A process that merely has the work file open (a backup) holds no lock, and is ignored. A process
+//! that was handed the descriptor may be anything: this module never kills such a bystander.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -29,10 +29,10 @@ use super::tree::{self, Process};
 /// The pause between two looks.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Waits until nothing of earlier leaders of an election runs any more, and kills where it may.
+/// Waits until no work of earlier leaders runs, and kills where it may.
 ///
 /// # Errors
-/// In words, when something is still there after so long. Then nothing may be started.
+/// In words, when work is still there after `patience`. Then nothing may be started.
 ///
 /// # Cancel safety
 /// Cancel safe: the next call finds the rest.
@@ -45,10 +45,11 @@ pub(crate) async fn end_leftovers(
     wait_until_ended(move || look_and_kill(&presence, &name), patience).await
 }
 
-/// Looks until nothing is left, for this long; and no single look may take longer.
+/// Looks until no work is left, or until `patience` is over. No single look may take longer.
 ///
-/// A look is made on a thread of its own: there may be many processes, and the lease is renewed meanwhile.
-/// One that hangs in a file system which does not answer must not have it renewed without end.
+/// Each look runs on a thread of its own: there may be many processes, and the lease is renewed
+/// meanwhile. A look that hangs in a file system that does not answer must not keep the lease
+/// renewed without end.
 async fn wait_until_ended(
     look: impl Fn() -> Result<Vec<StartedWork>, StoreError> + Clone + Send + 'static,
     patience: Duration,
@@ -59,7 +60,7 @@ async fn wait_until_ended(
         let looked = tokio::time::timeout(patience, looking).await;
         let left = looked.context("looking for work of an earlier leader takes too long")???;
         let Some(first) = left.first() else { return Ok(()) };
-        // The killed have this long to die, from the first attempt on.
+        // Killed processes have this long to die, counted from the first attempt.
         let deadline = *deadline.get_or_insert_with(|| {
             let (process, token) = (first.process(), first.token());
             tracing::warn!(process, token, "waiting for the work of an earlier leader to end");
@@ -74,7 +75,7 @@ async fn wait_until_ended(
     }
 }
 
-/// Kills where it may, and gives all work that was there. Forgets work that has ended.
+/// Kills where it may, and returns all work that was there. Forgets work that has ended.
 fn look_and_kill(presence: &FilePresence, election: &str) -> Result<Vec<StartedWork>, StoreError> {
     let mut left = Vec::new();
     for work in presence.started(election)? {
@@ -129,7 +130,8 @@ fn kill(work: &StartedWork) {
         if !may_be_killed(&process, work) {
             continue;
         }
-        // The number may have been given to another process since; its descriptor cannot be.
+        // The process id may belong to another process by now; a descriptor always means the same
+        // one.
         let Ok(descriptor) = pidfd_open(process.pid, PidfdFlags::empty()) else { continue };
         if tree::read(process.pid).is_some_and(|now| may_be_killed(&now, work)) {
             let _ = pidfd_send_signal(&descriptor, Signal::KILL);
@@ -137,33 +139,36 @@ fn kill(work: &StartedWork) {
     }
 }
 
-/// Whether this process is certainly a part of the work.
+/// Returns true if this process is certainly a part of the work.
 fn may_be_killed(process: &Process, work: &StartedWork) -> bool {
     is_part(process.started, user(process.pid), work.process_start(), work.user())
         && holds(process.pid, work)
 }
 
-/// Whether a process that holds the lock got it by inheritance. A daemon that was handed the
-/// descriptor is another user's, or older than the process that started the work.
+/// Returns true if a process that holds the lock inherited it.
+///
+/// A daemon that was handed the descriptor has another user, or is older than the process that
+/// started the work.
 fn is_part(started: u64, user: Option<u32>, work_started: u64, work_user: u32) -> bool {
     user == Some(work_user) && started >= work_started
 }
 
-/// Whether one of its descriptors holds the lock of the work file. A copy that was opened anew, for
-/// reading or writing, holds none.
+/// Returns true if a descriptor of the process holds the lock of the work file.
+///
+/// A descriptor from another `open` of the file, for reading or writing, holds no lock.
 fn holds(pid: Pid, work: &StartedWork) -> bool {
     let process = pid.as_raw_nonzero();
     let Ok(open) = fs::read_dir(format!("/proc/{process}/fdinfo")) else { return false };
     open.flatten().any(|entry| {
         let same = |found: fs::Metadata| (found.dev(), found.ino()) == work.file();
-        // The lock comes first: looking at a file whose server does not answer takes for ever.
+        // Check the lock first: `metadata` may hang for ever if the file's server does not answer.
         fs::read_to_string(entry.path()).is_ok_and(|says| has_lock(&says))
             && fs::metadata(format!("/proc/{process}/fd/{}", entry.file_name().display()))
                 .is_ok_and(same)
     })
 }
 
-/// Whether `/proc/PID/fdinfo/N` shows an exclusive lock:
+/// Returns true if `/proc/PID/fdinfo/N` shows an exclusive lock:
 /// `lock: 1: FLOCK  ADVISORY  WRITE 4711 fe:01:42 0 EOF`.
 fn has_lock(says: &str) -> bool {
     says.lines().filter_map(|line| line.strip_prefix("lock:")).any(|lock| {

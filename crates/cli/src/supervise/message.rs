@@ -1,4 +1,4 @@
-//! What supervisor and guardian say to each other, one line of JSON a message.
+//! The messages between supervisor and guardian, one line of JSON each.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -12,40 +12,42 @@ use serde::{Deserialize, Serialize};
 
 use super::{BootTime, Cgroup};
 
-/// What the supervisor tells the guardian.
+/// A message from the supervisor to the guardian.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Order {
-    /// The first message: comes with CMD's standard input and, if `presence`, the presence file.
+    /// The first message. It comes with CMD's standard input and, if `presence`, the presence file.
     Watch { presence: bool },
-    /// Start CMD; comes with the streams of the `job`, if it is one, and the work file, if `work`.
+    /// Start CMD. Comes with the streams of the `job`, if there is one, and the work file, if
+    /// `work`.
     Start {
-        /// What CMD's environment has beside the guardian's own.
+        /// Variables for CMD, in addition to the guardian's own environment.
         environment: Vec<(String, String)>,
-        /// How long the lease is proven.
+        /// Until when the lease is proven.
         until: BootTime,
-        /// How long before that the tree must be told to stop.
+        /// How long before the end of the lease the tree must be told to stop.
         grace: Duration,
-        /// What tells the tree to stop.
+        /// The signal that tells the tree to stop.
         signal: i32,
-        /// How long the tree has to stop when the supervisor is dead.
+        /// How long the tree has to stop after the supervisor's death.
         orphan_grace: Duration,
-        /// The control group that CMD is to be put into.
+        /// The control group for CMD.
         cgroup: Option<Cgroup>,
-        /// A directory to remove at the end, should the supervisor be dead by then.
+        /// A directory to remove at the end, if the supervisor is dead by then.
         runtime: Option<PathBuf>,
         /// Whether to wait for [`Order::Proceed`], because CMD gets the terminal first.
         terminal: bool,
         work: bool,
         privileges: Privileges,
-        /// CMD is one of many: it has streams of its own, and the guardian waits for the next one after it.
+        /// Set if CMD runs many times. This run has streams of its own, and the guardian waits for
+        /// the next run after it.
         job: Option<Job>,
     },
-    /// The terminal is CMD's.
+    /// CMD has the terminal now.
     Proceed,
     /// The lease was renewed.
     Until(BootTime),
-    /// Tell the whole tree to stop, and kill it then.
+    /// Tell the whole tree to stop, and kill it at `kill_at`.
     Stop { signal: i32, kill_at: BootTime },
     /// Pass a signal on to CMD's process group.
     Signal(i32),
@@ -56,29 +58,30 @@ pub(crate) enum Order {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Privileges {
     MayGrow,
-    /// No: a process that a setuid program made another user's cannot be killed.
+    /// No. A setuid program could change the user of a process, and then it cannot be killed.
     Fixed,
 }
 
 impl Privileges {
-    /// As `--no-new-privs` says.
+    /// The privileges for `--no-new-privs`.
     pub(crate) fn of(no_new_privs: bool) -> Privileges {
         if no_new_privs { Privileges::Fixed } else { Privileges::MayGrow }
     }
 }
 
-/// The guardian's word to the last step before CMD: become CMD. It comes with CMD's standard input and,
-/// if `work`, the work file.
+/// The guardian's order to the last step: become CMD.
+///
+/// It comes with CMD's standard input and, if `work`, the work file.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Cue {
     pub(super) work: bool,
     pub(super) privileges: Privileges,
 }
 
-/// What tells one run of CMD from another.
+/// The part of a run of CMD that differs from other runs.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Job {
-    /// What stands for `{}` in CMD, in base64: it may be any bytes.
+    /// The text that replaces `{}` in CMD, in base64: it may be any bytes.
     item: Option<String>,
 }
 
@@ -87,9 +90,9 @@ impl Job {
         Job { item: item.map(|item| BASE64.encode(item.as_bytes())) }
     }
 
-    /// The command for this run: without an item as it is.
+    /// The command for this run. Without an item it is unchanged.
     pub(super) fn command(&self, command: &[OsString]) -> Vec<OsString> {
-        // Only what this very program wrote is read here.
+        // The text comes from this very program, so it decodes.
         let item = self.item.as_ref().and_then(|item| BASE64.decode(item).ok());
         match item {
             Some(item) => command.iter().map(|word| filled(word, &item)).collect(),
@@ -110,7 +113,7 @@ fn filled(word: &OsStr, item: &[u8]) -> OsString {
     OsString::from_vec(filled)
 }
 
-/// What the guardian tells the supervisor.
+/// A message from the guardian to the supervisor.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Report {
@@ -120,18 +123,18 @@ pub(crate) enum Report {
     Started { pid: i32, contained: bool },
     /// CMD could not be run.
     Failed { code: u8, why: String },
-    /// CMD was stopped by the terminal (Ctrl-Z), or by somebody else.
+    /// The terminal (Ctrl-Z) or another process stopped CMD.
     Suspended,
-    /// CMD itself has ended; what it started may not have.
+    /// CMD itself has ended; processes that it started may live.
     Exited(Status),
-    /// Nothing of the tree is left. The guardian's last word, but of a job.
+    /// No process of the tree is left. The guardian's last message, except after a job.
     TreeDead {
-        /// Whether the guardian had to stop it by itself because the lease ran out.
+        /// Whether the guardian stopped the tree by itself because the lease ran out.
         overdue: bool,
     },
 }
 
-/// What the last step before CMD tells the guardian when there is no CMD.
+/// The message from the last step to the guardian if CMD cannot be run.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Refusal {
     pub(crate) code: u8,
@@ -147,7 +150,7 @@ pub(crate) enum Status {
 }
 
 impl Status {
-    /// What a shell would give: the code, or 128 and the signal.
+    /// The exit code that a shell would give: the code, or 128 plus the signal.
     pub(crate) fn shell_code(self) -> u8 {
         match self {
             Status::Code(code) => code,

@@ -1,32 +1,34 @@
-//! Two processes that watch over the work, so that none of it outlives the leadership.
+//! Supervisor and guardian: two processes that end the work with the leadership.
 //!
 //! ```text
 //! supervisor     the process the user started; it talks to the store
 //!   └ guardian   the same program again: one thread, no store, no runtime
 //!       └ CMD    with everything that it starts
 //! ```
-//! Supervisor and guardian are both *subreapers*: a process of the tree whose parent dies becomes a
-//! child of the guardian, or of the supervisor when the guardian is dead, however often it forked.
-//! So "the tree is dead" is one system call: there is nothing left to wait for.
+//! Supervisor and guardian are both *subreapers*: when a parent in the tree dies, its children
+//! become children of the guardian, or of the supervisor if the guardian is dead, however often
+//! they forked. So one system call finds out that the tree is dead: there is no child left to wait
+//! for.
 //!
 //! - The supervisor dies: the guardian reads the end of their socket and kills the tree, at once or
-//!   after the orphans' grace. It exits last, and with it goes the last copy of the presence file: that is what tells the next
-//!   leader.
-//! - The supervisor hangs: the guardian knows until when the lease is proven. It stops the tree in
-//!   time by itself, unless it was told of a renewal.
+//!   after the orphans' grace. The guardian exits last and closes the last copy of the presence
+//!   file. That tells the next leader.
+//! - The supervisor hangs: the guardian knows until when the lease is proven. Unless it learns of a
+//!   renewal, it stops the tree in time by itself.
 //! - The guardian dies: the supervisor reads the end of the socket and kills the tree at once.
 //! - The guardian hangs: the supervisor has asked it to stop the tree, waits, and then kills the
 //!   guardian first.
 //! - Both die at the same instant: the kernel kills CMD itself (the parent death signal). Processes
-//!   that CMD had started hold the lock of the work file, or are in its control group; the next leader
-//!   waits out the lease and kills them before it starts anything.
-//! - A process of the tree cannot be killed, because a setuid program changed its user: it still holds
-//!   the lock. The next leader starts nothing.
+//!   that CMD had started hold the lock of the work file, or are in its control group. The next
+//!   leader waits out the lease and kills them before it starts anything.
+//! - A process of the tree cannot be killed, because a setuid program changed its user: it still
+//!   holds the lock, so the next leader starts nothing.
 //!
-//! From its start on only the work holds the work file: the supervisor and the guardian close their
-//! copies. A locked work file whose start is recorded means that work runs, whoever else hangs.
+//! Once the work has started, only the work holds the work file: the supervisor and the guardian
+//! close their copies. So a locked work file with a recorded start means that work runs, even if
+//! the supervisor or the guardian hangs.
 //!
-//! Descriptors travel over the socket, never as inherited numbers: nothing leaks into CMD, and there
+//! Descriptors travel over the socket, never as inherited numbers: none leaks into CMD, and there
 //! is no unsafe code.
 
 mod boot;
@@ -53,7 +55,7 @@ pub(crate) use tree::Process;
 
 /// The hidden first argument that makes this program a guardian.
 pub(crate) const GUARDIAN: &str = "__guardian";
-/// The hidden first argument that makes it the last step before CMD.
+/// The hidden first argument that makes this program the last step before CMD.
 pub(crate) const STAGE: &str = "__stage";
-/// This very program, even when the file it came from has been replaced since.
+/// This very program, even if its file has been replaced since.
 pub(crate) const THIS_PROGRAM: &str = "/proc/self/exe";

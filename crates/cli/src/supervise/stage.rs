@@ -1,4 +1,4 @@
-//! The last step before CMD: what can only be set up from inside the new process.
+//! The last step before CMD: the setup that only the new process itself can do.
 
 use std::ffi::OsString;
 use std::io;
@@ -15,11 +15,13 @@ use super::channel::{Inbox, send};
 use super::message::{Cue, Privileges, Refusal};
 use crate::exit;
 
-/// Becomes CMD: `__stage GUARDIAN CMD ARGUMENTS…`, with the guardian's socket as standard input.
+/// Becomes CMD: `__stage GUARDIAN CMD ARGUMENTS…`.
+///
+/// The guardian's socket is standard input.
 pub(crate) fn stage(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let guardian = arguments.next().and_then(|pid| pid.to_str()?.parse::<i32>().ok());
     let Some(program) = arguments.next() else { return ExitCode::from(exit::FAILURE) };
-    // A copy that closes when CMD begins: the guardian takes the end of it for success.
+    // A copy that closes when CMD begins: the guardian takes the end of the socket for success.
     let Ok(socket) = io::stdin().as_fd().try_clone_to_owned() else {
         return ExitCode::from(exit::FAILURE);
     };
@@ -32,16 +34,16 @@ pub(crate) fn stage(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
             Refusal { code, why: error.to_string() }
         }
     };
-    // If the guardian is gone there is nobody left to tell.
+    // If the guardian is gone, the message is lost.
     let _ = send(socket.as_fd(), &refusal, &[]);
     ExitCode::from(refusal.code)
 }
 
 fn prepare(socket: &impl AsFd, guardian: Option<i32>) -> io::Result<()> {
-    // The guardian's mask is not CMD's.
+    // CMD must not inherit the guardian's signal mask.
     SigSet::empty().thread_set_mask()?;
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    // Had the guardian died before that line, no signal would ever come.
+    // If the guardian died before that line, no signal would ever come.
     if getppid().map(|pid| pid.as_raw_nonzero().get()) != guardian {
         return Err(io::Error::other("the guardian is dead"));
     }
@@ -59,7 +61,7 @@ fn prepare(socket: &impl AsFd, guardian: Option<i32>) -> io::Result<()> {
     rustix::stdio::dup2_stdin(&stdin)?;
     if work {
         let file = inbox.take_descriptor().ok_or_else(|| io::Error::other("no work file"))?;
-        // CMD and all it starts hold the work file open: that is how others see that they live.
+        // CMD and everything it starts hold the work file open: so others see that they live.
         rustix::io::fcntl_setfd(&file, FdFlags::empty())?;
         std::mem::forget(file);
     }

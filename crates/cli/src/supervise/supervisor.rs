@@ -1,4 +1,4 @@
-//! The supervisor's side: its guardian, and what to do when that fails.
+//! The supervisor's side: talks to its guardian, and replaces it when it fails.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -21,61 +21,63 @@ use super::tree::{self, Left, Process};
 use super::{GUARDIAN, THIS_PROGRAM};
 use crate::show;
 
-/// The pauses between two attempts to kill what is left: the first, and the longest.
+/// The first and the longest pause between two attempts to kill.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
-/// After so many attempts, about five seconds, people are told.
+/// After this many attempts, about five seconds, the user is told.
 const HOPELESS: u32 = 100;
 
-/// What CMD is started with.
+/// Everything that the guardian needs to start CMD.
 #[derive(Debug)]
 pub(crate) struct Work<'a> {
     pub(crate) environment: Vec<(String, String)>,
     pub(crate) until: BootTime,
     pub(crate) grace: Duration,
-    /// What tells the tree to stop, and how long it has when this process is dead.
+    /// The signal that tells the tree to stop. The next field is how long the tree has after this
+    /// process's death.
     pub(crate) signal: Signal,
     pub(crate) orphan_grace: Duration,
-    /// Removed by the guardian when this process is dead.
+    /// A directory that the guardian removes if this process is dead.
     pub(crate) runtime: Option<PathBuf>,
     pub(crate) cgroup: Option<Cgroup>,
     /// Inherited by CMD and everything it starts.
     pub(crate) file: Option<BorrowedFd<'a>>,
     pub(crate) privileges: Privileges,
-    /// What tells this run from another, if the guardian was posted for many.
+    /// The details of this run, if the guardian was posted for many.
     pub(crate) run: Option<RunOfMany<'a>>,
 }
 
 /// One run of CMD among many.
 #[derive(Debug)]
 pub(crate) struct RunOfMany<'a> {
-    /// What stands for `{}`.
+    /// The text that replaces `{}`.
     pub(crate) item: Option<&'a OsStr>,
     /// Standard input, output and error.
     pub(crate) streams: [BorrowedFd<'a>; 3],
 }
 
-/// What became of CMD.
+/// A report of the guardian about CMD.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     Started {
         pid: Pid,
-        /// Whether it is in a control group of its own.
+        /// Whether CMD is in a control group of its own.
         contained: bool,
     },
-    /// CMD could not be run; the exit code that says so, and why.
+    /// CMD could not be run: the exit code and the reason.
     Failed(u8, String),
     Exited(Status),
-    /// Nothing of the tree is left; `overdue` when the guardian had to see to that.
+    /// No process of the tree is left. `overdue` says that the guardian had to end them by itself.
     TreeDead {
         overdue: bool,
     },
-    /// The guardian died first. The tree may live.
+    /// The guardian died first. The tree may still live.
     GuardianDied,
 }
 
-/// Makes this process the parent of every process below it that loses its own. The children that it already has (those of a
-/// shell that ran `exec`).
+/// Makes this process adopt every orphan below it.
+///
+/// Returns the children that it already has (those of a shell that ran `exec`).
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -87,7 +89,7 @@ pub(crate) fn adopt_orphans() -> io::Result<Vec<Process>> {
     })
 }
 
-/// A guardian at work, and the terminal its child may use.
+/// A running guardian, and the terminal that its child may use.
 #[derive(Debug)]
 pub(crate) struct Guardian {
     socket: UnixStream,
@@ -96,15 +98,17 @@ pub(crate) struct Guardian {
     terminal: Option<Terminal>,
     child: Option<Pid>,
     cgroup: Option<Cgroup>,
-    /// Children this process had before it became a supervisor (a shell that ran `exec`).
+    /// The children that this process had before. They are those of a shell that ran `exec`.
     foreign: Vec<Process>,
 }
 
 impl Guardian {
-    /// Starts a guardian, which waits for the order to start CMD. CMD gets this process's input, and the terminal.
+    /// Starts a guardian, which waits for the order to start CMD.
+    ///
+    /// CMD gets this process's input, and the terminal.
     ///
     /// # Errors
-    /// When a process or a socket cannot be had.
+    /// When there is no process or socket to be had.
     pub(crate) fn post(
         command: &[OsString],
         unset: &[&str],
@@ -117,12 +121,14 @@ impl Guardian {
         Ok(guardian)
     }
 
-    /// Starts one of several guardians, which runs CMD as often as it is ordered to, each time with streams of its own.
+    /// Starts one of several guardians.
+    ///
+    /// It runs CMD as often as it is ordered to, each time with other streams.
     ///
     /// This process must adopt orphans ([`adopt_orphans`]).
     ///
     /// # Errors
-    /// When a process or a socket cannot be had.
+    /// When there is no process or socket to be had.
     pub(crate) fn post_for_many(
         command: &[OsString],
         unset: &[&str],
@@ -161,12 +167,12 @@ impl Guardian {
         tree::read(self.pid)
     }
 
-    /// The number of the guardian's process.
+    /// The process id of the guardian.
     pub(crate) fn pid(&self) -> Pid {
         self.pid
     }
 
-    /// Has CMD started.
+    /// Orders the guardian to start CMD.
     ///
     /// # Errors
     /// When the guardian is dead or hangs.
@@ -193,7 +199,7 @@ impl Guardian {
         self.order(&order, &descriptors)
     }
 
-    /// Tells of a renewal.
+    /// Tells the guardian of a renewal.
     ///
     /// # Errors
     /// When the guardian is dead or hangs.
@@ -201,7 +207,7 @@ impl Guardian {
         self.order(&Order::Until(until), &[])
     }
 
-    /// Has the tree told to stop, and killed then.
+    /// Orders the guardian to tell the tree to stop, and to kill it at `kill_at`.
     ///
     /// # Errors
     /// When the guardian is dead or hangs.
@@ -217,7 +223,8 @@ impl Guardian {
         self.order(&Order::Signal(signal.as_raw()), &[])
     }
 
-    /// What happens next. After [`Event::TreeDead`] and [`Event::GuardianDied`] nothing does.
+    /// Waits for the next event. After [`Event::TreeDead`] and [`Event::GuardianDied`] none
+    /// follows.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -233,7 +240,8 @@ impl Guardian {
                 Ok(None) => {}
                 Err(_) => return Event::GuardianDied,
             }
-            // The socket itself is asked first: after a pause the runtime does not know yet.
+            // Ask the socket itself first: after a pause the runtime may not know yet that it is
+            // readable.
             let more = match self.inbox.fill(&self.socket) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.receive().await,
                 outcome => outcome,
@@ -260,7 +268,7 @@ impl Guardian {
             Report::Staged { pid } => {
                 self.child = Pid::from_raw(pid);
                 self.lend_terminal();
-                // If the guardian cannot hear it, its end is the next event.
+                // If the guardian cannot receive this, its end is the next event.
                 let _ = self.order(&Order::Proceed, &[]);
                 None
             }
@@ -281,16 +289,17 @@ impl Guardian {
         }
     }
 
-    /// Ctrl-Z reached CMD only; the shell waits for us. Stop as CMD did, and go on with it.
+    /// Stops this process because CMD was suspended, and resumes CMD afterwards.
     ///
-    /// A lease is not renewed meanwhile: the guardian ends the tree when it must.
+    /// Ctrl-Z reached CMD only, and the shell waits for this process. The lease is not renewed
+    /// meanwhile: the guardian ends the tree in time.
     fn suspend(&mut self) {
         if self.terminal.is_none() {
             return;
         }
         self.take_terminal_back();
         let _ = rustix::process::kill_process(getpid(), Signal::STOP);
-        // From here on somebody has sent CONT.
+        // Another process has sent CONT.
         self.lend_terminal();
         let _ = self.signal(Signal::CONT);
     }
@@ -311,7 +320,7 @@ impl Guardian {
         send(self.socket.as_fd(), order, descriptors)
     }
 
-    /// Sends the guardian home, which has no child; or kills it with everything below it.
+    /// Dismisses a guardian without a child, or kills it with everything below it.
     ///
     /// Returns once no process is left.
     ///
@@ -322,7 +331,9 @@ impl Guardian {
         self.dismiss_sparing(|| foreign.clone()).await;
     }
 
-    /// The same, but for those processes, and all below them, that are named each time somebody is killed.
+    /// Dismisses the guardian, but spares some processes and everything below them.
+    ///
+    /// `spared` is called again before each attempt to kill.
     ///
     /// # Cancel safety
     /// Not cancel safe: the tree may live.
@@ -331,7 +342,7 @@ impl Guardian {
         let mut pause = FIRST_PAUSE;
         let mut attempts = 0;
         let mut quiet = false;
-        // The guardian first, because it may hang; its children are ours then.
+        // Kill the guardian first, because it may hang. Its children become ours.
         let _ = rustix::process::kill_process(self.pid, Signal::KILL);
         loop {
             let contained = self.cgroup.as_ref().is_some_and(|cgroup| !cgroup.is_empty());
@@ -341,7 +352,7 @@ impl Guardian {
             let spared = spared();
             let left = tree::descendants(getpid(), &spared);
             if left.is_empty() && !spared.is_empty() && !contained {
-                // One look may miss a process that was born while it lasted.
+                // A single look may miss a process that was born during it.
                 if std::mem::replace(&mut quiet, true) {
                     break;
                 }

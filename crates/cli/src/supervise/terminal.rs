@@ -1,4 +1,4 @@
-//! The terminal, lent to CMD while it runs.
+//! Lends the terminal to CMD while it runs.
 
 use std::io::{self, IsTerminal};
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,17 +16,19 @@ pub(super) struct Terminal {
 }
 
 impl Terminal {
-    /// The terminal, if CMD should have it: it reads from and writes to one, in the foreground.
+    /// The terminal of this process, if it should be CMD's.
     ///
-    /// In `tenure run … | less` the terminal is less's business.
+    /// That is so if this process reads from and writes to a terminal.
+    ///
+    /// In `tenure run … | less` the terminal belongs to less.
     pub(super) fn of_this_process() -> Option<Terminal> {
         if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
             return None;
         }
         let descriptor = io::stdin().as_fd().try_clone_to_owned().ok()?;
         let terminal = Terminal { descriptor, ours: getpgrp(), lent: false };
-        // Whoever is in the background is stopped when it takes the terminal back, unless it blocks
-        // the signal.
+        // The kernel stops a background process that takes the terminal back, unless that process
+        // blocks the signal.
         let mut blocked = SigSet::empty();
         blocked.add(Blocked::SIGTTOU);
         blocked.thread_block().ok()?;

@@ -1,4 +1,4 @@
-//! Everything below this process.
+//! Finds and signals the processes below this one.
 
 use std::collections::HashMap;
 use std::fs;
@@ -9,7 +9,9 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, pidfd_open, pidfd_send_signal, wait,
 };
 
-/// One process, as /proc shows it. Its start time tells it from a later one with its number.
+/// One process, as /proc shows it.
+///
+/// The start time distinguishes it from a later process with the same number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Process {
     pub(crate) pid: Pid,
@@ -20,12 +22,12 @@ pub(crate) struct Process {
     zombie: bool,
 }
 
-/// What [`reap`] found.
+/// The result of [`reap`].
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Left {
-    /// Children are left, alive.
+    /// Living children are left.
     Some,
-    /// There is no child, and so no descendant: every one of them would hang below a child.
+    /// There is no child, and so no descendant: every descendant is below a child.
     None,
 }
 
@@ -36,7 +38,7 @@ pub(super) fn reap(mut found: impl FnMut(Pid, WaitStatus)) -> Left {
             Ok(Some((pid, status))) => found(pid, status),
             Ok(None) => return Left::Some,
             Err(Errno::INTR) => {}
-            // ECHILD; nothing else can be wrong with these arguments.
+            // This is ECHILD; no other error is possible with these arguments.
             Err(_) => return Left::None,
         }
     }
@@ -67,11 +69,11 @@ pub(super) fn descendants(root: Pid, spared: &[Process]) -> Vec<Process> {
     found
 }
 
-/// Signals one process, and no other that got its number meanwhile.
+/// Signals one process, and no other that got its process id meanwhile.
 pub(super) fn signal(process: &Process, signal: Signal) {
     let Ok(descriptor) = pidfd_open(process.pid, PidfdFlags::empty()) else { return };
     if read(process.pid).is_some_and(|now| now.is_same(process)) {
-        // It may have died since: then there is nothing to do. One that is not ours to signal
+        // If the process has died since, there is nothing to do. A process that we may not signal
         // (setuid) stays, and is reported as left.
         let _ = pidfd_send_signal(&descriptor, signal);
     }
@@ -83,7 +85,7 @@ impl Process {
     }
 }
 
-/// Every process that this one can see.
+/// All processes that this one can see.
 pub(super) fn processes() -> Vec<Process> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     entries
@@ -93,21 +95,23 @@ pub(super) fn processes() -> Vec<Process> {
         .collect()
 }
 
-/// One process.
+/// Reads one process.
 pub(super) fn read(pid: Pid) -> Option<Process> {
-    // One read gives the whole line, and a line is far shorter than this.
+    // One read gives the whole line, which is far shorter than this buffer.
     let mut line = [0; 1024];
     let mut stat = fs::File::open(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
     let length = stat.read(&mut line).ok()?;
     parse(pid, &line[..length])
 }
 
-/// Reads `pid (name) state ppid pgrp … starttime …`; the name may hold anything, `)` included.
+/// Parses `pid (name) state ppid pgrp … starttime …`.
+///
+/// The name may hold anything, even `)`.
 fn parse(pid: Pid, stat: &[u8]) -> Option<Process> {
     let name_end = stat.iter().rposition(|byte| *byte == b')')?;
     let rest = std::str::from_utf8(&stat[name_end + 1..]).ok()?;
     let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
-    // Of a process that is just vanishing the kernel says -1.
+    // For a process that is just vanishing the kernel shows -1.
     let number = |index: usize| {
         let number = fields.get(index)?.parse::<i32>().ok().filter(|number| *number > 0)?;
         Pid::from_raw(number)

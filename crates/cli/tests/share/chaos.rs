@@ -1,6 +1,9 @@
-//! Issue 7, "It holds when" 3: nodes and the store are killed again and again, and every task is done exactly once in the books.
+//! Issue 7, "It holds when" 3: nodes and the store are killed again and again.
 //!
-//! Each task holds an exclusive lock on a file of its own while it runs: whoever cannot get it has found two at work at once.
+//! Every task is done exactly once in the books.
+//!
+//! Each task holds an exclusive lock on a file of its own while it runs. A run that cannot get the
+//! lock shows that two work on one task at once.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,7 +18,7 @@ use super::{counts, values};
 
 /// How many processes share the work.
 const NODES: usize = 4;
-/// Nothing is stuck for so long.
+/// Nothing takes this long unless it is stuck.
 const PATIENCE: Duration = Duration::from_secs(1500);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -72,7 +75,7 @@ async fn share(tasks: usize) {
             nodes.push(start(started));
             started += 1;
         }
-        // Something is killed every two seconds or so.
+        // A process or the server is killed about every two seconds.
         if draw.below(10) > 0 {
             continue;
         }
@@ -112,7 +115,7 @@ async fn share(tasks: usize) {
     println!("| {tasks} | {killed} | {restarts} | {gave_up} | {attempts} | 0 | 0 | {took:.1?} |");
 }
 
-/// Numbers from a seed.
+/// Random numbers from a seed.
 struct Draw(u64);
 
 impl Draw {

@@ -1,4 +1,4 @@
-//! Whoever dies or hangs: nothing it has started outlives its lease, and others do its work.
+//! Members that die or hang. Their work does not outlive their lease, and others do it.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -8,7 +8,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::support::{Running, Scene, alive, children, wait_for, wait_for_death};
 use super::{counts, done, told};
 
-/// Hangs in whatever process comes first, as a tree of which a part has left its session, and does nothing in any later one.
+/// Hangs in the first run, as a tree of which a part has left its session. Later runs only check
+/// that the first tree is dead.
 const HANGS_ONCE: &str = r#"if mkdir "$SCENE/began" 2>/dev/null; then
     echo $$ >> "$SCENE/pids"
     setsid sleep 600 & echo $! >> "$SCENE/pids"
@@ -96,7 +97,7 @@ fn cmd_dies_when_process_and_guardian_are_killed_at_once() {
         fs::read_to_string(format!("/proc/{cmd}/comm")).ok().filter(|comm| comm == "sleep\n")
     });
     let guardians = children(tenure.pid().as_raw_nonzero().get());
-    // Stopped first, so that neither can do anything about the other's death.
+    // All are stopped first, so that none can react to another's death.
     tenure.signal(Signal::STOP);
     for signal in [Signal::STOP, Signal::KILL] {
         for guardian in &guardians {

@@ -1,4 +1,4 @@
-//! When and how it ends: with the source, by signals, or never.
+//! When and how sharing ends: with the source, by signals, or never.
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -26,11 +26,11 @@ fn all_processes_end_when_everything_is_done_whoever_leads() {
         }
     }
     assert_eq!(everything.len(), 30);
-    // Who comes late finds everything done.
+    // A process that comes late finds everything done.
     let late = start().end();
     assert_eq!((late.code, told(&late).0.len()), (Some(0), 0), "{late:?}");
     assert!(late.err.contains("nothing was left to do; for another walk"), "{late:?}");
-    // And who would follow what is read to its end would wait for ever.
+    // A process that follows a source that was read to its end would wait for ever.
     let follower = Running::start(scene.share_files("g", &["--follow"], "true")).end();
     assert_eq!(follower.code, Some(78), "{follower:?}");
     assert!(follower.err.contains("without --follow, and is not read on"), "{follower:?}");
@@ -66,7 +66,7 @@ fn the_first_interrupt_finishes_what_runs_and_takes_nothing_more() {
     let mut running = Running::start(scene.share_files("g", &["--workers", "1"], script));
     scene.lines("began", 1);
     running.signal(Signal::INT);
-    // Told, and still at it.
+    // The process was told to stop, and is still busy.
     running.hear("taking nothing more; waiting for 1 run of CMD");
     fs::write(scene.path("go"), "").unwrap();
     let ran1 = running.end();
@@ -74,7 +74,7 @@ fn the_first_interrupt_finishes_what_runs_and_takes_nothing_more() {
     let (lines, summary) = told(&ran1);
     assert_eq!((done(&lines).len(), &summary["why"]), (1, &"interrupted".into()), "{ran1:?}");
     assert_eq!(scene.lines("began", 1).len(), 1);
-    // The rest is there for others, from their first attempt.
+    // The rest is left for others, from their first attempt.
     let ran2 = Running::start(scene.share_files("g", &[], script)).end();
     assert_eq!(ran2.code, Some(0), "{ran2:?}");
     let (lines, summary) = told(&ran2);
@@ -90,7 +90,7 @@ fn the_second_interrupt_stops_what_runs_and_its_attempt_does_not_count() {
     let mut running = Running::start(scene.share_files("g", &flags, script));
     let pid: i32 = scene.lines("pids", 1)[0].parse().unwrap();
     running.signal(Signal::TERM);
-    // Two signals that come together are one.
+    // Two signals that come together would merge into one.
     running.hear("taking nothing more; waiting for 1 run of CMD");
     assert!(alive(pid));
     running.signal(Signal::TERM);
@@ -140,7 +140,7 @@ fn on_a_terminal_there_is_a_line_of_progress_and_a_sentence_at_the_end() {
     let mut command = scene.share_files("g", &["--attempts", "2", "--workers", "4"], script);
     command.stdout(Stdio::from(side.try_clone().unwrap())).stderr(Stdio::from(side));
     let mut child = command.spawn().unwrap();
-    // The command holds the terminal's side, too, and its end is the end.
+    // The command holds the terminal's side, too. Dropping it lets the reader see the end.
     drop(command);
     let reading = std::thread::spawn(move || read_all(control));
     let code = child.wait().unwrap().code();
@@ -158,7 +158,7 @@ fn on_a_terminal_there_is_a_line_of_progress_and_a_sentence_at_the_end() {
 fn read_all(control: OwnedFd) -> String {
     use std::io::Read;
     let mut shown = Vec::new();
-    // A terminal whose other side is closed ends with an error.
+    // Reading a terminal ends with an error when the other side is closed.
     let _ = fs::File::from(control).read_to_end(&mut shown);
     String::from_utf8_lossy(&shown).into_owned()
 }
@@ -167,14 +167,14 @@ fn read_all(control: OwnedFd) -> String {
 fn a_worker_without_a_source_leaves_the_lead_to_those_that_have_one() {
     let scene = Scene::with_files(10);
     let flags = ["--ttl", "3s"];
-    // It leads, since it is alone.
+    // The worker leads, since it is alone.
     let worker = Running::start(scene.share("g", &flags, "echo \"did $0\""));
     ran(scene.tenure(&["submit", "g", "first"]));
     wait_for("the first", || (scene.totals("g")["done"] == 1).then_some(()));
     let lister = Running::start(scene.share_files("g", &flags, "true")).end();
     assert_eq!(lister.code, Some(0), "{lister:?}");
     assert_eq!(counts(&told(&lister).1), [11, 11, 0, 0, 0], "{lister:?}");
-    // And leads again when they are gone.
+    // The worker leads again when the others are gone.
     ran(scene.tenure(&["submit", "g", "last"]));
     wait_for("the last", || (scene.totals("g")["done"] == 12).then_some(()));
     worker.signal(Signal::TERM);

@@ -1,4 +1,4 @@
-//! Directories to which others write, and items that others submit.
+//! Directories that other users write to, and items that other users submit.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -28,8 +28,10 @@ impl Attack {
         Attack { scene }
     }
 
-    /// Shares the files, each on the standard input of CMD, or each as an argument. The first run for another item than
-    /// the victim attacks; a run for the victim before that fails, and is tried again.
+    /// Shares the files, each on the standard input of CMD, or each as an argument.
+    ///
+    /// The first run for another item than the victim attacks. A run for the victim before that
+    /// fails, and is tried again.
     fn share(&self, as_argument: bool, attack: &str, victim: &str) -> Command {
         let script = format!(
             "cat $1; [ ! -e $SCENE/attacked ] || exit 0
@@ -46,7 +48,7 @@ impl Attack {
         command
     }
 
-    /// The attack comes to nothing: what it replaced is a dead letter, whose reason has these words.
+    /// Checks that the attack fails. The victim is a dead letter, and its reason has these words.
     fn fails(&self, as_argument: bool, attack: &str, victim: &str, words: &str) {
         let ran = Running::start(self.share(as_argument, attack, victim)).end();
         assert_eq!(ran.code, Some(1), "{ran:?}");
@@ -86,7 +88,7 @@ fn a_pipe_in_place_of_a_file_blocks_nothing() {
     }
 }
 
-/// Two files to share, and a plain item that names a file outside of their directory.
+/// Two files to share, and a plain item that names a file outside.
 fn submitted() -> Scene {
     let scene = Scene::with_files(2);
     fs::write(scene.path("secret"), "a secret").unwrap();
@@ -145,7 +147,7 @@ fn a_place_where_an_item_may_be_a_flag_is_told_once_and_only_where_items_are_pla
     assert_eq!(warned(&accepting), 1);
 }
 
-/// Characters that turn text around, or take no room: U+202E, U+2066, U+200B and U+00AD.
+/// Deceptive characters: U+202E, U+2066, U+200B and U+00AD. They turn text around, or take no room.
 const DECEPTIVE: &str = "exe\u{202e}gpj\u{2066}a\u{200b}b\u{ad}";
 
 #[test]

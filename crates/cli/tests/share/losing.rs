@@ -1,4 +1,4 @@
-//! What can no longer be done: what is lost, what is cancelled, what no cluster takes.
+//! Tasks that cannot be done: lost, cancelled, or taken by no cluster.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,12 +8,12 @@ use rustix::process::Signal;
 use super::support::{Running, Scene, ran, wait_for};
 use super::{counts, told};
 
-/// A leader whom nothing that is handed out concerns.
+/// A leader that does not run the items that are handed out.
 fn lead(scene: &Scene) -> Running {
     Running::start(scene.share("g", &["--ttl", "3s"], "true"))
 }
 
-/// Hands out so many items that nobody can do.
+/// Hands out items of a kind that no member runs.
 fn hand_out(scene: &Scene, count: u64) {
     let items: Vec<String> = (0..count).map(|number| format!("item-{number}")).collect();
     let mut line = vec!["submit", "g", "--kind", "other"];
@@ -38,10 +38,10 @@ fn what_was_lost_with_its_document_is_shown_and_an_operator_can_give_it_up() {
     let scene = Scene::new();
     let leader = lead(&scene);
     hand_out(&scene, 3);
-    // The leader takes something else in, and the books forget what it had put where.
+    // The leader takes in something else, and the books forget in which slots it put the items.
     ran(scene.tenure(&["submit", "g", "another"]));
     wait_for("another", || (scene.totals("g")["done"] == 1).then_some(()));
-    // Nobody else shall write them meanwhile.
+    // No other process may write the slots meanwhile.
     leader.signal(Signal::TERM);
     assert_eq!(leader.end().code, Some(0));
     let [overwritten, deleted, kept] = slots(&scene).try_into().unwrap();

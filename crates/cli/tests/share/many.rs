@@ -12,17 +12,17 @@ use super::counts;
 use super::support::{Running, Scene};
 
 const FILES: usize = 5000;
-/// How many must be done before one of the three is killed.
+/// How many files must be done before one of the three processes is killed.
 const BEFORE: usize = 1000;
-/// Far longer than it takes.
+/// Far longer than the work takes.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Reads what a process prints, on a thread of its own, so that it is never held up.
+/// Reads the output of a process on a thread, so that it is never held up.
 fn listen(running: &mut Running) -> std::thread::JoinHandle<Vec<Value>> {
     let out = running.child().stdout.take().unwrap();
     std::thread::spawn(move || {
         let lines = BufReader::new(out).lines();
-        // The last line of one that was killed may be cut.
+        // The last line of a killed process may be cut.
         lines.map_while(Result::ok).filter_map(|line| serde_json::from_str(&line).ok()).collect()
     })
 }
@@ -60,12 +60,12 @@ fn five_thousand_files_by_three_processes_of_which_one_is_killed_are_all_account
         let copy = fs::read_to_string(out.join(format!("{number:04}"))).unwrap();
         assert_eq!(copy, format!("{number}\n"));
     }
-    // The books account for each, once.
+    // The books have each file once.
     let results = scene.listed("g", "--results");
     let ids: BTreeSet<&str> = results.iter().map(|result| result["id"].as_str().unwrap()).collect();
     assert_eq!((results.len(), ids.len()), (FILES, FILES));
     assert!(results.iter().all(|result| result["state"] == "done"));
-    // So does what was printed, but for what the killed one did last.
+    // So does the output, except for the last items of the killed process.
     let mut printed: BTreeMap<&str, u32> = BTreeMap::new();
     let ended = |line: &&Value| line["event"] == "ended" && line["state"] == "done";
     for line in told.iter().flatten().filter(ended) {

@@ -1,4 +1,4 @@
-//! Items that are objects in a bucket, on a server of S3's protocol.
+//! Objects in a bucket as items, on a server with the S3 protocol.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -8,7 +8,7 @@ use tenure_harness::{S3, require};
 use super::support::{Running, Scene};
 use super::{counts, done, told};
 
-/// One request, as plain as it can be.
+/// Sends one minimal request.
 fn put(server: &str, path: &str, body: &str) {
     let address = server.strip_prefix("http://").unwrap();
     let mut connection = TcpStream::connect(address).unwrap();

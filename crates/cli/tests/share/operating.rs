@@ -1,4 +1,4 @@
-//! What operators see and do.
+//! Commands for operators.
 
 use std::fs;
 
@@ -17,7 +17,7 @@ fn a_member_that_is_drained_finishes_what_it_has_and_leaves() {
     scene.lines("began", 2);
     let members = ran(scene.tenure(&["members", "g"]));
     assert!(members.out.starts_with("host-a  "), "{members:?}");
-    // Whether it is idle is told at a heartbeat, which may be between two items.
+    // A member reports at a heartbeat whether it is idle, which may be between two items.
     assert!(members.out.contains("  alive  ") && members.out.contains(" of 1 worker idle, "));
     let drained = ran(scene.tenure(&["drain", "g", "host-a", "--wait"]));
     assert_eq!((drained.code, drained.out.as_str()), (Some(0), "1 member left\n"), "{drained:?}");
@@ -25,12 +25,12 @@ fn a_member_that_is_drained_finishes_what_it_has_and_leaves() {
     assert_eq!(ran1.code, Some(1), "not everything is done: {ran1:?}");
     let (lines, summary) = told(&ran1);
     assert_eq!(summary["why"], "drained", "{ran1:?}");
-    // It was told at once, and hears of it within a heartbeat; all of them would take it twenty seconds.
+    // The member notices within a heartbeat; all items would take twenty seconds.
     assert!(lines.len() < 100 && lines.iter().all(|line| line["state"] == "done"), "{ran1:?}");
     assert_eq!(lines.len(), scene.read("began").lines().count(), "what had begun was finished");
     let members = ran(scene.tenure(&["members", "g"]));
     assert_eq!(members.out, "", "{members:?}");
-    // The rest is there for others.
+    // The rest is left for others.
     let rest = Running::start(scene.share_files("g", &[], "true")).end();
     assert_eq!((rest.code, counts(&told(&rest).1)), (Some(0), [100, 100, 0, 0, 0]), "{rest:?}");
     assert_eq!(told(&rest).0.len() + lines.len(), 100, "each was done once");
@@ -86,7 +86,7 @@ fn retrying_all_brings_all_back_and_what_is_no_letter_is_told() {
     let odd = ran(scene.tenure(&["retry", "g", "0001", "nothing"]));
     assert_eq!((odd.code, odd.out.as_str()), (Some(1), "1 dead letter comes back\n"), "{odd:?}");
     assert!(odd.err.contains("\"nothing\" is no dead letter"), "{odd:?}");
-    // The first is asked for twice, which changes nothing.
+    // Retrying the first one twice changes nothing.
     let all = ran(scene.tenure(&["retry", "g", "--all"]));
     assert_eq!((all.code, all.out.as_str()), (Some(0), "3 dead letters come back\n"), "{all:?}");
     fs::write(scene.path("mended"), "").unwrap();

@@ -1,4 +1,4 @@
-//! What CMD is run with, and what is kept of it.
+//! The arguments, input and environment of CMD, and the results that are kept.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -112,14 +112,15 @@ fn cmd_knows_its_task_and_its_token() {
     let script = r#"echo "$TENURE_GROUP $TENURE_TASK $TENURE_SERIAL $TENURE_ATTEMPT $TENURE_TOKEN"
         [ "$TENURE_ATTEMPT" = 2 ]"#;
     let mut command = scene.share_files("a/b", &[], script);
-    // What may hold a password is nobody's business.
+    // CMD must not see variables that may hold a password.
     command.env("TENURE_PASSWORD", "secret").env("NOTIFY_SOCKET", "/nonexistent");
     let ran = Running::start(command).end();
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let result = done(&told(&ran).0)["0000"].clone();
     let words: Vec<&str> = result.split(' ').collect();
     assert_eq!(words[..4], ["a/b", "0000", "1", "2"]);
-    // Tokens of a task lie between those of its number and the next one's, and rise with each claim.
+    // The tokens of a task lie between those of its number and the next one's, and rise with each
+    // claim.
     let token: u64 = words[4].parse().unwrap();
     assert!((1025..2048).contains(&token), "{token}");
 }
@@ -162,7 +163,7 @@ fn attempts_that_take_too_long_are_stopped_with_all_they_started() {
     let states: Vec<_> = lines.iter().map(|line| line["state"].as_str().unwrap()).collect();
     assert_eq!(states, ["failed", "dead"]);
     assert!(lines[1]["error"].as_str().unwrap().contains("longer than 1.5s"), "{lines:?}");
-    // On a busy machine an attempt may be over before it wrote anything.
+    // On a busy machine an attempt may end before it wrote anything.
     let pids = scene.read("pids");
     assert_ne!(pids, "");
     for pid in pids.lines() {
@@ -205,7 +206,7 @@ fn failures_are_tried_again_and_dead_letters_are_1_until_somebody_brings_them_ba
         ["0005", "0007"]
     );
 
-    // Nothing to do, and still not all is well.
+    // Nothing is left to do, but there still are dead letters.
     assert_eq!(Running::start(scene.share_files("g", &[], script)).end().code, Some(1));
 
     fs::write(scene.path("mended"), "").unwrap();
@@ -241,7 +242,7 @@ fn what_is_in_the_store_cannot_lead_cmd_out_of_its_directory() {
 #[test]
 fn an_item_that_no_command_line_holds_fails_alone() {
     let scene = Scene::new();
-    // Ten times 16,000 bytes are more than one argument may have.
+    // Ten times 16,000 bytes do not fit into one argument.
     let mut input = "x".repeat(16_000).into_bytes();
     input.extend_from_slice(b"\nsmall\n");
     let place = "{}".repeat(10);

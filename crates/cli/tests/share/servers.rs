@@ -1,4 +1,4 @@
-//! On a store that cannot prove that a process is dead.
+//! Sharing on a store that cannot prove that a process is dead.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ async fn on_etcd_the_items_of_a_killed_process_are_taken_after_its_ttl_and_not_b
     let server = require!(Etcd::single(etcd::Options::default()).await);
     let scene = Scene::with_files(20);
     let store = format!("etcd://{}/jobs", server[0].address());
-    // The first two hang, and the rest is quick.
+    // The first two items hang, and the rest is quick.
     let script = r#"case $0 in */000[01])
         if mkdir "$SCENE/$(basename $0)" 2>/dev/null; then echo $$ >> "$SCENE/pids"; exec sleep 600; fi ;; esac
         cat "$0""#;

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::support::{Running, Scene, ran};
 use super::{fed, values};
 
-/// The text with what differs each time replaced.
+/// The text with variable parts replaced.
 fn golden(mut value: Value) -> String {
     fn mask(value: &mut Value) {
         match value {
@@ -58,7 +58,7 @@ fn every_answer_has_a_fixed_shape() {
             r#"{"attempt":1,"error":null,"event":"ended","id":"one","result":"did one","seconds":"TIME","serial":1,"state":"done"}"#,
         ]
     );
-    // How many it has finished is told at its next heartbeat.
+    // A member reports at its next heartbeat how many tasks it has finished.
     let last = last
         .replace("\"finished\":0", "\"finished\":N")
         .replace("\"finished\":1", "\"finished\":N");
@@ -100,7 +100,7 @@ fn members_and_their_tasks_have_a_fixed_shape() {
     let flags = ["--workers", "1", "--id", "host-a"];
     let running = Running::start(scene.share_files("g", &flags, script));
     scene.lines("began", 1);
-    // Whether it is idle is told at its next heartbeat.
+    // A member reports at its next heartbeat whether it is idle.
     let members = json(&scene, &["members", "g"])[0].replace("\"idle\":1", "\"idle\":0");
     assert_eq!(
         members,

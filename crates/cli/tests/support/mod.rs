@@ -1,4 +1,4 @@
-//! A directory to elect in, and the real program.
+//! A directory for elections, and the real program.
 #![allow(dead_code, missing_docs, unreachable_pub, clippy::unwrap_used)]
 
 use std::fs;
@@ -18,7 +18,7 @@ use tempfile::TempDir;
 /// A user that owns nothing here.
 pub const STRANGER: u32 = 65534;
 
-/// Far longer than anything takes; only a failure waits so long.
+/// Far longer than anything takes; only a failure waits this long.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A store of its own, and files beside it.
@@ -39,23 +39,24 @@ impl Scene {
         format!("file://{}", self.path("store").display())
     }
 
-    /// The program, electing here, without the caller's settings.
+    /// The program with this scene's store, without the caller's settings.
     pub fn tenure(&self, arguments: &[&str]) -> Command {
         let mut command = bare(arguments);
         command.env("TENURE_STORE", self.store());
         command
     }
 
-    /// Makes a directory, `home`, in which a user that owns nothing else runs the program. Only root may.
+    /// Makes a directory, `home`, where a user that owns nothing else runs the program. Only root
+    /// may do this.
     pub fn admit_stranger(&self) {
         fs::set_permissions(self.path(""), fs::Permissions::from_mode(0o755)).unwrap();
         fs::create_dir(self.path("home")).unwrap();
         chown(self.path("home"), Some(STRANGER), Some(STRANGER)).unwrap();
-        // The build directory may lie where another user cannot go.
+        // The build directory may be inaccessible for another user.
         fs::copy(env!("CARGO_BIN_EXE_tenure"), self.path("tenure")).unwrap();
     }
 
-    /// The program, run by that user, electing in a store of its own.
+    /// The program as that user runs it, with a store of its own.
     pub fn tenure_of_stranger(&self, arguments: &[&str]) -> Command {
         let mut command = as_stranger(&self.path("tenure"));
         let store = format!("file://{}", self.path("home/store").display());
@@ -68,7 +69,7 @@ impl Scene {
         fs::read_to_string(self.path(name)).unwrap_or_default()
     }
 
-    /// Waits until a file has so many lines, and gives them.
+    /// Waits until a file has `count` lines, and returns the lines.
     pub fn lines(&self, name: &str, count: usize) -> Vec<String> {
         wait_for(&format!("{count} lines in {name}"), || {
             let text = self.read(name);
@@ -77,7 +78,7 @@ impl Scene {
         })
     }
 
-    /// What `who --json` says.
+    /// The output of `who --json`.
     pub fn who(&self, election: &str) -> serde_json::Value {
         let ran = ran(self.tenure(&["who", election, "--json"]));
         serde_json::from_str(&ran.out).unwrap_or_else(|error| panic!("{error}: {ran:?}"))
@@ -108,7 +109,7 @@ pub fn bare(arguments: &[&str]) -> Command {
     command
 }
 
-/// What a command printed, and how it ended.
+/// The output of a command, and its exit code.
 #[derive(Debug)]
 pub struct Ran {
     pub code: Option<i32>,
@@ -125,7 +126,7 @@ pub fn heard(output: Output) -> Ran {
     Ran { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
 }
 
-/// A process of ours, killed when the test ends. Its guardian sees to the rest.
+/// A process of ours, killed when the test ends. Its guardian ends the rest.
 pub struct Running(Option<Child>);
 
 impl Running {
@@ -134,13 +135,13 @@ impl Running {
         Running(Some(child))
     }
 
-    /// The same, where nobody listens.
+    /// The same, with the output discarded.
     pub fn start_quietly(mut command: Command) -> Running {
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         Running(Some(child))
     }
 
-    /// Lets it go on, if it was stopped.
+    /// Continues the process, if it was stopped.
     pub fn resume(&self) {
         let _ = kill_process(self.pid(), Signal::CONT);
     }
@@ -157,14 +158,15 @@ impl Running {
         kill_process(self.pid(), signal).unwrap();
     }
 
-    /// Its only child, which guards.
+    /// The process's only child, which is its guardian.
     pub fn guardian(&self) -> Pid {
         let me = self.pid().as_raw_nonzero().get();
         wait_for("the guardian", || children(me).first().copied().and_then(Pid::from_raw))
     }
 
-    /// Reads its standard error up to a line with this in it, byte by byte: the rest is left for
-    /// [`end`](Running::end).
+    /// Reads its standard error up to a line with this text, byte by byte.
+    ///
+    /// The rest is left for [`end`](Running::end).
     pub fn hear(&mut self, expected: &str) -> String {
         let output = self.child().stderr.as_mut().unwrap();
         let (mut heard, mut byte) = (Vec::new(), [0]);
@@ -184,7 +186,7 @@ impl Running {
         self.end_within(PATIENCE)
     }
 
-    /// The same, for so long.
+    /// Waits for its end, for at most this long.
     pub fn end_within(mut self, patience: Duration) -> Ran {
         let mut child = self.0.take().unwrap();
         let deadline = Instant::now() + patience;
@@ -258,28 +260,28 @@ pub fn as_stranger(program: &Path) -> Command {
     command
 }
 
-/// Says that a test, or a part of it, does not run here.
+/// Reports that a test, or a part of it, does not run here.
 pub fn skip(test: &str, why: &str) {
     eprintln!("SKIPPED {test}: {why}");
 }
 
-/// Now, on the clock of mandates' files.
+/// The current time on the clock that mandate files use.
 pub fn boot_time() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     u64::try_from(now.tv_sec).unwrap() * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap()
 }
 
-/// When a mandate's file says that the mandate ends, on that clock.
+/// The end of the mandate in a mandate file, on that clock.
 pub fn mandate_end(file: &Path) -> Option<u64> {
     let mandate: serde_json::Value = serde_json::from_str(&fs::read_to_string(file).ok()?).ok()?;
     mandate["until_boottime_ns"].as_u64()
 }
 
-/// Stops a process; it goes on when this is dropped.
+/// Stops a process; dropping this continues it.
 pub struct Stopped(Pid);
 
 impl Stopped {
-    /// Waits until it has stopped.
+    /// Stops the process, and waits until it has stopped.
     pub fn new(process: Pid) -> Stopped {
         kill_process(process, Signal::STOP).unwrap();
         let stopped = Stopped(process);
@@ -297,7 +299,7 @@ impl Drop for Stopped {
     }
 }
 
-/// A server at which no store answers.
+/// A server where no store answers.
 pub struct NoStore {
     port: u16,
     connections: Arc<AtomicUsize>,
@@ -305,13 +307,13 @@ pub struct NoStore {
 }
 
 impl NoStore {
-    /// One that closes every connection at once.
+    /// A server that closes every connection at once.
     pub fn start() -> NoStore {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let (connections, keeps) = (Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
         let (counted, kept) = (Arc::clone(&connections), Arc::clone(&keeps));
-        // It ends with the test's process.
+        // The thread ends with the test's process.
         std::thread::spawn(move || {
             let mut open = Vec::new();
             for connection in listener.incoming().flatten() {
@@ -328,12 +330,12 @@ impl NoStore {
         self.port
     }
 
-    /// From now on it keeps connections open, and says nothing.
+    /// From now on the server keeps connections open, and sends nothing.
     pub fn hang(&self) {
         self.keeps.store(true, Ordering::SeqCst);
     }
 
-    /// Waits for one more connection than there were.
+    /// Waits for one more connection.
     pub fn wait_for_another(&self) {
         let before = self.connections.load(Ordering::SeqCst);
         wait_for("a connection", || {

@@ -1,4 +1,4 @@
-//! Three candidates in one election, and the leader is done in over and over.
+//! Three candidates in one election, with a leader that is removed over and over.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -11,42 +11,42 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::support::{self, Running, Scene, ran, wait_for};
 
-/// Set for the child; names the directory in which it meets the referee.
+/// Set for the child; names the directory that it shares with the referee.
 pub(crate) const REFEREE: &str = "TENURE_TEST_REFEREE";
 const CANDIDATES: usize = 3;
 
-/// Who dies.
+/// The process that fails, or the way in which it fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Victim {
     Supervisor,
     Guardian,
     Both,
-    /// Stopped, not killed.
+    /// The leader is stopped, not killed.
     Hung,
-    /// Asked to stop.
+    /// The leader is asked to stop.
     Asked,
-    /// Its record, its entry or its session is deleted by an operator.
+    /// An operator deletes the leader's record, entry or session.
     Deposed,
     /// The store is away for longer than the ttl.
     CutOff,
 }
 
-/// Where an election is held, and what an operator can do there.
+/// The store of an election, and the actions of its operator.
 pub(crate) trait Ground: Send + Sync {
-    /// The store's URL, for an election whose files are in this scene.
+    /// The store's URL, for an election with files in this scene.
     fn url(&self, scene: &Scene) -> String;
 
-    /// Takes the leader's standing away.
+    /// Deletes the leader's record, entry or session.
     fn depose(&self, scene: &Scene, election: &str, round: usize);
 
-    /// Whether that can take everybody else's away, too.
+    /// Returns true if that can affect all other candidates, too.
     fn deposes_everybody(&self) -> bool;
 
-    /// Takes the store away for so long.
+    /// Takes the store away for this long.
     fn cut_off(&self, scene: &Scene, span: Duration);
 }
 
-/// One start of a child, in its own words: when, who, the token, and whether it was alone.
+/// One start of a child: its time, name and token, and whether it was alone.
 #[derive(Clone, Debug)]
 pub(crate) struct Start {
     pub(crate) at: Duration,
@@ -55,7 +55,7 @@ pub(crate) struct Start {
     pub(crate) alone: bool,
 }
 
-/// How an election is held.
+/// The settings of an election.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
     pub(crate) ttl: Duration,
@@ -72,11 +72,11 @@ pub(crate) struct Campaign {
     stood: usize,
 }
 
-/// What became of the rounds.
+/// The results of the rounds.
 #[derive(Debug, Default)]
 pub(crate) struct Figures {
     pub(crate) latencies: Vec<Duration>,
-    /// How long a child lived after an operator had taken its leader's standing away.
+    /// How long a child lived after an operator had deposed its leader.
     pub(crate) stops: Vec<Duration>,
     pub(crate) overlaps: usize,
 }
@@ -106,13 +106,15 @@ impl Campaign {
         self.candidates.push((name, Running::start_quietly(command)));
     }
 
-    /// Round by round: waits for a leader, does it in, and measures until the next child runs.
+    /// Runs the rounds. Each waits for a leader, removes it, and measures the time until the next
+    /// child runs.
     pub(crate) fn run(&mut self, rounds: usize, victim: Victim) -> Figures {
         let mut figures = Figures::default();
         for round in 1..=rounds {
             let leader = self.start(round);
             let index = self.index(&leader.name);
-            // All stand: a candidate that is just starting is no measure of a take-over.
+            // Wait until all stand: a candidate that is just starting would distort the
+            // measurement.
             self.wait_for_candidates();
             let mut hit = now();
             match victim {
@@ -133,7 +135,7 @@ impl Campaign {
             if victim == Victim::Deposed {
                 continue;
             }
-            // Whoever hung comes back, is told, and goes.
+            // A hung leader comes back, notices its loss, and exits.
             self.candidates[index].1.resume();
             self.candidates.remove(index);
             self.stand();
@@ -142,12 +144,12 @@ impl Campaign {
         figures
     }
 
-    /// Takes the leader's standing away and lets another stand for it; how long the child lived on.
+    /// Deposes the leader and starts another candidate. Returns how long the child lived on.
     fn depose(&mut self, index: usize, round: usize) -> Duration {
         let leader = self.candidates.remove(index).1;
         if self.ground.deposes_everybody() {
-            // Those who look in time give up, too, and those who look later find an election made anew. They
-            // go first, so that it is known who stands.
+            // Candidates that look in time give up, too, and candidates that look later find a new
+            // election. Remove them first, so that it is known which candidates stand.
             self.candidates.clear();
         }
         let guardian = leader.guardian().as_raw_nonzero().get();
@@ -259,7 +261,7 @@ impl Figures {
         )
     }
 
-    /// How long children lived on, as a row.
+    /// How long children lived on, as a row of the table.
     pub(crate) fn stops_row(&self, what: &str) -> String {
         let worst = *self.stops.iter().max().unwrap();
         let (middle, worst) = (milliseconds(median(&self.stops)), milliseconds(worst));
@@ -267,7 +269,7 @@ impl Figures {
     }
 }
 
-/// What each leader runs: it says when it began, and holds a lock that only one can hold.
+/// The work of each leader: it logs its start, and tries to take an exclusive lock.
 #[test]
 #[ignore = "run by the candidates of the other tests"]
 pub(crate) fn the_child() {

@@ -1,4 +1,4 @@
-//! On the embedded store.
+//! Take-overs on the embedded store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::campaign::{Campaign, Figures, Ground, REFEREE, Terms, Victim, parse};
 use crate::support::{Running, Scene};
 
-/// A directory of the election's own.
+/// A directory for the election alone.
 struct Directory;
 
 impl Ground for Directory {
@@ -39,7 +39,7 @@ fn campaign_of(ttl: u64, delay: &'static str) -> Campaign {
 fn the_referee_sees_two_children_at_once() {
     let scene = Scene::new();
     let child = std::env::current_exe().unwrap();
-    // Two elections have a leader each, and here they meet at one referee.
+    // Two elections have a leader each. Here both use one referee.
     let lead = |election: &str| {
         let mut command = scene.tenure(&["run", election, "--"]);
         command.arg(&child).args(["--exact", "campaign::the_child", "--ignored", "--nocapture"]);
@@ -52,7 +52,7 @@ fn the_referee_sees_two_children_at_once() {
     assert!(!parse(&scene.lines("starts", 2)[1]).alone);
 }
 
-/// How long a lease is that must not be waited for, in seconds; and far less than that. The machine may be
+/// A lease that must not be waited for, in seconds, and a time far below it. The machine may be
 /// busy with other tests: `scripts/campaign` judges strictly.
 const LONG: u64 = 100;
 const SOON: Duration = Duration::from_secs(20);
@@ -68,7 +68,7 @@ fn a_killed_supervisor_is_replaced_at_once_and_never_are_there_two() {
 fn a_killed_guardian_is_replaced_at_once_and_never_are_there_two() {
     let figures = campaign_of(LONG, "0s").run(5, Victim::Guardian);
     assert_eq!(figures.overlaps, 0, "{figures:?}");
-    // A clean release: the next waits for its jitter, a hundredth of the ttl.
+    // After a clean release, the next candidate waits for its jitter, a hundredth of the ttl.
     assert!(figures.worst() < SOON, "{figures:?}");
 }
 

@@ -1,4 +1,5 @@
-//! On real servers, which know nothing of processes: whoever is not asked to go is replaced after its ttl.
+//! Take-overs on real servers, which know nothing of processes. A leader that is not asked to stop
+//! is replaced after its ttl.
 
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Barrier};
@@ -13,10 +14,10 @@ use crate::support::Scene;
 
 /// Long enough that a busy machine does not expire a session by itself.
 const TTL: Duration = Duration::from_secs(4);
-/// How many elections suffer one fault together.
+/// How many elections have one fault at the same time.
 const ELECTIONS: usize = 4;
 
-/// What happens to a leader, and what its successor may take at most beyond the ttl.
+/// The faults of a leader: the description, the victim, and the lock delay.
 const FAULTS: [(&str, Victim, &str); 6] = [
     ("supervisor killed (kill -9)", Victim::Supervisor, "0s"),
     ("guardian killed (kill -9)", Victim::Guardian, "0s"),
@@ -112,7 +113,7 @@ impl Ground for Server {
     }
 }
 
-/// Several elections on one server: it is away from all of them at the same time.
+/// Several elections on one server, which is away from all of them at once.
 struct Together {
     server: Arc<Server>,
     all: Barrier,
@@ -139,7 +140,7 @@ impl Ground for Together {
     }
 }
 
-/// Deletes the first in line.
+/// A script that deletes the first entry in line.
 const DEPOSE: &str = "
 import sys
 from kazoo.client import KazooClient
@@ -181,7 +182,7 @@ fn suffer(
     all
 }
 
-/// A round of every fault, all at once but the one that all others would suffer, too.
+/// Runs all faults at the same time, except the one that affects all elections.
 fn never_are_there_two(server: Option<Arc<Server>>) {
     let Some(server) = server else { return };
     let faults = FAULTS.map(|(what, victim, delay)| {
@@ -222,7 +223,7 @@ fn campaign(name: &str, server: Option<Arc<Server>>) {
         println!("{}", figures.row(what));
         all.add(figures);
     }
-    // One stop of the server is a round of each election.
+    // One stop of the server is one round for each election.
     let mut away = Figures::default();
     for _ in 0..rounds.div_ceil(20) {
         away.add(suffer(&server, 20, 1, Victim::CutOff, "0s"));

@@ -1,4 +1,4 @@
-//! Simulates many seeds through the driver, and exits with 1 if any of them breaks a promise.
+//! Simulates many seeds through the driver; exits with 1 for a broken promise.
 
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -44,7 +44,7 @@ fn parse(mut given: impl Iterator<Item = String>) -> Result<Args, String> {
     Ok(args)
 }
 
-/// The whole run of one seed, as it can be replayed.
+/// The whole run of one seed, for a replay.
 fn tell(seed: u64, run: &Run) -> ExitCode {
     run.trace.iter().for_each(|line| println!("{line}"));
     match &run.breach {

@@ -1,4 +1,4 @@
-//! Simulates queues over many seeds, and exits with 1 if any of them breaks a promise.
+//! Simulates queues over many seeds; exits with 1 for a broken promise.
 
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -14,7 +14,7 @@ use tenure_conformance::simulator::commit;
 const USAGE: &str = "usage: simulate-queue [--seeds N] [--from N] [--threads N] [--mutants]
                       [--beyond] [--seed N [--trace]] [--mutant NAME] [--dialect zookeeper|etcd]
                       [--profile any|pings|deposed|hiccups|operated|delayed|rebuilt|refusing|whims|companions]";
-/// A mutant that survives so many seeds has escaped.
+/// A mutant that survives this many seeds has escaped.
 const MOST_SEEDS_PER_MUTANT: u64 = 20_000;
 
 struct Args {

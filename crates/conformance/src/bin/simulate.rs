@@ -12,7 +12,7 @@ use tenure_conformance::simulator::{
 
 const USAGE: &str = "usage: simulate [--seeds N] [--from N] [--threads N] [--mutants] [--beyond]
                 [--seed N [--trace]] [--mutant NAME] [--profile any|tight|recreated|deleted]";
-/// A mutant that survives so many seeds has escaped.
+/// A mutant that survives this many seeds has escaped.
 const MOST_SEEDS_PER_MUTANT: u64 = 20_000;
 
 struct Args {

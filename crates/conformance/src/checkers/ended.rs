@@ -1,4 +1,6 @@
-//! S4: an end is final for its generation, and nobody is told of an end that never was.
+//! S4: an end is final for its generation.
+//!
+//! No candidate is told of an end that never was.
 
 use tenure::lease::machine::{Loss, Outcome};
 use tenure::lease::record::State;
@@ -11,12 +13,12 @@ use crate::history::{Event, Instant, What, Who};
 pub struct EndedIsTerminal {
     /// When each candidate began to stand.
     stood: Vec<(Who, Instant)>,
-    /// The newest moment at which the lasting record was an ended one.
+    /// The latest moment at which the lasting record was an ended one.
     ended_until: Option<Instant>,
     ended_now: bool,
     generation: u64,
     holder: Option<(Who, u64)>,
-    /// The record was deleted: its generations began anew, and whoever knew it may say so.
+    /// The record was deleted. Its generations began again, and candidates that knew it may say so.
     deleted: bool,
     vandalised: bool,
 }
@@ -27,7 +29,7 @@ impl EndedIsTerminal {
         self.ended_now || self.ended_until.zip(since).is_some_and(|(until, since)| until >= since)
     }
 
-    // Both enums may grow: a new variant says nothing about the record until a checker is taught it.
+    // Both enums may grow: a new variant says nothing about the record until a checker learns it.
     #[allow(clippy::wildcard_enum_match_arm)]
     fn lost(&self, who: Who, token: u64, loss: &Loss) -> Result<(), String> {
         let truthful = match loss {

@@ -1,4 +1,6 @@
-//! S2: every tenure's token is greater than every earlier one's, and a lost one never returns.
+//! S2: every token is greater than all earlier ones.
+//!
+//! A lost tenure never returns.
 
 use super::{Breach, Check, Promise};
 use crate::history::{Event, Instant, What, Who};
@@ -7,9 +9,9 @@ use crate::history::{Event, Instant, What, Who};
 #[derive(Debug, Default)]
 pub struct Fencing {
     highest: u64,
-    /// The tenures that are believed in: whose, which token, until when.
+    /// The current tenures: the candidate, its token, and the end of its window.
     current: Vec<(Who, u64, Instant)>,
-    /// The highest token that each candidate has had proven to it.
+    /// The highest token that was proven to each candidate.
     known: Vec<(Who, u64)>,
     vandalised: bool,
 }
@@ -60,7 +62,7 @@ impl Check for Fencing {
             }
             What::Learned { who, token } => self.learn(who, token),
             What::Sent { who, record, gives_up: _ } => {
-                // This one needs no trust in anybody else: it holds in a vandalised store too.
+                // This check trusts no other writer, so it holds in a vandalised store, too.
                 let known = self.known.iter().find(|(whose, _)| *whose == who);
                 if let Some((_, known)) = known
                     && record.token < *known

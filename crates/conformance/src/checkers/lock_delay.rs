@@ -1,19 +1,20 @@
-//! The lock delay: a successor waits D after any tenure that did not end by a clean release.
+//! The lock delay: a successor waits D after a tenure without a clean release.
 //!
-//! D is the one stored with the predecessor's tenure, and it passes on the successor's clock: that is
-//! the clock that waited. A candidate that succeeds itself need not wait: it knows that its work ended.
+//! D is stored with the predecessor's tenure. It passes on the successor's clock, because the
+//! successor waits. A candidate that succeeds itself need not wait: it knows that its work ended.
 //!
-//! On a queue a tenure also ends cleanly if its work ends while its window lasts, however it was lost: its entry
-//! stood until then, and is left with the word that the work has ended. And there a candidate waits before it
-//! records that its tenure begins. If it leaves without having led, whoever follows need not wait again: the delay
-//! has passed, though by the clock of the one who waited.
+//! On a queue a tenure also ends cleanly if its work ends within its window, however the tenure was
+//! lost: its entry stood until then, and the candidate leaves with a note that the work has ended.
+//! A candidate on a queue waits before it records that its tenure begins. If it leaves without
+//! having led, its successor need not wait again: the delay has passed, though on the clock of the
+//! candidate that waited.
 
 use std::time::Duration;
 
 use super::{Breach, Check, Promise};
 use crate::history::{Event, Instant, What, Who};
 
-/// Clocks are whole nanoseconds; two conversions may each be one off.
+/// Clocks count whole nanoseconds; two conversions may each be one off.
 const ROUNDING: u64 = 4;
 
 /// Watches the lock delay.
@@ -24,7 +25,7 @@ pub struct LockDelay {
     in_force: Vec<(u64, Duration)>,
     newest: Option<Tenure>,
     vandalised: bool,
-    /// The delay of a queue, which no record shows.
+    /// The delay of a queue, which is in no record.
     queue: Option<Duration>,
 }
 
@@ -44,12 +45,12 @@ impl LockDelay {
         LockDelay { queue: Some(delay), ..LockDelay::default() }
     }
 
-    /// The election was deleted: what was led before was another one.
+    /// Forgets the last tenure, because its election was deleted.
     pub fn forget(&mut self) {
         self.newest = None;
     }
 
-    /// A candidate's record that its tenure begins has reached the queue's store.
+    /// A candidate's record of its tenure's beginning has reached the queue's store.
     ///
     /// # Errors
     /// The delay had not passed.

@@ -1,4 +1,4 @@
-//! One promise a file. Each watches a [history](crate::history) and says when it is broken.
+//! The checkers, one promise a file. Each watches a [history](crate::history) for a breach.
 
 mod ended;
 mod fencing;
@@ -29,19 +29,19 @@ pub enum Promise {
     StopFirst,
     /// S4: an end is final, and is only reported when there was one.
     EndedIsTerminal,
-    /// L3: what a candidacy reports at its end is true, and it does end.
+    /// L3: a candidacy ends, and the outcome that it reports is true.
     TruthfulOutcome,
     /// The lock delay passes after every tenure that did not end cleanly.
     LockDelay,
-    /// L2: once faults stop, somebody leads within the bound.
+    /// L2: once faults stop, a candidate leads within the bound.
     Recovery,
     /// L4: on a queue, first come, first led.
     Fairness,
-    /// On a queue, the server keeps a session for as long as its owner believes.
+    /// On a queue, the server keeps a session for as long as its owner relies on it.
     Window,
     /// On a queue, no entry is left behind by a candidacy that is over.
     NoGhost,
-    /// On a queue, nobody is woken but the one who left and the next.
+    /// On a queue, only the candidate that left and the next one are woken.
     NoHerd,
     /// A machine neither spins nor sleeps for ever.
     Wakefulness,
@@ -50,14 +50,14 @@ pub enum Promise {
 /// A promise that was broken, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Breach {
-    /// Which.
+    /// The promise.
     pub promise: Promise,
-    /// How, in words.
+    /// The way in which it was broken, in words.
     pub how: String,
 }
 
 impl Breach {
-    /// Says which promise was broken and how.
+    /// A breach of this promise.
     pub fn new(promise: Promise, how: impl Into<String>) -> Breach {
         Breach { promise, how: how.into() }
     }
@@ -74,7 +74,7 @@ pub trait Check {
     /// Takes the next event of a history.
     ///
     /// # Errors
-    /// The breach that this event makes plain.
+    /// The breach that this event shows.
     fn observe(&mut self, event: &Event<'_>) -> Result<(), Breach>;
 }
 
@@ -90,7 +90,7 @@ pub struct Promises {
 }
 
 impl Promises {
-    /// Who leads at this moment of real time.
+    /// The candidate that leads at this moment of real time.
     #[must_use]
     pub fn leader(&self, at: crate::history::Instant) -> Option<crate::history::Who> {
         self.one_leader.leader(at)

@@ -1,4 +1,4 @@
-//! S1: the real-time intervals in which two processes believe that they lead never overlap.
+//! S1: two processes never believe that they lead at the same real time.
 
 use super::{Breach, Check, Promise};
 use crate::history::{Event, Instant, What, Who};
@@ -6,7 +6,7 @@ use crate::history::{Event, Instant, What, Who};
 /// Watches S1.
 #[derive(Debug, Default)]
 pub struct OneLeader {
-    /// Who believes, at which token and until when. Few, so a list is the fastest map.
+    /// The candidates that believe that they lead: token and end. A short list beats a map here.
     believers: Vec<(Who, u64, Instant)>,
     vandalised: bool,
 }
@@ -20,7 +20,7 @@ impl OneLeader {
         self.believers.retain(|(who, _, _)| *who != gone);
     }
 
-    /// Two intervals overlap exactly if one of them holds at the moment the other begins or grows.
+    /// Two intervals overlap exactly if one is current when the other begins or grows.
     fn believe(&mut self, at: Instant, who: Who, token: u64, until: Instant) -> Result<(), Breach> {
         self.believers.retain(|(_, _, until)| *until > at);
         self.stop(who);

@@ -1,15 +1,15 @@
-//! L3: what a candidacy reports at its end is true.
+//! L3: the outcome that a candidacy reports is true.
 
 use tenure::lease::machine::Outcome;
 
 use super::{Breach, Check, Promise};
 use crate::history::{Event, What, Who};
 
-/// Watches what candidacies report.
+/// Watches the reported outcomes of candidacies.
 #[derive(Debug, Default)]
 pub struct TruthfulOutcome {
     holder: Option<Who>,
-    /// Who was told that its lease is released: the record never names it again.
+    /// Candidates that were told of their release: the record never names them again.
     released: Vec<Who>,
     over: Vec<Who>,
     led: Vec<Who>,

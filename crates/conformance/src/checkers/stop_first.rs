@@ -1,9 +1,11 @@
-//! S3: work is told to stop a whole budget before the window ends, and the lease is given up after it.
+//! S3: work is told to stop a whole budget before the window ends.
+//!
+//! It ends before the release.
 
 use super::{Breach, Check, Promise};
 use crate::history::{Event, Instant, Term, What, Who};
 
-/// Clocks are whole nanoseconds; two conversions may each be one off.
+/// Clocks count whole nanoseconds; two conversions may each be one off.
 const ROUNDING: u64 = 4;
 
 /// Watches S3.
@@ -17,7 +19,7 @@ struct Tenure {
     who: Who,
     lease: Term,
     told: bool,
-    /// The process stood still since the lease was last extended: nobody could have told its work.
+    /// The process stood still since the last renewal. Its work could not be told to stop.
     paused: bool,
     working: bool,
 }
@@ -89,8 +91,8 @@ impl Check for StopFirst {
                     tenure.working = false;
                 }
             }
-            // Servers that were replaced know no session: a leader loses its own before its window ends, and no
-            // clock could have told its work.
+            // Servers that were replaced know no session: a leader loses its own before its window
+            // ends, and no clock could have warned its work.
             What::Vandalised => self.tenures.iter_mut().for_each(|tenure| tenure.paused = true),
             What::Paused { who } => {
                 if let Some(tenure) = self.of(who) {

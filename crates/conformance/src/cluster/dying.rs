@@ -1,4 +1,4 @@
-//! What happens when nodes die, are cut off, or come too late.
+//! Cases with nodes that die, are cut off, or come too late.
 
 use std::time::Instant;
 
@@ -9,7 +9,9 @@ use super::hall::{all_ended, heard, order, orders, until};
 use super::*;
 use crate::suite::Case;
 
-/// What a node held that vanished is run again when its lock has stood still for its ttl, and not before.
+/// The task of a vanished node runs again after the ttl, and not before.
+///
+/// Its lock must have stood still for that long.
 pub async fn a_killed_workers_task_is_run_again_after_its_time_and_not_before(case: &Case) {
     let hall = Hall::new(case);
     let (cut_off, store) = case.faulty().await;
@@ -24,7 +26,7 @@ pub async fn a_killed_workers_task_is_run_again_after_its_time_and_not_before(ca
     let waited = since.elapsed();
     let first = &hall.runs()[0];
     assert!(!first.mandate.is_leader(), "the first still had the right to work on it");
-    // Its last renewal may have been sent a heartbeat before the cut.
+    // The last renewal may have been sent a heartbeat before the cut.
     let least = case.brisk().ttl() - case.brisk().heartbeat() * 2;
     assert!(waited >= least, "taken after {waited:?}");
     let runs = hall.runs();
@@ -34,7 +36,7 @@ pub async fn a_killed_workers_task_is_run_again_after_its_time_and_not_before(ca
     drop(killed);
 }
 
-/// A node that does nothing, and dies, is taken out of the list.
+/// An idle node that dies is removed from the list.
 pub async fn an_idle_dead_node_leaves_the_list(case: &Case) {
     let hall = Hall::new(case);
     let (cut_off, store) = case.faulty().await;
@@ -50,7 +52,7 @@ pub async fn an_idle_dead_node_leaves_the_list(case: &Case) {
     drop(dead);
 }
 
-/// Whoever comes back after somebody else took its task is told that its end counts for nothing.
+/// A node whose task was taken over is told that its end does not count.
 pub async fn a_late_completion_after_a_new_claim_is_refused(case: &Case) {
     let hall = Hall::new(case);
     let (cut_off, store) = case.faulty().await;
@@ -73,7 +75,9 @@ pub async fn a_late_completion_after_a_new_claim_is_refused(case: &Case) {
     assert_eq!((totals.done, hall.runs().len()), (1, 2));
 }
 
-/// The leader dies in the middle of its planning: no task is lost, none is counted twice.
+/// The leader dies in the middle of its planning.
+///
+/// No task is lost, and none is counted twice.
 pub async fn a_leader_killed_in_mid_plan_loses_and_duplicates_no_task(case: &Case) {
     let hall = Hall::new(case);
     let (cut_off, store) = case.faulty().await;
@@ -93,7 +97,7 @@ pub async fn a_leader_killed_in_mid_plan_loses_and_duplicates_no_task(case: &Cas
     drop(leader);
 }
 
-/// All nodes die at once; those that come later go on where they were.
+/// All nodes die at once; nodes that join later go on with their work.
 pub async fn all_nodes_killed_at_once_resume(case: &Case) {
     let hall = Hall::new(case);
     let (first, first_store) = case.faulty().await;
@@ -124,7 +128,7 @@ pub async fn a_leader_that_is_deposed_stops_planning_and_its_workers_go_on(case:
     let books = hall.books(&backend);
     books.submit(vec![order("task", "gate")]).await.expect("accepted");
     hall.begun(1).await;
-    // Somebody with an editor takes the leader's lock away.
+    // A user with an editor takes the leader's lock away.
     let key = tenure::Key::parse(&format!("clusters/{}/leader", hall.cluster())).expect("a key");
     crate::suite::overwrite(&**backend.store(), &key, "no lock at all").await;
     heard("the end of its leadership", &mut events, |event| {

@@ -1,4 +1,4 @@
-//! Failures, dead letters, and what makes no sense.
+//! Cases of failures, dead letters, and documents that make no sense.
 
 use bytes::Bytes;
 use tenure::cluster::Event;
@@ -8,7 +8,7 @@ use super::hall::{all_ended, heard, order, orders, until};
 use super::*;
 use crate::suite::Case;
 
-/// A task that fails whenever it is begun is tried as often as it may be, and kept as a dead letter.
+/// A task that always fails is tried as often as allowed, and then a dead letter.
 pub async fn a_poison_task_ends_in_the_dead_letters(case: &Case) {
     let (hall, backend) = (Hall::new(case), case.open().await);
     let _first = hall.join(&case.open().await, "a", 1, case.brisk()).await;
@@ -44,7 +44,9 @@ pub async fn a_dead_letter_comes_back_once_when_it_is_retried(case: &Case) {
     assert_eq!((hall.runs_of("bad").len(), letters().await.len()), (6, 1));
 }
 
-/// Garbage and documents that are far too large are told of and left alone; the rest goes on.
+/// Garbage and far too large documents are reported and left alone.
+///
+/// The rest goes on.
 pub async fn garbage_and_huge_documents_are_reported_and_skipped(case: &Case) {
     let (hall, backend) = (Hall::new(case), case.open().await);
     let store = backend.store();
@@ -74,7 +76,7 @@ pub async fn garbage_and_huge_documents_are_reported_and_skipped(case: &Case) {
     assert_eq!((letters.items.len(), letters.garbled.len()), (0, 1));
 }
 
-/// A node that was declared dead takes nothing, whatever is restarted.
+/// A node that was declared dead takes nothing, even after restarts.
 pub async fn a_member_declared_dead_stays_dead_across_restarts(case: &Case) {
     let (hall, backend) = (Hall::new(case), case.open().await);
     let dead = hall.join(&case.open().await, "dead", 1, case.brisk()).await;
@@ -82,7 +84,7 @@ pub async fn a_member_declared_dead_stays_dead_across_restarts(case: &Case) {
     books.mark_dead(dead.id()).await.expect("written");
     let members = books.members().await.expect("the store answers").items;
     assert!(members.iter().all(|member| member.id != *dead.id() || member.dead), "{members:?}");
-    // Somebody else comes, and everything is read anew.
+    // Another node joins, and everything is read anew.
     let again = hall.join(&case.open().await, "again", 1, case.brisk()).await;
     let books = hall.books(&case.open().await);
     books.submit(orders(10, "quick")).await.expect("accepted");

@@ -1,4 +1,6 @@
-//! Where the tasks of a case run: a handler that does what a task's payload says, and keeps a log.
+//! Runs the tasks of a case, and keeps a log.
+//!
+//! A handler acts on a task's payload.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,25 +15,25 @@ use tokio::sync::{broadcast, watch};
 
 use crate::suite::Case;
 
-/// What should happen and has not happened for so long never will.
+/// The longest wait for an expected event.
 const LONGEST_WAIT: Duration = Duration::from_secs(40);
 
 /// One run of one task.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// On which node.
+    /// The node that ran it.
     pub node: String,
-    /// Which task.
+    /// The task.
     pub id: String,
-    /// Which attempt.
+    /// The attempt.
     pub attempt: u32,
-    /// Under which right.
+    /// The mandate of the run.
     pub mandate: Mandate,
     /// Whether it has ended.
     pub over: bool,
 }
 
-/// Where tasks run. Clones are the same hall.
+/// A place where tasks run. Clones are the same hall.
 #[derive(Clone)]
 pub struct Hall {
     shared: Arc<Shared>,
@@ -55,7 +57,7 @@ impl Drop for Shared {
 }
 
 impl Hall {
-    /// A hall for this case, whose gate is closed.
+    /// A hall for this case, with a closed gate.
     #[must_use]
     pub fn new(case: &Case) -> Hall {
         let shared = Shared {
@@ -73,18 +75,18 @@ impl Hall {
         &self.shared.cluster
     }
 
-    /// Lets through whatever waits at the gate, now and later.
+    /// Lets all tasks pass the gate, now and later.
     pub fn open(&self) {
         self.shared.open.send_replace(true);
     }
 
-    /// The books, as somebody else would read them.
+    /// The books, as another process would read them.
     #[must_use]
     pub fn books(&self, backend: &Backend) -> Books {
         Books::open(backend, self.cluster()).expect("a good name")
     }
 
-    /// Joins as a node of this name.
+    /// Joins as a node with this name.
     pub async fn join(
         &self,
         backend: &Backend,
@@ -95,7 +97,7 @@ impl Hall {
         self.join_with(backend, name, workers, timing, Inputs::default()).await
     }
 
-    /// The same, with inputs.
+    /// Joins as a node with this name, with inputs.
     pub async fn join_with(
         &self,
         backend: &Backend,
@@ -133,7 +135,7 @@ impl Hall {
         self.lock().iter().filter(|run| run.id == id).cloned().collect()
     }
 
-    /// Waits until so many runs have begun.
+    /// Waits until this many runs have begun.
     pub async fn begun(&self, count: usize) {
         until(&format!("{count} tasks have begun"), async || self.lock().len() >= count).await;
     }
@@ -166,7 +168,7 @@ struct Room {
     node: String,
 }
 
-/// Notes the end of a run however it ends: a run that is dropped has ended, too.
+/// Records the end of a run however it ends: a run that is dropped has ended, too.
 struct Ending<'a>(&'a Hall, usize);
 
 impl Drop for Ending<'_> {
@@ -211,7 +213,7 @@ impl Room {
     }
 }
 
-/// A task of this name that does this.
+/// A task with this name that does this.
 #[must_use]
 pub(super) fn order(id: &str, does: &str) -> Order {
     Order {
@@ -225,13 +227,13 @@ pub(super) fn order(id: &str, does: &str) -> Order {
     }
 }
 
-/// So many tasks that do this.
+/// This many tasks that do this.
 #[must_use]
 pub(super) fn orders(count: usize, does: &str) -> Vec<Order> {
     (0..count).map(|number| order(&format!("task-{number:05}"), does)).collect()
 }
 
-/// Waits until it holds.
+/// Waits until the condition holds.
 pub(super) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     let holds = async {
         while !condition().await {
@@ -241,7 +243,7 @@ pub(super) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) 
     assert!(tokio::time::timeout(LONGEST_WAIT, holds).await.is_ok(), "waited in vain until {what}");
 }
 
-/// Waits for what should come.
+/// Waits for a future that should resolve soon.
 pub(super) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     match tokio::time::timeout(LONGEST_WAIT, future).await {
         Ok(value) => value,
@@ -249,7 +251,7 @@ pub(super) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     }
 }
 
-/// The next event that this picks.
+/// Waits for the next event that `pick` accepts.
 pub(super) async fn heard<T>(
     what: &str,
     events: &mut broadcast::Receiver<Event>,
@@ -271,7 +273,7 @@ pub(super) async fn heard<T>(
     soon(what, hearing).await
 }
 
-/// Waits until everything that was accepted is at its end, and gives the counts.
+/// Waits until all accepted tasks have ended, and returns the totals.
 pub(super) async fn all_ended(books: &Books, accepted: u64) -> tenure::cluster::Totals {
     let mut last = None;
     until(&format!("{accepted} tasks are at their end"), async || {

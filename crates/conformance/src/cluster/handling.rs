@@ -1,4 +1,6 @@
-//! What people do with tasks: wait for them, cancel them, hand them to a worker, read how far they are.
+//! Cases of users that handle tasks.
+//!
+//! They wait for tasks, cancel them, hand them to a worker, and read their status.
 
 use std::time::Duration;
 
@@ -9,7 +11,7 @@ use super::hall::{all_ended, heard, order, orders, soon, until};
 use super::*;
 use crate::suite::Case;
 
-/// Whoever submitted a task can wait for its end: done, or failed for good.
+/// The submitter of a task can wait for its end: done, or failed for good.
 pub async fn whoever_submitted_a_task_hears_of_its_end(case: &Case) {
     let (hall, backend) = (Hall::new(case), case.open().await);
     let node = hall.join(&backend, "a", 1, case.brisk()).await;
@@ -21,7 +23,7 @@ pub async fn whoever_submitted_a_task_hears_of_its_end(case: &Case) {
     assert_eq!(ended, Ended::Failed("poison".into()));
 }
 
-/// A task that takes longer than it may fails.
+/// A task that takes longer than its timeout fails.
 pub async fn an_attempt_that_takes_too_long_fails(case: &Case) {
     let (hall, backend) = (Hall::new(case), case.open().await);
     let node = hall.join(&backend, "a", 1, case.brisk()).await;
@@ -33,7 +35,7 @@ pub async fn an_attempt_that_takes_too_long_fails(case: &Case) {
     assert_eq!(hall.runs_of("late").len(), 2);
 }
 
-/// What runs is stopped when it is cancelled; what waits is never begun.
+/// A running task is stopped when it is cancelled; a waiting one is never begun.
 pub async fn what_is_cancelled_is_stopped_or_never_begun(case: &Case) {
     let (hall, backend) = (Hall::new(case), case.open().await);
     let node = hall.join(&backend, "a", 1, case.brisk()).await;
@@ -55,7 +57,7 @@ pub async fn what_is_cancelled_is_stopped_or_never_begun(case: &Case) {
     .await;
 }
 
-/// A task that is handed to one node's worker is not taken by another.
+/// A task for one node's worker is not taken by another node.
 pub async fn a_task_for_one_worker_is_left_to_it(case: &Case) {
     let hall = Hall::new(case);
     let first = hall.join(&case.open().await, "a", 2, case.calm()).await;
@@ -76,7 +78,7 @@ pub async fn a_task_for_one_worker_is_left_to_it(case: &Case) {
     }
 }
 
-/// How far a task is can be read by others while it runs.
+/// Other processes can read the status of a task while it runs.
 pub async fn a_status_report_can_be_read_while_the_task_runs(case: &Case) {
     let (hall, backend) = (Hall::new(case), case.open().await);
     let node = hall.join(&backend, "a", 1, case.brisk()).await;
@@ -92,7 +94,7 @@ pub async fn a_status_report_can_be_read_while_the_task_runs(case: &Case) {
     drop(node);
 }
 
-/// A node that is drained finishes what it has, takes nothing more and leaves.
+/// A drained node finishes its tasks, takes no more and leaves.
 pub async fn a_drained_node_finishes_takes_nothing_more_and_leaves(case: &Case) {
     let (hall, backend) = (Hall::new(case), case.open().await);
     let node = hall.join(&case.open().await, "a", 1, case.brisk()).await;
@@ -110,7 +112,7 @@ pub async fn a_drained_node_finishes_takes_nothing_more_and_leaves(case: &Case) 
     assert!(members.is_empty(), "{members:?}");
 }
 
-/// While it is paused nothing is taken in; what was taken in is finished.
+/// A paused cluster takes nothing in, but finishes the tasks that it has.
 pub async fn a_paused_cluster_takes_nothing_in(case: &Case) {
     let (hall, backend) = (Hall::new(case), case.open().await);
     let _node = hall.join(&case.open().await, "a", 1, case.brisk()).await;
@@ -118,7 +120,8 @@ pub async fn a_paused_cluster_takes_nothing_in(case: &Case) {
     books.submit(orders(1, "quick")).await.expect("accepted");
     all_ended(&books, 1).await;
     books.pause().await.expect("written");
-    // A round that had looked before may still take something in; it ends within a ttl or is cut off.
+    // A round that began before the pause may still take something in; it ends within a ttl or is
+    // cut off.
     tokio::time::sleep(case.brisk().ttl()).await;
     books.submit(vec![order("later", "quick")]).await.expect("accepted");
     tokio::time::sleep(Duration::from_millis(500)).await;
@@ -127,7 +130,7 @@ pub async fn a_paused_cluster_takes_nothing_in(case: &Case) {
     assert_eq!(all_ended(&books, 2).await.done, 2);
 }
 
-/// Settings are put and read by anybody, and nobody overwrites what it has not read.
+/// Any process can put and read settings. A put with an outdated version is refused.
 pub async fn settings_are_versioned(case: &Case) {
     let hall = Hall::new(case);
     let (one, other) = (hall.books(&case.open().await), hall.books(&case.open().await));

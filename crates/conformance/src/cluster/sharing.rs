@@ -1,4 +1,4 @@
-//! How work is shared out.
+//! Cases of how work is shared out.
 
 use super::hall::{all_ended, order, orders, until};
 use super::*;
@@ -69,7 +69,8 @@ pub async fn nodes_with_five_and_three_workers_settle_ten_and_six(case: &Case) {
     books.submit(more).await.expect("accepted");
     hall.open();
     all_ended(&books, 16).await;
-    // Who has hands first takes what is left, so that the second half is only as even as the machine is.
+    // The first idle worker takes the remaining tasks, so the second half is only as even as the
+    // machine's scheduling.
     let (on_first, on_second) = (hall.runs_on("a"), hall.runs_on("b"));
     assert_eq!(on_first + on_second, 16);
     let firsts: Vec<String> = hall.runs().into_iter().take(8).map(|run| run.node).collect();

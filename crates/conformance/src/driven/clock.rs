@@ -1,4 +1,4 @@
-//! A node's clock: the simulation's time at the node's own rate, and nothing at all while it is paused.
+//! A node's clock: the simulation's time at the node's own rate. A paused node receives no wake-up.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -29,13 +29,13 @@ impl SimulatedClock {
         }
     }
 
-    /// Stops or continues the process: it hears nothing while it is stopped, though its clock goes on.
+    /// Stops or continues the process. A stopped process receives nothing, but its clock goes on.
     pub(super) fn set_running(&self, running: bool) {
         self.running.0.store(running, Ordering::Relaxed);
         self.running.1.notify_waiters();
     }
 
-    /// Resolves at once in a process that runs, and when it is continued in one that is stopped.
+    /// Resolves at once in a running process. In a stopped one it waits for the continuation.
     pub(super) async fn while_running(&self) {
         loop {
             let mut continued = pin!(self.running.1.notified());
@@ -47,7 +47,7 @@ impl SimulatedClock {
         }
     }
 
-    /// How much of the simulation's time this much of the node's takes.
+    /// How much of the simulation's time this much of the node's time takes.
     pub(super) fn real(&self, local: Duration) -> Duration {
         let nanos = local.as_nanos() * 1_000_000 / u128::from(self.rate);
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))

@@ -1,11 +1,13 @@
-//! Simulation of clusters: whole nodes, from `Cluster::join` down to the store's trait, under the same kinds of trouble.
+//! Simulation of clusters: whole nodes, under the same kinds of trouble.
 //!
-//! Nodes join, take tasks, run them for a while, fail some, are paused, cut off and killed; leaders plan and are deposed. In the end,
-//! with every fault gone, each task must be at its end, counted once and begun at least once; and never have two
-//! worked on one task with valid mandates.
+//! It covers everything from `Cluster::join` down to the store's trait.
 //!
-//! A seed gives the same trouble each time, but not the same run to the letter: nodes and their tasks tell each other things
-//! through channels that wake their readers in no fixed order.
+//! Nodes join, take tasks, run them for a while, fail some, and are paused, cut off and killed.
+//! Leaders plan and are deposed. In the end, with every fault gone, each task must have ended,
+//! counted once and begun at least once. Two nodes must never work on one task with valid mandates.
+//!
+//! A seed gives the same trouble each time, but not exactly the same run: nodes and their tasks
+//! communicate through channels that wake their readers in no fixed order.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,17 +29,17 @@ use super::setting::{self, Troubled};
 use crate::checkers::{Breach, Promise};
 use crate::rng::Rng;
 
-/// The cluster of a world.
+/// The name of the cluster.
 const NAME: &str = "work";
 
-/// What came of one seed.
+/// The result of one seed.
 #[derive(Debug)]
 pub struct ClusterRun {
-    /// Everything that happened, a line each.
+    /// All events, a line each.
     pub trace: Vec<String>,
     /// The first promise that was broken.
     pub breach: Option<Breach>,
-    /// How many attempts were begun.
+    /// The number of attempts that were begun.
     pub begun: u64,
     /// How many of them were not the first of their task.
     pub again: u64,
@@ -70,7 +72,7 @@ struct World {
     network: Arc<Network>,
     ledger: Arc<Ledger>,
     nodes: Vec<SimulatedClock>,
-    /// The books, as somebody reads them whose store never fails.
+    /// The books, read through a store that never fails.
     books: Books,
     submitted: u64,
 }
@@ -113,7 +115,7 @@ impl World {
         let count = self.rng.between(1, 12);
         let orders = (0..count).map(|_| {
             self.submitted += 1;
-            // What a task does is drawn from its number.
+            // The behaviour of a task depends on its number.
             Order::new(format!("task-{}", self.submitted), "work", self.submitted.to_string())
         });
         let orders = orders.collect();
@@ -133,11 +135,11 @@ impl World {
             }
             self.nodes[usize::try_from(number).unwrap_or(0)].set_running(!dead);
         }
-        // Whoever is left may have been declared gone; somebody always is there to go on.
+        // The remaining nodes may have been declared gone; this new one can always go on.
         self.start_node();
     }
 
-    /// With every fault gone all tasks come to their end, each counted once.
+    /// With every fault gone, all tasks must end, each counted once.
     async fn expect_the_end(&mut self) {
         if self.ledger.is_broken() {
             return;
@@ -173,7 +175,7 @@ impl World {
         self.audit().await;
     }
 
-    /// What the results say of each task.
+    /// Checks the results of each task.
     async fn audit(&self) {
         let mut reported: BTreeMap<String, Vec<Report>> = BTreeMap::new();
         let mut from = 0;
@@ -198,7 +200,7 @@ impl World {
             let id = format!("task-{number}");
             let reports = reported.remove(&id).unwrap_or_default();
             let runs = self.ledger.runs_of(&id);
-            // Nobody can tell a node that died before it began from one that died just after.
+            // A node that died before it began a task looks the same as one that died just after.
             unbegun += usize::from(runs == 0 && reports.iter().all(has_vanished));
             if reports.len() != 1 || runs == 0 && unbegun != 1 {
                 let how = format!("{id} was begun {runs} times and counted as {reports:?}");
@@ -207,7 +209,7 @@ impl World {
         }
     }
 
-    /// Something happens to a node, or to all of them.
+    /// Applies one fault, to a node or to all of them.
     async fn befall(&mut self) {
         let number = self.rng.below(self.nodes.len() as u64);
         let Some(clock) = self.nodes.get(usize::try_from(number).unwrap_or(0)).cloned() else {
@@ -253,13 +255,13 @@ impl Troubled for World {
     }
 }
 
-/// Whether the last that is known of a task is that its node died after the last claim of it had reached the store.
+/// Returns true if a task is dead because its node died after its last claim.
 fn has_vanished(report: &Report) -> bool {
     let says = report.note.as_deref().unwrap_or_default();
     report.state == OutcomeState::Dead && says.contains("vanished in attempt")
 }
 
-/// A process that is a node.
+/// A process that runs a node.
 struct Program {
     number: u64,
     clock: SimulatedClock,
@@ -311,7 +313,7 @@ impl Program {
     }
 }
 
-/// What tasks do on a node.
+/// The handler of the tasks on a node.
 struct Hands {
     number: u64,
     clock: SimulatedClock,
@@ -346,7 +348,7 @@ impl Handler for Hands {
     }
 }
 
-/// Sees all runs of a world, and says when two work on one task at once.
+/// Watches all runs, and reports when two nodes work on one task at once.
 #[derive(Debug, Default)]
 struct Ledger {
     book: Mutex<Book>,
@@ -357,7 +359,7 @@ struct Book {
     trace: Vec<String>,
     breach: Option<Breach>,
     runs: Vec<Run>,
-    /// Who was told that a task's end counts, by serial.
+    /// For each serial, the node that was told that its end of the task counts.
     done: BTreeMap<u64, u64>,
     refused: u64,
 }
@@ -370,7 +372,7 @@ struct Run {
     over: bool,
 }
 
-/// A run that lasts until this is dropped.
+/// Marks a run as over when it is dropped.
 struct Lasting(Arc<Ledger>, usize);
 
 impl Drop for Lasting {
@@ -415,7 +417,7 @@ impl Ledger {
         Lasting(self.clone(), index)
     }
 
-    /// No two may work on one task with valid mandates.
+    /// Checks that no two nodes work on one task with valid mandates.
     fn look(&self) {
         let rivals = {
             let book = self.lock();

@@ -1,11 +1,11 @@
-//! Simulation of leader feeds: whole feeds on one table, under the same kinds of trouble.
+//! Simulation of leader feeds on one table, under the same kinds of trouble.
 //!
-//! Added to what befalls a store here is what befalls a subscription: it lags, each node's by itself; it
-//! falls silent; it fails; and it shows heartbeats that are never committed. Nodes are paused, cut off and
-//! killed; they work, hand over, stop and start again.
+//! In addition to the faults of a store, subscriptions have faults: they lag, each node's by
+//! itself; they fall silent; they fail; and they show heartbeats that are never committed. Nodes
+//! are paused, cut off and killed; they work, hand over, stop and start again.
 //!
-//! A seed gives the same trouble each time, but not the same run to the letter: feeds tell each other things
-//! through channels that wake their readers in no fixed order.
+//! A seed gives the same trouble each time, but not exactly the same run: feeds communicate through
+//! channels that wake their readers in no fixed order.
 
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -78,7 +78,7 @@ impl World {
     fn start_node(&mut self) {
         let number = self.nodes.len() as u64;
         let clock = self.rates.clock_of(number, &mut self.rng);
-        // Feeds of a table may differ in their settings.
+        // Feeds of a table may have different settings.
         let ttl = self.ttl * u32::try_from(self.rng.between(100, 150)).unwrap_or(100) / 100;
         let program = Program {
             number,
@@ -216,7 +216,7 @@ impl Program {
         }
     }
 
-    /// Does what a program would: works while it leads, and hands over now and then.
+    /// Acts as a program would: works while it leads, and hands over now and then.
     async fn take(&mut self, feed: &Feed, event: Event, ttl: Duration) {
         let Event::NewState(State::Leader) = event else { return };
         let Some(working) = feed.working() else { return };
@@ -248,7 +248,7 @@ impl Program {
     }
 }
 
-/// How bad things are, in one seed; the chances are of a thousand.
+/// The rates of faults in one seed, in chances out of 1,000.
 #[derive(Clone, Copy, Debug, Default)]
 struct Weather {
     delay: Duration,
@@ -259,7 +259,7 @@ struct Weather {
     refusals: u32,
     /// A heartbeat is shown that is never committed.
     forgeries: u32,
-    /// What is shown is shown late.
+    /// Items are shown late.
     lags: u32,
 }
 
@@ -279,7 +279,7 @@ impl Weather {
     }
 }
 
-/// The table, and everything between it and the nodes.
+/// The table, and the network between it and the nodes.
 struct Sky {
     table: MemoryFeed,
     state: Mutex<SkyState>,
@@ -296,7 +296,7 @@ struct SkyState {
     dead: BTreeSet<u64>,
 }
 
-/// What becomes of one call.
+/// The fate of one call.
 struct Fate {
     out: Duration,
     back: Duration,
@@ -347,7 +347,7 @@ impl Sky {
         }
     }
 
-    /// How late an item is shown, and whether a forgery goes before it; `None`: it is not shown.
+    /// The delay of an item, and whether a forgery follows; `None` if it is not shown.
     fn showing(&self, node: u64) -> Option<(Duration, bool)> {
         let mut state = self.lock();
         if state.silent.contains(&node) || state.cut.contains(&node) {
@@ -400,7 +400,7 @@ impl Reached {
             answer
         };
         let answer = if fate.arrives { Some(arrived.await) } else { None };
-        // What is not answered is given up at its time-out. The write may long have been applied.
+        // A call without an answer is given up at its time-out. The write may have been applied.
         let answer = match answer.filter(|_| fate.answered) {
             Some(answer) => answer,
             None => {
@@ -417,7 +417,7 @@ fn failed(fault: Fault) -> StoreError {
     StoreError::new(fault, "simulated", "asking the table", "the seed wanted this to fail")
 }
 
-/// A renewal of this record that nobody ever wrote.
+/// A renewal of this record that no node ever wrote.
 fn forged(found: &Found, nonce: u64) -> Item {
     let mut fields = found.fields.clone();
     let revision = fields.get("revision").and_then(Value::as_u64).unwrap_or(0);
@@ -455,7 +455,8 @@ impl FeedStore for Reached {
             let chance = self.sky.lock().weather.forgeries;
             if self.sky.lock().rng.permille(chance) {
                 let op = fields.get("op").and_then(Value::as_str).unwrap_or_default().to_owned();
-                // An isolated server takes it, shows it, and loses it. Without subscribers nobody sees.
+                // An isolated server takes it, shows it, and loses it. Without subscribers it is
+                // not seen.
                 let _ = self.sky.uncommitted.send(Found { version: Version::new(op), fields });
             }
         }
@@ -468,7 +469,7 @@ impl FeedStore for Reached {
         let uncommitted = stream::unfold(receiver, async |(mut shown, sky)| {
             loop {
                 let found = shown.recv().await.ok()?;
-                // Only those see it who follow the same isolated server.
+                // Only subscribers of the same isolated server see it.
                 if sky.lock().rng.permille(500) {
                     return Some((Ok(Item::Leader(Some(found))), (shown, sky)));
                 }

@@ -1,12 +1,14 @@
-//! Simulation through the driver: the code that ships, from `campaign` down to the store's trait.
+//! Simulation through the driver, from `campaign` down to the store's trait.
 //!
-//! tokio's clock stands still until nothing is left to do and then jumps to the next timer, so a minute of
-//! trouble takes milliseconds, and a seed always gives the same run. Each node has a clock of its own
-//! rate, a store that loses, delays and refuses, and may be paused or killed; what it does is what a
-//! program would do: campaign, work, resign, regain, end.
+//! It runs the code that ships.
 //!
-//! The machines are simulated far more thoroughly by [`crate::simulator`]. What is looked for here is what
-//! the driver could do wrong around them: a mandate published too late or revoked too late, an answer
+//! tokio's clock stands still until nothing is left to do and then jumps to the next timer. So a
+//! minute of trouble takes milliseconds, and a seed always gives the same run. Each node has a
+//! clock of its own rate, a store that loses, delays and refuses requests, and may be paused or
+//! killed. A node does the same as a program would: campaign, work, resign, regain, end.
+//!
+//! [`crate::simulator`] simulates the machines far more thoroughly. This simulation looks for
+//! faults of the driver around them: a mandate published too late or revoked too late, an answer
 //! given to the wrong machine, a wake-up forgotten.
 
 mod clock;
@@ -28,23 +30,23 @@ use setting::Troubled;
 use crate::checkers::{Breach, Promise};
 use crate::rng::Rng;
 
-/// What came of one seed.
+/// The result of one seed.
 #[derive(Debug)]
 pub struct Run {
-    /// Everything that happened, a line each.
+    /// All events, a line each.
     pub trace: Vec<String>,
     /// The first promise that was broken.
     pub breach: Option<Breach>,
-    /// How many tenures there were.
+    /// The number of tenures.
     pub tenures: u64,
     /// How many of them were lost rather than given up.
     pub losses: u64,
 }
 
-/// How far apart clocks may run.
+/// How far the clocks may differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rates {
-    /// Within what the protocol allows.
+    /// Within the tolerance of the protocol.
     Tolerated,
     /// Beyond it: promises must be seen to break.
     Beyond,
@@ -98,10 +100,11 @@ impl World {
         self.nodes.push(node);
     }
 
-    /// With every fault gone somebody must lead within the bound of the protocol.
+    /// With every fault gone, a candidate must lead within the bound of the protocol.
     async fn expect_recovery(&self) {
-        // R(T + J) for the wait, a poll, a lapse's jitter of up to T, an answer that is still under way
-        // for up to 3T, and work that winds down. Ended elections are created again within a ttl.
+        // R(T + J) for the wait, a poll, a lapse's jitter of up to T, an answer that may still be
+        // in flight for up to 3T, and work that winds down. Ended elections are created again
+        // within a ttl.
         let bound = self.ttl * 12;
         let led = tokio::time::timeout(bound, self.referee.somebody_leads()).await;
         if led.is_err() {

@@ -1,4 +1,4 @@
-//! The store of the simulation, and everything between it and a node.
+//! The store of the simulation, and the network between it and a node.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -17,18 +17,18 @@ use super::clock::SimulatedClock;
 use super::setting;
 use crate::rng::Rng;
 
-/// How bad the network is, in one seed.
+/// The rates of network faults in one seed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Weather {
-    /// A request or an answer takes up to so long.
+    /// The longest usual time of a request or an answer.
     delay: Duration,
-    /// Now and then one takes up to so much longer.
+    /// How much longer a straggler may take.
     straggling: Duration,
     stragglers: u32,
     lost_requests: u32,
     lost_answers: u32,
     refusals: u32,
-    /// Applied, and reported as a conflict.
+    /// Writes that are applied, and reported as a conflict.
     denials: u32,
 }
 
@@ -59,7 +59,7 @@ impl Weather {
     }
 }
 
-/// One store for all nodes, and the ways to it.
+/// One store for all nodes, and the network to it.
 pub(super) struct Network {
     store: MemoryStore,
     state: Mutex<State>,
@@ -72,13 +72,13 @@ struct State {
     cut: BTreeSet<u64>,
     dead: BTreeSet<u64>,
     away: bool,
-    /// Whether changes are told.
+    /// Whether the store notifies of changes.
     gossip: bool,
 }
 
-/// What becomes of one call.
+/// The fate of one call.
 enum Fate {
-    /// It never arrives; nobody says so.
+    /// The request never arrives, and no error says so.
     LostRequest,
     Refused,
     Carried {
@@ -91,7 +91,7 @@ enum Fate {
 enum Answer {
     Told,
     Lost,
-    /// Whatever was stored is reported as a conflict.
+    /// A stored write is reported as a conflict.
     Denied,
 }
 
@@ -114,7 +114,7 @@ impl Network {
         })
     }
 
-    /// The store without anything in between.
+    /// The store without any network in between.
     pub(super) fn calm_store(&self) -> Arc<MemoryStore> {
         Arc::new(self.store.clone())
     }
@@ -143,7 +143,7 @@ impl Network {
         state.gossip = true;
     }
 
-    /// This process is gone for good, and everybody can prove it.
+    /// Kills a process for good. All nodes can prove its death.
     pub(super) fn bury(&self, node: u64) {
         self.lock().dead.insert(node);
         self.obituary.notify_waiters();
@@ -224,7 +224,7 @@ impl Reached {
         StoreError::new(fault, "simulated", format!("node {} asking", self.node), "a fault")
     }
 
-    /// Carries one call there and back; `None` as an answer means that nobody knows.
+    /// Carries one call there and back. After an error the call may have been applied.
     async fn carry<T>(&self, call: impl Future<Output = T>) -> Result<(T, Answer), StoreError> {
         match self.network.fate(self.node) {
             Fate::LostRequest => {
@@ -241,7 +241,7 @@ impl Reached {
                 tokio::time::sleep(out).await;
                 let result = call.await;
                 tokio::time::sleep(back).await;
-                // What arrives while the process is stopped waits for it.
+                // An answer that arrives while the process is stopped waits for it.
                 self.clock.while_running().await;
                 match answer {
                     Answer::Lost => Err(self.fail(Fault::Indeterminate)),

@@ -1,4 +1,4 @@
-//! One process of the simulation: a program that campaigns, works and gives way.
+//! One process of the simulation: a program that campaigns, works and resigns.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,7 +28,7 @@ pub(super) struct Node {
     ending: watch::Sender<Option<bool>>,
 }
 
-/// What a node's program works with.
+/// The state of a node's program.
 struct Program {
     number: u64,
     backend: Backend,
@@ -83,7 +83,7 @@ impl Node {
         setting::pause(self.clock.clone(), span, move || network.is_dead(number));
     }
 
-    /// A process that never takes another step, and whose death is known.
+    /// Kills the process: it never takes another step, and its death is known.
     pub(super) fn kill(&self) {
         self.clock.set_running(false);
         self.network.bury(self.number);
@@ -97,7 +97,7 @@ impl Node {
         self.network.is_dead(self.number)
     }
 
-    /// Has the node end the election, or delete it.
+    /// Tells the node to end the election, or to delete it.
     pub(super) fn end_election(&self, delete: bool) {
         self.ending.send_replace(Some(delete));
     }

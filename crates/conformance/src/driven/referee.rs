@@ -1,4 +1,4 @@
-//! Sees all mandates of a world, and says when two are valid at once.
+//! Watches all mandates of a world, and reports when two are valid at once.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::Run;
 use crate::checkers::{Breach, Promise};
 
-/// Sees everything at the moment it happens: the simulation's time stands still while it looks.
+/// The referee of a world. Simulated time stands still while it checks.
 #[derive(Debug)]
 pub(super) struct Referee {
     began: Instant,
@@ -49,9 +49,9 @@ impl Referee {
         self.lock().breach.is_some()
     }
 
-    /// A node was elected just now: nobody else may lead, and its token must be new.
+    /// Checks a new tenure: no other node may lead, and the token must be new.
     ///
-    /// A tenure never comes back once it is over, so looking at the beginnings is enough.
+    /// A tenure never comes back once it is over, so it is enough to check the beginnings.
     pub(super) fn elected(&self, node: u64, mandate: &Mandate) {
         let token = mandate.token();
         self.note(format!("node {node} leads with token {token}"));
@@ -65,7 +65,7 @@ impl Referee {
             book.mandates.push((node, mandate.clone()));
             (rival, highest)
         };
-        // It may have been won and lost before anybody could look.
+        // The tenure may have been won and lost before this check.
         if let Some((other, theirs)) = rival.filter(|_| mandate.is_leader()) {
             let how = format!(
                 "node {node} leads with token {token} while node {other} leads with token {theirs}"
@@ -84,7 +84,7 @@ impl Referee {
         self.lock().losses += 1;
     }
 
-    /// A process is gone, and its mandates with it.
+    /// Removes the mandates of a process that is gone.
     pub(super) fn buried(&self, node: u64) {
         self.note(format!("node {node} is killed"));
         self.lock().mandates.retain(|(holder, _)| *holder != node);

@@ -1,6 +1,9 @@
-//! What all simulations through the driver are set in: their time, their clocks, their kinds of trouble.
+//! The common parts of all simulations through the driver.
 //!
-//! In which order things are drawn is part of what a seed means: a draw more or less here changes every world.
+//! These are time, clocks, and kinds of trouble.
+//!
+//! The order of the random draws is part of the meaning of a seed: one draw more or less here
+//! changes every world.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -13,7 +16,9 @@ use super::Rates;
 use super::clock::SimulatedClock;
 use crate::rng::Rng;
 
-/// Runs a world in a time of its own, which stands still until nothing is left to do and then jumps to the next timer.
+/// Runs a world in simulated time.
+///
+/// Time stands still until nothing is left to do, and then jumps to the next timer.
 ///
 /// # Panics
 /// When no runtime can be built.
@@ -26,17 +31,19 @@ pub(super) fn in_simulated_time<T>(world: impl Future<Output = T>) -> T {
     runtime.block_on(world)
 }
 
-/// A world in which things go wrong.
+/// A world with faults.
 pub(super) trait Troubled {
-    /// What its troubles are drawn from.
+    /// The source of randomness for its faults.
     fn rng(&mut self) -> &mut Rng;
-    /// Whether a promise was broken: then there is no need to go on.
+    /// Returns true if a promise was broken: then there is no need to go on.
     fn is_broken(&self) -> bool;
-    /// Something happens to a node, or to all of them.
+    /// Applies one fault, to a node or to all of them.
     async fn mischief(&mut self);
 }
 
-/// Lets things go wrong for so long, with calms of up to so many milliseconds in between.
+/// Applies faults for this long.
+///
+/// The pauses in between take up to `longest_calm` milliseconds.
 pub(super) async fn trouble(world: &mut impl Troubled, span: Duration, longest_calm: u64) {
     let end = Instant::now() + span;
     while Instant::now() < end && !world.is_broken() {
@@ -47,7 +54,7 @@ pub(super) async fn trouble(world: &mut impl Troubled, span: Duration, longest_c
 }
 
 impl Rates {
-    /// The clock of the node of this number.
+    /// The clock of the node with this number.
     pub(super) fn clock_of(self, number: u64, rng: &mut Rng) -> SimulatedClock {
         SimulatedClock::new(match self {
             Rates::Tolerated => rng.between(1_000_000, 1_250_000),
@@ -57,12 +64,12 @@ impl Rates {
     }
 }
 
-/// How long a process is paused: up to three ttls.
+/// The length of a pause: up to three ttls.
 pub(super) fn pause_within(rng: &mut Rng, ttl: Duration) -> Duration {
     ttl * u32::try_from(rng.between(1, 30)).unwrap_or(1) / 10
 }
 
-/// Pauses a process for so long. One that has died meanwhile does not wake up.
+/// Pauses a process for this long. A process that has died meanwhile does not wake up.
 pub(super) fn pause(
     clock: SimulatedClock,
     span: Duration,
@@ -75,18 +82,18 @@ pub(super) fn pause(
     });
 }
 
-/// A chance of up to so many in a thousand, in half of all worlds; none in the others.
+/// A chance of up to `most` in 1,000 in half of all worlds; none in the others.
 pub(super) fn chance(rng: &mut Rng, most: u64) -> u32 {
     let chance = if rng.permille(500) { rng.below(most) } else { 0 };
     u32::try_from(chance).unwrap_or(0)
 }
 
-/// Some part of this span.
+/// A random part of this span.
 pub(super) fn part_of(rng: &mut Rng, most: Duration) -> Duration {
     Duration::from_nanos(rng.below(u64::try_from(most.as_nanos()).unwrap_or(u64::MAX)))
 }
 
-/// What a node draws for itself.
+/// A node's own source of random numbers.
 pub(super) fn randomness(seed: u64) -> Arc<dyn Fn() -> u64 + Send + Sync> {
     let draws = AtomicU64::new(seed);
     Arc::new(move || Rng::new(draws.fetch_add(1, Ordering::Relaxed)).next())

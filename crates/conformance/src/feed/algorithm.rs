@@ -1,4 +1,4 @@
-//! Each line of the algorithm: who follows, who leads, and when that changes.
+//! Each rule of the algorithm: when a feed follows, leads, and changes.
 
 // The names of the cases are their documentation.
 #![allow(missing_docs)]
@@ -51,7 +51,8 @@ pub async fn a_follower_elects_itself_under_a_higher_token_when_heartbeats_stop(
     let (took, token) = (cut.elapsed(), b.token());
     assert_eq!(token, Some(2));
     assert!(!a.feed.is_leader());
-    // The last heartbeat may have left up to an interval before. The rest is for a busy machine.
+    // The last heartbeat may have been sent up to an interval before. The rest is for a busy
+    // machine.
     let least = times.min - times.heartbeat * 2;
     let most = times.max * 5 / 4 + Duration::from_secs(10);
     assert!(took > least && took < most, "{took:?}");
@@ -129,7 +130,7 @@ pub async fn followers_read_nothing_while_heartbeats_are_shown(case: &Case) {
     let beats = a.store.beats();
     until("a heartbeat", async || a.store.beats() > beats).await;
     let (beats, reads) = (a.store.beats(), b.store.reads());
-    // Longer than it takes to elect itself without heartbeats.
+    // Longer than a follower without heartbeats takes to elect itself.
     let many = u64::try_from(times.max.as_millis() / times.heartbeat.as_millis()).expect("small");
     until("many heartbeats", async || a.store.beats() > beats + many).await;
     let reads = b.store.reads() - reads;

@@ -1,4 +1,4 @@
-//! One case at work: its own table, its own handles, and a limit on its time.
+//! One running case: its own table, its own handles, and a limit on its time.
 
 use std::future::Future;
 use std::io::Write as _;
@@ -17,22 +17,22 @@ use serde_json::Value;
 
 use super::{FaultyFeed, FeedSubject, Times};
 
-/// A case that takes longer than this hangs.
+/// The longest time of a case; a longer one hangs.
 const LONGEST_CASE: Duration = Duration::from_secs(120);
-/// What should happen and has not happened for so long never will.
+/// The longest wait for an expected event.
 const LONGEST_WAIT: Duration = Duration::from_secs(40);
 
-/// What a case works with.
+/// The context of a case.
 pub struct Case {
     subject: Box<dyn FeedSubject>,
     name: &'static str,
     table: String,
-    /// All feeds of the case: of them at most one may lead at any time.
+    /// All feeds of the case. At most one of them may lead at any time.
     feeds: Arc<Mutex<Vec<Weak<Feed>>>>,
     faults: Arc<Mutex<Vec<String>>>,
 }
 
-/// A feed of a case, its handle on the database, and what it has told so far.
+/// A feed of a case, its handle on the database, and its events so far.
 pub struct Member {
     /// The feed.
     pub feed: Arc<Feed>,
@@ -44,7 +44,7 @@ pub struct Member {
 /// Runs one case on a runtime of its own. [`feed_conformance!`](crate::feed_conformance!) calls it.
 ///
 /// # Panics
-/// When the database fails the case, or it takes too long.
+/// When the database fails the case, or the case takes too long.
 pub fn check(
     subject: impl FeedSubject + 'static,
     name: &'static str,
@@ -101,7 +101,7 @@ impl Case {
         self.member_with(id, times, |builder| builder).await
     }
 
-    /// The same, set up further.
+    /// A feed that is not started, with further settings.
     pub async fn member_with(
         &self,
         id: &str,
@@ -163,15 +163,15 @@ impl Case {
         self.subject.write(&self.table, id, n).await;
     }
 
-    /// Says on stderr that this case asks what the database does not offer.
+    /// Says on stderr that this case needs a feature that the database does not offer.
     pub fn skip(&self, why: &str) {
         // Not `eprintln!`, which the test harness swallows when a test passes.
         let line = format!("{} skipped {}: {why}\n", self.subject.name(), self.name);
-        // Nobody is left to be told when stderr is closed.
+        // If stderr is closed, the message is lost.
         let _ = std::io::stderr().write_all(line.as_bytes());
     }
 
-    /// Which documents' changes these are.
+    /// The documents of these changes, and their new numbers.
     pub fn understood(&self, changes: &[Value]) -> Vec<(String, Option<u64>)> {
         changes.iter().map(|change| self.subject.understand(change)).collect()
     }
@@ -187,18 +187,18 @@ fn note_two_leaders(feeds: &Mutex<Vec<Weak<Feed>>>, faults: &Mutex<Vec<String>>)
 }
 
 impl Member {
-    /// What it has told so far.
+    /// The events so far.
     #[must_use]
     pub fn told(&self) -> Vec<Event> {
         lock(&self.told).clone()
     }
 
-    /// Forgets what it has told so far.
+    /// Forgets the events so far.
     pub fn forget(&self) {
         lock(&self.told).clear();
     }
 
-    /// The states it has told so far.
+    /// The states in the events so far.
     #[must_use]
     pub fn states(&self) -> Vec<State> {
         let state = |event: &Event| {
@@ -207,7 +207,7 @@ impl Member {
         self.told().iter().filter_map(state).collect()
     }
 
-    /// The leaders it has told so far.
+    /// The leaders in the events so far.
     #[must_use]
     pub fn leaders(&self) -> Vec<(String, u64)> {
         let leader = |event: &Event| {
@@ -220,7 +220,7 @@ impl Member {
         self.told().iter().filter_map(leader).collect()
     }
 
-    /// The changes it has told so far.
+    /// The changes in the events so far.
     #[must_use]
     pub fn changes(&self) -> Vec<Value> {
         let change = |event: &Event| {
@@ -229,13 +229,13 @@ impl Member {
         self.told().iter().filter_map(change).collect()
     }
 
-    /// Waits until it has told something like this.
+    /// Waits until it has emitted an event that `is` accepts.
     pub async fn tells(&self, what: &str, is: impl Fn(&Event) -> bool) {
         until(&format!("{} tells of {what}", self.feed.id()), async || self.told().iter().any(&is))
             .await;
     }
 
-    /// Waits until it leads, and has said so.
+    /// Waits until it leads, and has emitted the event.
     pub async fn leads(&self) {
         let id = self.feed.id();
         until(&format!("{id} leads"), async || {
@@ -244,7 +244,7 @@ impl Member {
         .await;
     }
 
-    /// Waits until it follows this leader under this token, and has said so.
+    /// Waits until it follows this leader under this token, and has emitted the event.
     pub async fn follows(&self, leader: &str, token: u64) {
         let wanted = (leader.to_owned(), token);
         until(&format!("{} follows {leader}", self.feed.id()), async || {
@@ -260,7 +260,7 @@ impl Member {
     }
 }
 
-/// Waits until it holds. There is no telling how: asks again and again.
+/// Waits until the condition holds, by asking again and again.
 pub(super) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     let holds = async {
         while !condition().await {
@@ -270,7 +270,7 @@ pub(super) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) 
     assert!(tokio::time::timeout(LONGEST_WAIT, holds).await.is_ok(), "waited in vain until {what}");
 }
 
-/// Waits for what should come.
+/// Waits for a future that should resolve soon.
 pub(super) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     match tokio::time::timeout(LONGEST_WAIT, future).await {
         Ok(value) => value,
@@ -278,21 +278,21 @@ pub(super) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     }
 }
 
-/// A document of ours.
+/// Reads a document of ours.
 pub(super) async fn found(store: &Arc<dyn FeedStore>, table: &str, id: &str) -> Option<Found> {
     let found = store.read(table, &[id.to_owned()]).await.expect("the database answers");
     assert_eq!(found.len(), 1, "as many answers as questions");
     found.into_iter().next().flatten()
 }
 
-/// The fields of a document of ours, told apart by a number.
+/// The fields of a document of ours, with a number to identify them.
 pub(super) fn fields(id: &str, number: u64) -> Fields {
     let op = format!("{:016x}-{number}", rand::random::<u64>());
     let document = serde_json::json!({ "id": id, "value": "host-a", "token": number, "op": op });
     document.as_object().expect("an object").clone()
 }
 
-/// A heartbeat of such a document.
+/// Writes a heartbeat with such fields.
 pub(super) async fn beat(
     store: &Arc<dyn FeedStore>,
     table: &str,
@@ -321,7 +321,7 @@ pub(super) async fn subscribed(store: &Arc<dyn FeedStore>, table: &str) -> Subsc
     store.subscribe(table, Origin::Now).await.expect("the table can be followed")
 }
 
-/// The next item that says something.
+/// The next change, or write of the leader's document.
 pub(super) async fn next(subscription: &mut Subscription) -> Item {
     loop {
         let item = soon("the next item", subscription.next()).await;

@@ -1,4 +1,4 @@
-//! A table that fails when it is told to.
+//! A table that fails on request.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,16 +23,16 @@ pub struct FaultyFeed {
     beats: AtomicU64,
 }
 
-/// What is to happen to a heartbeat of the leader's document.
+/// The fate of a heartbeat of the leader's document.
 #[derive(Debug)]
 enum Fate {
     /// It is applied, and its answer is lost.
     Lost,
-    /// It is applied at once, and its answer comes only when it is let go.
+    /// It is applied at once, and its answer comes only after its release.
     Unanswered(watch::Receiver<bool>, watch::Sender<bool>),
 }
 
-/// An answer that is being held back. Dropping this lets it go, too.
+/// An answer that is being held back. Dropping this releases it, too.
 #[derive(Debug)]
 pub struct HeldAnswer {
     go: watch::Sender<bool>,
@@ -45,18 +45,18 @@ impl HeldAnswer {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn arrived(&mut self) {
-        // The other end is kept until the answer has been let go.
+        // The other end is kept until the answer has been released.
         let _ = self.arrived.wait_for(|arrived| *arrived).await;
     }
 
-    /// Lets the answer go.
+    /// Releases the answer.
     pub fn release(self) {
         self.go.send_replace(true);
     }
 }
 
 impl FaultyFeed {
-    /// A database that works until it is told otherwise.
+    /// A database that works until it is told to fail.
     #[must_use]
     pub fn new(inner: Arc<dyn FeedStore>) -> Arc<FaultyFeed> {
         Arc::new(FaultyFeed {
@@ -71,7 +71,9 @@ impl FaultyFeed {
         })
     }
 
-    /// Goes away: nothing is applied, every request fails, and what is shown is shown no more.
+    /// Goes away.
+    ///
+    /// Nothing is applied, every request fails, and subscriptions show nothing more.
     pub fn cut(&self) {
         self.reachable.send_replace(false);
         self.muted.send_replace(true);
@@ -88,19 +90,19 @@ impl FaultyFeed {
         self.hearing.send_replace(false);
     }
 
-    /// Lets the table be followed again.
+    /// Accepts subscriptions again.
     pub fn hear(&self) {
         self.hearing.send_replace(true);
     }
 
-    /// Shows nothing any more, and lets nobody notice.
+    /// Shows nothing any more, without an error.
     pub fn mute(&self) {
         self.muted.send_replace(true);
     }
 
     /// Shows an item that the database did not.
     pub fn inject(&self, item: Item) {
-        // Without a subscription nobody is shown anything.
+        // Without a subscription the item is lost.
         let _ = self.injected.send(item);
     }
 
@@ -109,7 +111,7 @@ impl FaultyFeed {
         self.lock().push(Fate::Lost);
     }
 
-    /// Applies the next heartbeat of the leader's document, and holds its answer back.
+    /// Applies the next heartbeat of the leader's document, and holds back its answer.
     #[must_use]
     pub fn hold_next_answer(&self) -> HeldAnswer {
         let (go, gone) = watch::channel(false);
@@ -118,13 +120,13 @@ impl FaultyFeed {
         HeldAnswer { go, arrived }
     }
 
-    /// How often documents were read.
+    /// How often the leader's document was read.
     #[must_use]
     pub fn reads(&self) -> u64 {
         self.reads.load(Ordering::SeqCst)
     }
 
-    /// How often the leader's document was to be written.
+    /// How many writes of the leader's document were requested.
     #[must_use]
     pub fn beats(&self) -> u64 {
         self.beats.load(Ordering::SeqCst)
@@ -185,7 +187,7 @@ impl FeedStore for FaultyFeed {
             Some(Fate::Lost) => Err(failed(Fault::Indeterminate, "writing")),
             Some(Fate::Unanswered(mut gone, arrived)) => {
                 arrived.send_replace(true);
-                // An error means that nobody holds it any more.
+                // An error means that the test has dropped its `HeldAnswer`.
                 let _ = gone.wait_for(|gone| *gone).await;
                 answer
             }

@@ -1,4 +1,4 @@
-//! `elect`: the leader hands over to a feed that is named.
+//! `elect`: the leader hands over to a named feed.
 
 // The names of the cases are their documentation.
 #![allow(missing_docs)]
@@ -18,7 +18,7 @@ async fn three(case: &Case) -> [super::Member; 3] {
     [a, b, c]
 }
 
-/// Waits until a feed of this id is registered.
+/// Waits until a feed with this id is registered.
 async fn registered(case: &Case, id: &str) {
     let store = case.open().await;
     let id = [format!("feeds/{id}")];
@@ -107,7 +107,7 @@ pub async fn others_hold_back_while_the_preferred_feed_is_away_and_then_lead(cas
     let c = case.started_with("c", times).await;
     b.follows("a", 1).await;
     registered(case, "c").await;
-    // It dies without a word, and is still registered.
+    // The feed dies without leaving, and is still registered.
     c.store.cut();
     let asked = std::time::Instant::now();
     assert!(a.feed.elect("c").await.expect("the database answers"));

@@ -2,8 +2,9 @@
 
 /// Makes every case of the suite a test on this [`FeedSubject`](crate::feed::FeedSubject).
 ///
-/// The expression is evaluated for each test. A subject on memory should give each a database of its own;
-/// one on a server may give all the same, since each case has a table of its own.
+/// The expression is evaluated for each test. A subject on memory should give each test a database
+/// of its own. A subject on a server may give all tests the same, since each case has its own
+/// table.
 ///
 /// ```ignore
 /// tenure_conformance::feed_conformance!(MyDatabase::start());
@@ -91,7 +92,7 @@ macro_rules! feed_conformance {
     };
 }
 
-/// What [`feed_conformance!`] expands to.
+/// The expansion of [`feed_conformance!`].
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __feed_conformance {

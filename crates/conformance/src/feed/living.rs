@@ -1,4 +1,4 @@
-//! Joining, leaving, restarting, and the changes everybody is told of.
+//! Joining, leaving, restarting, and the changes that every feed shows.
 
 // The names of the cases are their documentation.
 #![allow(missing_docs)]
@@ -25,7 +25,7 @@ pub async fn feeds_join_and_leave_and_somebody_always_leads(case: &Case) {
         let asked = std::time::Instant::now();
         leader.feed.stop().await;
         until("somebody leads", async || fleet.iter().any(|member| member.feed.is_leader())).await;
-        // A lease of 30 s is not waited for: leaving frees it.
+        // No feed waits for the lease of 30 s: leaving frees it.
         assert!(asked.elapsed() < Times::calm().min, "{:?}", asked.elapsed());
         let next = fleet.iter().find_map(super::Member::token).expect("somebody leads");
         assert!(next > token);
@@ -129,7 +129,7 @@ pub async fn a_deleted_record_ends_the_feed_with_an_error(case: &Case) {
     a.tells("the error", |event| matches!(event, Event::HeartbeatError(Error::Vanished))).await;
 }
 
-/// The record is deleted while a follower is deaf, so that no candidacy of it sees that.
+/// The record is deleted while a follower is deaf. No candidacy of it sees that.
 pub async fn a_feed_never_leads_with_a_token_that_it_has_seen(case: &Case) {
     let times = case.subject().times();
     case.leading_with("a", times).await.feed.stop().await;

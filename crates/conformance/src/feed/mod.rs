@@ -1,10 +1,12 @@
 //! The suite for leader feeds: the same named cases for any [`FeedStore`].
 //!
-//! Say how your database is opened and how its users write to a table, and
-//! [`feed_conformance!`](crate::feed_conformance!) makes every case a test. Each case has a table of its own.
+//! Implement [`FeedSubject`], which says how your database is opened and how its users write to a
+//! table, and [`feed_conformance!`](crate::feed_conformance!) makes every case a test. Each case
+//! has a table of its own.
 //!
-//! Cases of the seam: [`documents`], [`subscriptions`]. Cases of a [`Feed`](tenure::feed::Feed) on it:
-//! [`algorithm`], [`handing_over`], [`living`]. Known faults of an earlier library, one each: [`regressions`].
+//! Cases of the seam: [`documents`], [`subscriptions`]. Cases of a [`Feed`](tenure::feed::Feed) on
+//! it: [`algorithm`], [`handing_over`], [`living`]. Known faults of an earlier library, one each:
+//! [`regressions`].
 
 pub mod algorithm;
 mod case;
@@ -33,12 +35,12 @@ pub struct Times {
     pub heartbeat: Duration,
     /// The least election time-out.
     pub min: Duration,
-    /// The most.
+    /// The greatest election time-out.
     pub max: Duration,
 }
 
 impl Times {
-    /// What suits a database on the same machine.
+    /// Times that suit a database on the same machine.
     #[must_use]
     pub fn brisk() -> Times {
         let second = Duration::from_secs(1);
@@ -56,28 +58,32 @@ impl Times {
 /// A database under test.
 #[async_trait]
 pub trait FeedSubject: Send + Sync {
-    /// What it is called in messages.
+    /// The database's name in messages.
     fn name(&self) -> &str;
 
     /// A new handle on the same database, as another process would have it.
     ///
-    /// Panics when there is none to be had: there is nothing to test then.
+    /// Panics if the database cannot be opened: then there is nothing to test.
     async fn open(&self) -> Arc<dyn FeedStore>;
 
-    /// The times for cases in which a leader must be replaced: as short as the database allows.
+    /// The times for cases in which a leader must be replaced.
+    ///
+    /// They should be as short as the database allows.
     fn times(&self) -> Times;
 
-    /// Whether what a table already holds can be shown as changes ([`Origin::Start`](tenure::feed::Origin)).
+    /// Returns true if a table's existing content can be shown as changes.
+    ///
+    /// See [`Origin::Start`](tenure::feed::Origin).
     fn shows_the_past(&self) -> bool;
 
     /// Writes a document to the table as one of its users: its id, and a field `n`.
     async fn write(&self, table: &str, id: &str, n: u64);
 
-    /// Deletes a document of the table as one of its users, whosever it is.
+    /// Deletes any document of the table, as one of its users.
     async fn delete(&self, table: &str, id: &str);
 
-    /// Which document a change object is about, and what `n` is in it now; nothing after its deletion.
+    /// The document of a change object, and its new `n`; `None` after its deletion.
     ///
-    /// Panics when it is no change object of this database.
+    /// Panics if this is no change object of this database.
     fn understand(&self, change: &Value) -> (String, Option<u64>);
 }

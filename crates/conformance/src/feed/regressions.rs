@@ -1,4 +1,4 @@
-//! Known faults of leaderfeed, the library whose table format feeds keep: one case each.
+//! Known faults of leaderfeed, one case each. Feeds keep the table format of that library.
 
 // The names of the cases are their documentation.
 #![allow(missing_docs)]
@@ -12,7 +12,7 @@ use tenure::{Backend, Error};
 use super::case::{soon, until};
 use super::{Case, FaultyFeed, Times};
 
-/// There, two that started together both elected themselves.
+/// In leaderfeed, two feeds that started together both elected themselves.
 pub async fn feeds_that_start_together_have_one_leader(case: &Case) {
     let fleet =
         join_all((0..8).map(|n| async move { case.member(&format!("f{n}"), Times::calm()).await }))
@@ -28,13 +28,13 @@ pub async fn feeds_that_start_together_have_one_leader(case: &Case) {
     }
 }
 
-/// There, leadership was announced when the write was sent.
+/// In leaderfeed, leadership was announced when the write was sent.
 pub async fn leadership_is_announced_only_after_the_write_is_committed(case: &Case) {
     let a = case.member("a", Times::calm()).await;
     let mut held = a.store.hold_next_answer();
     a.feed.start().await.expect("the feed starts");
     soon("the claim", held.arrived()).await;
-    // The write is applied, and nobody knows.
+    // The write is applied, but its answer is held back.
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert!(!a.feed.is_leader() && a.feed.working().is_none());
     assert_eq!((a.states(), a.leaders()), (vec![State::Follower], Vec::new()));
@@ -43,7 +43,7 @@ pub async fn leadership_is_announced_only_after_the_write_is_committed(case: &Ca
     assert_eq!(a.leaders(), [("a".into(), 1)]);
 }
 
-/// There, the heartbeat of an earlier leader, arriving late, demoted the present one, and nobody led.
+/// In leaderfeed, a late heartbeat of an earlier leader demoted the present one. Then no feed led.
 pub async fn a_late_heartbeat_of_an_earlier_leader_demotes_nobody(case: &Case) {
     let times = case.subject().times();
     let a = case.leading_with("a", times).await;
@@ -64,7 +64,7 @@ pub async fn a_late_heartbeat_of_an_earlier_leader_demotes_nobody(case: &Case) {
     }
 }
 
-/// There, a follower whose feed had failed saw no heartbeats, and elected itself.
+/// In leaderfeed, a follower with a failed feed elected itself. It saw no heartbeats.
 pub async fn a_deaf_follower_does_not_elect_itself(case: &Case) {
     let times = case.subject().times();
     let a = case.leading_with("a", times).await;
@@ -73,7 +73,7 @@ pub async fn a_deaf_follower_does_not_elect_itself(case: &Case) {
     b.store.deafen();
     b.tells("the error", |event| matches!(event, Event::SubscribeError(_))).await;
     a.feed.stop().await;
-    // Longer than it waits for heartbeats, and than it goes without a look at the record.
+    // Longer than it waits for heartbeats, and longer than it goes without reading the record.
     let (beats, deaf) = (b.store.beats(), Instant::now());
     until("its time-outs have passed", async || deaf.elapsed() > times.max * 3 / 2).await;
     assert!(!b.feed.is_leader());
@@ -84,7 +84,7 @@ pub async fn a_deaf_follower_does_not_elect_itself(case: &Case) {
     assert_eq!(b.token(), Some(2));
 }
 
-/// The same for one whose feed fell silent without an error.
+/// The same for a feed that fell silent without an error.
 pub async fn a_follower_whose_feed_is_silent_deposes_nobody(case: &Case) {
     let times = case.subject().times();
     let a = case.leading_with("a", times).await;
@@ -97,7 +97,7 @@ pub async fn a_follower_whose_feed_is_silent_deposes_nobody(case: &Case) {
     assert_eq!(a.states(), [State::Follower, State::Leader]);
 }
 
-/// There, a leader that was stopped still took itself for one.
+/// In leaderfeed, a leader that was stopped still believed that it led.
 pub async fn a_stopped_leader_is_a_follower_and_has_said_so(case: &Case) {
     let a = case.leading("a").await;
     let mandate = a.feed.mandate().expect("it leads");
@@ -110,7 +110,7 @@ pub async fn a_stopped_leader_is_a_follower_and_has_said_so(case: &Case) {
     assert_eq!(record.get("value"), Some(&serde_json::Value::Null));
 }
 
-/// There, a start that met an error never came back, and neither did the next.
+/// In leaderfeed, a start after an error never returned, and neither did the next.
 pub async fn a_start_that_fails_says_so_and_the_next_one_works(case: &Case) {
     let a = case.member("a", Times::calm()).await;
     a.store.cut();
@@ -127,7 +127,7 @@ pub async fn a_start_that_fails_says_so_and_the_next_one_works(case: &Case) {
     a.leads().await;
 }
 
-/// There, a feed wrote its defaults into the options it was given, and the next feed found them.
+/// In leaderfeed, a feed wrote its defaults into its options. The next feed found them.
 pub async fn feeds_from_the_same_options_do_not_share_them(case: &Case) {
     case.open().await;
     let open = async || FaultyFeed::new(case.subject().open().await);
@@ -148,7 +148,7 @@ pub async fn feeds_from_the_same_options_do_not_share_them(case: &Case) {
     second.stop().await;
 }
 
-/// There, `new leader` was told of every leader but the first.
+/// In leaderfeed, `new leader` was emitted for every leader but the first.
 pub async fn the_first_leader_is_told_to_everybody_itself_included(case: &Case) {
     let (a, b) = (case.leading("a").await, case.started("b").await);
     b.follows("a", 1).await;
@@ -160,7 +160,7 @@ pub async fn the_first_leader_is_told_to_everybody_itself_included(case: &Case) 
     assert_eq!(late.leaders(), [("a".into(), 1)]);
 }
 
-/// There, the deletion of a document of its own was shown as a change.
+/// In leaderfeed, the deletion of a document of its own was shown as a change.
 pub async fn a_deletion_of_metadata_is_no_change(case: &Case) {
     let (a, b) = (case.leading("a").await, case.started("b").await);
     let ghost = case.started("ghost").await;

@@ -1,4 +1,4 @@
-//! A table's changes, as the seam shows them.
+//! A table's changes, as [`FeedStore`](tenure::feed::FeedStore) shows them.
 
 // The names of the cases are their documentation.
 #![allow(missing_docs)]
@@ -10,7 +10,7 @@ use tenure::feed::{Beat, Handle, Item, LEADER, Origin, Subscription};
 use super::Case;
 use super::case::{fields, next, soon, stored, subscribed};
 
-/// The next change, which must be there before anything of the leader's.
+/// The next item, which must be a change.
 async fn change(case: &Case, subscription: &mut Subscription) -> (String, Option<u64>) {
     match next(subscription).await {
         Item::Change { change, .. } => case.subject().understand(&change),
@@ -74,7 +74,7 @@ pub async fn a_write_of_the_leaders_document_is_shown_as_such(case: &Case) {
     let version = stored(&store, case.table(), Expect::Absent, &fields(LEADER, 1)).await;
     let second = stored(&store, case.table(), Expect::At(version), &fields(LEADER, 2)).await;
     let mut shown = Vec::new();
-    // A database may show only that it changed, or only the newest of several.
+    // A database may show only that the document changed, or only the newest of several versions.
     while shown.last().is_none_or(|found: &tenure::feed::Found| found.version != second) {
         match next(&mut subscription).await {
             Item::Leader(Some(found)) => shown.push(found),

@@ -1,4 +1,4 @@
-//! The simulated backend: one session of one process, its connections, and what they prove.
+//! The simulated backend of a process: session, connections, and proofs of life.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -27,14 +27,14 @@ pub(super) struct Client {
     pub(super) number: u64,
     zookeeper: ZookeeperWindow,
     pub(super) etcd: EtcdWindow,
-    /// The next step towards another lease, and the term that was known before that was asked for.
+    /// The next step towards another lease, and the term known when the move began.
     pub(super) moving: Option<(Step, u64)>,
     pending: VecDeque<Pending>,
     ids: u64,
     seen: u64,
-    /// When a server was last heard of.
+    /// When a server last answered.
     contact: Option<Moment>,
-    /// The newest transaction there was when this connection was made.
+    /// The newest transaction when this connection was made.
     pub(super) connected_at: u64,
     up_free: u64,
     pub(super) down_free: u64,
@@ -42,22 +42,23 @@ pub(super) struct Client {
     pub(super) deaf: bool,
     /// Nothing more leaves on this connection.
     mute: bool,
-    /// What was told on this connection: to whom, about which token; 0 is the end.
+    /// The notices on this connection: the candidate and the token; 0 means the end.
     pub(super) notified: Vec<(Who, u64)>,
     pub(super) told: Session,
-    /// The tenures whose beginning was sent, and whether that was answered (ZooKeeper).
+    /// The tenures with a begin request, and whether it was answered (ZooKeeper).
     begun: BTreeMap<u64, Recorded>,
-    /// What others on this session ask for all the time, and until when: then no other heartbeat is due (ZooKeeper).
+    /// The only kind of request that other users of this session send, and until when. They replace
+    /// the heartbeats (ZooKeeper).
     pub(super) mood: Option<(Kind, Instant)>,
     ttl: Duration,
     pub(super) mutant: Option<Mutant>,
 }
 
-/// What a backend remembers of the record of a tenure's beginning.
+/// The backend's memory of the record of a tenure's beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Recorded {
     Known,
-    /// The answer was lost: the record itself tells.
+    /// The answer was lost: the record itself shows it.
     Perhaps,
 }
 
@@ -82,11 +83,11 @@ pub(super) enum Purpose {
         who: Who,
         ask: Ask,
     },
-    /// Its caller was told that the outcome is unknown.
+    /// The caller was told that the outcome is unknown.
     Forgotten,
 }
 
-/// What reaches a process.
+/// A message that reaches a process.
 #[derive(Clone, Debug)]
 pub(super) enum Arrival {
     Welcome { session: Option<usize>, term: u64 },
@@ -101,9 +102,9 @@ pub(super) enum Notice {
     /// An entry is gone.
     Gone {
         entry: Entry,
-        /// The transaction of the end that wrote it before, which its watch has told of (etcd).
+        /// The transaction of the end that rewrote the entry. Its watch has reported it (etcd).
         touched: u64,
-        /// The election had ended, as far as the server knew (ZooKeeper, which tells in order).
+        /// The election had ended, as far as the server knew (ZooKeeper reports in order).
         over: bool,
     },
     /// The election may have ended.
@@ -139,7 +140,7 @@ impl Client {
         }
     }
 
-    /// The client of the same process after it has started again.
+    /// The client of the same process after a restart.
     pub(super) fn reborn(&self) -> Client {
         let (connection, number) = (self.connection + 1, self.number);
         let told = Session { number, ..Session::none() };
@@ -154,8 +155,10 @@ impl Client {
         self.state == State::Connected
     }
 
-    /// Whether leaving this entry cleanly takes the record of its tenure back. etcd's transaction compares the record
-    /// itself; ZooKeeper's cannot, and goes by what is remembered, or by what a read shows.
+    /// Returns true if leaving this entry cleanly takes back the record of its tenure.
+    ///
+    /// etcd's transaction compares the record itself. ZooKeeper's cannot, and relies on the
+    /// backend's memory, or on a read.
     fn takes_back(&self, token: u64, clean: bool, dialect: Dialect) -> bool {
         let forgotten = self.mutant == Some(Mutant::LostBeginForgotten);
         clean
@@ -181,14 +184,14 @@ impl Client {
         }
     }
 
-    /// Whether every server has let go of the session, which none has answered for so long (ZooKeeper).
+    /// Returns true if every server has dropped the silent session (ZooKeeper).
     fn is_forgotten(&self, now: Moment, dialect: Dialect) -> bool {
         let since = self.contact.filter(|_| self.session.is_some());
         let silent = since.is_some_and(|since| now.at_least_since(since) >= self.ttl * 5 / 4);
         silent && dialect == Dialect::Zookeeper
     }
 
-    /// How long until this client must do something.
+    /// How long until this client must act.
     pub(super) fn wake(&self, now: Moment, dialect: Dialect, pace: Pace) -> Option<Duration> {
         if !self.is_connected() {
             return None;
@@ -232,7 +235,8 @@ impl World {
         let server = usize::try_from(self.rng.below(self.servers.len() as u64)).unwrap_or(0);
         let now = self.nodes[node].clock.now(self.now);
         if self.nodes[node].client.is_forgotten(now, self.swarm.dialect) {
-            // No server keeps it any more, and perhaps none has seen what we have.
+            // No server keeps the session any more, and perhaps none has seen the transactions that
+            // we saw.
             self.saw(Rare::GaveUpSession);
             return self.session_over(node);
         }
@@ -290,7 +294,7 @@ impl World {
             && !self.healed
             && self.rng.permille(self.swarm.hiccup)
         {
-            // Back when hardly anything is left.
+            // Reconnect when hardly any of the lease is left.
             let least = self.rng.between(self.ttl() / 40, self.ttl() / 10);
             after = lease.until.saturating_sub(self.now).saturating_sub(least).max(1000);
             self.schedule(after, Happening::Reconnect { node });
@@ -299,7 +303,7 @@ impl World {
         self.tell_session(node);
     }
 
-    /// Tells every candidacy of this process what is known of the session, if that is news.
+    /// Tells every candidacy of this process about the session, if that has changed.
     pub(super) fn tell_session(&mut self, node: usize) {
         let client = &mut self.nodes[node].client;
         let connection =
@@ -320,13 +324,13 @@ impl World {
         self.set_timer(node);
     }
 
-    /// The server says that the session is over.
+    /// Handles the server's message that the session is over.
     fn session_over(&mut self, node: usize) {
         let client = &mut self.nodes[node].client;
         client.session = None;
         client.seen = 0;
         let over = Session { life: Life::Over, ..client.told };
-        // A value that is overtaken by the next is never seen.
+        // A value that is replaced at once is never seen.
         if self.rng.permille(700) {
             self.tell_this(node, over);
         }
@@ -336,7 +340,7 @@ impl World {
 
 /// Requests and answers.
 impl World {
-    /// A heartbeat that is due leaves; a request that waited too long ends the connection.
+    /// Sends a heartbeat that is due. A request that waited too long ends the connection.
     pub(super) fn pulse(&mut self, node: usize) {
         let dialect = self.swarm.dialect;
         let process = &self.nodes[node];
@@ -411,7 +415,7 @@ impl World {
         self.schedule(at + late - self.now, Happening::AtServer { server, errand });
     }
 
-    /// A machine's request. On etcd it may be reported as unknown although the connection lives.
+    /// Sends a machine's request. On etcd it may be reported as unknown on a live connection.
     pub(super) fn request(&mut self, node: usize, who: Who, ask: Ask, mut request: Request) {
         let (dialect, client) = (self.swarm.dialect, &mut self.nodes[node].client);
         if !client.is_connected() {
@@ -441,7 +445,7 @@ impl World {
             let fault =
                 if self.rng.permille(300) { Fault::Unavailable } else { Fault::Indeterminate };
             let input = failure(&request, ask, fault);
-            // A value that comes late would take the place of a newer one, and nothing is promised of that.
+            // A late value would replace a newer one, and nothing is promised about that.
             let late = !matches!(request, Request::Publish { .. });
             if late && fault == Fault::Indeterminate && self.rng.permille(600) {
                 self.send_later(node, request);
@@ -454,12 +458,12 @@ impl World {
         self.send(node, request, Purpose::Machine { who, ask }, 0);
     }
 
-    /// A request of its own stream, given up by its sender, and still on its way.
+    /// Sends a request on a stream of its own, which its sender has given up.
     fn send_later(&mut self, node: usize, request: Request) {
         let client = &mut self.nodes[node].client;
         let Some(session) = client.session else { return };
         client.ids += 1;
-        // No connection waits for its answer.
+        // No connection waits for the answer.
         let (id, connection, server) = (client.ids, u64::MAX, client.server);
         let after = self.rng.between(1000, self.ttl());
         let errand = Errand { node, connection, session, id, request };
@@ -560,7 +564,7 @@ impl World {
             Answer::Got { term, alive: true, ours, .. } => {
                 client.etcd.get_answered(*term, true);
                 if let Some(term) = client.etcd.outdated() {
-                    // A lease that was granted before goes on counting in the term that was known then.
+                    // A lease that was granted before still counts in the term that was known then.
                     let (step, term) = *client.moving.get_or_insert((Step::Grant, term));
                     self.take_step_on(node, step, term);
                 }
@@ -577,7 +581,8 @@ impl World {
             | Answer::Ended
             | Answer::Refused { .. } => {}
         }
-        // Only what the server has really done proves anything: "expired" and "moved" are no answers.
+        // Only a request that the server has carried out proves anything: "expired" and "moved" do
+        // not.
         let client = &mut self.nodes[node].client;
         match (place, refused) {
             (0, true) => client.zookeeper.answered(now, Voice::OneServer),
@@ -588,7 +593,7 @@ impl World {
             let request = if self.rng.permille(500) { Request::Touch } else { Request::Beat };
             self.send(node, request, Purpose::Heartbeat, 0);
         }
-        // Which of the two a machine hears of first is anybody's guess.
+        // The machine may learn of the session or of the answer first.
         let session_first = self.rng.permille(500);
         if session_first {
             self.tell_session(node);
@@ -606,7 +611,7 @@ impl World {
         self.hiccup(node);
     }
 
-    /// A line that is open, as of this transaction.
+    /// Remembers the transaction of the last open line.
     fn remember_look(&mut self, node: usize, who: Who, answer: &Answer, zxid: u64) {
         let (Answer::Line(line) | Answer::Joined(Joined { line, .. })) = answer else { return };
         let standing = self.nodes[node].machines.iter_mut().find(|standing| standing.who == who);
@@ -642,7 +647,7 @@ impl World {
         self.step(node, who, input);
     }
 
-    /// etcd: an entry of our lease that no candidacy claims is deleted.
+    /// Deletes entries of our lease that no candidacy claims (etcd).
     fn reap(&mut self, node: usize, ours: &[(Entry, tenure::queue::Ticket)]) {
         for (entry, ticket) in ours {
             let claimed = self.nodes[node]
@@ -659,7 +664,7 @@ impl World {
     }
 }
 
-/// What a machine is told of a request that failed.
+/// The input that tells a machine of a failed request.
 fn failure(request: &Request, ask: Ask, fault: Fault) -> Input {
     match request {
         Request::Join { .. } => Input::Joined(ask, Err(fault)),

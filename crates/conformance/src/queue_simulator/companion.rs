@@ -1,4 +1,5 @@
-//! A second candidate of the same session. It waits behind the first, and resigns as soon as it is elected.
+//! A second candidate of the same session. It waits behind the first, and resigns as soon as it is
+//! elected.
 
 use bytes::Bytes;
 use tenure::CandidateId;
@@ -30,7 +31,9 @@ impl World {
         self.step(node, who, Input::Session(session));
     }
 
-    /// Whether this output concerns the tenure of a companion, which does no work: only its turn is judged.
+    /// Returns true if this output concerns the tenure of a companion.
+    ///
+    /// A companion does no work: only its turn is checked.
     pub(super) fn is_of_a_companion(&mut self, node: usize, who: Who, output: &Output) -> bool {
         if !self.nodes[node].is_companion(who) {
             return false;
@@ -59,7 +62,7 @@ impl World {
         }
     }
 
-    /// A companion that has been elected resigns.
+    /// Lets an elected companion resign.
     pub(super) fn dismiss(&mut self, node: usize, who: Who) {
         if self.nodes[node].is_companion(who) {
             self.step(node, who, Input::Release(Farewell::Free));

@@ -1,4 +1,6 @@
-//! What servers do with requests: streams between them, transactions, and sessions by the leader's clock.
+//! How servers handle requests.
+//!
+//! There are streams between them, transactions, and sessions by the leader's clock.
 
 use std::sync::Arc;
 
@@ -24,13 +26,13 @@ pub(super) struct Session {
     pub(super) alive: bool,
     /// The transaction that closed it.
     closed: Option<u64>,
-    /// The lease under which its own key stands, and every later entry (etcd).
+    /// The lease of the session's own key, and of every later entry (etcd).
     pub(super) lease: u64,
-    /// The term in which it moved there.
+    /// The term in which the session moved to that lease.
     pub(super) moved: u64,
-    /// The one it had before: entries may still be under it.
+    /// The lease before that: entries may still be under it.
     pub(super) former: Option<u64>,
-    /// The one it will have next, and the term in which that was asked for.
+    /// The next lease, and the term in which it was asked for.
     pub(super) next: Option<(u64, u64)>,
     pub(super) expiry: Instant,
     checking: bool,
@@ -39,13 +41,13 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Every lease that its owner keeps alive (etcd).
+    /// All leases that the session's owner keeps alive (etcd).
     pub(super) fn leases(&self) -> impl Iterator<Item = u64> {
         std::iter::once(self.lease).chain(self.former).chain(self.next.map(|(next, _)| next))
     }
 }
 
-/// A request on its way.
+/// A request in flight.
 #[derive(Clone, Debug)]
 pub(super) struct Errand {
     pub(super) node: usize,
@@ -55,13 +57,13 @@ pub(super) struct Errand {
     pub(super) request: Request,
 }
 
-/// A handshake on its way.
+/// A handshake in flight.
 #[derive(Clone, Debug)]
 pub(super) struct Greeting {
     pub(super) node: usize,
     pub(super) connection: u64,
     pub(super) session: Option<usize>,
-    /// The newest transaction the process has seen: it refuses a server that is behind.
+    /// The newest transaction that the process has seen. It refuses a server that is behind.
     pub(super) seen: u64,
 }
 
@@ -87,9 +89,9 @@ pub(super) enum Request {
     Note(Entry),
     Leave {
         entry: Entry,
-        /// What the machine says.
+        /// Whether the machine calls the tenure clean.
         clean: bool,
-        /// Whether the backend takes the record of the tenure back in the same transaction.
+        /// Whether the backend takes back the record of the tenure in the same transaction.
         takes_back: bool,
     },
     End(u64),
@@ -99,7 +101,7 @@ pub(super) enum Request {
     },
 }
 
-/// What a request is answered with; lines are filled in when the answer leaves.
+/// The answer to a request; lines are filled in when the answer leaves.
 #[derive(Clone, Debug)]
 pub(super) enum Answer {
     Done,
@@ -110,7 +112,7 @@ pub(super) enum Answer {
     Got {
         session: usize,
         term: u64,
-        /// The key of the session stands.
+        /// Whether the key of the session exists.
         alive: bool,
         ours: Vec<(Entry, Ticket)>,
     },
@@ -131,14 +133,14 @@ pub(super) enum Answer {
     Expired,
     /// The session has moved to another connection.
     Elsewhere,
-    /// One server refused this without asking the others; it read the line all the same.
+    /// One server refused this without asking the others. It read the line all the same.
     Refused {
         request: Request,
         line: Line,
     },
 }
 
-/// From another server to the leader.
+/// A message from another server to the leader.
 #[derive(Clone, Debug)]
 pub(super) enum Up {
     Pong { touched: Vec<usize> },
@@ -146,7 +148,7 @@ pub(super) enum Up {
     Greeting(Greeting),
 }
 
-/// From the leader to another server.
+/// A message from the leader to another server.
 #[derive(Clone, Debug)]
 pub(super) enum Down {
     Ping,
@@ -216,7 +218,7 @@ impl World {
         }
     }
 
-    /// A request that needs the leader, at another server; one of etcd's that is cut off keeps it for later.
+    /// Forwards a request that needs the leader. A cut-off server of etcd holds it back.
     pub(super) fn at_server_again(&mut self, server: usize, errand: Errand) {
         if self.swarm.dialect == Dialect::Etcd && self.servers[server].isolated {
             self.servers[server].held.push(errand);
@@ -225,7 +227,7 @@ impl World {
         }
     }
 
-    /// The leader takes a request.
+    /// The leader carries out a request.
     fn serve(&mut self, errand: &Errand) -> Answer {
         let Errand { node, connection, session, ref request, .. } = *errand;
         let Session { alive, owner, .. } = self.sessions[session];
@@ -259,7 +261,7 @@ impl World {
                 let taken = self.registry.living().any(|item| item.session == session);
                 let possible = match (root.state, self.swarm.dialect) {
                     (RootState::Missing, _) => false,
-                    // A create cannot look whether the election has ended.
+                    // A create cannot check whether the election has ended.
                     (RootState::Open | RootState::Ended, Dialect::Zookeeper) => true,
                     (RootState::Open, Dialect::Etcd) => !taken,
                     (RootState::Ended, Dialect::Etcd) => false,
@@ -288,7 +290,7 @@ impl World {
                 Answer::Left(if deleted { Left::Deleted } else { Left::Absent })
             }
             Request::Publish { entry, value } => {
-                // A value that comes late would take the place of a newer one, and nothing is promised of that.
+                // A late value would replace a newer one, and nothing is promised about that.
                 if self.nodes[node].client.connection == connection {
                     self.registry.publish(entry.token, value);
                 }
@@ -304,7 +306,7 @@ impl World {
         }
     }
 
-    /// Nobody knows of any session any more.
+    /// Makes the servers forget all sessions.
     pub(super) fn forget_sessions(&mut self) {
         for session in &mut self.sessions {
             (session.alive, session.closed) = (false, Some(0));
@@ -337,7 +339,7 @@ impl World {
         }
     }
 
-    /// The answer as it leaves the server, which is this far.
+    /// Completes an answer with the state that the server has when it leaves.
     pub(super) fn finish(&self, answer: Answer, node: usize, zxid: u64, term: u64) -> Answer {
         match answer {
             Answer::Joined(joined) => {
@@ -370,7 +372,7 @@ impl World {
         }
     }
 
-    /// An answer is there; it leaves when those before it have.
+    /// Stores an answer. It leaves after all earlier answers.
     pub(super) fn ready(&mut self, errand: &Errand, answer: Answer) {
         let node = errand.node;
         if self.nodes[node].client.connection != errand.connection {
@@ -428,7 +430,7 @@ impl World {
         }
     }
 
-    /// The leader begins or goes on with a session.
+    /// The leader begins or continues a session.
     fn greet(&mut self, greeting: &Greeting) -> Option<usize> {
         let etcd = self.swarm.dialect == Dialect::Etcd;
         match greeting.session {
@@ -462,13 +464,13 @@ impl World {
         }
     }
 
-    /// The number of a lease that there was never before.
+    /// The number of a new lease.
     pub(super) fn fresh_lease(&mut self) -> u64 {
         self.leases += 1;
         self.leases
     }
 
-    /// An old leader goes by what is kept alive at it.
+    /// An old leader extends the leases that are kept alive at it.
     fn count_again(&mut self, session: usize, server: usize) {
         let keeps = self.ttl() * REAL_RATE / self.swarm.server_rates[server];
         let until = self.now + keeps;
@@ -481,13 +483,13 @@ impl World {
 
     fn welcome(&mut self, greeting: &Greeting, session: Option<usize>) {
         if self.nodes[greeting.node].client.connection == greeting.connection {
-            // Of a session that is known already nobody asks in which term it began.
+            // For a session that exists already the term of its beginning does not matter.
             let term = self.term;
             self.send_client(greeting.node, Arrival::Welcome { session, term });
         }
     }
 
-    /// Whether this server, as far as it has seen, believes in a session.
+    /// Returns true if this server, as far as it has seen, knows the session as alive.
     fn knows(&self, session: usize, server: usize) -> bool {
         self.sessions[session].closed.is_none_or(|closed| closed > self.servers[server].applied)
     }
@@ -567,7 +569,9 @@ impl World {
         }
     }
 
-    /// The newest transaction goes to everybody; the answer with it, to where its request came from.
+    /// Sends the newest transaction to all servers.
+    ///
+    /// The answer goes with it to the server of the request.
     pub(super) fn commit(&mut self, answer: Option<(usize, Errand, Answer)>) {
         let zxid = self.registry.zxid;
         let Some(leader) = self.leader else { return };
@@ -612,7 +616,7 @@ impl World {
             for server in (0..self.servers.len()).filter(|server| *server != leader) {
                 self.send_down(server, Down::Ping);
             }
-            // Half a tick of the leader's, which is a quarter of the shortest session.
+            // Half a tick of the leader, which is a quarter of the shortest session.
             let every = self.ttl() / 4 * REAL_RATE / self.swarm.server_rates[leader];
             self.schedule(every, Happening::Ping { term });
         }
@@ -650,7 +654,7 @@ impl World {
         self.close_session(session);
     }
 
-    /// A session is over, and its entries with it.
+    /// Ends a session and its entries.
     pub(super) fn close_session(&mut self, session: usize) {
         self.saw(Rare::SessionExpired);
         self.judge_window(session);

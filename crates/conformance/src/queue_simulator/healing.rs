@@ -1,19 +1,20 @@
-//! Faults stop, and somebody leads soon; nothing is left behind.
+//! The end of faults: a candidate leads soon, and nothing is left behind.
 //!
 //! # The bound
-//! Clocks run at real time or faster, so that what is waited on any of them takes no longer in real time. From
-//! the moment faults stop: what was under way arrives (T), a connection is given up and made again (T), a session
-//! that nobody keeps expires (T and a tick), work winds down (3T, or its entry goes 1.25T after the last
-//! proof), and a notification that was lost is made good by a second look (2T), perhaps twice in a line whose
-//! first two went without a word. The lock delay passes after a tenure that faults cut short, and once more if its
-//! successor was.
+//! Clocks run at real time or faster, so a wait on any of them takes no longer in real time. From
+//! the moment faults stop: messages in flight arrive (T), a connection is given up and made again
+//! (T), a session without keep-alives expires (T and a tick), work winds down (3T, or its entry
+//! goes 1.25T after the last proof), and a second look makes up for a lost notification (2T). The
+//! second look may happen twice, in a line that lost its first two entries without a notification.
+//! The lock delay passes after a tenure that faults cut short, and once more if they cut its
+//! successor short.
 
 //!
 //! # Failover
-//! Then, in most worlds, the leader's process dies, and L2 holds for whoever is next: the server hears of the dead
-//! session for the last time a ping later (T/4, ZooKeeper), keeps it for T and a tick, and the next leads after the
-//! delay and the round trips in which it learns, looks and records. No notification is lost any more, so none is
-//! waited for.
+//! Then, in most worlds, the leader's process dies, and L2 holds for the next in line: the server
+//! hears of the dead session for the last time a ping later (T/4, ZooKeeper), and keeps it for T
+//! and a tick. The next candidate leads after the delay and the round trips in which it learns,
+//! looks and records. No notification is lost any more, so the bound includes no wait for one.
 
 use super::Rare;
 use super::node::Work;
@@ -28,7 +29,7 @@ impl World {
         self.note(|| "HEAL".to_owned());
         self.healed = true;
         self.down_until = self.now;
-        // Somebody sees to it that the servers count from a higher number than they ever did.
+        // An operator makes sure that the servers count from a higher number than ever before.
         if self.registry.zxid <= self.top {
             self.registry.zxid = self.top + 1;
         }
@@ -48,7 +49,7 @@ impl World {
         self.schedule(bound, Happening::Deadline);
     }
 
-    /// By now somebody must lead, or everybody must have left.
+    /// Checks that a candidate leads by now, or that all have left an ended election.
     pub(super) fn deadline(&mut self) {
         self.note(|| "DEADLINE".to_owned());
         let root = self.registry.newest_root();
@@ -77,7 +78,7 @@ impl World {
         self.schedule(more, Happening::End);
     }
 
-    /// The leader's process dies, if somebody stands behind it; says whether it did.
+    /// Kills the leader's process, if another candidate is next in line. Returns true if it did.
     fn kill_the_leader(&mut self) -> bool {
         let line = self.registry.living().map(|item| (item.node, item.who));
         let line: Vec<(usize, Who)> = line.take(2).collect();
@@ -91,7 +92,7 @@ impl World {
         true
     }
 
-    /// By now the next in line leads in the place of one that died.
+    /// Checks that the next in line leads by now, after the leader's death.
     pub(super) fn successor(&mut self) {
         self.note(|| "SUCCESSOR".to_owned());
         if self.judge.leader(self.now).is_none() {
@@ -105,10 +106,10 @@ impl World {
         self.schedule(more, Happening::End);
     }
 
-    /// Whoever joined an election that is over has left it.
+    /// Checks that candidates of an election that is over have left it.
     fn judge_generation(&mut self, node: usize, generation: u64, state: RootState) {
         let process = &self.nodes[node];
-        // Its work never ends, and until then its caller is not told.
+        // The work never ends, and its caller is not told until then.
         let stuck = process.work != Work::None && self.swarm.stuck && node == 0;
         let stale = process.machines.iter().find(|standing| {
             let known = standing.machine.awaiting_end();
@@ -120,7 +121,7 @@ impl World {
         }
     }
 
-    /// Still somebody leads, and every entry is somebody's.
+    /// Checks that a candidate still leads, and that every entry has an owner.
     pub(super) fn end(&mut self) {
         self.note(|| "END".to_owned());
         let open = self.registry.newest_root().state == RootState::Open;

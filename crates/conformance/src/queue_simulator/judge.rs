@@ -1,4 +1,4 @@
-//! What is watched: the promises that leases make too, and those that only queues do.
+//! The checkers for queues: the promises of leases, and their own.
 
 use std::time::Duration;
 
@@ -40,9 +40,9 @@ impl Judge {
     }
 }
 
-/// The promises of queues, seen from above.
+/// The promises of queues, checked against the whole world.
 impl World {
-    /// Whoever is elected has nobody before it.
+    /// Checks that an elected candidate is the first in line.
     pub(super) fn judge_order(&mut self, token: u64) {
         let before = self.registry.living().find(|item| item.entry.token < token);
         if let Some(before) = before {
@@ -51,13 +51,15 @@ impl World {
         }
     }
 
-    /// No tenure has a token at or below one that is recorded, or that this process has led with: not even in servers
-    /// that count from a lower number on.
+    /// Checks that a token is above all recorded ones, and those of this process.
+    ///
+    /// This holds even for servers that count from a lower number on.
     pub(super) fn judge_token(&mut self, node: usize, token: u64) {
         let recorded = self.registry.highest(self.registry.zxid);
-        // Its own beginning is recorded before it leads.
+        // A tenure's own beginning is recorded before it leads.
         let recorded = if recorded == token && !self.swarm.delay.is_zero() { 0 } else { recorded };
-        // Whose entry an operator deleted may hear of that last, and of a turn of its own before; others have led since.
+        // A candidate may learn late that an operator deleted its entry, and of its own turn before
+        // that; other candidates have led since.
         let is_gone = self.registry.find(token).is_some_and(|item| item.gone.is_some());
         let recorded = if is_gone && self.judge.vandalised { 0 } else { recorded };
         let known = recorded.max(self.nodes[node].highest);
@@ -67,7 +69,7 @@ impl World {
         }
     }
 
-    /// An elected candidate became the first in line before its election ended.
+    /// Checks that an elected candidate became the first before the election ended.
     pub(super) fn judge_turn(&mut self, node: usize, who: u32, token: u64) {
         let mut machines = self.nodes[node].machines.iter();
         let standing = machines.find(|standing| standing.who == who);
@@ -79,7 +81,7 @@ impl World {
         }
     }
 
-    /// A session that its owner believes in must not expire.
+    /// Checks that no session expires while its owner relies on it.
     pub(super) fn judge_window(&mut self, session: usize) {
         let node = self.sessions[session].node;
         let process = &self.nodes[node];
@@ -95,7 +97,7 @@ impl World {
         }
     }
 
-    /// An entry that its owner leads with must not go.
+    /// Checks that no entry is deleted while its owner leads with it.
     pub(super) fn judge_entry(&mut self, session: usize, token: u64) {
         let node = self.sessions[session].node;
         let led = self.nodes[node].lease.filter(|lease| lease.token == token);
@@ -106,7 +108,7 @@ impl World {
         }
     }
 
-    /// Whoever begins or goes on to lead has a session that the servers keep.
+    /// Checks that the servers keep the session of a candidate that leads.
     pub(super) fn judge_life(&mut self, token: u64) {
         let Some(item) = self.registry.find(token) else { return };
         if !self.sessions[item.session].alive {
@@ -115,7 +117,7 @@ impl World {
         }
     }
 
-    /// After a tenure that was left cleanly nobody waits.
+    /// Checks that no candidate waits after a tenure that was left cleanly.
     pub(super) fn judge_release(&mut self, token: u64) {
         // In rebuilt servers the mark may be of an earlier tenure with the same number.
         let rebuilt = self.top > 0;
@@ -125,7 +127,7 @@ impl World {
         }
     }
 
-    /// On a connection made after its entry was deleted, nobody goes on leading.
+    /// Checks that no tenure goes on over a connection newer than its deletion.
     pub(super) fn judge_extension(&mut self, node: usize, token: u64) {
         let Some(gone) = self.registry.find(token).and_then(|item| item.gone) else { return };
         if gone < self.nodes[node].client.connected_at {
@@ -135,7 +137,7 @@ impl World {
         }
     }
 
-    /// One deletion tells at most the one who left and the next in line.
+    /// Checks that a deletion wakes only the candidate that left and the next one.
     pub(super) fn judge_notification(&mut self, node: usize, who: u32, token: u64) {
         let machines = self.nodes[node].machines.iter();
         let mut own = machines.filter(|standing| standing.who == who);
@@ -145,8 +147,8 @@ impl World {
         else {
             return;
         };
-        // Whoever lost its own entry meanwhile does not know yet that it is not the next any more, though another
-        // join of its may have arrived.
+        // A candidate that lost its own entry meanwhile does not know yet that it is no longer the
+        // next, although another join of it may have arrived.
         if (living || item.who == who) && !item.told.contains(&who) {
             item.told.push(who);
         }

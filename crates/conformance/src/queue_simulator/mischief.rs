@@ -1,4 +1,4 @@
-//! What goes wrong, and what people do, while a world is active.
+//! The faults of an active world, and the actions of its users.
 
 use bytes::Bytes;
 use tenure::lease::machine::Farewell;
@@ -128,7 +128,7 @@ impl World {
                     self.isolate(server);
                     let mut after = self.rng.between(ttl / 20, ttl / 3);
                     if self.rng.permille(500) {
-                        // Back soon: what waited for the others is answered in another term.
+                        // Back soon: pending requests are answered in another term.
                         let back = self.rng.between(ttl / 20, ttl * 2 / 3);
                         self.schedule(back, Happening::Rejoin { server });
                         after = back + self.rng.below(ttl / 8);
@@ -163,7 +163,9 @@ impl World {
         }
     }
 
-    /// The servers' contents are copied into fresh servers. Whoever does that must wait until every session is over.
+    /// Copies the servers' contents into fresh servers.
+    ///
+    /// The operator who does that must wait until every session is over.
     fn rebuild(&mut self) {
         if self.swarm.dialect != Dialect::Zookeeper || self.leader.is_none() || self.is_down() {
             return;
@@ -189,7 +191,7 @@ impl World {
         }
     }
 
-    /// Mostly the leader: that is where things hurt.
+    /// Picks a process, mostly the leader, where faults hurt most.
     fn victim(&mut self) -> usize {
         let any = usize::try_from(self.rng.below(self.nodes.len() as u64)).unwrap_or(0);
         self.leading().filter(|_| self.rng.permille(500)).unwrap_or(any)
@@ -215,7 +217,7 @@ impl World {
         self.pause_for(node, suspend, span);
     }
 
-    /// A leader that waits for the answer which would extend its lease stands still until it has ended.
+    /// Pauses a leader that waits for its renewal until its lease has ended.
     pub(super) fn hiccup(&mut self, node: usize) {
         let ttl = self.ttl();
         let Some(lease) = self.nodes[node].lease.filter(|lease| lease.until > self.now) else {
@@ -258,7 +260,7 @@ impl World {
         if let Some(who) = current {
             self.tell(What::Paused { who });
         }
-        // Its timers and what has arrived are both due.
+        // Both its timers and its messages are due.
         if self.rng.permille(300) {
             self.tick(node);
         }
@@ -318,7 +320,7 @@ impl World {
         }
     }
 
-    /// Its caller leaves a leader behind whose work goes on for a while.
+    /// A caller abandons a leader, and its work goes on for a while.
     fn abandon(&mut self, node: usize) {
         if self.nodes[node].paused || self.nodes[node].work == Work::None {
             return;
@@ -365,7 +367,7 @@ impl World {
         }
     }
 
-    /// The root goes only when nothing is below it.
+    /// Deletes the election. The root can go only when nothing is below it.
     fn outsider_deletes(&mut self) {
         self.outsider_ends();
         let empty = self.registry.living().next().is_none();
@@ -377,7 +379,7 @@ impl World {
         }
     }
 
-    /// Deletes somebody's entry, which no protocol can stop.
+    /// Deletes an entry as an operator would, which no protocol can prevent.
     fn operator(&mut self) {
         let all: Vec<u64> = self.registry.living().map(|item| item.entry.token).collect();
         if all.is_empty() || self.leader.is_none() {

@@ -1,14 +1,22 @@
-//! A deterministic simulator of queues, over the machine and the window calculators that ship.
+//! A deterministic simulator of queues.
 //!
-//! One seed is one world: processes with clocks of their own, each with a session; three servers with a
-//! leader that counts sessions by *its* clock, streams between them in which pings, writes and commits keep their
-//! order, and a swarm of faults. ZooKeeper's rules or etcd's, as the seed says. Nothing in here reads a clock,
-//! starts a thread or depends on the order of a hash map, so a seed replays byte for byte.
+//! It runs over the machine and the window calculators that ship.
 //!
-//! What is modelled, because leaving it out would hide two leaders: a session expires only by what reached the
-//! *leader*; another server reports what it heard with its replies to pings; a server that is cut off still
-//! answers reads, and an old leader keep-alives and handshakes too; a new leader gives every session its whole
-//! time again; a server that lags shows an old line; one that is cut off refuses writes by itself; requests of a connection that was given up may still arrive.
+//! One seed is one world: processes with clocks of their own, each with a session; three servers
+//! with a leader that counts sessions by *its* clock; streams between them in which pings, writes
+//! and commits keep their order; and a swarm of faults. The seed chooses between the rules of
+//! ZooKeeper and of etcd. Nothing in here reads a clock, starts a thread or depends on the order of
+//! a hash map, so a seed replays byte for byte.
+//!
+//! The model includes these details, because leaving them out would hide two leaders:
+//! - a session expires only by messages that reached the *leader*;
+//! - another server reports its sessions with its replies to pings;
+//! - a server that is cut off still answers reads, and an old leader answers keep-alives and
+//!   handshakes, too;
+//! - a new leader gives every session its whole time again;
+//! - a server that lags shows an old line;
+//! - a server that is cut off refuses writes by itself;
+//! - requests of a connection that was given up may still arrive.
 
 mod client;
 mod companion;
@@ -32,23 +40,23 @@ use crate::checkers::Breach;
 pub use sometimes::{Rare, Sometimes};
 pub use swarm::{Dialect, Profile};
 
-/// What is simulated.
+/// The options of a simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Options {
     /// The rule that is broken, if any.
     pub mutant: Option<Mutant>,
-    /// Whose rules servers follow; the seed's choice if not given.
+    /// The rules that the servers follow; the seed chooses if not given.
     pub dialect: Option<Dialect>,
-    /// Which part of the swarm the worlds are drawn from.
+    /// The part of the swarm that the worlds are drawn from.
     pub profile: Profile,
-    /// Whether servers' clocks run faster than the tolerance allows: then nothing is promised.
+    /// Whether servers' clocks run faster than the tolerance allows. Then nothing is promised.
     pub beyond: bool,
-    /// Whether to write down what happens.
+    /// Whether to record a trace.
     pub trace: bool,
 }
 
 impl Options {
-    /// A broken machine, in the worlds where it shows soonest.
+    /// Options for a broken machine, in the worlds where its fault shows soonest.
     #[must_use]
     pub fn hunting(mutant: Mutant) -> Options {
         let profile = Profile::hunting(mutant);
@@ -56,18 +64,18 @@ impl Options {
     }
 }
 
-/// How one seed went.
+/// The result of one seed.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// Which seed.
+    /// The seed.
     pub seed: u64,
     /// The promise that was broken, if one was.
     pub breach: Option<Breach>,
-    /// Which rare paths it took.
+    /// The rare paths that it took.
     pub sometimes: Sometimes,
-    /// How many events there were.
+    /// The number of events.
     pub events: u64,
-    /// What happened, if that was asked for.
+    /// The trace, if it was asked for.
     pub trace: Vec<String>,
 }
 
@@ -77,7 +85,7 @@ pub fn simulate(seed: u64, options: Options) -> Run {
     world::World::new(seed, options).run()
 }
 
-/// What to print when a seed breaks a promise: everything that is needed to see it again.
+/// The report of a broken promise, with everything needed to replay it.
 #[must_use]
 pub fn report(seed: u64, options: Options) -> String {
     let run = simulate(seed, Options { trace: true, ..options });

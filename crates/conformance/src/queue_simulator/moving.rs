@@ -1,5 +1,5 @@
-//! How everything of a session moves to another lease when etcd has changed its leader: step by step, with faults
-//! between.
+//! Moves everything of a session to another lease after a change of etcd's leader. It takes several
+//! steps, with faults between them.
 
 use tenure::queue::mutant::Mutant;
 
@@ -9,29 +9,30 @@ use super::ensemble::{Request, Session};
 use super::registry::Item;
 use super::world::World;
 
-/// The entries of a session: one in the election that is simulated, the others in elections that are not.
+/// The number of entries of a session. One is in the simulated election, the others are in
+/// elections that are not simulated.
 const ENTRIES: usize = 3;
 
-/// A session moves to another lease in steps, each of which may be taken again (etcd).
+/// A step of a session's move to another lease; each may be repeated (etcd).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// Another lease is granted.
     Grant,
-    /// The key of the session moves there: from now on nothing appears under the lease it had.
+    /// The key of the session moves there. From now on nothing appears under the old lease.
     Session,
     /// One of its entries moves.
     Entry(usize),
 }
 
-/// At the servers.
+/// The servers' side.
 impl World {
-    /// A step that was taken before is not taken again.
+    /// Takes a step, unless it was taken before.
     pub(super) fn take_step(&mut self, session: usize, step: Step, term: u64) {
         self.registry.tick();
         let Session { lease, moved, former, next, .. } = self.sessions[session];
         let next = next.filter(|(_, asked)| *asked == term);
         match step {
-            // One that comes late is for nothing.
+            // A step that comes too late has no effect.
             Step::Grant | Step::Session if moved >= term => {}
             Step::Entry(_) if moved != term => {}
             Step::Grant => {
@@ -58,7 +59,7 @@ impl World {
         }
     }
 
-    /// A lease that a session had before is over, and the entries with it that have not moved (etcd).
+    /// Ends a former lease of a session, with the entries that have not moved (etcd).
     pub(super) fn revoke_former(&mut self, session: usize, lease: u64) {
         let under = |item: &&Item| item.session == session && item.lease == lease;
         let tokens = self.registry.living().filter(under).map(|item| item.entry.token);
@@ -71,9 +72,11 @@ impl World {
     }
 }
 
-/// At the process.
+/// The process's side.
 impl World {
-    /// The next step towards another lease. One that fails is taken again after the next proof of life.
+    /// Requests the next step towards another lease.
+    ///
+    /// A step that fails is repeated after the next proof of life.
     pub(super) fn take_step_on(&mut self, node: usize, step: Step, term: u64) {
         if self.healed || !self.rng.permille(250) {
             self.send(node, Request::Move(step, term), Purpose::Heartbeat, 0);

@@ -18,7 +18,7 @@ use crate::checkers::Promise;
 use crate::history::{Instant, Term, What, Who};
 use crate::simulator::clock::LocalClock;
 
-/// So many steps at one moment are not waiting for anything.
+/// More steps than this at one moment mean that the machine waits for nothing.
 const MOST_STEPS_AT_ONCE: u32 = 300;
 
 /// One process.
@@ -27,7 +27,7 @@ pub(super) struct Node {
     pub(super) client: Client,
     pub(super) served: Served,
     pub(super) machines: Vec<Standing>,
-    /// The candidacy whose caller still waits for it.
+    /// The candidacy that a caller still waits for.
     pub(super) current: Option<Who>,
     pub(super) serial: u64,
     timer: Option<Instant>,
@@ -50,11 +50,11 @@ pub(super) struct Standing {
     pub(super) machine: Machine,
     /// The newest transaction at which its backend has seen the line open.
     pub(super) looked: u64,
-    /// It stands beside the current candidacy.
+    /// Whether it stands beside the current candidacy.
     pub(super) companion: bool,
 }
 
-/// What a candidate does with its leadership.
+/// The state of a candidate's work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Work {
     None,
@@ -107,7 +107,7 @@ impl Node {
 }
 
 impl World {
-    /// A fresh candidate begins to stand in this process.
+    /// Starts a new candidacy in this process.
     pub(super) fn stand(&mut self, node: usize) {
         let process = &self.nodes[node];
         if process.current.is_some() || process.paused || process.work != Work::None {
@@ -287,12 +287,12 @@ impl World {
         self.stop_work(node, None);
     }
 
-    // The enum may grow; what is not counted is not rare.
+    // The enum may grow; other outcomes are not counted.
     #[allow(clippy::wildcard_enum_match_arm)]
     fn over(&mut self, node: usize, who: Who, outcome: &Outcome) {
         match outcome {
             Outcome::Released => {
-                // A join of etcd's that comes late may stand there; the backend deletes that.
+                // A late join on etcd may have left another entry; the backend deletes that.
                 let led = self.nodes[node].led;
                 if self.registry.living().any(|item| Some(item.entry.token) == led) {
                     let how = format!("candidate {who} reports a release, and stands in line");
@@ -328,7 +328,7 @@ impl World {
         }
     }
 
-    /// Nobody is told of an end that never was.
+    /// Checks that a candidate is told of an end only if there was one.
     fn judge_end(&mut self, who: Who) {
         let root = self.registry.newest_root();
         if root.generation == 1 && root.state == RootState::Open {
@@ -349,7 +349,7 @@ impl World {
         self.schedule(after, Happening::Stand { node });
     }
 
-    /// Work that was told to stop takes its time, mostly within its budget.
+    /// Tells the work to stop. It takes its time, mostly within its budget.
     pub(super) fn stop_work(&mut self, node: usize, farewell: Option<Farewell>) {
         let Work::Running { who, token } = self.nodes[node].work else { return };
         self.nodes[node].work = Work::Stopping { who, token, farewell };
@@ -369,7 +369,7 @@ impl World {
             return;
         }
         if self.nodes[node].paused {
-            // Its work is as paused as it is.
+            // The work is paused together with its process.
             return self.schedule(1_000_000, Happening::WorkDone { node, who, token });
         }
         self.nodes[node].work = Work::None;

@@ -1,6 +1,8 @@
-//! Refusals by one server alone: requests that it throttles, and writes whose permission it finds missing.
+//! Refusals by a single server.
 //!
-//! No other server hears of them, so that one which is cut off refuses as well as any (ZooKeeper).
+//! It throttles requests, and refuses writes without permission.
+//!
+//! The server asks no other server, so even one that is cut off refuses (ZooKeeper).
 
 use tenure::queue::{Freshness, Line};
 
@@ -11,24 +13,24 @@ use super::swarm::Dialect;
 use super::world::World;
 use crate::history::Instant;
 
-/// Until when a server refuses, and how.
+/// How long a server refuses, and in which order.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Refusing {
     pub(super) until: Instant,
     pub(super) turn: Turn,
 }
 
-/// When a refusal leaves the server.
+/// The moment when a refusal leaves the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// After the answers to what was asked before (`Throttled`).
+    /// After the answers to earlier requests (`Throttled`).
     InOrder,
     /// At once (`NoAuth` with `enableEagerACLCheck`).
     AtOnce,
 }
 
 impl World {
-    /// Whether a server refuses a request by itself.
+    /// Returns how a server refuses a request by itself, if it does.
     pub(super) fn refuses(&mut self, server: usize, request: &Request) -> Option<Turn> {
         let zookeeper = self.swarm.dialect == Dialect::Zookeeper && !self.healed;
         let refusing = self.servers[server].refusing.filter(|_| zookeeper)?;
@@ -73,7 +75,7 @@ impl World {
         }
     }
 
-    /// A server begins to refuse, mostly the one that the election's leader is connected to.
+    /// Makes a server refuse, mostly the one of the election's leader.
     pub(super) fn begin_to_refuse(&mut self, server: usize) {
         let ttl = self.ttl();
         let turn = if self.rng.permille(500) { Turn::InOrder } else { Turn::AtOnce };

@@ -1,4 +1,4 @@
-//! What the servers have agreed on: the root and its line, as of every transaction.
+//! The agreed state of the servers: the root and its line, as of every transaction.
 
 use std::sync::Arc;
 
@@ -15,19 +15,20 @@ pub(super) struct Item {
     pub(super) who: Who,
     pub(super) node: usize,
     pub(super) session: usize,
-    /// The lease it is under (etcd).
+    /// The lease of the entry (etcd).
     pub(super) lease: u64,
     pub(super) ticket: Ticket,
     pub(super) holder: Arc<Holder>,
     /// The transaction that deleted it.
     pub(super) gone: Option<u64>,
-    /// How many were told of that.
+    /// The candidates that were told of the deletion.
     pub(super) told: Vec<Who>,
-    /// The transaction that ended the election while this was its first entry, which wrote it again (etcd).
+    /// The transaction that ended the election while this was its first entry. It rewrote the entry
+    /// (etcd).
     pub(super) touched: u64,
 }
 
-/// The root since one transaction.
+/// The state of the root since one transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Root {
     since: u64,
@@ -42,15 +43,16 @@ pub(super) enum RootState {
     Missing,
 }
 
-/// Everything, at every transaction.
+/// The whole state, at every transaction.
 #[derive(Clone, Debug)]
 pub(super) struct Registry {
     pub(super) zxid: u64,
     pub(super) items: Vec<Item>,
     roots: Vec<Root>,
-    /// The newest tenure that began and was not left cleanly, since each transaction that changed that.
+    /// The newest tenure that was not left cleanly. There is one item for each transaction that
+    /// changed it.
     marks: Vec<(u64, Option<u64>)>,
-    /// The token of the newest tenure that was recorded, since each transaction that did so.
+    /// The token of the newest recorded tenure. There is one item for each recording transaction.
     recorded: Vec<(u64, u64)>,
 }
 
@@ -66,7 +68,9 @@ impl Registry {
         }
     }
 
-    /// Fresh servers with a copy of what lasts, which count from a lower number on.
+    /// Models fresh servers that count from a lower number on.
+    ///
+    /// They have a copy of the lasting state.
     pub(super) fn rebuild(&mut self, zxid: u64) {
         let root = self.newest_root();
         let generation = root.generation.min(zxid);
@@ -137,13 +141,13 @@ impl Registry {
         }
     }
 
-    /// The token that is recorded.
+    /// The recorded token.
     pub(super) fn highest(&self, zxid: u64) -> u64 {
         let shown = self.recorded.iter().rev().find(|(since, _)| *since <= zxid);
         shown.map_or(0, |(_, token)| *token)
     }
 
-    /// Another value at an entry, if it stands.
+    /// Stores another value at an entry, if it stands.
     pub(super) fn publish(&mut self, token: u64, value: &Bytes) {
         self.tick();
         let items = self.items.iter_mut();
@@ -184,7 +188,7 @@ impl Registry {
         });
     }
 
-    /// A session is over, and its entries with it.
+    /// Ends a session and its entries.
     pub(super) fn close(&mut self, session: usize) {
         let zxid = self.tick();
         for item in &mut self.items {
@@ -205,7 +209,7 @@ impl Registry {
         if let (RootState::Ended, Some(first)) = (state, first) {
             first.touched = since;
         }
-        // A mark outlives its generation, because its entry does; what is deleted was never there.
+        // A mark outlives its generation, because its entry does. A deletion removes it.
         if state == RootState::Missing {
             self.marks.push((since, None));
         }
@@ -219,22 +223,22 @@ impl Registry {
         self.items.iter().find(|item| item.entry.token == token)
     }
 
-    /// Whether this generation of the election was open when an entry became the first in its line.
+    /// Returns true if this generation was open when an entry became the first.
     pub(super) fn was_first_in_time(&self, token: u64, generation: u64) -> bool {
         let before = self.items.iter().filter(|item| item.entry.token < token);
         let first = before.filter_map(|item| item.gone).fold(token, u64::max);
-        // An entry that was there before is in line since the generation began.
+        // An entry from before the generation is in its line since the generation began.
         let root = self.root(first.max(generation));
         root.state == RootState::Open && root.generation == generation
     }
 
-    /// Whether this transaction is before the entry's deletion.
+    /// Returns true if the entry exists as of this transaction.
     pub(super) fn shows(&self, token: u64, zxid: u64) -> bool {
         self.find(token)
             .is_some_and(|item| token <= zxid && item.gone.is_none_or(|gone| gone > zxid))
     }
 
-    /// The line as a server that is this far shows it to a process.
+    /// The line as a server at this transaction shows it to a process.
     pub(super) fn line(&self, zxid: u64, node: usize) -> Line {
         let root = self.root(zxid);
         let shown =

@@ -1,4 +1,4 @@
-//! Servers: who leads them, who is cut off, and what each has seen.
+//! Servers: their leader, isolation, and the state that each has seen.
 
 use std::collections::VecDeque;
 
@@ -18,25 +18,25 @@ pub(super) struct Server {
     pub(super) applied: u64,
     /// Cut off from the other servers; its clients still reach it.
     pub(super) isolated: bool,
-    /// Believes that it leads.
+    /// Whether the server believes that it leads.
     pub(super) leads: bool,
     pub(super) term: u64,
-    /// Sessions heard of since the last ping.
+    /// Sessions that sent a request since the last ping.
     pub(super) touched: Vec<usize>,
-    /// Streams keep their order: nothing arrives before what was sent earlier.
+    /// Streams keep their order: no message arrives before an earlier one.
     pub(super) up_free: u64,
     pub(super) down_free: u64,
     /// The next reply to a ping is stuck.
     pub(super) sticks: bool,
-    /// The leases it knew when it was deposed, and until when each lives by its own count (etcd).
+    /// The leases it knew when it was deposed. Each has its end by the server's own count (etcd).
     pub(super) counts: Vec<(u64, Instant)>,
-    /// Refuses requests by itself (ZooKeeper).
+    /// Set while the server refuses requests by itself (ZooKeeper).
     pub(super) refusing: Option<Refusing>,
-    /// Waits until it hears of a leader again (etcd).
+    /// Requests that wait until the server knows a leader again (etcd).
     pub(super) held: Vec<Errand>,
 }
 
-/// A connection as its server sees it: answers leave in the order of their requests.
+/// A connection as its server sees it. Answers leave in the order of their requests.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Served {
     pub(super) slots: VecDeque<(u64, Option<Answer>)>,
@@ -61,7 +61,7 @@ impl Server {
 }
 
 impl World {
-    /// Cuts a server off from the others; if it led, another will.
+    /// Cuts a server off from the others; if it led, another one will.
     pub(super) fn isolate(&mut self, server: usize) {
         if self.servers.iter().any(|server| server.isolated) || self.servers.len() < 3 {
             return;
@@ -112,7 +112,7 @@ impl World {
                 server.touched.clear();
             }
         }
-        // Every session begins its whole time anew.
+        // Every session starts its whole time anew.
         for session in 0..self.sessions.len() {
             if self.sessions[session].alive {
                 self.touch(session);
@@ -150,7 +150,7 @@ impl World {
                             }
                         }
                     }
-                    // It asks the new leader for what was asked of it.
+                    // The server forwards the requests that it held to the new leader.
                     Dialect::Etcd => {
                         for errand in std::mem::take(&mut self.servers[server].held) {
                             self.at_server_again(server, errand);
@@ -158,7 +158,7 @@ impl World {
                     }
                 }
             }
-            // Nobody has led in its place yet: it goes on.
+            // No other server has led in its place yet, so it goes on.
             None if self.servers[server].leads => {
                 self.servers[server].held.clear();
                 self.become_leader(server);
@@ -167,7 +167,9 @@ impl World {
         }
     }
 
-    /// Before it hears of its successor, an old leader may revoke what has run out by its own count (etcd).
+    /// Lets an old leader revoke leases that have run out by its own count (etcd).
+    ///
+    /// It does so before it learns of its successor.
     fn wake_deposed(&mut self, server: usize) {
         let counts = std::mem::take(&mut self.servers[server].counts);
         let etcd = self.swarm.dialect == Dialect::Etcd;
@@ -200,7 +202,7 @@ impl World {
         self.nodes[node].client.deaf = true;
     }
 
-    /// Answers that are ready leave, in order.
+    /// Sends the answers that are ready, in order.
     pub(super) fn flush(&mut self, node: usize) {
         while let Some((_, Some(_))) = self.nodes[node].served.slots.front() {
             let Some((id, Some(answer))) = self.nodes[node].served.slots.pop_front() else {
@@ -214,7 +216,7 @@ impl World {
         }
     }
 
-    /// A message to a process, in the order of its connection.
+    /// Sends a message to a process, in the order of its connection.
     pub(super) fn send_client(&mut self, node: usize, arrival: Arrival) {
         self.nodes[node].client.deaf |= self.nodes[node].cut;
         if self.nodes[node].client.deaf {
@@ -230,7 +232,7 @@ impl World {
         let delay = self.delay(self.swarm.slow);
         let client = &mut self.nodes[node].client;
         let mut at = self.now + delay;
-        // etcd's watches have a stream of their own, and tell of different keys in any order.
+        // etcd's watches have a stream of their own, and report different keys in any order.
         let ordered = self.swarm.dialect == Dialect::Zookeeper
             || !matches!(arrival, Arrival::Notified { .. });
         if ordered {
@@ -241,7 +243,7 @@ impl World {
         self.schedule(at - self.now, Happening::AtClient { node, connection, arrival });
     }
 
-    /// What a watch of this process would tell it by now.
+    /// Sends the notices that the watches of this process have to report by now.
     pub(super) fn fire_watches(&mut self, node: usize) {
         let process = &self.nodes[node];
         if !process.client.is_connected() || process.client.deaf {
@@ -253,7 +255,7 @@ impl World {
         for standing in &process.machines {
             for entry in standing.machine.watching().into_iter().flatten() {
                 let known = process.client.notified.contains(&(standing.who, entry.token));
-                // A server that has not seen the entry's creation has nothing to say about it.
+                // A server that has not seen the entry's creation reports nothing about it.
                 let seen = entry.token <= applied;
                 if !known && seen && !self.registry.shows(entry.token, applied) {
                     told.push((standing.who, Some(entry.clone())));

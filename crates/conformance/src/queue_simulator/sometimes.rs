@@ -1,8 +1,8 @@
-//! Rare paths that a run of many seeds must have gone down at least once.
+//! Rare paths that a run of many seeds must have taken at least once.
 
 macro_rules! rare {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
-        /// A path worth knowing that it was taken.
+        /// A path that is worth counting.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Rare { $($(#[$doc])* $name),* }
 
@@ -22,7 +22,7 @@ rare! {
     SessionExpired,
     /// A leader's session expired after its window had ended.
     LeaderExpired,
-    /// A leader whose connection was lost went on.
+    /// A leader went on after it had lost its connection.
     Resumed,
     /// A leader was told to stop, and life was proven afterwards.
     ExtendedAfterMustStop,
@@ -68,23 +68,23 @@ rare! {
     OtherGeneration,
     /// A process was paused beyond its window.
     PausedBeyondWindow,
-    /// A candidate was told of a deletion that an end came before.
+    /// A candidate was told of a deletion that came after the end.
     DeletedAfterEnd,
-    /// Somebody waited because the last tenure had not ended cleanly.
+    /// A candidate waited because the last tenure had not ended cleanly.
     WaitedTheDelay,
     /// The beginning of a tenure was recorded, and the answer lost.
     BeginAnswerLost,
-    /// The entry of a tenure whose work had gone on for too long was deleted by its owner.
+    /// The owner deleted its entry after the tenure's work had gone on for too long.
     LeftUncleanly,
     /// A candidacy ended because the store's numbers had fallen.
     Regressed,
-    /// A process gave its session up by itself, because no server had answered for so long.
+    /// A process gave up its session by itself, after a long silence of the servers.
     GaveUpSession,
-    /// The election was still over when the faults stopped, and everybody left.
+    /// The election was still over when the faults stopped, and all candidates left.
     HealedEnded,
-    /// Somebody led when the faults had stopped.
+    /// A candidate led after the faults had stopped.
     HealedLed,
-    /// A leader died then, and the next in line led in time.
+    /// A leader died after that, and the next in line led in time.
     FailedOver,
 }
 
@@ -99,7 +99,7 @@ impl Default for Sometimes {
 }
 
 impl Sometimes {
-    /// Counts one.
+    /// Counts one path.
     pub fn saw(&mut self, rare: Rare) {
         self.0[rare as usize] += 1;
     }

@@ -1,4 +1,4 @@
-//! Which faults a seed has, and how many of them.
+//! The kinds and rates of the faults of a seed.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::Options;
 use crate::rng::Rng;
 use crate::simulator::clock::{REAL_RATE, nanos};
 
-/// Whose rules the servers follow.
+/// The rules that the servers follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
     /// Sessions are touched by requests, and reported with pings.
@@ -17,20 +17,21 @@ pub enum Dialect {
     Etcd,
 }
 
-/// Which part of the swarm worlds are drawn from.
+/// The part of the swarm that worlds are drawn from.
 ///
-/// Every profile is part of [`Profile::Any`], so the sound machine is tried on all of them. A mutant that
-/// only one kind of world can show is hunted there.
+/// Every profile is a part of [`Profile::Any`], so the sound machine is tried on all of them. If
+/// only one kind of world can show a mutant, the mutant is hunted there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Profile {
-    /// All of it.
+    /// The whole swarm.
     #[default]
     Any,
-    /// ZooKeeper's pings at their latest: clocks at the ends of the tolerance, naps, replies that are stuck.
+    /// ZooKeeper's pings at their latest. Clocks are at the ends of the tolerance, and there are
+    /// naps and stuck replies.
     Pings,
-    /// etcd's leader is deposed, and whoever led on it is cut off soon after.
+    /// etcd's leader is deposed, and the election's leader is cut off soon after.
     Deposed,
-    /// Leaders that come back just in time, and stand still until it no longer is.
+    /// Leaders that come back just in time, and then stand still until it is too late.
     Hiccups,
     /// Operators delete entries, and connections are lost.
     Operated,
@@ -40,14 +41,15 @@ pub enum Profile {
     Rebuilt,
     /// ZooKeeper's servers refuse requests by themselves, and some of them are cut off.
     Refusing,
-    /// Others on a session ask ZooKeeper's servers for one kind of thing, and those are cut off.
+    /// Others use ZooKeeper's sessions for one kind of request. The servers that they ask are cut
+    /// off.
     Whims,
     /// Two candidates of each process stand in the line, which ends now and then.
     Companions,
 }
 
 impl Profile {
-    /// Where a broken rule shows soonest.
+    /// The profile where a broken rule shows soonest.
     #[must_use]
     #[allow(clippy::wildcard_enum_match_arm, reason = "most show anywhere, and so may the next")]
     pub fn hunting(mutant: Mutant) -> Profile {
@@ -80,14 +82,14 @@ impl Profile {
     }
 }
 
-/// What a world is like.
+/// The properties of a world.
 #[derive(Clone, Debug)]
 pub(super) struct Swarm {
     pub(super) dialect: Dialect,
     pub(super) nodes: usize,
     pub(super) servers: usize,
     pub(super) ttl: Duration,
-    /// The lock delay; mostly there is none.
+    /// The lock delay, mostly zero.
     pub(super) delay: Duration,
     pub(super) rates: Vec<u64>,
     pub(super) server_rates: Vec<u64>,
@@ -106,11 +108,11 @@ pub(super) struct Swarm {
     pub(super) break_down: u32,
     pub(super) indeterminate: u32,
     pub(super) slow_stop: u32,
-    /// A leader that is back just in time stands still until it no longer is.
+    /// A leader that is back just in time stands still until it is too late.
     pub(super) hiccup: u32,
-    /// Others on the same session send something too, as soon as anything is answered.
+    /// Other users of the same session send a request as soon as anything is answered.
     pub(super) chatter: u32,
-    /// Others on the same session ask for something at the moment of a heartbeat.
+    /// Other users of the same session send a request at the moment of a heartbeat.
     pub(super) burst: u32,
     /// The first process's work never ends once it was told to stop.
     pub(super) stuck: bool,
@@ -118,7 +120,7 @@ pub(super) struct Swarm {
     pub(super) companions: bool,
 }
 
-/// What can be done to a world.
+/// The kinds of mischief.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mischief {
     Pause,
@@ -132,25 +134,26 @@ pub(super) enum Mischief {
     StallServer,
     /// A server refuses requests by itself, and is mostly cut off.
     RefuseAlone,
-    /// The servers' leader refuses and is cut off, as is the election's, whose entry an operator deletes.
+    /// The servers' leader refuses and is cut off. The election's leader is cut off, too, and an
+    /// operator deletes its entry.
     DeleteBehindDeposed,
-    /// Others on a session ask for one kind of thing only, perhaps of a server that is cut off.
+    /// Others use a session for one kind of request, perhaps to a cut-off server.
     Whim,
     /// A process stands still for most of a session's time.
     Nap,
-    /// Whoever waits does so, and the leader resigns.
+    /// All waiting processes stand still like that, and the leader resigns.
     NapOfTheNext,
     /// The next reply to a ping is stuck, and everything behind it.
     StickReply,
-    /// A ping is late while the leader naps and its reply is stuck; then the leader is cut off.
+    /// A late ping, and a stuck reply while the leader naps. Then the leader is cut off.
     StickDuringNap,
-    /// The servers' leader is cut off, and soon after it whoever leads the election.
+    /// The servers' leader is cut off, and soon after it the election's leader.
     DeposeUnderLeader,
     Resign,
     EndByHolder,
     Withdraw,
     ForceLoss,
-    /// A leader's work cannot be ended, and its caller leaves it behind.
+    /// A leader's work cannot be ended, and its caller abandons it.
     Abandon,
     Publish,
     OutsiderEnd,
@@ -187,7 +190,7 @@ impl Swarm {
             Profile::Any => {}
         }
         if options.beyond {
-            // Servers that count faster than anybody may.
+            // Servers that count faster than the tolerance allows.
             swarm.rates = vec![REAL_RATE; swarm.nodes];
             swarm.server_rates = vec![REAL_RATE * 8 / 5; swarm.servers];
         }
@@ -311,7 +314,7 @@ impl Swarm {
         let rates = (0..nodes).map(|_| rate(rng)).collect();
         let servers = if rng.permille(800) { 3 } else { 1 };
         let server_rates = (0..servers).map(|_| rate(rng)).collect();
-        // Four hops of this are just within what a request may take.
+        // Four hops of this are just within the time of a request.
         let sluggish = rng.permille(150);
         let most = if sluggish { span / 90 } else { rng.between(span / 2000, span / 100) };
         let mut often = |chance: u32, most: u32| -> u32 {

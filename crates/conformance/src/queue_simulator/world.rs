@@ -1,4 +1,4 @@
-//! The world: its queue of happenings, and the loop that lets them happen.
+//! The world: its queue of happenings, and the loop that runs them.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -18,10 +18,10 @@ use crate::history::{Event, Instant, What, Who};
 use crate::rng::Rng;
 use crate::simulator::clock::{LocalClock, nanos};
 
-/// A world that is still busy after so many events is going round in circles.
+/// A world that is still busy after this many events runs in circles.
 const MOST_EVENTS: u64 = 600_000;
 
-/// Everything there is.
+/// The whole state of a simulation.
 pub(super) struct World {
     pub(super) now: Instant,
     pub(super) rng: Rng,
@@ -35,7 +35,7 @@ pub(super) struct World {
     /// Streams between servers of an earlier epoch are broken.
     pub(super) streams: u64,
     pub(super) sessions: Vec<Session>,
-    /// How many leases there were (etcd).
+    /// The number of leases so far (etcd).
     pub(super) leases: u64,
     pub(super) registry: Registry,
     /// All servers are down until then.
@@ -55,7 +55,7 @@ pub(super) struct World {
     trace: Option<Vec<String>>,
 }
 
-/// What is going to happen.
+/// The scheduled events.
 #[derive(Clone, Debug)]
 pub(super) enum Happening {
     /// A process's timer fires.
@@ -73,7 +73,7 @@ pub(super) enum Happening {
         server: usize,
         greeting: Greeting,
     },
-    /// Something reaches a process.
+    /// A message reaches a process.
     AtClient {
         node: usize,
         connection: u64,
@@ -84,7 +84,7 @@ pub(super) enum Happening {
         node: usize,
         connection: u64,
     },
-    /// A connection that was tried is given up, or one is found closed.
+    /// An attempt to connect is given up, or a connection is found closed.
     GiveUp {
         node: usize,
         connection: u64,
@@ -106,11 +106,11 @@ pub(super) enum Happening {
     Ping {
         term: u64,
     },
-    /// The leader looks whether a session has expired.
+    /// The leader checks whether a session has expired.
     Expiry {
         session: usize,
     },
-    /// The servers that are left choose a leader.
+    /// The remaining servers choose a leader.
     Elect {
         term: u64,
     },
@@ -169,7 +169,7 @@ impl PartialOrd for Scheduled {
 }
 
 impl Ord for Scheduled {
-    /// The heap gives the greatest first, and we want the earliest.
+    /// The heap returns the greatest first, and we want the earliest.
     fn cmp(&self, other: &Scheduled) -> Ordering {
         (other.at, other.order).cmp(&(self.at, self.order))
     }
@@ -299,7 +299,7 @@ impl World {
         self.queue.push(scheduled);
     }
 
-    /// Tells the checkers.
+    /// Shows an event to the checkers.
     pub(super) fn tell(&mut self, what: What<'_>) {
         if let Some(trace) = &mut self.trace {
             trace.push(format!("{:>14} * {what:?}", self.now));
@@ -341,7 +341,7 @@ impl World {
         nanos(self.swarm.ttl)
     }
 
-    /// How long a message takes.
+    /// The time that a message takes.
     pub(super) fn delay(&mut self, slow: u32) -> u64 {
         let usual = self.rng.between(self.swarm.least, self.swarm.most);
         if !self.healed && self.rng.permille(slow) {

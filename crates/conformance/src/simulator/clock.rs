@@ -1,4 +1,6 @@
-//! A candidate's clocks: rates of their own, suspends that only one of them sees, a wall clock that lies.
+//! A candidate's clocks.
+//!
+//! They have rates of their own, suspends that only one of them sees, and a wrong wall clock.
 
 use std::time::Duration;
 
@@ -15,7 +17,7 @@ pub(crate) struct LocalClock {
     rate: u64,
     /// Machines boot at different times.
     base: u64,
-    /// What the clock that stands still in a suspend has missed so far.
+    /// The time that the clock without sleep has missed in suspends so far.
     missed: u64,
     suspended: Option<Instant>,
     wall: u64,
@@ -54,8 +56,10 @@ impl LocalClock {
         }
     }
 
-    /// The first real moment at which `span` has passed on this clock since `moment`, by the longer of
-    /// both clocks: that is the one that counts sleep, because the other only ever misses some.
+    /// The first real moment at which `span` has passed on this clock since `moment`.
+    ///
+    /// It uses the longer of both clocks: the one that counts sleep, because the other only misses
+    /// time.
     pub(crate) fn passed(&self, moment: Moment, span: Duration) -> Instant {
         let local = nanos(moment.boot) + nanos(span) - self.base;
         (local * REAL_RATE).div_ceil(self.rate)

@@ -1,21 +1,25 @@
-//! Faults stop, and somebody leads soon: L2, and the end of every candidacy that was to end.
+//! The end of faults: a candidate leads soon (L2).
+//!
+//! Every candidacy that was to end has ended.
 //!
 //! # The bound
-//! The protocol promises failover within `R (T + D + J) + P` and two round trips of a *crash*. Clocks here
-//! run at real time or faster (rates 1 to 5/4), so what a candidate waits on its own clock never takes
-//! longer in real time, and R is 1. Counted from the moment Q at which everything that was under way when
-//! the faults stopped has arrived (messages of up to 3T, work that winds down, processes that start):
+//! The protocol promises failover within `R (T + D + J) + P` and two round trips of a *crash*.
+//! Clocks here run at real time or faster (rates 1 to 5/4), so a wait on a candidate's own clock
+//! never takes longer in real time, and R is 1. The bound counts from the moment of quiet. By then
+//! all activity from before the end of the faults is over: messages of up to 3T have arrived, work
+//! has wound down, and processes have started.
 //!
 //! - `Q`: a request that was lost just before is given up;
 //! - `P + P/2`: then a candidate polls, or rests half a poll after a failure, and reads;
-//! - `2 round trips`: somebody who is leaving, or confirms what a weak read showed, may rewrite the record
-//!   once more, which starts everybody's timer anew;
-//! - `T + D + J`: the record of a holder that is gone stands still; or a candidate that lapsed waits out a
+//! - `2 round trips`: a candidate that is leaving, or that confirms a weak read, may rewrite the
+//!   record once more, which restarts the timer of every other candidate;
+//! - `T + D + J`: the record of a dead holder stands still; or a candidate that lapsed waits out a
 //!   jitter of at most T;
 //! - `B + T/50`: work of a candidacy that ended winds down, and its process stands again;
 //! - `2 round trips`: the claim, and its answer.
 //!
-//! T and D are the longest of any candidate's and of the record's, because the record's are in force.
+//! T and D are the longest of any candidate and of the record, because the record's times are in
+//! force.
 
 use std::time::Duration;
 
@@ -26,10 +30,10 @@ use super::world::{Happening, World};
 use crate::checkers::Promise;
 use crate::history::Instant;
 
-/// What is known since faults stopped.
+/// The state since the faults stopped.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Healing {
-    /// Everything that was under way has arrived.
+    /// When all earlier activity was over.
     quiet: Option<Instant>,
 }
 
@@ -53,14 +57,14 @@ impl World {
     }
 
     pub(super) fn quiet(&mut self) {
-        // Work may have been told to stop since, an outsider still be about to write what it decided on
-        // a late answer: that is under way too.
+        // Work may have been told to stop since, or an outsider may be about to write after a late
+        // answer: that is earlier activity, too.
         if let Some(last) = self.last_arrival(false) {
             return self.schedule(last + 1 - self.now, Happening::Quiet);
         }
         self.note(|| "QUIET".to_owned());
         if self.is_ended() {
-            // Whoever still waits to stand would only find that it is over.
+            // A process that is to stand would only find the election ended.
         } else {
             for node in 0..self.nodes.len() {
                 self.stand(node);
@@ -77,7 +81,7 @@ impl World {
         let delay = self.swarm.delays.iter().flatten().max().copied().unwrap_or_default();
         let delay = record.map_or(Duration::ZERO, |record| record.delay).max(delay);
         let delay = record.and_then(|record| record.next_delay).unwrap_or_default().max(delay);
-        // After a deletion a tenure as long as the floor says is waited for.
+        // After a deletion candidates wait for a tenure as long as the floor says.
         let floor = self.floor.current().map(|stored| &stored.record.floor);
         let ttl = floor.map_or(Duration::ZERO, |floor| floor.ttl).max(ttl);
         let delay = floor.map_or(Duration::ZERO, |floor| floor.delay).max(delay);
@@ -93,7 +97,7 @@ impl World {
         nanos(waits) + 4 * 2 * self.swarm.network.most
     }
 
-    /// By now somebody must have led, or everybody must have left.
+    /// Checks that a candidate leads by now, or that all have left an ended election.
     pub(super) fn deadline(&mut self) {
         self.note(|| "DEADLINE".to_owned());
         if self.is_ended() {
@@ -117,7 +121,7 @@ impl World {
         self.schedule(more, Happening::End);
     }
 
-    /// Still somebody leads, and whoever was leaving has left.
+    /// Checks that a candidate still leads, and that leaving candidates have left.
     pub(super) fn end(&mut self) {
         self.note(|| "END".to_owned());
         if !self.is_ended() && self.leader().is_none() {

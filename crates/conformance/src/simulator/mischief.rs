@@ -1,4 +1,4 @@
-//! What goes wrong, and what people do, while a world is active.
+//! The faults of an active world, and the actions of its users.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use super::swarm::Mischief;
 use super::world::{Happening, World};
 use crate::history::What;
 
-/// What an outsider wants.
+/// An outsider's request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Errand {
     number: u64,
@@ -98,7 +98,7 @@ impl World {
         }
     }
 
-    /// Mostly the leader: that is where things hurt.
+    /// Picks a node, mostly the leader, where faults hurt most.
     fn victim(&mut self) -> usize {
         let any = usize::try_from(self.rng.below(self.nodes.len() as u64)).unwrap_or(0);
         let leader = self.nodes.iter().position(|process| process.lease.is_some());
@@ -175,7 +175,7 @@ impl World {
             return;
         }
         let found = seen.as_ref().and_then(|seen| seen.record.as_ref().ok());
-        // Ids of candidates are counted up from zero; no outsider's is among them.
+        // The ids of candidates are counted up from zero, and never reach this one.
         let op = Op::new(&CandidateId::from_bits(u128::MAX), errand.number);
         let ruling = match errand.wish {
             Wish::Create => self.create(found, errand.terms, op),
@@ -213,7 +213,7 @@ impl World {
             return;
         }
         if self.faults() && self.document.is_isolated() && self.rng.permille(500) {
-            // Nobody waits for the answer, so nobody learns that it never lasted.
+            // The outsider waits for no answer, so it never learns that the write did not last.
             self.document.write_isolated(expect, record, None);
             return;
         }
@@ -267,7 +267,9 @@ impl World {
         }
     }
 
-    /// Breaks the one assumption about other people: nobody deletes records or puts old ones back.
+    /// Breaks the one assumption about operators.
+    ///
+    /// It is that they never delete records or restore old ones.
     fn vandalise(&mut self) {
         if self.document.current().is_none() {
             return;
@@ -282,7 +284,8 @@ impl World {
         if let Some(stored) = self.document.current().cloned()
             && self.rng.permille(300)
         {
-            // An operator frees what somebody leads. Only so is a valid lease ever found deposed.
+            // An operator frees a lease that is still held. Only then is a valid lease found
+            // deposed.
             let (state, revision) = (State::Free { clean: true }, stored.record.revision + 1);
             let op = Op::new(&CandidateId::from_bits(u128::MAX - 1), revision);
             let _ = self.document.commit(Record { state, revision, op, ..stored.record }, None);

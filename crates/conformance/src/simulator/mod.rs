@@ -1,8 +1,9 @@
 //! A deterministic discrete-event simulator over the machine that ships.
 //!
-//! One seed is one world: candidates with clocks of their own, a store, a network and a swarm of faults.
-//! Nothing in here reads a clock, starts a thread or depends on the order of a hash map, so a seed
-//! replays byte for byte. After a phase of mischief all faults stop, and somebody must lead soon.
+//! One seed is one world: candidates with clocks of their own, a store, a network and a swarm of
+//! faults. Nothing in here reads a clock, starts a thread or depends on the order of a hash map, so
+//! a seed replays byte for byte. After a phase of mischief all faults stop, and a candidate must
+//! lead soon.
 
 pub(crate) mod clock;
 mod healing;
@@ -21,16 +22,16 @@ use crate::checkers::Breach;
 pub use sometimes::{Rare, Sometimes};
 pub use swarm::{Profile, Rates};
 
-/// What is simulated.
+/// The options of a simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// The rule that is broken, if any.
     pub mutant: Option<Mutant>,
-    /// How far clocks are apart.
+    /// How far the clocks may differ.
     pub rates: Rates,
-    /// Which part of the swarm the worlds are drawn from.
+    /// The part of the swarm that the worlds are drawn from.
     pub profile: Profile,
-    /// Whether to write down what happens.
+    /// Whether to record a trace.
     pub trace: bool,
 }
 
@@ -41,7 +42,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// A broken machine, in the worlds where it shows soonest.
+    /// Options for a broken machine, in the worlds where its fault shows soonest.
     #[must_use]
     pub fn hunting(mutant: Mutant) -> Options {
         let profile = Profile::hunting(mutant);
@@ -49,18 +50,18 @@ impl Options {
     }
 }
 
-/// How one seed went.
+/// The result of one seed.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// Which seed.
+    /// The seed.
     pub seed: u64,
     /// The promise that was broken, if one was.
     pub breach: Option<Breach>,
-    /// Which rare paths it took.
+    /// The rare paths that it took.
     pub sometimes: Sometimes,
-    /// How many events there were.
+    /// The number of events.
     pub events: u64,
-    /// What happened, if that was asked for.
+    /// The trace, if it was asked for.
     pub trace: Vec<String>,
 }
 
@@ -70,7 +71,7 @@ pub fn simulate(seed: u64, options: Options) -> Run {
     world::World::new(seed, options).run()
 }
 
-/// What to print when a seed breaks a promise: everything that is needed to see it again.
+/// The report of a broken promise, with everything needed to replay it.
 #[must_use]
 pub fn report(seed: u64, options: Options) -> String {
     let run = simulate(seed, Options { trace: true, ..options });

@@ -1,4 +1,4 @@
-//! Requests and answers: late, lost, refused, or answered with something that is not so.
+//! Requests and answers: late, lost, refused, or answered wrongly.
 
 use tenure::lease::floor::Laid;
 use tenure::lease::machine::{Ask, Input, Seen, SeenFloor};
@@ -13,7 +13,7 @@ use super::world::{Happening, World};
 use crate::checkers::Promise;
 use crate::history::{Instant, Who};
 
-/// A request on its way.
+/// A request in flight.
 #[derive(Clone, Debug)]
 pub(super) struct Request {
     pub(super) ask: Ask,
@@ -22,7 +22,7 @@ pub(super) struct Request {
     pub(super) kind: Kind,
 }
 
-/// Which way a message goes.
+/// The direction of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     Request,
@@ -59,10 +59,10 @@ impl World {
         self.schedule(delay, Happening::Arrive { node, who, request });
     }
 
-    /// A request reaches the store.
+    /// Handles a request that reaches the store.
     pub(super) fn arrive(&mut self, node: usize, who: Who, request: Request) {
         if self.outage {
-            // Whether it says so or not, it does nothing.
+            // The store does nothing, and may or may not say so.
             if self.rng.permille(500) {
                 self.answer(node, who, &request, Err(Fault::Unavailable));
             }
@@ -102,7 +102,7 @@ impl World {
         self.answered(version)
     }
 
-    /// What a read of the floor at this moment shows.
+    /// The floor that a read shows at this moment.
     fn read_floor(&mut self) -> Option<SeenFloor> {
         let seen = |stored: &Stored<Laid>| SeenFloor {
             version: stored.version.clone(),
@@ -137,7 +137,7 @@ impl World {
         if self.goes_to_branch() {
             let applied = self.document.write_isolated(expect, record.clone(), Some(who));
             self.note(|| format!("  the isolated primary takes c{who}'s write: {applied}"));
-            // It waits for a majority that it cannot reach.
+            // The isolated primary waits for a majority that it cannot reach.
             return if applied { Err(Fault::Indeterminate) } else { Ok(Put::Conflict) };
         }
         let blind = self.mutant == Some(Mutant::UnconditionalRenewal)
@@ -154,7 +154,9 @@ impl World {
         self.answered(version)
     }
 
-    /// Nothing of a candidate that has left may arrive, but a record that nobody holds.
+    /// Checks that no write of a departed candidate arrives.
+    ///
+    /// Only a record without a tenure may.
     pub(super) fn arrived_in_time(&mut self, who: Who, record: &Record) {
         let left = usize::try_from(who).ok().and_then(|at| self.departed.get(at)).copied();
         if left.unwrap_or(false) && record.token > 0 {
@@ -178,7 +180,7 @@ impl World {
         Ok(Put::Stored(version))
     }
 
-    /// What a read at this moment shows.
+    /// The record that a read shows at this moment.
     pub(super) fn read(&mut self) -> Option<Seen> {
         if let Some(version) = self.document.garbled() {
             let says = "garbled by somebody".into();
@@ -199,7 +201,7 @@ impl World {
     fn answer(&mut self, node: usize, who: Who, request: &Request, outcome: Result<Put, Fault>) {
         let input = match request.kind {
             Kind::Write { .. } | Kind::WriteFloor { .. } => Input::Wrote(request.ask, outcome),
-            // A read has no other answers than its own, or that there is none.
+            // The only other answer to a read is a fault.
             Kind::Read => Input::Read(request.ask, outcome.map(|_| None)),
             Kind::ReadFloor => Input::ReadFloor(request.ask, outcome.map(|_| None)),
         };
@@ -219,7 +221,7 @@ impl World {
         self.schedule(delay, Happening::Deliver { node, who, input });
     }
 
-    /// How long a message takes.
+    /// The time that a message takes.
     pub(super) fn delay(&mut self, node: usize, way: Way) -> u64 {
         let network = &self.swarm.network;
         let usual = self.rng.between(network.least, network.most);
@@ -244,12 +246,12 @@ impl World {
         usual
     }
 
-    /// Whether anything may still go wrong.
+    /// Returns true as long as faults may happen.
     pub(super) fn faults(&self) -> bool {
         self.healing.is_none()
     }
 
-    /// A watch is told of what it has not seen, soon or never.
+    /// Tells a watch of a change that it has not seen, soon or never.
     pub(super) fn watch(&mut self, node: usize) {
         if !self.swarm.notified || self.nodes[node].hinted || self.nodes[node].cut {
             return;

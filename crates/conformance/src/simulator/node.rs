@@ -1,4 +1,4 @@
-//! A process with one candidate: it steps the machine, does what it says, and does its work.
+//! A process with one candidate, which steps the machine and works.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use super::world::{Happening, World, holder_of};
 use crate::checkers::Promise;
 use crate::history::{Instant, Term, What, Who};
 
-/// So many steps at one moment are not waiting for anything.
+/// More steps than this at one moment mean that the machine waits for nothing.
 const MOST_STEPS_AT_ONCE: u32 = 200;
 
 /// One process.
@@ -30,7 +30,7 @@ pub(super) struct Node {
     pub(super) serial: u64,
     pub(super) timer: Option<Instant>,
     pub(super) paused: bool,
-    /// What arrived while it was paused.
+    /// Inputs that arrived during a pause.
     pub(super) inbox: Vec<Input>,
     pub(super) work: Work,
     /// No message gets out or in.
@@ -43,12 +43,12 @@ pub(super) struct Node {
     reading: Option<(Ask, Instant)>,
     told: bool,
     led: bool,
-    /// The version whose holder it was told is dead, or is about to be.
+    /// The version of the holder that is, or soon will be, reported dead to this node.
     pub(super) death: Option<Version>,
     busy: (Instant, u32),
 }
 
-/// What a candidate does with its leadership.
+/// The state of a candidate's work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Work {
     None,
@@ -89,7 +89,7 @@ impl Node {
 }
 
 impl World {
-    /// A fresh candidate begins to stand in this process.
+    /// Starts a new candidacy in this process.
     pub(super) fn stand(&mut self, node: usize) {
         if self.nodes[node].machine.is_some() || self.nodes[node].paused {
             return;
@@ -167,7 +167,7 @@ impl World {
         self.watch_death(node);
     }
 
-    /// What a read proves to a candidate that has not given it up.
+    /// Records the proof that a read gives to a candidate that still waits for it.
     fn learn(&mut self, node: usize, input: &Input) {
         let process = &self.nodes[node];
         if let Input::Read(ask, Ok(Some(seen))) = input
@@ -292,17 +292,17 @@ impl World {
         self.tell(What::Elected { who, lease });
     }
 
-    /// The window that the checkers are told is the one the machine believes in, to the nanosecond.
+    /// Checks that the machine and the checkers have exactly the same window.
     fn exactly(&mut self, node: usize, machine: &Machine, lease: Lease) {
         let until = self.nodes[node].clock.passed(lease.from, lease.window);
         let believes = |at: Instant| machine.lease(self.nodes[node].clock.now(at)).is_some();
-        // A machine may lose what it won in the same step; then there is nothing to compare.
+        // A machine may lose its lease in the same step; then there is nothing to compare.
         if until > self.now && believes(self.now) {
             assert!(believes(until - 1) && !believes(until), "the window ends at {until}");
         }
     }
 
-    /// After a step: a lease that went without a word was given up.
+    /// After a step: a lease that ended without an output was given up.
     fn settle(&mut self, node: usize, machine: &Machine) {
         let believes = machine.lease(self.nodes[node].clock.now(self.now)).is_some();
         if self.nodes[node].lease.is_some() && !believes {
@@ -330,7 +330,7 @@ impl World {
         let serial = process.serial;
         if let Some(at) = at {
             let mut after = at - self.now;
-            // A timer may fire early; the machine must then simply wait on.
+            // A timer may fire early; the machine must then simply go on waiting.
             if after > 1000 && self.rng.permille(self.swarm.early_ticks) {
                 after = self.rng.between(after / 2, after);
                 self.nodes[node].timer = None;
@@ -339,7 +339,7 @@ impl World {
         }
     }
 
-    /// Work that was told to stop takes its time, mostly within its budget.
+    /// Tells the work to stop. It takes its time, mostly within its budget.
     pub(super) fn stop_work(&mut self, node: usize, farewell: Option<Farewell>) {
         let Work::Running { token } = self.nodes[node].work else { return };
         self.nodes[node].work = Work::Stopping { token, farewell };
@@ -361,7 +361,7 @@ impl World {
             return;
         }
         if process.paused {
-            // Its work is as paused as it is.
+            // The work is paused together with its process.
             self.schedule(1_000_000, Happening::WorkDone { node, who, token });
             return;
         }
@@ -375,7 +375,7 @@ impl World {
         }
         match farewell {
             Some(farewell) => self.release(node, farewell),
-            // Told to stop, and stopped in time: the lease is given up, and another may lead.
+            // The work stopped in time: give up the lease, so that another candidate may lead.
             None if self.nodes[node].lease.is_some() => self.release(node, Farewell::Free),
             None => self.step(node, Input::WorkEnded),
         }
@@ -388,7 +388,7 @@ impl World {
         self.step(node, Input::Release(farewell));
     }
 
-    // The enum may grow; what is not counted is not rare.
+    // The enum may grow; other outcomes are not counted.
     #[allow(clippy::wildcard_enum_match_arm)]
     fn over(&mut self, node: usize, outcome: &Outcome) {
         let who = self.nodes[node].who;
@@ -411,15 +411,17 @@ impl World {
         }
     }
 
-    /// Who had the time to find out that nothing of its own can arrive any more must have done so.
+    /// Marks a candidacy as departed, if none of its writes can still arrive.
+    ///
+    /// It must have had the time to make sure of that.
     fn depart(&mut self, node: usize, outcome: &Outcome) {
         let process = &self.nodes[node];
         let in_time = process.leaving.is_some_and(|since| {
-            // Clocks are whole nanoseconds: nobody leaves in the last of them.
+            // Clocks count whole nanoseconds: no candidate leaves in the last of them.
             self.now + 1000 < since + process.clock.real(self.swarm.timings[node].ttl())
         });
         let sure = matches!(outcome, Outcome::Released | Outcome::AlreadyLost | Outcome::Withdrawn);
-        // Whom the store refuses cannot find out.
+        // A candidate that the store refuses cannot find out.
         if in_time && sure && self.swarm.network.denied == 0 {
             let at = usize::try_from(process.who).ok();
             if let Some(departed) = at.and_then(|at| self.departed.get_mut(at)) {
@@ -428,20 +430,20 @@ impl World {
         }
     }
 
-    /// The process stands again, as somebody else, once whatever work there was has ended.
+    /// Lets the process stand again, as a new candidacy. Its earlier work has ended.
     fn stand_again(&mut self, node: usize) {
         if !self.faults() && self.is_ended() {
             return;
         }
         let ttl = nanos(self.swarm.timings[node].ttl());
         let most = if self.faults() { self.swarm.away } else { ttl / 50 };
-        // Standing again and again in an election that is over is dull.
+        // Standing again and again in an ended election tests nothing.
         let least = if self.faults() && self.is_ended() { ttl / 2 } else { 0 };
         let after = least + self.rng.below(most);
         self.schedule(after, Happening::Stand { node });
     }
 
-    /// A presence tells whoever waits for it that a holder's process is dead.
+    /// Tells a waiting candidate of the holder's death, if there is a presence.
     pub(super) fn watch_death(&mut self, node: usize) {
         if !self.swarm.presence {
             return;
@@ -515,12 +517,12 @@ impl World {
         self.schedule(after, Happening::Stand { node });
     }
 
-    /// How long a candidate that is told to leave may take, in real time.
+    /// The longest time that leaving may take, in real time.
     pub(super) fn longest_leave(&self, node: usize) -> u64 {
         nanos(self.swarm.timings[node].ttl() + Duration::from_millis(1))
     }
 
-    /// Whether a record is one that candidates leave.
+    /// Returns true if the record is an ended one, which candidates leave.
     pub(super) fn is_ended(&self) -> bool {
         self.document
             .current()

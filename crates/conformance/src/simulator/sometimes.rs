@@ -1,11 +1,11 @@
-//! Rare paths that a run of many seeds must have gone down at least once.
+//! Rare paths that a run of many seeds must have taken at least once.
 
-/// A path worth knowing that it was taken.
+/// A path that is worth counting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Rare {
     /// A write was applied after its sender had given it up.
     LateApply,
-    /// A read found a write whose answer was lost, and granted it.
+    /// A read found a write after its answer was lost, and granted it.
     GrantByRead,
     /// A write was applied and reported as a conflict.
     FalseConflict,
@@ -13,13 +13,13 @@ pub enum Rare {
     ReclaimedAfterLapse,
     /// A weak read was confirmed by rewriting it.
     ConfirmWrite,
-    /// A leaving candidate rewrote a record so that its own claim could not arrive any more.
+    /// A leaving candidate rewrote a record to keep its own claim from arriving.
     FenceWrite,
-    /// A claim was made because its holder was proven dead.
+    /// A claim was made because the holder was proven dead.
     ClaimAfterDeath,
     /// A successor was elected after a lock delay.
     DelayWaited,
-    /// A leader whose store did not answer was told to stop, and then answered.
+    /// A leader was told to stop because its store did not answer. Then the store answered.
     ResumedAfterMustStop,
     /// An ended election was created again with the holder it had kept.
     RecreatedWithHolder,
@@ -35,21 +35,21 @@ pub enum Rare {
     Released,
     /// A release was never answered.
     ReleaseUnknown,
-    /// A lease was lost to its holder's surprise.
+    /// A holder found that it no longer holds a lease that it believed valid.
     Deposed,
     /// A candidacy ended because the election did.
     Ended,
     /// Work outlived its lease.
     WorkOutlivedLease,
-    /// Somebody took an election over from another.
+    /// A candidate took an election over from another.
     TookOver,
     /// A record that went back was noticed.
     Regressed,
     /// A record that vanished was noticed.
     Vanished,
-    /// The election was still ended when the faults stopped, and everybody left.
+    /// The election was still ended when the faults stopped, and all candidates left.
     HealedEnded,
-    /// Somebody led when the faults had stopped.
+    /// A candidate led after the faults had stopped.
     HealedLed,
     /// A floor was laid or raised.
     FloorRaised,
@@ -94,7 +94,7 @@ impl Rare {
 pub struct Sometimes([u64; Rare::ALL.len()]);
 
 impl Sometimes {
-    /// Counts one.
+    /// Counts one path.
     pub fn saw(&mut self, rare: Rare) {
         self.0[rare as usize] += 1;
     }

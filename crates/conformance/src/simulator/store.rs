@@ -1,4 +1,5 @@
-//! The store: a record and a floor, changed by compare-and-set, with an isolated primary on the weak kind.
+//! The store: a record and a floor, changed by compare-and-set. The weak kind may have an isolated
+//! primary.
 
 use tenure::lease::record::Record;
 use tenure::{Expect, Version};
@@ -15,16 +16,16 @@ pub(super) struct Stored<T = Record> {
     pub(super) by: Option<u32>,
 }
 
-/// What stands at one key.
+/// The document at one key.
 #[derive(Clone, Debug)]
 pub(super) struct Document<T = Record> {
-    /// What lasts, oldest first. `None` is absence.
+    /// The lasting versions, oldest first. `None` is absence.
     committed: Vec<Option<Stored<T>>>,
-    /// How often it changed for good.
+    /// How many lasting changes there were.
     commits: u64,
-    /// What an isolated primary has on top of `base`. None of it was ever acknowledged.
+    /// The writes of an isolated primary on top of `base`. None of them was ever acknowledged.
     branch: Option<Branch<T>>,
-    /// What is there makes no sense.
+    /// Set while the document is unreadable.
     garbled: Option<Version>,
     versions: u64,
 }
@@ -51,7 +52,7 @@ impl<T: Clone> Document<T> {
         self.current().map(|stored| &stored.version)
     }
 
-    /// What a replica that lags `behind` versions shows.
+    /// The version that a replica shows when it lags `behind` versions.
     pub(super) fn old(&self, behind: usize) -> Option<&Stored<T>> {
         let at = self.committed.len().checked_sub(behind + 1)?;
         self.committed[at].as_ref()
@@ -69,13 +70,13 @@ impl<T: Clone> Document<T> {
         self.garbled.as_ref()
     }
 
-    /// Somebody overwrites the record with something else.
+    /// Overwrites the record with something unreadable.
     pub(super) fn garble(&mut self) {
         let version = self.next_version();
         self.garbled.get_or_insert(version);
     }
 
-    /// Somebody puts the record back.
+    /// Puts the record back. Returns true if it was unreadable.
     pub(super) fn mend(&mut self) -> bool {
         let mended = self.garbled.take().is_some();
         if let (true, Some(Stored { record, by, .. })) = (mended, self.current().cloned()) {
@@ -105,7 +106,7 @@ impl<T: Clone> Document<T> {
         self.branch.is_some()
     }
 
-    /// What the isolated primary shows.
+    /// The version that the isolated primary shows.
     pub(super) fn isolated(&self) -> Option<&Stored<T>> {
         let branch = self.branch.as_ref()?;
         branch.writes.last().or_else(|| {
@@ -116,7 +117,7 @@ impl<T: Clone> Document<T> {
         })
     }
 
-    /// A write that reaches the isolated primary. It is never acknowledged; `false` is a conflict.
+    /// Applies a write to the isolated primary. It is never acknowledged; `false` is a conflict.
     pub(super) fn write_isolated(&mut self, expect: &Expect, record: T, by: Option<u32>) -> bool {
         let shown = self.isolated().map(|stored| stored.version.clone());
         if !matches(shown.as_ref(), expect) {
@@ -129,7 +130,7 @@ impl<T: Clone> Document<T> {
         true
     }
 
-    /// The isolated primary is back. Its writes last only if nothing was written elsewhere.
+    /// Ends the isolation. The primary's writes last only if nothing was written elsewhere.
     pub(super) fn rejoin(&mut self, may_last: bool) -> Vec<Stored<T>> {
         let Some(branch) = self.branch.take() else { return Vec::new() };
         if !may_last || branch.commits != self.commits {
@@ -138,7 +139,7 @@ impl<T: Clone> Document<T> {
         branch.writes
     }
 
-    /// What a version held, if it was not long ago.
+    /// The content of a version, if it is not too old.
     pub(super) fn find(&self, version: &Version) -> Option<&Stored<T>> {
         let branch = self.branch.iter().flat_map(|branch| &branch.writes);
         let mut known = self.committed.iter().flatten().rev().chain(branch);

@@ -1,7 +1,7 @@
-//! Which faults a seed has, and how many of them.
+//! The kinds and rates of the faults of a seed.
 //!
-//! A swarm: each kind is switched on or off by the seed, and its rate drawn. Worlds in which everything
-//! fails at once hide what only shows when one thing fails and the rest works.
+//! A swarm: the seed switches each kind on or off, and draws its rate. Worlds in which everything
+//! fails at once would hide bugs that show only when one part fails and the rest works.
 
 use std::time::Duration;
 
@@ -20,24 +20,24 @@ pub enum Rates {
     Beyond,
 }
 
-/// Which part of the swarm worlds are drawn from.
+/// The part of the swarm that worlds are drawn from.
 ///
-/// Every profile is part of [`Profile::Any`], so the sound machine is tried on all of them. A mutant that
-/// only one kind of world can show is hunted there.
+/// Every profile is a part of [`Profile::Any`], so the sound machine is tried on all of them. If
+/// only one kind of world can show a mutant, the mutant is hunted there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Profile {
-    /// All of it.
+    /// The whole swarm.
     Any,
-    /// Clocks at the ends of the tolerance, messages just too late, and a leader that is cut off.
+    /// Clocks at the ends of the tolerance, late messages, and a cut-off leader.
     Tight,
     /// Leaders that end their election, and outsiders that create it again at once.
     Recreated,
-    /// Operators that delete the record, and tenures whose terms differ.
+    /// Operators that delete the record, and tenures with different terms.
     Deleted,
 }
 
 impl Profile {
-    /// Where a broken rule shows soonest.
+    /// The profile where a broken rule shows soonest.
     #[must_use]
     #[allow(clippy::wildcard_enum_match_arm, reason = "most show anywhere, and so may the next")]
     pub fn hunting(mutant: Mutant) -> Profile {
@@ -54,11 +54,11 @@ impl Profile {
     }
 }
 
-/// What a world is like.
+/// The properties of a world.
 #[derive(Clone, Debug)]
 pub(super) struct Swarm {
     pub(super) reads: Reads,
-    /// By how many tokens the floor is raised, if one is kept.
+    /// By how many tokens the floor is raised, if there is one.
     pub(super) block: Option<u64>,
     pub(super) nodes: usize,
     pub(super) timings: Vec<Timing>,
@@ -68,18 +68,19 @@ pub(super) struct Swarm {
     pub(super) presence: bool,
     /// How long the active phase lasts, in real time.
     pub(super) active: u64,
-    /// How long it is from one mischief to the next, on average.
+    /// The average time from one mischief to the next.
     pub(super) pace: u64,
-    /// Which mischiefs there are, each as often as it is listed.
+    /// The kinds of mischief, each as often as it is listed.
     pub(super) mischiefs: Vec<Mischief>,
     pub(super) network: Network,
     pub(super) early_ticks: u32,
     pub(super) slow_stop: u32,
-    /// A leader that was granted by a read is cut off at once: its lease is at its shortest.
+    /// How often a leader that was granted by a read is cut off at once. Then its lease is at its
+    /// shortest.
     pub(super) cut_after_read: u32,
-    /// Somebody creates an election again as soon as it has ended.
+    /// How often an outsider creates an election again as soon as it has ended.
     pub(super) recreate: u32,
-    /// The longest that a process whose candidacy is over waits before it stands again.
+    /// The longest wait of a process between two candidacies.
     pub(super) away: u64,
 }
 
@@ -94,9 +95,9 @@ pub(super) struct Network {
     pub(super) slow_answer: u32,
     /// Requests that arrive just after their sender has given them up.
     pub(super) late: u32,
-    /// Whom all this is about; everybody, if nobody is named.
+    /// The only node that slow and late messages affect; `None` for all nodes.
     pub(super) only: Option<usize>,
-    /// Up to three leases.
+    /// Messages that take up to three leases.
     pub(super) very_slow: u32,
     pub(super) lose_request: u32,
     pub(super) lose_answer: u32,
@@ -109,7 +110,7 @@ pub(super) struct Network {
     pub(super) hint: u32,
 }
 
-/// What can be done to a world.
+/// The kinds of mischief.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mischief {
     Pause,
@@ -131,9 +132,9 @@ pub(super) enum Mischief {
     Vandal,
     /// An operator deletes the record.
     DeleteRecord,
-    /// Cuts off whoever leads.
+    /// Cuts off the leader.
     CutLeader,
-    /// The same, and outsiders end the election and create it again behind its back.
+    /// Cuts off the leader, while outsiders end the election and create it again.
     RecreateBehindLeader,
 }
 
@@ -183,9 +184,9 @@ impl Swarm {
         }
     }
 
-    /// A world in which an end is followed by a new beginning before its news have come round.
+    /// A world in which an election is created again before its end is known.
     fn recreated(mut self) -> Swarm {
-        // A loss while the work winds down makes the end that follows an unclean one.
+        // A loss while the work winds down makes the following end an unclean one.
         self.mischiefs = vec![
             Mischief::EndByHolder,
             Mischief::EndByHolder,
@@ -201,7 +202,7 @@ impl Swarm {
         self
     }
 
-    /// A world whose record is deleted now and then, by an operator who leaves the floor alone.
+    /// A world where an operator sometimes deletes the record, but not the floor.
     fn deleted(mut self, rng: &mut Rng, base: u64) -> Swarm {
         self.block = Some(*rng.pick(&[1, 2, 3]));
         self.timings = (0..self.nodes).map(|_| timing(rng, base, true)).collect();
@@ -216,13 +217,15 @@ impl Swarm {
         self
     }
 
-    /// A world in which nothing fails but the one thing that brings two windows closest: clocks at the
-    /// ends of the tolerance, messages that arrive just too late, and a leader that is then cut off.
+    /// A world with only the faults that bring two windows closest.
+    ///
+    /// Clocks are at the ends of the tolerance, messages arrive just too late, and then the leader
+    /// is cut off.
     fn tight(self, rng: &mut Rng, rates: Rates) -> Swarm {
         let nodes = self.nodes.min(3);
         let timings = vec![self.timings[0]; nodes];
-        // Node 0 has the slowest clock, which makes the longest window; node 1 the fastest, which is
-        // the first to claim. What is late for the one helps, what is late for the other hurts.
+        // Node 0 has the slowest clock, and so the longest window. Node 1 has the fastest, and is
+        // the first to claim. A delay that helps one of them hurts the other.
         let (only, slow_request, slow_answer, late) =
             *rng.pick(&[(Some(0), 0, 600, 400), (Some(1), 600, 0, 0), (None, 200, 200, 100)]);
         let mut network =
@@ -239,7 +242,7 @@ impl Swarm {
         ] {
             *off = 0;
         }
-        // A weak store never grants by a read, so a write that is late means nothing there.
+        // A weak store never grants by a read, so a late write means nothing there.
         let reads = if only == Some(0) { Reads::Linearizable } else { self.reads };
         Swarm {
             reads,
@@ -318,7 +321,7 @@ fn draw_rates(rng: &mut Rng, nodes: usize, rates: Rates) -> Vec<u64> {
     }
 }
 
-/// Where there is no margin left.
+/// Rates without any margin.
 fn extremes(rng: &mut Rng, nodes: usize, rates: Rates) -> Vec<u64> {
     let ends = [REAL_RATE, fastest(rates)];
     (0..nodes).map(|node| ends.get(node).copied().unwrap_or_else(|| *rng.pick(&ends))).collect()

@@ -1,4 +1,4 @@
-//! The world: its queue of happenings, and the loop that lets them happen.
+//! The world: its queue of happenings, and the loop that runs them.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -20,10 +20,10 @@ use crate::checkers::{Breach, Check, Promise, Promises};
 use crate::history::{Event, Instant, What, Who};
 use crate::rng::Rng;
 
-/// A world that is still busy after so many events is going round in circles.
+/// A world that is still busy after this many events runs in circles.
 const MOST_EVENTS: u64 = 400_000;
 
-/// Everything there is.
+/// The whole state of a simulation.
 pub(super) struct World {
     pub(super) now: Instant,
     pub(super) rng: Rng,
@@ -34,11 +34,11 @@ pub(super) struct World {
     pub(super) floor: Document<Laid>,
     pub(super) outage: bool,
     pub(super) healing: Option<Healing>,
-    /// Which candidacies ended with their process.
+    /// The candidacies that ended with their process.
     pub(super) crashed: Vec<bool>,
-    /// Which candidacies say that nothing of theirs can arrive any more.
+    /// The candidacies that reported that none of their writes can still arrive.
     pub(super) departed: Vec<bool>,
-    /// The newest tenure: whose, and whether it was given up cleanly.
+    /// The newest tenure: its candidate, and whether it was given up cleanly.
     pub(super) last_tenure: Option<(Who, bool)>,
     pub(super) errands: u64,
     pub(super) sometimes: Sometimes,
@@ -51,7 +51,7 @@ pub(super) struct World {
     trace: Option<Vec<String>>,
 }
 
-/// What is going to happen.
+/// The scheduled events.
 #[derive(Clone, Debug)]
 pub(super) enum Happening {
     /// A candidate's timer fires.
@@ -65,7 +65,7 @@ pub(super) enum Happening {
         who: Who,
         request: Request,
     },
-    /// A candidate is told something.
+    /// A candidate receives an input.
     Deliver {
         node: usize,
         who: Who,
@@ -76,7 +76,7 @@ pub(super) enum Happening {
         node: usize,
         who: Who,
     },
-    /// The work of a tenure, or what is left of it, has ended.
+    /// The work of a tenure has ended.
     WorkDone {
         node: usize,
         who: Who,
@@ -95,11 +95,11 @@ pub(super) enum Happening {
         node: usize,
     },
     OutageOver,
-    /// A garbled record is put right.
+    /// A garbled record is repaired.
     Mend,
     /// The isolated primary is back.
     Rejoin,
-    /// Something goes wrong.
+    /// A fault begins.
     Mischief,
     /// An outsider's read reaches the store.
     OutsiderReads {
@@ -113,9 +113,9 @@ pub(super) enum Happening {
     },
     /// Faults stop.
     Heal,
-    /// What was under way when they stopped has arrived.
+    /// All activity from before the end of the faults is over.
     Quiet,
-    /// By now somebody leads.
+    /// By now a candidate must lead.
     Deadline,
     /// The run is over.
     End,
@@ -142,7 +142,7 @@ impl PartialOrd for Scheduled {
 }
 
 impl Ord for Scheduled {
-    /// The heap gives the greatest first, and we want the earliest.
+    /// The heap returns the greatest first, and we want the earliest.
     fn cmp(&self, other: &Scheduled) -> Ordering {
         (other.at, other.order).cmp(&(self.at, self.order))
     }
@@ -265,8 +265,9 @@ impl World {
         self.queue.push(scheduled);
     }
 
-    /// When the last of what is under way will have happened; messages of candidates never end, and
-    /// count only when `messages` says so.
+    /// The time of the last event in flight.
+    ///
+    /// Messages of candidates never end, so they count only if `messages` is true.
     pub(super) fn last_arrival(&self, messages: bool) -> Option<Instant> {
         let under_way = |scheduled: &&Scheduled| match scheduled.happening {
             Happening::Arrive { .. } | Happening::Deliver { .. } => messages,
@@ -290,7 +291,7 @@ impl World {
         self.queue.iter().filter(under_way).map(|scheduled| scheduled.at).max()
     }
 
-    /// Tells the checkers.
+    /// Shows an event to the checkers.
     pub(super) fn tell(&mut self, what: What<'_>) {
         if let Some(trace) = &mut self.trace {
             trace.push(format!("{:>14} * {what:?}", self.now));
@@ -328,7 +329,7 @@ impl World {
         self.sometimes.saw(rare);
     }
 
-    /// The record as everyone will see it, told to the checkers and to those who watch.
+    /// Shows the new record to the checkers, and to the watching nodes.
     pub(super) fn committed(&mut self) {
         let current = self.document.current().cloned();
         let holder = current.as_ref().and_then(|stored| holder_of(&stored.record));
@@ -347,7 +348,7 @@ impl World {
     }
 }
 
-/// The candidacy that holds a record: ids are counted up, so that they can be told apart at a glance.
+/// The candidacy that holds a record. Its id is a small number, easy to read in a trace.
 pub(super) fn holder_of(record: &tenure::lease::record::Record) -> Option<Who> {
     record.holder().and_then(|holder| Who::from_str_radix(holder.id.as_str(), 16).ok())
 }

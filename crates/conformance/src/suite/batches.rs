@@ -5,7 +5,7 @@ use tenure::{Durability, Expect, Fault, Key, MAX_DOCUMENT_BYTES, Put, Store, Sto
 use super::Case;
 use super::case::{found, stored};
 
-/// Enough to meet a store's own limits on the size of a request.
+/// Enough to exceed a store's own limits on the size of a request.
 const MANY: usize = 1000;
 
 fn write(key: &Key, expect: Expect, body: Option<&str>) -> Write {
@@ -27,14 +27,14 @@ pub async fn documents_are_read_in_the_order_asked_for(case: &Case) {
     assert_eq!(bodies, [None, b, a, b, None, a]);
 }
 
-/// Nothing asked, nothing answered.
+/// An empty request has an empty answer.
 pub async fn an_empty_batch_is_answered_by_nothing(case: &Case) {
     let store = case.store().await;
     assert_eq!(store.get_many(&[]).await.expect("an answer"), []);
     assert!(store.put_many(Vec::new()).await.is_empty());
 }
 
-/// Each write of a batch has its own outcome; one that fails takes none down with it.
+/// Each write of a batch has its own outcome, and does not affect the others.
 pub async fn writes_of_a_batch_succeed_and_fail_on_their_own(case: &Case) {
     let store = case.store().await;
     let keys: Vec<Key> = ["a", "b", "c", "d", "e", "f"].map(|name| case.key(name)).to_vec();
@@ -66,7 +66,7 @@ pub async fn writes_of_a_batch_succeed_and_fail_on_their_own(case: &Case) {
     }
 }
 
-/// Whoever writes a document twice in one batch, expecting the same of it, is told that one of them was too late.
+/// Of two writes of one document in a batch that expect the same, one is refused.
 pub async fn of_two_writes_of_one_document_in_a_batch_one_is_stored(case: &Case) {
     let store = case.store().await;
     let (new, old, gone) = (case.key("new"), case.key("old"), case.key("gone"));

@@ -1,4 +1,4 @@
-//! What a document may hold.
+//! The contents of documents.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use tenure::{Expect, Fault, MAX_DOCUMENT_BYTES, StoreExt};
 use super::Case;
 use super::case::{found, stored};
 
-/// Bodies are bytes: nothing, NULs, text that is no text.
+/// Bodies are bytes: empty ones, NULs, invalid text.
 pub async fn odd_bodies_are_kept_byte_by_byte(case: &Case) {
     let store = case.store().await;
     let every_byte: Vec<u8> = (0..=255).collect();
@@ -72,7 +72,7 @@ pub async fn the_same_body_can_be_written_again(case: &Case) {
     }
 }
 
-/// Bodies that differ never share a version, deletions in between or not.
+/// Different bodies never share a version, with or without deletions in between.
 pub async fn bodies_that_differ_never_share_a_version(case: &Case) {
     let (store, key) = (case.store().await, case.key("a"));
     let mut seen: BTreeMap<tenure::Version, String> = BTreeMap::new();

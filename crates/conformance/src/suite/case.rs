@@ -1,4 +1,4 @@
-//! One case at work: its own keys, its own handles, and a limit on its time.
+//! One running case: its own keys, its own handles, and a limit on its time.
 
 use std::future::Future;
 use std::io::Write as _;
@@ -14,18 +14,18 @@ use tenure::{
 
 use super::{Faulty, Subject};
 
-/// A case that takes longer than this hangs.
+/// The longest time of a case; a longer one hangs.
 const LONGEST_CASE: Duration = Duration::from_secs(180);
-/// What should happen and has not happened for so long never will. Shorter than the calm ttl, so that
-/// no wait is ended by an expiry.
+/// The longest wait for an expected event. Shorter than the calm ttl, so that no expiry ends a
+/// wait.
 const LONGEST_WAIT: Duration = Duration::from_secs(25);
 
-/// What a case works with.
+/// The context of a case.
 pub struct Case {
     subject: Box<dyn Subject>,
     name: &'static str,
     prefix: String,
-    /// Whether this case is about leases, whatever else the backend offers.
+    /// Whether this case is about leases, even if the backend has queues.
     leases: AtomicBool,
     said: AtomicBool,
 }
@@ -33,7 +33,7 @@ pub struct Case {
 /// Runs one case on a runtime of its own. [`conformance!`](crate::conformance!) calls it.
 ///
 /// # Panics
-/// When the store fails the case, or it takes too long.
+/// When the store fails the case, or the case takes too long.
 pub fn check(
     subject: impl Subject + 'static,
     name: &'static str,
@@ -76,19 +76,21 @@ impl Case {
         backend.without_queue()
     }
 
-    /// Every handle from here on elects by leases: this case looks at their record, or breaks it.
+    /// Makes every later handle elect by leases.
+    ///
+    /// Call it in a case that looks at their record, or breaks it.
     pub fn on_leases(&self) {
         self.leases.store(true, Ordering::Relaxed);
     }
 
-    /// The same, for cases that look only at documents.
+    /// A new handle, for cases that look only at documents.
     pub async fn store(&self) -> Arc<dyn Store> {
         self.open().await.store().clone()
     }
 
-    /// The same, through a store that can be made to fail.
+    /// A new handle, through a store that can be made to fail.
     ///
-    /// What fails are documents, so that this is about leases ([`Case::on_leases`]).
+    /// Only documents can be made to fail, so such a case is about leases ([`Case::on_leases`]).
     pub async fn faulty(&self) -> (Backend, Arc<Faulty>) {
         self.on_leases();
         let backend = self.open().await;
@@ -100,7 +102,7 @@ impl Case {
         (wrapped, faulty)
     }
 
-    /// What all keys of this case are under.
+    /// The key above all keys of this case.
     #[must_use]
     pub fn root(&self) -> Key {
         Key::parse(&format!("conformance/{}", self.prefix)).expect("a good key")
@@ -112,19 +114,19 @@ impl Case {
         Key::parse(&format!("{}/{below}", self.root())).expect("a good key")
     }
 
-    /// Text that is this case's own, to begin a name with.
+    /// A text that is unique to this case, to begin names with.
     #[must_use]
     pub fn prefix(&self) -> &str {
         &self.prefix
     }
 
-    /// The name of the one election most cases need.
+    /// The name of the one election that most cases need.
     #[must_use]
     pub fn election(&self) -> String {
         format!("{}/primary", self.prefix)
     }
 
-    /// Where the record of that election is.
+    /// The key of that election's record.
     #[must_use]
     pub fn record(&self) -> Key {
         Key::election(&self.election().parse().expect("a good name"))
@@ -157,7 +159,7 @@ impl Case {
         lead(&self.enter_briskly(backend).await, name).await
     }
 
-    /// Where the record of that election is, once there is one.
+    /// The key of that election's record, after creating the election.
     pub async fn record_created(&self, backend: &Backend) -> Key {
         self.enter(backend).await;
         self.record()
@@ -175,7 +177,7 @@ impl Case {
         builder.open().await.expect("the election opens")
     }
 
-    /// Says on stderr that this case asks what the store does not offer.
+    /// Says on stderr that this case needs a feature that the store does not offer.
     pub fn skip(&self, why: &str) {
         self.say("skipped", why);
     }
@@ -183,33 +185,33 @@ impl Case {
     fn say(&self, what: &str, why: &str) {
         // Not `eprintln!`, which the test harness swallows when a test passes.
         let line = format!("{} {what} {}: {why}\n", self.subject.name(), self.name);
-        // Nobody is left to be told when stderr is closed.
+        // If stderr is closed, the message is lost.
         let _ = std::io::stderr().write_all(line.as_bytes());
     }
 }
 
-/// Opens an election of this name, whether it exists or not.
+/// Opens an election with this name, and creates it if it is missing.
 pub(super) async fn opened(backend: &Backend, name: &str) -> Result<Election, tenure::Error> {
     Election::builder(backend, name).create_if_missing(true).open().await
 }
 
-/// Whether the elections of this handle are queues.
+/// Returns true if the elections of this handle are queues.
 pub(super) fn in_line(backend: &Backend) -> bool {
     backend.protocol() == Protocol::Queue
 }
 
-/// Leads in this election, sooner or later.
+/// Waits until this candidate leads.
 pub(super) async fn lead(election: &Election, name: &str) -> Leadership {
     let campaign = election.campaign(candidate(name));
     soon(&format!("{name} to lead"), campaign).await.expect("elected")
 }
 
-/// A candidate of this name.
+/// A candidate with this name.
 pub(super) fn candidate(name: &str) -> Candidate {
     Candidate::new(name).expect("a good name")
 }
 
-/// Waits until it holds. There is no telling how: asks again and again.
+/// Waits until the condition holds, by asking again and again.
 pub(super) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     let holds = async {
         while !condition().await {
@@ -219,7 +221,7 @@ pub(super) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) 
     assert!(tokio::time::timeout(LONGEST_WAIT, holds).await.is_ok(), "waited in vain until {what}");
 }
 
-/// Waits for what should come.
+/// Waits for a future that should resolve soon.
 pub(super) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     match tokio::time::timeout(LONGEST_WAIT, future).await {
         Ok(value) => value,
@@ -245,7 +247,7 @@ pub(super) async fn found(store: &dyn Store, key: &Key) -> Document {
     store.get(key).await.expect("the store answers").unwrap_or_else(|| panic!("{key} is missing"))
 }
 
-/// Whatever is there now gives way to this, as if by somebody with an editor.
+/// Replaces the current document, as a user with an editor would.
 pub(crate) async fn overwrite(store: &dyn Store, key: &Key, body: impl Into<bytes::Bytes>) {
     let body = body.into();
     until("the document is overwritten", async || {
@@ -258,7 +260,7 @@ pub(crate) async fn overwrite(store: &dyn Store, key: &Key, body: impl Into<byte
     .await;
 }
 
-/// Whether what this store shows is what is.
+/// Returns true if a read of this store always shows the current state.
 pub(super) fn reads_prove(store: &dyn Store) -> bool {
     store.reads() == Reads::Linearizable
 }

@@ -9,7 +9,7 @@ use tenure::{Expect, Key, Store, StoreExt, Version};
 use super::Case;
 use super::case::{soon, stored};
 
-/// How long a wait is given to get under way, or to be woken for no reason.
+/// The time for a wait to get under way, or to be woken for no reason.
 const A_MOMENT: Duration = Duration::from_millis(100);
 
 /// Two handles, unless there are no hints to test.
@@ -31,7 +31,7 @@ fn waiting(
     tokio::spawn(async move { store.changed(&key, seen.as_ref()).await })
 }
 
-/// A change by another handle wakes who waits.
+/// A change by another handle wakes a wait.
 pub async fn a_change_wakes_who_waits(case: &Case) {
     let Some((one, other)) = handles(case).await else { return };
     let key = case.key("a");
@@ -47,7 +47,7 @@ pub async fn a_change_wakes_who_waits(case: &Case) {
     }
 }
 
-/// A handle's own change wakes those who wait on it, too.
+/// A handle's own change wakes waits on that handle, too.
 pub async fn a_change_by_the_same_handle_wakes_too(case: &Case) {
     let Some((one, _)) = handles(case).await else { return };
     let key = case.key("a");
@@ -58,7 +58,7 @@ pub async fn a_change_by_the_same_handle_wakes_too(case: &Case) {
     soon("the change to wake the wait", wait).await.expect("it ran");
 }
 
-/// Who waits for a document that is missing is woken by its creation, however deep it is.
+/// The creation of a missing document wakes a wait, however deep the document is.
 pub async fn a_creation_wakes_who_waits(case: &Case) {
     let Some((one, other)) = handles(case).await else { return };
     for name in ["a", "deep/below/here/a"] {
@@ -69,7 +69,7 @@ pub async fn a_creation_wakes_who_waits(case: &Case) {
     }
 }
 
-/// A deletion wakes who waits.
+/// A deletion wakes a wait.
 pub async fn a_deletion_wakes_who_waits(case: &Case) {
     let Some((one, other)) = handles(case).await else { return };
     let key = case.key("a");
@@ -80,7 +80,7 @@ pub async fn a_deletion_wakes_who_waits(case: &Case) {
     soon("the deletion to wake the wait", wait).await.expect("it ran");
 }
 
-/// Who waits on what is already past is woken at once: the hint is a level, not an edge.
+/// A wait for a past change is woken at once: the hint is a level, not an edge.
 pub async fn a_change_before_the_wait_wakes_it_at_once(case: &Case) {
     let Some((one, other)) = handles(case).await else { return };
     let key = case.key("a");
@@ -111,7 +111,7 @@ pub async fn many_waits_are_all_woken(case: &Case) {
     }
 }
 
-/// Dropping a wait loses nothing and disturbs no other.
+/// Dropping a wait loses nothing and disturbs no other wait.
 pub async fn a_wait_can_be_cancelled_and_taken_up_again(case: &Case) {
     let Some((one, other)) = handles(case).await else { return };
     let key = case.key("a");
@@ -126,7 +126,7 @@ pub async fn a_wait_can_be_cancelled_and_taken_up_again(case: &Case) {
     soon("the wait taken up again", one.changed(&key, Some(&version))).await;
 }
 
-/// Hints are for a document: writing to others does not keep everybody awake.
+/// Hints are for one document: writes to others do not keep waking a wait.
 pub async fn changes_elsewhere_do_not_keep_waking_a_wait(case: &Case) {
     let Some((one, other)) = handles(case).await else { return };
     let (key, busy) = (case.key("a"), case.key("elsewhere/b"));

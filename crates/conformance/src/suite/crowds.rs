@@ -8,11 +8,13 @@ use tenure::{ElectionState, Error, Loss};
 use super::Case;
 use super::case::{candidate, reads_prove, soon};
 
-/// Where reads prove nothing, each of the five hundred confirms the end by a write of its own, one after another.
-/// That took a minute on a machine with twenty processes for two cores.
+/// The longest time for all candidates to get out.
+///
+/// Where reads are weak, each of the five hundred confirms the end by a write of its own, one after
+/// another. That took a minute on a machine with twenty processes for two cores.
 const EVERYONE: Duration = Duration::from_secs(150);
 
-/// Five hundred candidates race an end: every one of them gets out, and nobody leads afterwards.
+/// Five hundred candidates race an end. All get out, and none leads afterwards.
 pub async fn five_hundred_candidates_racing_an_end_all_get_out(case: &Case) {
     let handles = join_all((0..5).map(|_| case.open())).await;
     let mut elections = Vec::new();
@@ -33,7 +35,7 @@ pub async fn five_hundred_candidates_racing_an_end_all_get_out(case: &Case) {
             })
         })
         .collect();
-    // Some are in, some are at the door.
+    // Some candidates stand by now, and some are about to.
     tokio::time::sleep(Duration::from_millis(20)).await;
     elections[0].end().await.expect("ended");
     let mut led = 0;
@@ -42,7 +44,8 @@ pub async fn five_hundred_candidates_racing_an_end_all_get_out(case: &Case) {
     for racer in everyone.expect("waited in vain for everyone to get out") {
         match racer.expect("it ran") {
             Ok((loss, mandate)) => {
-                // A leader who must confirm the end by a write may find no gap between the others' in time.
+                // A leader that must confirm the end by a write may find no gap between the other
+                // writes in time.
                 let in_time = loss == Loss::Ended || !proven && loss == Loss::Expired;
                 assert!(in_time, "{loss:?}");
                 assert!(!mandate.is_leader());

@@ -1,4 +1,4 @@
-//! Records that somebody deleted, overwrote or restored from a backup.
+//! Records that a user deleted, overwrote or restored from a backup.
 
 use std::time::Instant;
 
@@ -7,7 +7,7 @@ use tenure::{Election, ElectionState, Error, Expect, Loss, Put, Role, StoreExt};
 use super::Case;
 use super::case::{candidate, found, overwrite, reads_prove, soon, stored, until};
 
-/// A record that was deleted behind everyone's back ends the tenure, with its own error.
+/// A record that a user deletes ends the tenure, with its own error.
 pub async fn a_deleted_record_is_noticed_by_its_leader(case: &Case) {
     case.on_leases();
     let backend = case.open().await;
@@ -23,7 +23,7 @@ pub async fn a_deleted_record_is_noticed_by_its_leader(case: &Case) {
     assert!(matches!(refused, Err(Error::Vanished)), "{refused:?}");
 }
 
-/// Who waits notices it too, rather than wait on or begin again at token 1.
+/// A waiting candidate notices it too. It neither waits on nor begins again at token 1.
 pub async fn a_deleted_record_is_noticed_by_who_waits(case: &Case) {
     case.on_leases();
     let (one, other) = (case.open().await, case.open().await);
@@ -42,8 +42,10 @@ pub async fn a_deleted_record_is_noticed_by_who_waits(case: &Case) {
     drop(leader);
 }
 
-/// A record that is deleted behind everyone's back takes neither its token nor its lock delay along: the next leader
-/// waits until the last cannot lead any more, and the delay as well, and has a greater token.
+/// A record that a user deletes takes neither its token nor its lock delay along.
+///
+/// The next leader waits until the last one cannot lead any more, and the delay as well, and has a
+/// greater token.
 pub async fn a_deleted_records_token_and_delay_are_not_forgotten(case: &Case) {
     let ((one, cut_off), (other, _)) = (case.faulty().await, case.faulty().await);
     let (store, key) = (case.store().await, case.record());
@@ -73,7 +75,7 @@ pub async fn a_deleted_records_token_and_delay_are_not_forgotten(case: &Case) {
     assert!(after > before, "token {after} after token {before}");
 }
 
-/// Garbage where the record should be is reported as such by every call that reads it.
+/// Garbage in place of the record is reported by every call that reads it.
 pub async fn garbage_in_the_record_is_reported(case: &Case) {
     case.on_leases();
     let (backend, store) = (case.open().await, case.store().await);
@@ -90,7 +92,9 @@ pub async fn garbage_in_the_record_is_reported(case: &Case) {
     }
 }
 
-/// Who stands waits until the garbage is mended, saying so in its status, and then leads.
+/// A candidate waits until the garbage is mended, and then leads.
+///
+/// It reports the garbage in its status.
 pub async fn a_candidate_waits_until_garbage_is_mended(case: &Case) {
     case.on_leases();
     let (backend, store) = (case.open().await, case.store().await);
@@ -107,7 +111,9 @@ pub async fn a_candidate_waits_until_garbage_is_mended(case: &Case) {
     assert!(leader.status().error.is_none(), "{:?}", leader.status());
 }
 
-/// A leader whose record was overwritten stops at once, and may lead again once it is mended.
+/// A leader stops at once when its record is overwritten.
+///
+/// It may lead again once the record is mended.
 pub async fn a_leader_whose_record_is_garbage_stops(case: &Case) {
     case.on_leases();
     let (backend, store) = (case.open().await, case.store().await);
@@ -130,7 +136,7 @@ pub async fn a_leader_whose_record_is_garbage_stops(case: &Case) {
     assert!(again.expect("elected again").mandate().token() > token);
 }
 
-/// A record that went back to an earlier token is refused by its leader, who stops.
+/// A leader refuses a record that went back to an earlier token, and stops.
 pub async fn a_rolled_back_record_is_refused_by_its_leader(case: &Case) {
     case.on_leases();
     let (backend, store) = (case.open().await, case.store().await);
@@ -148,7 +154,7 @@ pub async fn a_rolled_back_record_is_refused_by_its_leader(case: &Case) {
     assert!(told, "{refused:?}");
 }
 
-/// Who waits refuses it too: a token that was given out is not given out again.
+/// A waiting candidate refuses it too: no token is given out twice.
 pub async fn a_rolled_back_record_is_refused_by_who_waits(case: &Case) {
     case.on_leases();
     let (one, other) = (case.open().await, case.open().await);
@@ -167,7 +173,7 @@ pub async fn a_rolled_back_record_is_refused_by_who_waits(case: &Case) {
     drop(leader);
 }
 
-/// Documents that are no elections disturb neither the list of elections nor of candidates.
+/// Documents that are no elections disturb no list of elections or candidates.
 pub async fn foreign_documents_are_left_out_of_lists(case: &Case) {
     case.on_leases();
     let (backend, store) = (case.open().await, case.store().await);

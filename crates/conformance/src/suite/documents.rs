@@ -13,7 +13,7 @@ pub async fn a_document_is_read_back_at_the_version_its_write_gave(case: &Case) 
     assert_eq!((document.version, &document.body[..]), (version, &b"one"[..]));
 }
 
-/// What one handle wrote another reads.
+/// A write by one handle is visible to another.
 pub async fn another_handle_reads_what_was_acknowledged(case: &Case) {
     let (one, other, key) = (case.store().await, case.store().await, case.key("a"));
     let mut version = stored(&*one, &key, Expect::Absent, "0").await;
@@ -25,14 +25,14 @@ pub async fn another_handle_reads_what_was_acknowledged(case: &Case) {
     }
 }
 
-/// A missing document is no error.
+/// Reading a missing document is no error.
 pub async fn a_missing_document_reads_as_none(case: &Case) {
     let store = case.store().await;
     assert_eq!(store.get(&case.key("missing")).await.expect("an answer"), None);
     assert_eq!(store.get(&case.key("deeply/missing")).await.expect("an answer"), None);
 }
 
-/// Creating what exists is a conflict and changes nothing.
+/// Creating an existing document is a conflict and changes nothing.
 pub async fn creating_what_exists_is_a_conflict(case: &Case) {
     let (store, key) = (case.store().await, case.key("a"));
     let version = stored(&*store, &key, Expect::Absent, "one").await;
@@ -42,7 +42,7 @@ pub async fn creating_what_exists_is_a_conflict(case: &Case) {
     assert_eq!((document.version, &document.body[..]), (version, &b"one"[..]));
 }
 
-/// A write at a version that was overtaken is a conflict and changes nothing.
+/// A write at a stale version is a conflict and changes nothing.
 pub async fn a_write_at_a_stale_version_is_a_conflict(case: &Case) {
     let (store, key) = (case.store().await, case.key("a"));
     let first = stored(&*store, &key, Expect::Absent, "one").await;
@@ -53,7 +53,7 @@ pub async fn a_write_at_a_stale_version_is_a_conflict(case: &Case) {
     assert_eq!((document.version, &document.body[..]), (second, &b"two"[..]));
 }
 
-/// There is no version of a document that is missing.
+/// A write at a version of a missing document is a conflict.
 pub async fn a_write_at_a_version_of_a_missing_document_is_a_conflict(case: &Case) {
     let (store, key) = (case.store().await, case.key("a"));
     let version = stored(&*store, &case.key("b"), Expect::Absent, "one").await;
@@ -72,7 +72,7 @@ pub async fn a_deleted_document_is_gone(case: &Case) {
     assert_eq!(other.get(&key).await.expect("an answer"), None);
 }
 
-/// A deletion at a version that was overtaken is a conflict and deletes nothing.
+/// A deletion at a stale version is a conflict and deletes nothing.
 pub async fn a_deletion_at_a_stale_version_is_a_conflict(case: &Case) {
     let (store, key) = (case.store().await, case.key("a"));
     let first = stored(&*store, &key, Expect::Absent, "one").await;
@@ -81,7 +81,7 @@ pub async fn a_deletion_at_a_stale_version_is_a_conflict(case: &Case) {
     assert_eq!(found(&*store, &key).await.version, second);
 }
 
-/// What is gone cannot be deleted once more.
+/// A deleted document cannot be deleted once more.
 pub async fn deleting_what_is_gone_is_a_conflict(case: &Case) {
     let (store, key) = (case.store().await, case.key("a"));
     let version = stored(&*store, &key, Expect::Absent, "one").await;
@@ -89,7 +89,7 @@ pub async fn deleting_what_is_gone_is_a_conflict(case: &Case) {
     assert_eq!(store.delete(&key, version).await.expect("an answer"), Put::Conflict);
 }
 
-/// After a deletion the key can be used again, and the old version is worth nothing.
+/// After a deletion the key can be used again, and the old version is invalid.
 pub async fn a_deleted_document_can_be_created_again(case: &Case) {
     let (store, key) = (case.store().await, case.key("a"));
     let first = stored(&*store, &key, Expect::Absent, "one").await;

@@ -17,7 +17,7 @@ async fn create(case: &Case, backend: &tenure::Backend) -> Election {
     builder.create().await.expect("created again")
 }
 
-/// An end tells the leader and everyone who waits, on every handle.
+/// An end tells the leader and all waiting candidates, on every handle.
 pub async fn an_end_tells_everyone(case: &Case) {
     let (one, other, third) = (case.open().await, case.open().await, case.open().await);
     let leader = case.lead(&one, "a").await;
@@ -26,7 +26,7 @@ pub async fn an_end_tells_everyone(case: &Case) {
     named(case, &third).end().await.expect("ended");
     let refused = soon("the end to reach who waits", waiting.elected()).await;
     assert!(matches!(refused, Err(Error::Ended { .. })), "{refused:?}");
-    // Without notifications the leader learns of it at its next renewal, a heartbeat later.
+    // Without notifications the leader learns of the end at its next renewal, a heartbeat later.
     assert_eq!(soon("the end to reach the leader", leader.lost()).await, Loss::Ended);
     assert!(!leader.mandate().is_leader());
     assert_eq!(leader.resign().await, Resignation::AlreadyLost);
@@ -43,7 +43,7 @@ pub async fn the_leader_can_end_it(case: &Case) {
     assert_eq!(named(case, &one).standing().await.expect("readable").state, ElectionState::Ended);
 }
 
-/// An end lasts: nobody may enter until the election is created again.
+/// An end lasts: no candidate may enter until the election is created again.
 pub async fn an_end_lasts_until_the_election_is_created_again(case: &Case) {
     let (one, other) = (case.open().await, case.open().await);
     let election = case.enter(&one).await;
@@ -59,7 +59,7 @@ pub async fn an_end_lasts_until_the_election_is_created_again(case: &Case) {
     let _leader = soon("the leadership", again.campaign(candidate("a"))).await.expect("elected");
 }
 
-/// Ending what has ended, or never was, is a success, and leaves it ended.
+/// Ending an ended or missing election is a success, and leaves it ended.
 pub async fn ending_what_does_not_exist_is_a_success(case: &Case) {
     let backend = case.open().await;
     let election = named(case, &backend);
@@ -70,7 +70,7 @@ pub async fn ending_what_does_not_exist_is_a_success(case: &Case) {
     assert!(matches!(opened, Err(Error::Ended { .. })), "{opened:?}");
 }
 
-/// Deleting what does not exist is a success, and leaves nothing.
+/// Deleting a missing election is a success, and leaves nothing.
 pub async fn deleting_what_does_not_exist_is_a_success(case: &Case) {
     let backend = case.open().await;
     let election = named(case, &backend);
@@ -79,7 +79,9 @@ pub async fn deleting_what_does_not_exist_is_a_success(case: &Case) {
     case.enter(&backend).await;
 }
 
-/// An election that was created again is the next generation: the candidates before it are out.
+/// An election that is created again excludes earlier candidates.
+///
+/// It is a new generation.
 pub async fn creating_again_makes_the_next_generation(case: &Case) {
     let (one, faulty) = case.faulty().await;
     let other = case.open().await;
@@ -98,7 +100,7 @@ pub async fn creating_again_makes_the_next_generation(case: &Case) {
     assert!(case.lead_briskly(&other, "b").await.mandate().token() > 1);
 }
 
-/// Creating what exists leaves it as it is, its leader included.
+/// Creating an existing election leaves it as it is, its leader included.
 pub async fn creating_what_exists_changes_nothing(case: &Case) {
     let (one, other) = (case.open().await, case.open().await);
     let leader = case.lead(&one, "a").await;
@@ -129,7 +131,7 @@ pub async fn a_deleted_election_is_hidden_and_its_tokens_go_on(case: &Case) {
     assert!(next.mandate().token() > leader.mandate().token());
 }
 
-/// Deleting an election tells everyone, as an end does.
+/// Deleting an election tells all candidates, as an end does.
 pub async fn deleting_tells_everyone(case: &Case) {
     let (one, other) = (case.open().await, case.open().await);
     let leader = case.lead(&one, "a").await;
@@ -137,7 +139,7 @@ pub async fn deleting_tells_everyone(case: &Case) {
     assert_eq!(soon("the end to reach the leader", leader.lost()).await, Loss::Ended);
 }
 
-/// An election that is missing is refused when it is not to be created.
+/// A missing election is refused unless it may be created.
 pub async fn a_missing_election_is_refused_when_it_is_not_to_be_created(case: &Case) {
     let (backend, name) = (case.open().await, case.election());
     let opened = Election::builder(&backend, &name).create_if_missing(false).open().await;
@@ -165,7 +167,7 @@ pub async fn nested_elections_are_refused(case: &Case) {
     opened(&backend, &name("a/b/c")).await.expect("what was deleted is in nobody's way");
 }
 
-/// A finished candidacy says so when it is used further.
+/// A finished candidacy refuses further use.
 pub async fn a_finished_candidacy_refuses_further_use(case: &Case) {
     let backend = case.open().await;
     let election = case.enter(&backend).await;
@@ -178,7 +180,7 @@ pub async fn a_finished_candidacy_refuses_further_use(case: &Case) {
     assert!(matches!(refused, Err(Error::Ended { .. })), "{refused:?}");
 }
 
-/// Ends, deletions and creations by many hands at once leave an election that works.
+/// Concurrent ends, deletions and creations leave an election that works.
 pub async fn ends_and_creations_by_many_at_once_leave_it_working(case: &Case) {
     let handles = join_all((0..5).map(|_| case.open())).await;
     let chaos = handles.iter().enumerate().map(|(number, backend)| async move {

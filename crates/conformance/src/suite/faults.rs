@@ -1,4 +1,4 @@
-//! Answers that are lost, and a store that goes away and comes back.
+//! Lost answers, and a store that goes away and comes back.
 
 use futures_util::StreamExt;
 use tenure::lease::record::Record;
@@ -21,7 +21,9 @@ async fn until_role(leader: &Leadership, what: &str, holds: impl Fn(&Role) -> bo
     soon(what, watching).await
 }
 
-/// A claim whose answer is lost is found by reading: it leads, with the token it had claimed.
+/// A claim with a lost answer is found by reading.
+///
+/// The candidate leads, with the token it had claimed.
 pub async fn a_claim_whose_answer_is_lost_is_found_by_reading(case: &Case) {
     let (backend, faulty) = case.faulty().await;
     let election = case.enter(&backend).await;
@@ -36,7 +38,7 @@ pub async fn a_claim_whose_answer_is_lost_is_found_by_reading(case: &Case) {
     }
 }
 
-/// Renewals whose answers are lost cost nothing where a read proves them.
+/// Renewals with lost answers cost nothing where a read proves them.
 pub async fn renewals_whose_answers_are_lost_keep_the_token(case: &Case) {
     let (backend, faulty) = case.faulty().await;
     let leader = case.lead_briskly(&backend, "a").await;
@@ -52,7 +54,7 @@ pub async fn renewals_whose_answers_are_lost_keep_the_token(case: &Case) {
     assert!(mandate.is_leader(), "{:?}", mandate.check());
 }
 
-/// Writes that had no effect are made again.
+/// Writes that had no effect are repeated.
 pub async fn writes_that_had_no_effect_are_made_again(case: &Case) {
     let (backend, faulty) = case.faulty().await;
     let election = case.enter_briskly(&backend).await;
@@ -65,7 +67,9 @@ pub async fn writes_that_had_no_effect_are_made_again(case: &Case) {
     assert!(leader.status().error.is_none(), "{:?}", leader.status().error);
 }
 
-/// A store that comes back in time: suspended, then leading again, with the same token.
+/// A store that comes back in time costs nothing.
+///
+/// The leader is suspended, and then leads again with the same token.
 pub async fn a_store_that_comes_back_in_time_costs_nothing(case: &Case) {
     let (backend, faulty) = case.faulty().await;
     let leader = case.lead_briskly(&backend, "a").await;
@@ -89,7 +93,7 @@ pub async fn a_store_that_stays_away_costs_the_leadership(case: &Case) {
     let lag = Lag::start();
     faulty.cut();
     assert_eq!(soon("the loss", leader.lost()).await, Loss::Expired);
-    // Unless this machine let nothing run in between.
+    // Unless this machine was too busy to run the task in between.
     let in_time = mandate.is_leader() || lag.longest().await > case.brisk().grace() / 4;
     assert!(in_time, "work is told to stop before the lease is over");
     until_role(&leader, "the loss in the status", |role| {
@@ -99,7 +103,7 @@ pub async fn a_store_that_stays_away_costs_the_leadership(case: &Case) {
     assert_eq!(mandate.check(), Err(Loss::Expired));
 }
 
-/// Once the store is back somebody leads again, at a higher token.
+/// Once the store is back, a candidate leads again, at a higher token.
 pub async fn somebody_leads_again_once_the_store_is_back(case: &Case) {
     let (one, faulty) = case.faulty().await;
     let (other, also_faulty) = case.faulty().await;
@@ -151,7 +155,7 @@ pub async fn a_candidate_waits_for_a_store_that_is_away(case: &Case) {
     assert!(leader.status().error.is_none());
 }
 
-/// Opening, looking and ending fail when the store is away: nothing is made up.
+/// Opening, looking and ending fail when the store is away: no answer is made up.
 pub async fn a_store_that_is_away_is_an_error(case: &Case) {
     let (backend, faulty) = case.faulty().await;
     let election = case.enter(&backend).await;
@@ -165,7 +169,7 @@ pub async fn a_store_that_is_away_is_an_error(case: &Case) {
     assert!(matches!(election.end().await, Err(Error::Store(_))));
 }
 
-/// Who resigns while the store is away is told that nobody knows, and by when others may lead.
+/// A resignation while the store is away has an unknown outcome, with a time limit.
 pub async fn resigning_while_the_store_is_away_is_unknown(case: &Case) {
     let (one, faulty) = case.faulty().await;
     let other = case.open().await;
@@ -178,7 +182,7 @@ pub async fn resigning_while_the_store_is_away_is_unknown(case: &Case) {
     let _next = case.lead_briskly(&other, "b").await;
 }
 
-/// A resignation whose answer is lost has released: the next leads at once.
+/// A resignation with a lost answer has released: the next candidate leads at once.
 pub async fn a_resignation_whose_answer_is_lost_has_released(case: &Case) {
     let (one, faulty) = case.faulty().await;
     let other = case.open().await;
@@ -189,7 +193,7 @@ pub async fn a_resignation_whose_answer_is_lost_has_released(case: &Case) {
     assert_eq!(next.mandate().token(), 2);
 }
 
-/// An end whose answer is lost has ended, and says so.
+/// An end with a lost answer has ended, and says so.
 pub async fn an_end_whose_answer_is_lost_has_ended(case: &Case) {
     let (backend, faulty) = case.faulty().await;
     let election = case.enter(&backend).await;
@@ -199,7 +203,7 @@ pub async fn an_end_whose_answer_is_lost_has_ended(case: &Case) {
     assert_eq!(faulty.lost(), 1);
 }
 
-/// A creation whose answer is lost has created one generation, not two.
+/// A creation with a lost answer has created one generation, not two.
 pub async fn a_creation_whose_answer_is_lost_has_created_once(case: &Case) {
     let (backend, faulty) = case.faulty().await;
     faulty.lose_answers(&case.record(), 1);
@@ -209,7 +213,7 @@ pub async fn a_creation_whose_answer_is_lost_has_created_once(case: &Case) {
     assert_eq!((record.generation, record.token, faulty.lost()), (1, 0, 1));
 }
 
-/// A campaign that is cancelled while its claim is on the way leaves nothing held.
+/// A campaign that is cancelled while its claim is in flight leaves nothing held.
 pub async fn a_campaign_cancelled_before_its_claim_arrives_leaves_nothing_held(case: &Case) {
     let (one, faulty) = case.faulty().await;
     let other = case.open().await;
@@ -220,11 +224,11 @@ pub async fn a_campaign_cancelled_before_its_claim_arrives_leaves_nothing_held(c
     drop(candidacy);
     let mut next = case.enter(&other).await.stand(candidate("b")).expect("it stands");
     held.release();
-    // The lease would last longer than this waits: only a release lets the next one in.
+    // The lease would last longer than this waits, so only a release lets the next candidate lead.
     let _next = soon("the next leader", next.elected()).await.expect("elected");
 }
 
-/// A campaign that is cancelled before it hears that it won gives back what it won.
+/// A campaign that is cancelled before it learns of its win releases the lease.
 pub async fn a_campaign_cancelled_before_its_answer_gives_back_what_it_won(case: &Case) {
     let (one, faulty) = case.faulty().await;
     let other = case.open().await;
@@ -238,7 +242,7 @@ pub async fn a_campaign_cancelled_before_its_answer_gives_back_what_it_won(case:
     held.release();
 }
 
-/// An answer that comes after the lease it granted is over revives nobody.
+/// An answer that comes after the end of the lease it granted revives no leader.
 pub async fn an_answer_that_comes_too_late_revives_nobody(case: &Case) {
     let (one, faulty) = case.faulty().await;
     let other = case.open().await;
@@ -257,7 +261,7 @@ pub async fn an_answer_that_comes_too_late_revives_nobody(case: &Case) {
     assert_eq!(mandate.check(), Err(Loss::Expired));
 }
 
-/// Whoever leaves while its entry in the list is still on the way removes it all the same.
+/// A candidate that leaves while its list entry is in flight removes the entry.
 pub async fn a_candidate_that_leaves_before_it_is_listed_is_not_listed(case: &Case) {
     let (backend, faulty) = case.faulty().await;
     let election = case.enter(&backend).await;
@@ -271,7 +275,7 @@ pub async fn a_candidate_that_leaves_before_it_is_listed_is_not_listed(case: &Ca
     assert_eq!(election.candidates().await.expect("a list"), []);
 }
 
-/// A candidate whose entry could not be written is listed a little later.
+/// A candidate that could not write its entry is listed a little later.
 pub async fn a_candidate_is_listed_once_the_store_is_back(case: &Case) {
     let (backend, faulty) = case.faulty().await;
     let election = case.enter_briskly(&backend).await;

@@ -1,4 +1,4 @@
-//! A store that fails when it is told to.
+//! A store that fails on request.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,26 +18,26 @@ pub struct Faulty {
 #[derive(Debug, Default)]
 struct Fates {
     by_key: BTreeMap<Key, Vec<Fate>>,
-    /// For the next write of any document below a key.
+    /// The fate of the next write of any document below a key.
     below: Option<(Key, Fate)>,
     lost: u64,
     refused: u64,
 }
 
-/// What is to happen to a write.
+/// The fate of a write.
 #[derive(Clone, Debug)]
 enum Fate {
     /// It is applied, and its answer is lost.
     Lost,
     /// It has no effect.
     Refused,
-    /// It leaves only when it is let go.
+    /// It leaves only after its release.
     Late(watch::Receiver<bool>, watch::Sender<bool>),
-    /// It is applied at once, and its answer comes only when it is let go.
+    /// It is applied at once, and its answer comes only after its release.
     Unanswered(watch::Receiver<bool>, watch::Sender<bool>),
 }
 
-/// A write that is being held back. Dropping this lets it go, too.
+/// A write that is being held back. Dropping this releases it, too.
 #[derive(Debug)]
 pub struct Held {
     go: watch::Sender<bool>,
@@ -50,18 +50,18 @@ impl Held {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn arrived(&mut self) {
-        // The other end is kept until the write has been let go.
+        // The other end is kept until the write has been released.
         let _ = self.arrived.wait_for(|arrived| *arrived).await;
     }
 
-    /// Lets the write go.
+    /// Releases the write.
     pub fn release(self) {
         self.go.send_replace(true);
     }
 }
 
 impl Faulty {
-    /// A store that works until it is told otherwise.
+    /// A store that works until it is told to fail.
     #[must_use]
     pub fn new(inner: Arc<dyn Store>) -> Arc<Faulty> {
         let reachable = watch::Sender::new(true);
@@ -78,7 +78,7 @@ impl Faulty {
         self.reachable.send_replace(true);
     }
 
-    /// Applies the next so many writes of this document, and loses their answers.
+    /// Applies the next `count` writes of this document, and loses their answers.
     pub fn lose_answers(&self, key: &Key, count: usize) {
         self.plan(key, vec![Fate::Lost; count]);
     }
@@ -89,7 +89,7 @@ impl Faulty {
         self.lock().lost
     }
 
-    /// Lets the next so many writes of this document fail before they have an effect.
+    /// Makes the next `count` writes of this document fail before they have an effect.
     pub fn refuse(&self, key: &Key, count: usize) {
         self.plan(key, vec![Fate::Refused; count]);
     }
@@ -100,7 +100,7 @@ impl Faulty {
         self.lock().refused
     }
 
-    /// Holds the next write of this document back before it is applied.
+    /// Holds back the next write of this document, before it is applied.
     #[must_use]
     pub fn hold_write(&self, key: &Key) -> Held {
         let (held, fate) = hold(Fate::Late);
@@ -108,7 +108,7 @@ impl Faulty {
         held
     }
 
-    /// The same for the next write of any document below this key.
+    /// Holds back the next write of any document below this key, before it is applied.
     #[must_use]
     pub fn hold_next_below(&self, prefix: &Key) -> Held {
         let (held, fate) = hold(Fate::Late);
@@ -116,7 +116,7 @@ impl Faulty {
         held
     }
 
-    /// Applies the next write of this document, and holds its answer back.
+    /// Applies the next write of this document, and holds back its answer.
     #[must_use]
     pub fn hold_answer(&self, key: &Key) -> Held {
         let (held, fate) = hold(Fate::Unanswered);
@@ -177,7 +177,7 @@ impl Faulty {
         self.inner.put_one(write).await
     }
 
-    /// An answer does not get through either once the store is away.
+    /// Drops an answer, too, once the store is away.
     fn answered<T>(&self, answer: Result<T, StoreError>, doing: &str) -> Result<T, StoreError> {
         if self.is_cut() { Err(failed(Fault::Indeterminate, doing)) } else { answer }
     }
@@ -191,7 +191,7 @@ fn hold(fate: fn(watch::Receiver<bool>, watch::Sender<bool>) -> Fate) -> (Held, 
 
 async fn wait_to_go(mut gone: watch::Receiver<bool>, arrived: &watch::Sender<bool>) {
     arrived.send_replace(true);
-    // An error means that nobody holds it any more.
+    // An error means that the test has dropped its `Held`.
     let _ = gone.wait_for(|gone| *gone).await;
 }
 
@@ -256,7 +256,7 @@ impl Store for Faulty {
         // The sender is in `self`.
         let _ = reachable.wait_for(|reachable| *reachable).await;
         self.inner.changed(key, seen).await;
-        // Nobody hears of a change while the store is away.
+        // No caller learns of a change while the store is away.
         let _ = reachable.wait_for(|reachable| *reachable).await;
     }
 }

@@ -1,4 +1,4 @@
-//! How late tasks run on a machine that is busy with other things.
+//! Measures how late tasks run on a busy machine.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,12 +7,13 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// How often it is measured.
+/// The time between two measurements.
 const EVERY: Duration = Duration::from_millis(5);
 
-/// Measures how long a task that is ready has to wait for its turn.
+/// Measures how long a ready task has to wait for its turn.
 ///
-/// A case that says *before* about two moments of one process is not decided where it waited for longer.
+/// A case that compares two moments of one process decides nothing if a task waited longer than
+/// their distance.
 pub(super) struct Lag {
     most: Arc<AtomicU64>,
     measuring: JoinHandle<()>,
@@ -33,7 +34,7 @@ impl Lag {
         Lag { most, measuring }
     }
 
-    /// The longest so far, the present one included.
+    /// The longest wait so far, the present one included.
     pub(super) async fn longest(&self) -> Duration {
         sleep(EVERY * 2).await;
         Duration::from_millis(self.most.load(Ordering::Relaxed))

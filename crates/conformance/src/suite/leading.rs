@@ -19,7 +19,7 @@ pub async fn many_may_create_an_election_at_once(case: &Case) {
     assert_eq!((standing.state, standing.token), (ElectionState::Free, 0));
 }
 
-/// Of many candidates on many handles one leads, and the store says who.
+/// Of many candidates on many handles one leads, and the store names it.
 pub async fn one_of_many_candidates_leads(case: &Case) {
     let mut candidacies = Vec::new();
     for number in 0..10 {
@@ -46,7 +46,9 @@ pub async fn one_of_many_candidates_leads(case: &Case) {
     );
 }
 
-/// While one leads, no other mandate is valid, whatever hands change: never two at once.
+/// While one candidate leads, no other mandate is valid.
+///
+/// That holds however often leaders change.
 pub async fn never_two_lead_at_once(case: &Case) {
     let leading = Arc::new(AtomicU64::new(0));
     let mut tasks = Vec::new();
@@ -70,7 +72,7 @@ pub async fn never_two_lead_at_once(case: &Case) {
     }
 }
 
-/// Who resigns hands over: the next leads at once, long before the lease would have expired.
+/// A resignation hands over at once, long before the lease would expire.
 pub async fn resigning_hands_over(case: &Case) {
     let (one, other) = (case.open().await, case.open().await);
     let first = case.lead(&one, "a").await;
@@ -106,7 +108,7 @@ pub async fn dropping_the_guard_frees_the_election(case: &Case) {
     assert!(case.lead(&other, "b").await.mandate().token() > mandate.token());
 }
 
-/// Closing a backend gives up whatever it held.
+/// Closing a backend gives up everything it held.
 pub async fn closing_a_backend_frees_what_it_held(case: &Case) {
     let (one, other) = (case.open().await, case.open().await);
     let leader = case.lead(&one, "a").await;
@@ -115,7 +117,7 @@ pub async fn closing_a_backend_frees_what_it_held(case: &Case) {
     let _next = case.lead(&other, "b").await;
 }
 
-/// A leader that is no longer heard of is replaced at a higher token, and had stopped by then.
+/// A silent leader is replaced at a higher token, after it has stopped.
 pub async fn a_silent_leader_is_replaced_after_it_has_stopped(case: &Case) {
     let (one, faulty) = case.faulty().await;
     let other = case.open().await;
@@ -132,7 +134,8 @@ pub async fn a_silent_leader_is_replaced_after_it_has_stopped(case: &Case) {
 /// A leader that renews is not replaced, however long others wait.
 pub async fn a_leader_that_renews_keeps_its_leadership(case: &Case) {
     let (one, other) = (case.open().await, case.open().await);
-    // Long enough that a busy machine does not keep it from renewing: then it would be right to stop.
+    // Long enough that a busy machine does not keep the leader from renewing: otherwise it would be
+    // right to stop.
     let timing = Timing::new(case.brisk().ttl() * 3).expect("more room than before");
     let leader = case.enter_with(&one, timing).await.campaign(candidate("a")).await;
     let leader = leader.expect("elected");
@@ -147,7 +150,7 @@ pub async fn a_leader_that_renews_keeps_its_leadership(case: &Case) {
     assert!(matches!(rival.status().role, Role::Waiting), "{:?}", rival.status());
 }
 
-/// A leadership that was lost can be won again by the same candidate, at a higher token.
+/// A candidate can win a lost leadership again, at a higher token.
 pub async fn a_lost_leadership_can_be_regained(case: &Case) {
     let backend = case.open().await;
     let leader = case.lead_briskly(&backend, "a").await;
@@ -180,7 +183,7 @@ pub async fn work_in_a_scope_is_dropped_on_loss(case: &Case) {
     let outcome = soon("the loss", outcome).await;
     assert!(matches!(outcome, Err(Error::Lost(Loss::Expired))), "{outcome:?}");
     assert_eq!(dropped.load(Ordering::SeqCst), 1);
-    // Unless this machine let nothing run in between.
+    // Unless this machine was too busy to run the task in between.
     let in_time = leader.mandate().is_leader() || lag.longest().await > case.brisk().grace() / 4;
     assert!(in_time, "it is dropped while the lease still lasts");
 }
@@ -192,7 +195,7 @@ pub async fn work_in_a_scope_gives_its_result(case: &Case) {
     assert_eq!(leader.scope(async { 7 }).await.expect("in time"), 7);
 }
 
-/// A lock delay is waited after a tenure that did not end cleanly, and not after one that did.
+/// A lock delay is waited after an unclean end of a tenure, and only then.
 pub async fn a_lock_delay_is_waited_only_after_an_unclean_end(case: &Case) {
     let (one, faulty) = case.faulty().await;
     let (other, name, delay) = (case.open().await, case.election(), case.brisk().ttl());
@@ -213,14 +216,17 @@ pub async fn a_lock_delay_is_waited_only_after_an_unclean_end(case: &Case) {
     faulty.cut();
     soon("the loss", first.lost()).await;
     until("the mandate is over", async || !first.mandate().is_leader()).await;
-    // The lease is respected for a fifth of the ttl longer than its holder believes in it, then comes
-    // the delay. The clock starts late and the wait can only be longer, so this cannot fail by chance.
+    // The others respect the lease for a fifth of the ttl longer than its holder does, and then
+    // comes the delay. The clock starts late and the wait can only be longer, so this cannot fail
+    // by chance.
     let over = std::time::Instant::now();
     let _next = soon("the take-over", waiting.elected()).await.expect("elected");
     assert!(over.elapsed() >= delay, "after {:?}", over.elapsed());
 }
 
-/// Hundreds of elections share one handle, and one of them may be lost without the others.
+/// Hundreds of elections share one handle.
+///
+/// One of them may be lost without the others.
 pub async fn two_hundred_elections_share_one_handle(case: &Case) {
     let backend = case.open().await;
     let names: Vec<String> = (0..200).map(|n| format!("{}/e{n}", case.prefix())).collect();
@@ -243,7 +249,7 @@ pub async fn two_hundred_elections_share_one_handle(case: &Case) {
     }
 }
 
-/// The next in line is whoever claims first; the others go on waiting.
+/// The first candidate that claims is the next leader; the others go on waiting.
 pub async fn the_others_go_on_waiting_after_a_hand_over(case: &Case) {
     let backend = case.open().await;
     let election = case.enter(&backend).await;

@@ -2,8 +2,8 @@
 
 /// Makes every case of the suite a test on this [`Subject`](crate::suite::Subject).
 ///
-/// The expression is evaluated for each test. A subject on memory should give each a storage of its
-/// own; one on a server may give all the same, since each case has keys of its own.
+/// The expression is evaluated for each test. A subject on memory should give each test a storage
+/// of its own. A subject on a server may give all tests the same, since each case has its own keys.
 ///
 /// ```ignore
 /// tenure_conformance::conformance!(MyStore::start());
@@ -176,7 +176,7 @@ macro_rules! conformance {
     };
 }
 
-/// What [`conformance!`] expands to.
+/// The expansion of [`conformance!`].
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __conformance {

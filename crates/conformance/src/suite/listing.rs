@@ -14,7 +14,7 @@ fn names(case: &Case, page: &Page) -> Vec<String> {
         .collect()
 }
 
-/// All pages of this size, and a check that each says truly whether there is more.
+/// All pages of this size. Checks that each says correctly whether there is more.
 async fn walk(store: &dyn Store, prefix: &Key, limit: usize) -> Vec<(Key, Page)> {
     let mut pages: Vec<(Key, Page)> = Vec::new();
     let mut after: Option<Key> = None;
@@ -42,7 +42,7 @@ async fn fill(case: &Case, below: &[&str]) -> std::sync::Arc<dyn Store> {
     store
 }
 
-/// A listing may be stale; this waits until it has caught up.
+/// Waits until the listing has caught up: it may be stale.
 async fn until_listed(store: &dyn Store, prefix: &Key, count: usize) {
     until("the listing has caught up", async || {
         store.list(prefix, None, count + 1).await.expect("a page").documents.len() == count
@@ -66,7 +66,7 @@ pub async fn documents_are_listed_in_the_order_of_their_keys(case: &Case) {
     assert_eq!(page.next, None);
 }
 
-/// However large the pages, nothing is left out and nothing comes twice.
+/// Pages of any size leave nothing out and repeat nothing.
 pub async fn pages_leave_nothing_out_and_repeat_nothing(case: &Case) {
     let all: Vec<String> = (0..25)
         .map(|number| match number % 3 {
@@ -104,7 +104,9 @@ pub async fn a_page_begins_after_a_key_whether_it_exists_or_not(case: &Case) {
     }
 }
 
-/// Only what is strictly below the prefix is listed, however deep; look-alikes are not.
+/// Only keys strictly below the prefix are listed, however deep.
+///
+/// Look-alikes are not listed.
 pub async fn only_what_is_strictly_below_the_prefix_is_listed(case: &Case) {
     let all = ["p", "p/a", "p/a/b/c/d/e/f/g", "p-q", "p.json", "p0/a", "pp/a", "P/a", "p%2Fa", "o"];
     let store = fill(case, &all).await;
@@ -115,7 +117,7 @@ pub async fn only_what_is_strictly_below_the_prefix_is_listed(case: &Case) {
     assert_eq!(names(case, &page), ["p/a/b/c/d/e/f/g"]);
 }
 
-/// Nothing is below a prefix nobody has used.
+/// An unused prefix lists nothing.
 pub async fn an_unknown_prefix_lists_nothing(case: &Case) {
     let store = fill(case, &["a"]).await;
     for prefix in ["unknown", "a", "a/b/c"] {
@@ -124,7 +126,7 @@ pub async fn an_unknown_prefix_lists_nothing(case: &Case) {
     }
 }
 
-/// What was deleted is no longer listed.
+/// A deleted document is no longer listed.
 pub async fn a_deleted_document_is_no_longer_listed(case: &Case) {
     let store = fill(case, &["a", "b/c", "d"]).await;
     until_listed(&*store, &case.root(), 3).await;

@@ -1,6 +1,7 @@
 //! The conformance suite: the same named cases for any store.
 //!
-//! Say how your storage is opened, and [`conformance!`](crate::conformance!) makes every case a test:
+//! Implement [`Subject`], which says how your storage is opened, and
+//! [`conformance!`](crate::conformance!) makes every case a test:
 //!
 //! ```
 //! use std::sync::Arc;
@@ -27,13 +28,15 @@
 //! # fn main() {}
 //! ```
 //!
-//! Every case draws a prefix for its keys, so cases may share one server, and prints it when it fails.
-//! What a store cannot be asked (change hints, where it has none) is skipped, and said on stderr.
+//! Every case draws a prefix for its keys, so cases may share one server, and prints it when it
+//! fails. A case that needs a feature that the store lacks (change hints, for example) is skipped,
+//! and says so on stderr.
 //!
-//! Store cases: [`documents`], [`bodies`], [`batches`], [`races`], [`listing`], [`changes`], [`names`].
-//! Election cases: [`leading`], [`ending`], [`damage`], [`values`], [`watching`], [`crowds`].
-//! Both, through a [`Faulty`] store: [`faults`]. Only where elections are queues: [`queues`]; there, cases that look at
-//! or break the record of a lease run on the lease protocol, and say so on stderr.
+//! Store cases: [`documents`], [`bodies`], [`batches`], [`races`], [`listing`], [`changes`],
+//! [`names`]. Election cases: [`leading`], [`ending`], [`damage`], [`values`], [`watching`],
+//! [`crowds`]. Both, through a [`Faulty`] store: [`faults`]. Only where elections are queues:
+//! [`queues`]. On such a store, cases that look at or break the record of a lease run on the lease
+//! protocol, and say so on stderr.
 
 pub mod batches;
 pub mod bodies;
@@ -65,16 +68,16 @@ pub use faulty::{Faulty, Held};
 /// A store under test.
 #[async_trait]
 pub trait Subject: Send + Sync {
-    /// What it is called in messages.
+    /// The store's name in messages.
     fn name(&self) -> &str;
 
     /// A new handle on the same storage, as another process would have it.
     ///
-    /// Panics when there is none to be had: there is nothing to test then.
+    /// Panics if the storage cannot be opened: then there is nothing to test.
     async fn open(&self) -> Backend;
 
     /// The times for cases in which a lease must expire: as short as the store allows.
     ///
-    /// A ttl of 2 s suits a store on the same machine; it is what such a case waits.
+    /// A ttl of 2 s suits a store on the same machine. Such a case waits that long.
     fn timing(&self) -> Timing;
 }

@@ -5,7 +5,7 @@ use tenure::{Election, Expect, Key, Name, StoreExt};
 use super::Case;
 use super::case::{candidate, opened, soon, stored, until};
 
-/// What some store, file system or URL takes for something else.
+/// Names that some store, file system or URL treats specially.
 const ODD: [&str; 44] = [
     "A",
     "a",
@@ -99,7 +99,9 @@ pub async fn odd_names_may_be_levels(case: &Case) {
     }
 }
 
-/// Eight levels of 128 bytes each, of letters or of what takes most room encoded, fit.
+/// Eight levels of 128 bytes each fit.
+///
+/// That includes characters that take most room encoded.
 pub async fn the_longest_names_fit(case: &Case) {
     let store = case.store().await;
     for with in ["x", "%", "é", "😀", " ", "."] {

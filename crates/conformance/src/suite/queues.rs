@@ -1,4 +1,4 @@
-//! What only queues promise: order, and nobody woken in vain.
+//! Promises of queues only: order, and no needless wake-ups.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ async fn queue(case: &Case) -> Option<Backend> {
     None
 }
 
-/// Stands, and is in line before this returns.
+/// Stands, and waits until the candidate is in line.
 async fn stand(election: &Election, name: &str) -> Candidacy {
     let candidacy = election.stand(candidate(name)).expect("it stands");
     let id = candidacy.id();
@@ -45,7 +45,7 @@ fn leads(candidacy: &Candidacy) -> bool {
     matches!(candidacy.status().role, Role::Leading { .. })
 }
 
-/// Candidates of many handles lead in the order in which they came, at rising tokens.
+/// Candidates of many handles lead in order of arrival, at rising tokens.
 pub async fn first_come_is_first_led(case: &Case) {
     let Some(first) = queue(case).await else { return };
     let others = join_all((0..4).map(|_| case.open())).await;
@@ -63,7 +63,7 @@ pub async fn first_come_is_first_led(case: &Case) {
     }
 }
 
-/// Who leaves from the middle lets nobody lead, and the others keep their order.
+/// A candidate that leaves the middle of the line changes no leader or order.
 pub async fn the_middle_of_the_line_leaves_and_the_order_holds(case: &Case) {
     let Some(backend) = queue(case).await else { return };
     let election = case.enter(&backend).await;
@@ -80,7 +80,9 @@ pub async fn the_middle_of_the_line_leaves_and_the_order_holds(case: &Case) {
     let _last = soon("d", fourth.elected()).await.expect("elected");
 }
 
-/// A candidate that waits, and was waited for, can be withdrawn: nothing of it is left in line.
+/// A waiting candidate can be withdrawn, and its entry is gone at once.
+///
+/// Others may wait behind it.
 pub async fn a_candidate_that_waits_is_withdrawn_at_once(case: &Case) {
     let Some(backend) = queue(case).await else { return };
     let election = case.enter(&backend).await;
@@ -93,7 +95,9 @@ pub async fn a_candidate_that_waits_is_withdrawn_at_once(case: &Case) {
     let _third = soon("c", third.elected()).await.expect("elected");
 }
 
-/// The first three go with their process; the fourth, which watched only the third, leads.
+/// The first three go with their process, and the fourth leads.
+///
+/// It watched only the third.
 pub async fn three_gone_at_once_let_the_fourth_lead(case: &Case) {
     let Some(one) = queue(case).await else { return };
     let other = case.open().await;
@@ -121,7 +125,7 @@ pub async fn only_the_next_in_line_leads_after_a_departure(case: &Case) {
     assert_eq!(names(&election).await.len(), 10);
 }
 
-/// Candidates are listed in the order of the line, with their places, and their values as they are now.
+/// Candidates are listed in the order of the line, with places and current values.
 pub async fn candidates_are_listed_in_the_order_of_the_line(case: &Case) {
     let Some(one) = queue(case).await else { return };
     let other = case.open().await;
@@ -141,7 +145,7 @@ pub async fn candidates_are_listed_in_the_order_of_the_line(case: &Case) {
     assert_eq!(names(&elections[0]).await[3], "c3", "a change keeps its place");
 }
 
-/// An end in the middle of many joins lets everybody out, and nothing stays in line.
+/// An end during many joins ends all candidacies, and nothing stays in line.
 pub async fn an_end_that_races_many_candidates_leaves_nobody_in_line(case: &Case) {
     let Some(one) = queue(case).await else { return };
     let other = case.open().await;
@@ -155,7 +159,7 @@ pub async fn an_end_that_races_many_candidates_leaves_nobody_in_line(case: &Case
     elections[0].end().await.expect("ended");
     for mut candidacy in standing {
         match soon("its way out", candidacy.elected()).await {
-            // Its work ends with the guard.
+            // The work ends with the guard.
             Ok(leader) => drop(leader),
             Err(error) => assert!(matches!(error, Error::Ended { .. }), "{error}"),
         }
@@ -165,7 +169,7 @@ pub async fn an_end_that_races_many_candidates_leaves_nobody_in_line(case: &Case
     assert_eq!(standing.state, ElectionState::Ended);
 }
 
-/// An election that is a queue is refused to those who would hold it by a lease, and the other way round.
+/// A queue is refused to candidates with leases, and the other way round.
 pub async fn the_other_protocol_is_refused(case: &Case) {
     let Some(backend) = queue(case).await else { return };
     let leases = case.open().await.without_queue();
@@ -180,7 +184,7 @@ pub async fn the_other_protocol_is_refused(case: &Case) {
     assert_eq!((recorded, wanted), (Protocol::Lease, Protocol::Queue));
 }
 
-/// Of two who open what does not exist yet, each with another protocol, one is refused.
+/// If two first openers use different protocols, one of them is refused.
 pub async fn of_two_first_openers_with_different_protocols_one_is_refused(case: &Case) {
     let Some(backend) = queue(case).await else { return };
     let leases = case.open().await.without_queue();
@@ -193,11 +197,11 @@ pub async fn of_two_first_openers_with_different_protocols_one_is_refused(case: 
     }
 }
 
-/// A lock delay is waited after a tenure whose work nobody ended, and not after one that resigned.
+/// A lock delay is waited after an abandoned tenure, but not after a resignation.
 pub async fn a_lock_delay_is_waited_after_an_unclean_end_only(case: &Case) {
     let Some(one) = queue(case).await else { return };
     let other = case.open().await;
-    // Longer than the entry of a leader that was abandoned stands, so that the two cannot be confused.
+    // Longer than the entry of an abandoned leader stands, so that the two cannot be confused.
     let delay = case.brisk().ttl() * 3;
     let enter = async |backend: &Backend| {
         let name = case.election();
@@ -219,7 +223,7 @@ pub async fn a_lock_delay_is_waited_after_an_unclean_end_only(case: &Case) {
     assert!(third.mandate().is_leader());
 }
 
-/// Who lost its tenure and stands again does so behind those who waited.
+/// A candidate that lost its tenure stands again behind the candidates that waited.
 pub async fn a_lost_tenures_entry_goes_to_the_end_of_the_line(case: &Case) {
     let Some(backend) = queue(case).await else { return };
     let election = case.enter(&backend).await;
@@ -238,14 +242,16 @@ pub async fn a_lost_tenures_entry_goes_to_the_end_of_the_line(case: &Case) {
     assert!(again.mandate().token() > token);
 }
 
-/// A leader whose entry an operator deletes is told at once, and stands again at the end of the line if it asks to.
+/// A leader is told at once when an operator deletes its entry.
+///
+/// It stands again at the end of the line if it asks to.
 pub async fn a_leader_whose_entry_is_deleted_is_told_at_once(case: &Case) {
     let Some(one) = queue(case).await else { return };
     let other = case.open().await;
     let election = case.enter(&one).await;
     let leader = lead(&election, "a").await;
     let mut second = stand(&case.enter(&other).await, "b").await;
-    // Anybody's handle serves as the operator's hand: it deletes what it is told to.
+    // Any handle can act as the operator: it deletes the entry that it is given.
     let lines = other.queue().expect("its elections are queues");
     let line = lines.look(&case.record()).await.expect("readable");
     let Line::Open { places, .. } = line else { panic!("{line:?}") };
@@ -262,22 +268,27 @@ pub async fn a_leader_whose_entry_is_deleted_is_told_at_once(case: &Case) {
     assert!(again.mandate().token() > token);
 }
 
-/// The deletion of the entry before one's own is no turn to lead if the election ended first, also for a candidate
-/// that has not heard of the end.
+/// A deletion of the entry ahead is no turn to lead if the election ended first.
+///
+/// This also holds for a candidate that has not heard of the end.
 pub async fn the_deletion_that_follows_an_end_is_nobodys_turn(case: &Case) {
     let Some(one) = queue(case).await else { return };
     let other = case.open().await;
     delete_after_the_end(case, [&one, &other, &one]).await;
 }
 
-/// The same between two candidates of one process, whose leader's entry an operator deletes.
+/// The same between two candidates of one process.
+///
+/// An operator deletes the leader's entry.
 pub async fn a_deletion_after_the_end_is_no_turn_for_a_candidate_of_the_same_process(case: &Case) {
     let Some(one) = queue(case).await else { return };
     let operator = case.open().await;
     delete_after_the_end(case, [&one, &one, &operator]).await;
 }
 
-/// The first two stand; the third ends the election, and then deletes the entry of the first.
+/// Stands with two handles, ends the election by the third, and deletes an entry.
+///
+/// The third handle deletes the entry of the first.
 async fn delete_after_the_end(case: &Case, backends: [&Backend; 3]) {
     let (first, second) = (Arc::new(holder("a")), Arc::new(holder("b")));
     case.enter(backends[0]).await;
@@ -289,7 +300,8 @@ async fn delete_after_the_end(case: &Case, backends: [&Backend; 3]) {
     let line = waiter.line(&record, &ticket(&second), Freshness::Session).await.expect("readable");
     let Line::Open { places, .. } = line else { panic!("{line:?}") };
     assert_eq!(places.first().map(|place| &place.entry), Some(&ahead));
-    // It waits for the entry and not for the end: which of the two it hears of first must not matter.
+    // The candidate waits for the entry and not for the end: the order of the two notices must not
+    // matter.
     let mut gone = std::pin::pin!(waiter.gone(&ahead));
     let early = tokio::time::timeout(Duration::from_millis(50), gone.as_mut()).await;
     assert_ne!(early, Ok(Gone::Deleted), "it stands");
@@ -327,7 +339,7 @@ async fn joined(lines: &dyn SessionQueue, record: &Key, holder: &Arc<Holder>) ->
     joined.entry.expect("the election is open")
 }
 
-/// A line that is missing is created only by those who ask for it.
+/// A missing line is created only on request.
 pub async fn a_missing_line_is_created_only_when_asked_for(case: &Case) {
     let Some(backend) = queue(case).await else { return };
     let backend = backend.with_creation(false);
@@ -338,7 +350,9 @@ pub async fn a_missing_line_is_created_only_when_asked_for(case: &Case) {
     Election::open(&backend, &name).await.expect("it is there now");
 }
 
-/// A deletion waits until everybody has left, and the name is then as if it had never been used.
+/// A deletion waits until all candidates have left.
+///
+/// Then the name is as if never used.
 pub async fn a_deleted_line_leaves_nothing_and_can_be_made_again(case: &Case) {
     let Some(one) = queue(case).await else { return };
     let other = case.open().await;

@@ -15,7 +15,7 @@ async fn handles(case: &Case) -> Vec<Arc<dyn Store>> {
     join_all((0..HANDLES).map(|_| case.store())).await
 }
 
-/// Of a hundred who create the same document, exactly one is told that it did.
+/// Of a hundred writers that create the same document, exactly one succeeds.
 pub async fn of_a_hundred_who_create_a_document_one_wins(case: &Case) {
     let handles = handles(case).await;
     let contenders = (0..100).map(|number| {
@@ -24,7 +24,8 @@ pub async fn of_a_hundred_who_create_a_document_one_wins(case: &Case) {
             match store.put(&key, Expect::Absent, number.to_string().into()).await {
                 Ok(Put::Stored(version)) => Some((number, version)),
                 Ok(Put::Conflict) => None,
-                // Under such a load a store may say that it did nothing; never that it is unsure.
+                // Under such a load a store may say that it did nothing, but never that it is
+                // unsure.
                 Err(error) if error.fault == Fault::Unavailable => None,
                 Err(error) => panic!("{error}: {:?}", error.source),
             }
@@ -55,7 +56,7 @@ pub async fn no_update_is_lost_among_concurrent_writers(case: &Case) {
                 let document = found(&*store, &key).await;
                 let count: u64 = String::from_utf8_lossy(&document.body).parse().expect("a number");
                 let body = (count + 1).to_string().into();
-                // Lets the others in between the read and the write, also where neither waits.
+                // Lets other writers in between the read and the write, even if neither waits.
                 tokio::task::yield_now().await;
                 match store.put(&key, Expect::At(document.version), body).await {
                     Ok(Put::Stored(_)) => done += 1,
@@ -73,7 +74,7 @@ pub async fn no_update_is_lost_among_concurrent_writers(case: &Case) {
     assert_eq!(total, (WRITERS as u64 * INCREMENTS).to_string());
 }
 
-/// Of those who write and those who delete at one version, exactly one is told that it did.
+/// Of writes and deletions at one version, exactly one is reported as a success.
 pub async fn a_write_and_a_deletion_of_one_version_never_both_succeed(case: &Case) {
     let handles = handles(case).await;
     for round in 0..20 {

@@ -1,4 +1,4 @@
-//! What candidates publish.
+//! Cases about the values that candidates publish.
 
 use futures_util::StreamExt;
 use tenure::{ElectionState, Error, MAX_VALUE_BYTES};
@@ -6,7 +6,7 @@ use tenure::{ElectionState, Error, MAX_VALUE_BYTES};
 use super::Case;
 use super::case::{candidate, in_line, soon, until};
 
-/// A leader's value is read by who waits, who watches and who asks.
+/// Waiting candidates, observers and readers all see the leader's value.
 pub async fn a_leaders_value_is_read_by_everyone(case: &Case) {
     let (one, other) = (case.open().await, case.open().await);
     let with_value = candidate("a").with_value("10.0.0.7:80").expect("short");
@@ -24,7 +24,7 @@ pub async fn a_leaders_value_is_read_by_everyone(case: &Case) {
     assert_eq!(seen.leader.expect("somebody leads").value, "10.0.0.7:80");
 }
 
-/// A value that changes reaches everyone, and the tenure goes on.
+/// A changed value reaches all of them, and the tenure goes on.
 pub async fn a_changed_value_reaches_everyone(case: &Case) {
     let (one, other) = (case.open().await, case.open().await);
     let leader = case.lead(&one, "a").await;
@@ -43,7 +43,8 @@ pub async fn a_changed_value_reaches_everyone(case: &Case) {
             }
         };
         soon("the observer to see it", watching).await;
-        // Of a line only the first's departure is told to who waits; it hears of the value when it looks again.
+        // In a line, a waiting candidate is told only when the entry before it goes. It sees the
+        // new value when it looks again.
         if in_line(&other) {
             continue;
         }
@@ -82,7 +83,7 @@ pub async fn a_value_is_any_few_bytes(case: &Case) {
     assert!(matches!(refused, Err(Error::Candidate(_))), "{refused:?}");
 }
 
-/// Who stands is listed with its name and value, on every handle, and no longer once it left.
+/// Candidates are listed with name and value, on every handle, until they leave.
 pub async fn candidates_are_listed_until_they_leave(case: &Case) {
     let backends = futures_util::future::join_all((0..4).map(|_| case.open())).await;
     let mut standing = Vec::new();
@@ -120,7 +121,7 @@ pub async fn candidates_are_listed_until_they_leave(case: &Case) {
     }
 }
 
-/// A value published while waiting is the one it leads with.
+/// A candidate leads with the value that it published while waiting.
 pub async fn a_value_published_while_waiting_is_led_with(case: &Case) {
     let backend = case.open().await;
     let election = case.enter(&backend).await;

@@ -18,7 +18,7 @@ async fn next(observer: &mut Observer, state: ElectionState) -> Standing {
     soon(&format!("the observer to see {state:?}"), watching).await
 }
 
-/// An observer on another handle sees an election from its creation to its deletion.
+/// An observer on another handle sees an election from creation to deletion.
 pub async fn an_observer_sees_an_election_through(case: &Case) {
     let (one, other) = (case.open().await, case.open().await);
     let name = case.election();
@@ -37,11 +37,11 @@ pub async fn an_observer_sees_an_election_through(case: &Case) {
     next(&mut observer, ElectionState::Ended).await;
     election.delete().await.expect("deleted");
     let missing = next(&mut observer, ElectionState::Missing).await;
-    // Of a line that is gone nothing is left; the record of a lease keeps its token.
+    // Nothing is left of a deleted line; the record of a lease keeps its token.
     assert_eq!(missing.token, if in_line(&other) { 0 } else { token });
 }
 
-/// An observer sees a leader lapse that is no longer heard of, and the next one lead.
+/// An observer sees a silent leader lapse, and the next one lead.
 pub async fn an_observer_sees_a_silent_leader_lapse(case: &Case) {
     let (one, faulty) = case.faulty().await;
     let (other, third) = (case.open().await, case.open().await);
@@ -56,7 +56,9 @@ pub async fn an_observer_sees_a_silent_leader_lapse(case: &Case) {
     assert_eq!((led.token, &*led.leader.expect("somebody leads").name), (2, "b"));
 }
 
-/// Renewals are no news: an observer is woken once for a tenure, and knows its newest end.
+/// Renewals do not wake an observer.
+///
+/// It sees one item per tenure, and knows its newest end.
 pub async fn an_observer_is_not_woken_by_renewals(case: &Case) {
     case.on_leases();
     let (one, other) = (case.open().await, case.open().await);
@@ -108,7 +110,7 @@ pub async fn an_observer_reports_garbage_and_goes_on(case: &Case) {
     next(&mut observer, ElectionState::Free).await;
 }
 
-/// An observer says when the store is away, and goes on when it is back.
+/// An observer reports that the store is away, and goes on when it is back.
 pub async fn an_observer_reports_a_store_that_is_away(case: &Case) {
     let (backend, faulty) = case.faulty().await;
     let election = case.enter_briskly(&backend).await;
@@ -122,7 +124,9 @@ pub async fn an_observer_reports_a_store_that_is_away(case: &Case) {
     next(&mut observer, ElectionState::Free).await;
 }
 
-/// The status stream tells a candidacy's story, the present first, and closes at its end.
+/// The status stream shows a candidacy's course, and closes at its end.
+///
+/// The present status comes first.
 pub async fn a_status_stream_tells_the_story_and_closes(case: &Case) {
     let (one, other) = (case.open().await, case.open().await);
     let first = case.lead(&one, "a").await;
@@ -140,7 +144,7 @@ pub async fn a_status_stream_tells_the_story_and_closes(case: &Case) {
         };
         soon("the status", watching).await
     };
-    // A slow reader misses what was overtaken, so these two may come as one.
+    // A slow reader misses statuses that were replaced, so these two may come as one.
     story(&|status| {
         status.role == Role::Waiting
             && status.follows.as_ref().is_some_and(|leader| &*leader.name == "a")
@@ -153,7 +157,7 @@ pub async fn a_status_stream_tells_the_story_and_closes(case: &Case) {
     assert_eq!(led.followed.map(|leader| leader.name.to_string()), Some("a".into()));
     election.end().await.expect("ended");
     story(&|status| matches!(status.role, Role::Over(_))).await;
-    // The last handle on the candidacy closes the stream.
+    // The stream closes with the last handle on the candidacy.
     drop(second);
     assert!(soon("the stream to close", statuses.next()).await.is_none());
 }

@@ -11,10 +11,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// How many connections are served at once; more wait to be accepted.
+/// How many connections are served at once. More of them wait to be accepted.
 const MOST: usize = 10_000;
 
-/// Accepts connections and owns what serves them.
+/// Accepts connections, and owns the tasks that serve them.
 #[derive(Debug)]
 pub(super) struct Acceptor {
     port: Port,
@@ -23,7 +23,7 @@ pub(super) struct Acceptor {
     applied: watch::Sender<u64>,
     connections: JoinSet<()>,
     accepted: u64,
-    /// What connections are told that are accepted now; behind the rules until they are applied.
+    /// The count for new connections. It is behind the rules until they are applied.
     severed: u64,
 }
 
@@ -59,7 +59,7 @@ impl Acceptor {
                 Some(_) = self.connections.join_next() => {}
                 accepted = accept(listener.as_ref()), if room => match accepted {
                     Ok(client) => self.serve(client),
-                    // Out of descriptors, most likely; connections that end give some back.
+                    // Most likely out of descriptors; connections that end release some.
                     Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
                 },
             }
@@ -71,11 +71,13 @@ impl Acceptor {
         if rules.cut {
             *listener = None;
         } else if listener.is_none() {
-            // The port stayed claimed, so only something foreign can have taken it; later changes try again.
+            // The port stayed claimed, so only a foreign program can have taken it; later changes
+            // try again.
             *listener = TcpListener::bind(self.port.address()).await.ok();
         }
         if rules.cut || rules.severed > self.severed {
-            // Each sees the same rule and ends at once; when all have, it is done.
+            // Each connection sees the same rule and ends at once. The change is applied when all
+            // have ended.
             while self.connections.join_next().await.is_some() {}
             self.severed = rules.severed;
         }

@@ -7,19 +7,19 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 use tokio::io::unix::AsyncFd;
 
-/// A timer of the kernel's precision; tokio's round up to a millisecond or two.
+/// A timer with the kernel's precision. Tokio's timers round up to a millisecond or two.
 ///
-/// It costs a descriptor, which is opened at the first wait: a proxy that does not delay needs none.
+/// It costs a descriptor, which is opened at the first wait: a proxy without delays needs none.
 #[derive(Debug, Default)]
 pub(super) struct Alarm {
     timer: Option<AsyncFd<OwnedFd>>,
 }
 
 impl Alarm {
-    /// Waits until `due`, not at all if that has passed.
+    /// Waits until `due`. Does not wait if that has passed.
     ///
     /// # Cancel safety
-    /// The next wait sets it anew.
+    /// The next wait sets the timer again.
     pub(super) async fn until(&mut self, due: Instant) {
         while let Some(left) =
             due.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
@@ -46,7 +46,7 @@ impl Alarm {
         loop {
             let mut ready = timer.readable().await?;
             let mut expirations = [0; 8];
-            // Setting it clears what an earlier wait left; then there is nothing to read yet.
+            // Setting the timer clears an earlier expiration; then there is nothing to read yet.
             if let Ok(read) = ready
                 .try_io(|timer| Ok(rustix::io::read(timer.get_ref(), expirations.as_mut_slice())?))
             {
@@ -56,7 +56,8 @@ impl Alarm {
     }
 }
 
-// tokio deprecated the safe constructor because a type may lie about its descriptor; an `OwnedFd` cannot.
+// tokio deprecated the safe constructor because a type may lie about its descriptor; an `OwnedFd`
+// cannot.
 #[expect(deprecated, reason = "sound for OwnedFd, see above")]
 fn open() -> io::Result<AsyncFd<OwnedFd>> {
     let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;

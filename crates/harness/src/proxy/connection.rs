@@ -18,23 +18,23 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 /// How a connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// Both ends are told, after what was forwarded.
+    /// Both ends see a close, after all forwarded bytes.
     Closed,
-    /// As if an end had crashed.
+    /// Both ends see a reset, as if the other had crashed.
     Reset,
 }
 
-/// What the two directions of a connection share.
+/// The state that both directions of a connection share.
 #[derive(Debug)]
 pub(super) struct Link {
     shared: Arc<Shared>,
     record: Arc<Record>,
-    /// The request whose answer is to be lost.
+    /// The request with the answer to lose.
     awaited: Mutex<Option<Bytes>>,
 }
 
 impl Link {
-    /// Decides about a message; `framing` is what its connection turned out to use.
+    /// Decides about a message. `framing` is the framing found on its connection.
     pub(super) fn judge(&self, direction: Direction, framing: Framing, message: &Bytes) -> Verdict {
         let mut trap = self.shared.trap();
         let mut awaited = self.awaited.lock().unwrap_or_else(PoisonError::into_inner);
@@ -61,7 +61,7 @@ impl Drop for Link {
     }
 }
 
-/// Serves one client until either end or a rule ends its connection.
+/// Serves one client until either end, or a rule, ends its connection.
 pub(super) async fn serve(
     shared: Arc<Shared>,
     record: Arc<Record>,
@@ -90,7 +90,7 @@ pub(super) async fn serve(
     }
 }
 
-/// Returns when the rules end connections that are as old as this one.
+/// Returns when the rules end connections of this age.
 async fn ended(mut rules: watch::Receiver<Rules>, accepted_at: u64) {
     let over = rules.wait_for(|rules| rules.cut || rules.severed > accepted_at).await.is_ok();
     if !over {
@@ -99,12 +99,12 @@ async fn ended(mut rules: watch::Receiver<Rules>, accepted_at: u64) {
     }
 }
 
-/// Connects to the server; none when the client is to learn that it is not there.
+/// Connects to the server; none if the client should see that the server is down.
 async fn reach(link: &Link, mut rules: watch::Receiver<Rules>) -> Option<TcpStream> {
     if let Ok(server) = connect(link).await {
         return Some(server);
     }
-    // A client behind a dead link does not learn it.
+    // A client behind a dead link must not learn it.
     let _ = rules.wait_for(|rules| !rules.flow(ToClient).held).await;
     None
 }

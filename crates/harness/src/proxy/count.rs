@@ -2,23 +2,23 @@ use super::Direction;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// How much was forwarded.
+/// The amount that was forwarded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// Bytes, the lengths in front of messages included.
+    /// Bytes, including the lengths in front of messages.
     pub bytes: u64,
     /// Messages, as the framing delimits them.
     pub messages: u64,
 }
 
-/// What was forwarded on one connection.
+/// The amounts that were forwarded on one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Connection {
     /// Its number, from 0 in the order they were accepted.
     pub number: u64,
-    /// The client's end.
+    /// The client's address.
     pub client: SocketAddr,
-    /// Whether it is still open.
+    /// True while it is open.
     pub open: bool,
     /// From the client to the server.
     pub to_server: Count,
@@ -26,7 +26,7 @@ pub struct Connection {
     pub to_client: Count,
 }
 
-/// Counters that grow while others look.
+/// Counters that grow while other threads read them.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     to_server: Counter,

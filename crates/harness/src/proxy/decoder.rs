@@ -5,7 +5,7 @@ use bytes::{Bytes, BytesMut};
 /// Cuts the bytes of one direction of a connection into messages.
 #[derive(Debug)]
 pub(super) struct Decoder {
-    /// Raw as soon as the connection turns out to be another protocol's.
+    /// Becomes raw when the connection turns out to have another protocol.
     pub(super) framing: Framing,
     direction: Direction,
     first: bool,
@@ -17,7 +17,7 @@ impl Decoder {
         Decoder { framing, direction, first: true, buffer: BytesMut::new() }
     }
 
-    /// The next whole message, if it is there.
+    /// The next whole message, if it has arrived.
     pub(super) fn next(&mut self) -> Option<Bytes> {
         if self.buffer.is_empty() {
             return None;
@@ -35,7 +35,7 @@ impl Decoder {
         Some(self.buffer.split_to(length).freeze())
     }
 
-    /// What is left when no more comes: part of a message.
+    /// The rest of the buffer at the end of the connection: part of a message.
     pub(super) fn rest(&mut self) -> Option<Bytes> {
         let rest = self.buffer.split().freeze();
         (!rest.is_empty()).then_some(rest)

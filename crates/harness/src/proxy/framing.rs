@@ -1,43 +1,48 @@
 use super::Direction;
 
-/// How messages are told apart, so that they can be counted, matched and lost.
+/// How messages are delimited, so that they can be counted, matched and lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// Not at all: what happened to arrive together is a message.
+    /// Not at all: bytes that happen to arrive together are a message.
     Raw,
-    /// ZooKeeper's: four bytes of length in front; an answer has the number of its request.
+    /// ZooKeeper's: a length of four bytes in front. An answer has the number of its request.
     Zookeeper,
-    /// RethinkDB's: a handshake in texts that end with NUL, then a token and a length in front of each message.
+    /// RethinkDB's: a handshake of texts that end with NUL, then messages. Each has a token and a
+    /// length in front.
     Rethinkdb,
-    /// Frames of HTTP/2, which gRPC and so etcd use; an answer is on the stream of its request.
+    /// Frames of HTTP/2, which gRPC uses, and so etcd. An answer is on the stream of its request.
     Http2,
-    /// MongoDB's: four bytes of length in front, the least first; an answer names the number of its request.
+    /// MongoDB's: a length of four bytes in front, least byte first. An answer names the number of
+    /// its request.
     Mongodb,
 }
 
-/// Where the first message in a buffer ends.
+/// The end of the first message in a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Extent {
-    /// It takes more bytes to say.
+    /// More bytes are needed to know.
     Unknown,
-    /// After so many bytes, which may not have come yet.
+    /// After this many bytes, which may not have arrived yet.
     Bytes(usize),
-    /// These are no such messages; the rest of the connection is passed on as it comes.
+    /// Another protocol: the rest of the connection is forwarded as it comes.
     Unframed,
 }
 
-/// Longer messages are taken for another protocol, such as ZooKeeper's four-letter words or HTTP/1.
+/// The longest message. Longer ones mean another protocol, such as ZooKeeper's four-letter words or
+/// HTTP/1.
 const LONGEST: usize = 4 << 20;
-/// What an HTTP/2 client sends before its first frame.
+/// The bytes that an HTTP/2 client sends before its first frame.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const HTTP2_HEAD: usize = 9;
-/// What a client of RethinkDB says first.
+/// A RethinkDB client's first bytes.
 const RETHINKDB_VERSION: [u8; 4] = [0xc3, 0xbd, 0xc2, 0x34];
 const RETHINKDB_HEAD: usize = 12;
 const MONGODB_HEAD: usize = 16;
 
 impl Framing {
-    /// Where the message at the start of `buffer` ends; `first` if it is the connection's first that way.
+    /// The end of the message at the start of `buffer`.
+    ///
+    /// `first` is true for the connection's first message that way.
     pub(super) fn extent(self, direction: Direction, first: bool, buffer: &[u8]) -> Extent {
         match self {
             Framing::Raw => Extent::Unframed,
@@ -67,7 +72,7 @@ impl Framing {
         }
     }
 
-    /// Whether `answer` is what the server says to `request`.
+    /// Returns true if `answer` is the server's answer to `request`.
     pub(super) fn answers(self, request: &[u8], answer: &[u8]) -> bool {
         match self {
             Framing::Raw => true,
@@ -75,7 +80,7 @@ impl Framing {
             Framing::Rethinkdb => request.get(..8) == answer.get(..8),
             Framing::Mongodb => request.get(4..8) == answer.get(8..12),
             Framing::Http2 => {
-                // A window update on the stream comes before the server has done anything.
+                // A window update on the stream comes before the server has acted.
                 let says = matches!(answer.get(3), Some(0 | 1));
                 says && request.get(5..9) == answer.get(5..9)
             }
@@ -84,7 +89,8 @@ impl Framing {
 }
 
 fn rethinkdb(buffer: &[u8]) -> Extent {
-    // The texts of the handshake are objects of JSON; no token grows so large that it looks like the start of one.
+    // The texts of the handshake are JSON objects. No token grows so large that it looks like the
+    // start of one.
     match buffer {
         [b'{', b'"', b' '..=b'~', ..] => match buffer.iter().position(|byte| *byte == 0) {
             Some(end) => bounded(end + 1),
@@ -158,7 +164,7 @@ mod tests {
     fn a_mongodb_message_ends_where_its_length_says() {
         assert_eq!(Framing::Mongodb.extent(ToServer, true, &[0, 1, 0]), Extent::Unknown);
         assert_eq!(Framing::Mongodb.extent(ToServer, true, &[6, 1, 0, 0, 7]), Extent::Bytes(262));
-        // A handshake of TLS begins so.
+        // A TLS handshake begins like this.
         assert_eq!(Framing::Mongodb.extent(ToServer, true, &[22, 3, 1, 2]), Extent::Unframed);
     }
 

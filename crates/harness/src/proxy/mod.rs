@@ -25,7 +25,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Which way bytes flow.
+/// The direction of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// From the client to the server.
@@ -39,28 +39,30 @@ pub enum Direction {
 pub struct Message<'a> {
     /// The connection, numbered from 0 in the order they were accepted.
     pub connection: u64,
-    /// Which way it goes.
+    /// The direction it goes.
     pub direction: Direction,
-    /// All of its bytes, the length in front included.
+    /// All of its bytes, including the length in front.
     pub bytes: &'a [u8],
 }
 
 /// A proxy in front of one server, which breaks connections on demand.
 ///
-/// It has a thread of its own: a busy test does not distort its delays, and all that it does ends when it is dropped.
-/// Faults act on the connections there are and on those to come, until [`heal`](Proxy::heal).
+/// It has a thread of its own: a busy test does not distort its delays, and everything it does ends
+/// when it is dropped. Faults affect current and future connections, until [`heal`](Proxy::heal).
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
     shared: Arc<Shared>,
-    // None only in drop: closing it is what ends the thread.
+    // None only in drop: closing the channel ends the thread.
     rules: Option<watch::Sender<Rules>>,
     applied: watch::Receiver<u64>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Proxy {
-    /// Listens on a free port and forwards each connection to `target`, which need not be up.
+    /// Listens on a free port and forwards each connection to `target`.
+    ///
+    /// The target need not be up.
     ///
     /// Fails when the system has no port or no thread left.
     pub fn start(target: SocketAddr, framing: Framing) -> io::Result<Proxy> {
@@ -75,98 +77,106 @@ impl Proxy {
         let acceptor = accept::Acceptor::new(port, Arc::clone(&shared), current, acknowledge);
         let thread =
             std::thread::Builder::new().name("tenure-proxy".to_owned()).spawn(move || {
-                // On Linux this is the thread's priority alone. Where it is not permitted, delays are less exact
-                // on a busy machine.
+                // On Linux this is the priority of this thread alone. Without the permission,
+                // delays are less exact on a busy machine.
                 let _ = rustix::process::setpriority_process(None, -10);
                 runtime.block_on(acceptor.run(listener));
             })?;
         Ok(Proxy { address, shared, rules: Some(rules), applied, thread: Some(thread) })
     }
 
-    /// Where clients connect to instead of to the server.
+    /// The address for clients, instead of the server's.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Refuses connections and resets those there are, as a host that is off.
+    /// Refuses connections and resets the current ones, like a host that is off.
     ///
     /// # Cancel safety
-    /// Takes effect in any case; waiting is for tests that go on when it has.
+    /// It takes effect even if dropped. The wait is for tests that continue afterwards.
     pub async fn cut(&self) {
         self.change_and_wait(|rules| rules.cut = true).await;
     }
 
-    /// Resets the connections there are; new ones are served.
+    /// Resets the current connections. New ones are served.
     ///
     /// # Cancel safety
-    /// Takes effect in any case; waiting is for tests that go on when it has.
+    /// It takes effect even if dropped. The wait is for tests that continue afterwards.
     pub async fn sever(&self) {
         self.change_and_wait(|rules| rules.severed += 1).await;
     }
 
-    /// Keeps connections open, accepts new ones and forwards nothing that way: half open.
+    /// Keeps connections open and accepts new ones, but forwards nothing that way.
     ///
-    /// Nothing is lost, as nothing is by a network that drops packets for a while: after [`heal`](Proxy::heal) the
-    /// bytes arrive, if both ends still keep the connection. An end's closing or reset is held back with its bytes.
+    /// The connections are then half open. Nothing is lost, as in a network that drops packets for
+    /// a while: after [`heal`](Proxy::heal) the bytes arrive, if both ends still keep the
+    /// connection. If an end closes or resets the connection, that is held back together with its
+    /// bytes.
     pub fn blackhole(&self, direction: Direction) {
         self.change(|rules| rules.flow_mut(direction).held = true);
     }
 
-    /// Lets all bytes that way arrive later by `delay`, in order and with full throughput.
+    /// Delays all bytes that way by `delay`, in order and with full throughput.
     pub fn delay(&self, direction: Direction, delay: Duration) {
         self.change(|rules| rules.flow_mut(direction).delay = delay);
     }
 
-    /// Forwards `bytes` more that way, over all connections, then closes the connection that had the last one.
+    /// Forwards `bytes` more bytes that way, and then closes a connection.
     ///
-    /// Happens once, and may fall into the middle of a message.
+    /// The bytes of all connections count, and the connection of the last byte is closed. It
+    /// happens once, and may be in the middle of a message.
     pub fn drop_after(&self, direction: Direction, bytes: u64) {
         self.shared.trap().drop_after = Some((direction, bytes));
     }
 
-    /// Lets the next request that `matches` reach the server, swallows its answer and closes the connection.
+    /// Loses the answer to the next request that `matches`.
     ///
-    /// So the server did what was asked and the client does not know. What the server sent before the answer is
-    /// forwarded. With [`Framing::Raw`] the bytes that happened to come together are a message, and whatever comes
-    /// next is the answer. Happens once for each call; [`answers_lost`](Proxy::answers_lost) counts. `matches` runs
-    /// on the proxy's thread and must not call the proxy.
+    /// The request reaches the server. The proxy swallows its answer and closes the connection, so
+    /// the client does not know that the server acted on it. Messages that the server sent before
+    /// the answer are forwarded. With [`Framing::Raw`] the bytes that happened to arrive together
+    /// are a message, and the next ones are its answer. It happens once for each call;
+    /// [`answers_lost`](Proxy::answers_lost) counts. `matches` runs on the proxy's thread and must
+    /// not call the proxy.
     pub fn lose_answer_of(&self, matches: impl Fn(&[u8]) -> bool + Send + 'static) {
         self.shared.trap().requests.push(Box::new(matches));
     }
 
-    /// Swallows each of the next `count` messages to clients and closes its connection.
+    /// Swallows each of the next `count` messages to clients.
     ///
-    /// Whatever they are, a keep-alive's answer or a notification too.
+    /// The connection of each of them is closed. A keep-alive's answer and a notification count,
+    /// too.
     pub fn lose_answers(&self, count: u64) {
         self.shared.trap().answers = count;
     }
 
-    /// How many answers were swallowed so far.
+    /// The number of answers swallowed so far.
     pub fn answers_lost(&self) -> u64 {
         self.shared.trap().lost
     }
 
-    /// Calls `look` with every message that is forwarded, in order, until another is set.
+    /// Calls `look` with every message that is forwarded, in order.
+    ///
+    /// It replaces an earlier observer.
     ///
     /// It runs on the proxy's thread, so it should be quick.
     pub fn observe(&self, look: impl Fn(Message<'_>) + Send + Sync + 'static) {
         self.shared.observe(Arc::new(look));
     }
 
-    /// What was forwarded that way since the start, over all connections.
+    /// The bytes and messages forwarded that way so far, over all connections.
     pub fn forwarded(&self, direction: Direction) -> Count {
         self.shared.total(direction)
     }
 
-    /// What was forwarded on each connection, in the order they came; the latest ten thousand of them.
+    /// The latest ten thousand connections, in order, with their counts.
     pub fn connections(&self) -> Vec<Connection> {
         self.shared.connections()
     }
 
-    /// Ends every fault, traps included, and listens again.
+    /// Ends every fault, including traps, and listens again.
     ///
     /// # Cancel safety
-    /// Takes effect in any case; waiting is for tests that connect next.
+    /// It takes effect even if dropped. The wait is for tests that connect next.
     pub async fn heal(&self) {
         self.shared.trap().disarm();
         self.change_and_wait(Rules::heal).await;
@@ -195,7 +205,7 @@ impl Drop for Proxy {
     fn drop(&mut self) {
         drop(self.rules.take());
         if let Some(thread) = self.thread.take() {
-            // An observer that panicked has said so already.
+            // An observer that panicked has reported it already.
             let _ = thread.join();
         }
     }

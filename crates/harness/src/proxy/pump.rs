@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::sync::watch;
 
-/// How much is read at once.
+/// How many bytes are read at once.
 const CHUNK: usize = 64 << 10;
 
 /// Moves the bytes of one direction of one connection.
@@ -25,7 +25,7 @@ pub(super) struct Pump<'a> {
     decoder: Decoder,
     queue: Queue,
     alarm: Alarm,
-    /// Whether the reader said its last.
+    /// True once the reader has ended.
     finished: bool,
 }
 
@@ -55,7 +55,7 @@ impl<'a> Pump<'a> {
         }
     }
 
-    /// Runs until nothing more is to be forwarded this way; an error ends the whole connection.
+    /// Runs until nothing is left to forward this way. An error ends the whole connection.
     pub(super) async fn run(mut self, mut rules: watch::Receiver<Rules>) -> Result<(), Ending> {
         loop {
             let flow = rules.borrow_and_update().flow(self.direction);
@@ -73,11 +73,11 @@ impl<'a> Pump<'a> {
 
     async fn next(&mut self, rules: &mut watch::Receiver<Rules>, flow: Flow) -> Event {
         let due = self.queue.due();
-        // What is held is not even read: then the sender's buffers fill up, as they do behind a dead link.
+        // Held bytes are not even read, so the sender's buffers fill up, as behind a dead link.
         let reads = !flow.held && !self.finished && !self.queue.full();
         tokio::select! {
             biased;
-            // The proxy's end drops this future; until then there is always an owner of the rules.
+            // Dropping the proxy drops this future; until then the rules always have an owner.
             changed = rules.changed() => match changed {
                 Ok(()) => Event::Changed,
                 Err(_gone) => pending().await,
@@ -104,7 +104,7 @@ impl<'a> Pump<'a> {
         self.finished = true;
     }
 
-    /// Forwards what is due. False if nothing more is to be forwarded.
+    /// Forwards the item that is due. Returns false if nothing is left to forward.
     async fn give_out(&mut self) -> Result<bool, Ending> {
         match self.queue.pop() {
             Some(Item::Message(message)) => self.forward(message).await,
@@ -117,7 +117,7 @@ impl<'a> Pump<'a> {
         }
     }
 
-    /// Passes a message on, or not. False if the other end takes no more.
+    /// Forwards a message, as the verdict says. Returns false if the other end takes no more.
     async fn forward(&mut self, message: Bytes) -> Result<bool, Ending> {
         let verdict = self.link.judge(self.direction, self.decoder.framing, &message);
         let passing = match verdict {
@@ -126,7 +126,8 @@ impl<'a> Pump<'a> {
             Verdict::Lost => return Err(Ending::Closed),
         };
         self.link.forwarding(self.direction, passing);
-        // The other end's reset travels the other way, with that way's delay: the other pump reads it.
+        // A reset of the other end travels the other way, with that way's delay: the other pump
+        // reads it.
         let written = self.writer.write_all(passing).await.is_ok();
         match verdict {
             Verdict::Pass => Ok(written),

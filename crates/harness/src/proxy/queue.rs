@@ -2,10 +2,11 @@ use bytes::Bytes;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// How many bytes wait in one direction of a connection before no more are read; at 20 ms that is 200 MB/s.
+/// How many bytes may wait in one direction of a connection before reading stops. At 20 ms that is
+/// 200 MB/s.
 const LONGEST: usize = 4 << 20;
 
-/// What waits to be forwarded, in order.
+/// The bytes that wait to be forwarded, in order.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     items: VecDeque<(Instant, Item)>,
@@ -15,14 +16,14 @@ pub(super) struct Queue {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Item {
     Message(Bytes),
-    /// Nothing more comes.
+    /// The sender closed the connection.
     End,
-    /// The end that sends broke the connection.
+    /// The sender reset the connection.
     Reset,
 }
 
 impl Queue {
-    /// Adds what arrived just now.
+    /// Adds an item that arrived just now.
     pub(super) fn push(&mut self, arrived: Instant, delay: Duration, item: Item) {
         // A delay that was shortened must not change the order.
         let last = self.items.back().map_or(arrived, |(due, _)| *due);
@@ -30,7 +31,7 @@ impl Queue {
         self.items.push_back((last.max(arrived + delay), item));
     }
 
-    /// When the first is due.
+    /// The time when the first item is due.
     pub(super) fn due(&self) -> Option<Instant> {
         self.items.front().map(|(due, _)| *due)
     }

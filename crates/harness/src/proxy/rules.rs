@@ -1,10 +1,10 @@
 use super::Direction;
 use std::time::Duration;
 
-/// What happens to connections at present.
+/// The current faults of connections.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Rules {
-    /// Grows with every change, so that the one who made it can wait for it.
+    /// Grows with every change, so that its caller can wait until it is applied.
     pub(super) generation: u64,
     pub(super) cut: bool,
     /// Connections accepted before this last grew are reset.
@@ -13,7 +13,7 @@ pub(super) struct Rules {
     to_client: Flow,
 }
 
-/// What happens to the bytes of one direction.
+/// The current faults of one direction.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Flow {
     pub(super) held: bool,

@@ -11,7 +11,7 @@ const REMEMBERED: usize = 10_000;
 
 type Observer = Arc<dyn Fn(Message<'_>) + Send + Sync>;
 
-/// What the proxy's thread and its owner both see.
+/// The state that the proxy's thread and its owner share.
 pub(super) struct Shared {
     pub(super) target: SocketAddr,
     pub(super) framing: Framing,
@@ -57,7 +57,7 @@ impl Shared {
         records.push_back(record);
     }
 
-    /// Counts a message and shows it to who wants to see it, before the other end can react to it.
+    /// Counts a message and shows it to the observer, before the other end can react.
     pub(super) fn forwarding(&self, record: &Record, direction: Direction, bytes: &[u8]) {
         self.total.add(direction, bytes.len());
         record.counters.add(direction, bytes.len());
@@ -79,7 +79,7 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// What the locks guard is whole at every step, also if a predicate of a test panicked.
+/// Locks a mutex. Its data is consistent at every step, even if a test's predicate panicked.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -6,21 +6,21 @@ type Predicate = Box<dyn Fn(&[u8]) -> bool + Send>;
 /// Faults that wait for a certain message.
 #[derive(Default)]
 pub(super) struct Trap {
-    /// Requests whose answer is to be lost.
+    /// Matches requests. The answer to each match is lost, once.
     pub(super) requests: Vec<Predicate>,
-    /// How many of the next messages to clients are to be lost.
+    /// How many of the next messages to clients are lost.
     pub(super) answers: u64,
     pub(super) drop_after: Option<(Direction, u64)>,
     pub(super) lost: u64,
 }
 
-/// What becomes of a message.
+/// The decision about a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Pass,
-    /// So many of its bytes pass, then the connection is closed.
+    /// Only this many of its bytes pass, and then the connection is closed.
     Part(usize),
-    /// It is swallowed and the connection is closed.
+    /// The message is swallowed and the connection is closed.
     Lost,
 }
 
@@ -29,13 +29,13 @@ impl Trap {
         *self = Trap { lost: self.lost, ..Trap::default() };
     }
 
-    /// Whether the answer of this request is to be lost; each predicate matches once.
+    /// Returns true if the answer to this request must be lost. Each predicate matches once.
     pub(super) fn springs(&mut self, request: &[u8]) -> bool {
         let found = self.requests.iter().position(|matches| matches(request));
         found.map(|index| self.requests.remove(index)).is_some()
     }
 
-    /// Decides about a message; `awaited` if it is an answer that is to be lost.
+    /// Decides about a message. `awaited` is true for an answer that must be lost.
     pub(super) fn judge(&mut self, direction: Direction, length: usize, awaited: bool) -> Verdict {
         let next = direction == Direction::ToClient && self.answers > 0;
         if awaited || next {

@@ -1,4 +1,4 @@
-//! As much of ZooKeeper's protocol as a test of the proxy needs.
+//! The part of ZooKeeper's protocol that a test of the proxy needs.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ pub(crate) struct Session {
     number: i32,
 }
 
-/// An answer: which request it is for, and the error it reports, 0 for none.
+/// An answer: the number of its request, and its error, 0 for none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) number: i32,
@@ -54,7 +54,7 @@ impl Session {
         self.request(EXISTS, &body).await
     }
 
-    /// What the server says next, unasked.
+    /// The server's next message that is not an answer.
     pub(crate) async fn next(&mut self) -> io::Result<Answer> {
         let message = self.receive().await?;
         let field = |at: usize| {
@@ -92,7 +92,7 @@ fn buffer(bytes: &[u8]) -> Vec<u8> {
     [&length.to_be_bytes(), bytes].concat()
 }
 
-/// Whether a request, as the proxy shows it, creates a node.
+/// Returns true if a request, as the proxy shows it, creates a node.
 pub(crate) fn creates(request: &[u8]) -> bool {
     request.get(8..12) == Some(&CREATE.to_be_bytes())
 }

@@ -1,7 +1,8 @@
-//! Which requests are meant for a listener.
+//! The check that a request is meant for a listener.
 //!
-//! A web page may have the browser of an operator send requests to any address, loopback included: by a form or a script,
-//! which show in `Origin`, or by a name of its own that it lets point there (DNS rebinding), which shows in `Host`.
+//! A web page can make the browser of an operator send requests to any address, even loopback. A
+//! form or a script does that, which shows in `Origin`. Or the page has a name of its own that it
+//! makes point there (DNS rebinding), which shows in `Host`.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -11,7 +12,7 @@ use hyper::{HeaderMap, Request, StatusCode, Uri};
 /// The port of a `Host` that names none.
 const HTTP_PORT: u16 = 80;
 
-/// The names that a listener answers to, and the pages that may send to it.
+/// The hosts that a listener answers to, and the origins that may send to it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Admission {
     /// In lower case, each with a port or for all ports.
@@ -20,10 +21,10 @@ pub(super) struct Admission {
 }
 
 impl Admission {
-    /// Whether a request that arrived at this address is meant for us.
+    /// Succeeds if a request that arrived at this address is meant for us.
     ///
     /// # Errors
-    /// What to answer otherwise.
+    /// The answer to a request that is not.
     pub(super) fn check<B>(
         &self,
         request: &Request<B>,
@@ -31,7 +32,7 @@ impl Admission {
     ) -> Result<(), (StatusCode, &'static str)> {
         let named =
             host(request.headers()).ok_or((StatusCode::BAD_REQUEST, "no Host, or several"))?;
-        // One in the target of the request overrides the header.
+        // A host in the target of the request overrides the header.
         let target = Some(request.uri()).filter(|target| target.authority().is_some());
         if !target.into_iter().chain([&named]).all(|place| self.is_ours(place, at)) {
             return Err((StatusCode::MISDIRECTED_REQUEST, "this Host is not configured here"));
@@ -57,7 +58,7 @@ impl Admission {
         if self.hosts.contains(&text) || self.hosts.contains(&host) {
             return true;
         }
-        // An address cannot be made to point elsewhere, and `localhost` is one.
+        // An attacker cannot make an address point elsewhere, and `localhost` counts as one.
         let (ip, port) = (at.ip().to_canonical(), place.port_u16().unwrap_or(HTTP_PORT));
         let literal = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
         let is_address = literal.is_ok_and(|literal| literal.to_canonical() == ip);
@@ -65,7 +66,7 @@ impl Admission {
     }
 }
 
-/// The one place that a request names.
+/// The single host that a request names.
 fn host(headers: &HeaderMap) -> Option<Uri> {
     let mut hosts = headers.get_all(HOST).iter();
     let (host, None) = (hosts.next()?, hosts.next()) else { return None };

@@ -1,4 +1,4 @@
-//! Tasks by POST.
+//! An input that takes tasks by POST.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -24,21 +24,23 @@ use tokio::time::timeout;
 use super::admission::Admission;
 use crate::accept::{Limits, accept, bind};
 
-/// How long the store may take before the client is told to come again.
+/// How long the store may take before the client is told to try again.
 const STORE_WITHIN: Duration = Duration::from_secs(10);
 /// The most bytes of a request's head.
 const MOST_HEAD_BYTES: usize = 32 * 1024;
 
 /// Listens on a TCP port for HTTP/1; the body of each `POST /` is a task.
 ///
-/// `202` says that the task is in the store, with its id in the body. `503` says that it may not be, and to send it again:
-/// at worst it is done twice. Bodies of more than 16 KiB are refused with `413`. There is no TLS and no login; put
-/// it behind something that has both, or on a loopback address.
+/// `202` means that the task is in the store; the body has its id. `503` means that it may not be,
+/// and to send it again: at worst the task is done twice. Bodies of more than 16 KiB are refused
+/// with `413`. There is no TLS and no login: put a proxy with both in front of it, or use a
+/// loopback address.
 ///
-/// So that no web page can send tasks through a browser, the `Host` of a request must be the address that it arrived at
-/// (or `localhost`, on a loopback address) or one that was [configured](HttpListener::host); others are answered with
-/// `421`. Requests with an `Origin` are answered with `403`, unless that was [configured](HttpListener::origin). Idle and
-/// slow connections are closed, and a peer has a limited number of them: [`Limits`].
+/// Web pages must not send tasks through a browser. So the `Host` of a request must be the address
+/// that the request arrived at (or `localhost`, on a loopback address) or one that was
+/// [configured](HttpListener::host); others are answered with `421`. Requests with an `Origin` are
+/// answered with `403`, unless that origin was [configured](HttpListener::origin). Idle and slow
+/// connections are closed, and a peer has a limited number of them: [`Limits`].
 #[derive(Debug)]
 pub struct HttpListener {
     listener: std::net::TcpListener,
@@ -48,42 +50,43 @@ pub struct HttpListener {
 }
 
 impl HttpListener {
-    /// Listens here, from now on; each body is a task like this.
+    /// Listens on this address from now on. Each body is a task of this template.
     ///
     /// # Errors
-    /// When the port cannot be had.
+    /// When the port cannot be bound.
     pub fn bind(address: impl ToSocketAddrs, template: Template) -> io::Result<HttpListener> {
         let (limits, admission) = (Limits::default(), Arc::default());
         Ok(HttpListener { listener: bind(address)?, template, limits, admission })
     }
 
-    /// The same, which answers also to this host: `tasks.example.org` with any port, or `tasks.example.org:8443`.
+    /// Also accepts requests for this host.
     ///
-    /// Needed behind a proxy that passes on the `Host` it was asked for.
+    /// It is `tasks.example.org` for any port, or `tasks.example.org:8443`. This is needed behind a
+    /// proxy that passes on the `Host` of its own requests.
     #[must_use]
     pub fn host(mut self, host: &str) -> HttpListener {
         Arc::make_mut(&mut self.admission).hosts.push(host.to_ascii_lowercase());
         self
     }
 
-    /// The same, which takes tasks also from pages of this origin, such as `https://app.example.org`.
+    /// Also accepts tasks from pages of an origin such as `https://app.example.org`.
     #[must_use]
     pub fn origin(mut self, origin: &str) -> HttpListener {
         Arc::make_mut(&mut self.admission).origins.push(origin.to_ascii_lowercase());
         self
     }
 
-    /// The same with other limits.
+    /// Sets the limits.
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> HttpListener {
         self.limits = limits;
         self
     }
 
-    /// Where it listens.
+    /// The address it listens on.
     ///
     /// # Errors
-    /// When the system does not say.
+    /// When the system does not report it.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
@@ -113,7 +116,7 @@ impl Local for HttpListener {
     }
 }
 
-/// Serves one connection until it ends, or has lasted long enough.
+/// Serves one connection until it ends, or its time is over.
 async fn serve(
     stream: TcpStream,
     desk: &Desk,
@@ -130,19 +133,19 @@ async fn serve(
         ended = served.as_mut() => return Ok(ended?),
         () = tokio::time::sleep(limits.lasting) => served.as_mut().graceful_shutdown(),
     }
-    // The last request may take its time; a client that does not read its answers has had enough of ours.
+    // The last request may need time, but a client that does not read its answers is cut off.
     match timeout(limits.slow.saturating_mul(2).saturating_add(STORE_WITHIN), served).await {
         Ok(ended) => Ok(ended?),
         Err(late) => Err(late.into()),
     }
 }
 
-/// What the requests of a connection are answered with.
+/// The state that answers a connection's requests.
 struct Desk {
     emitter: Emitter,
     template: Template,
     admission: Arc<Admission>,
-    /// The address that they arrived at.
+    /// The address that the requests arrived at.
     at: SocketAddr,
     slow: Duration,
 }
@@ -169,13 +172,13 @@ impl Desk {
     }
 }
 
-/// Reads a body, of which no more is kept than a task can have.
+/// Reads a body, up to the size of a task.
 async fn read(body: Incoming, within: Duration) -> Result<Bytes, Answer> {
     let too_large = || {
         let says = format!("a task has at most {MAX_TASK_BYTES} bytes");
         answer(StatusCode::PAYLOAD_TOO_LARGE, &says)
     };
-    // Said before anything was read, to clients that ask first.
+    // Sent before the body is read, for clients that ask first.
     if body.size_hint().lower() > MAX_TASK_BYTES as u64 {
         return Err(too_large());
     }
@@ -203,7 +206,7 @@ async fn store(item: Bytes, emitter: &Emitter, template: &Template) -> Answer {
     }
 }
 
-/// What the store said is in our log, and no business of the client.
+/// The store's error is in our log; the client does not see it.
 fn unavailable() -> Answer {
     let says = "the task may not have been accepted; send it again";
     let mut refused = answer(StatusCode::SERVICE_UNAVAILABLE, says);

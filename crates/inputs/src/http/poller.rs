@@ -1,4 +1,4 @@
-//! URLs that are asked again and again.
+//! An input that polls URLs.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -18,23 +18,25 @@ use tenure::cluster::input::{
 use crate::shown::shown;
 use crate::tls;
 
-/// How long an answer may take, body and all.
+/// How long a whole answer may take, including its body.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
-/// How many redirects are followed, one after the other, where any are.
+/// How many redirects are followed in a row, if any are.
 const MOST_REDIRECTS: usize = 10;
 /// The most bytes of a URL in the ids of its tasks.
 const MOST_URL_BYTES: usize = 900;
 
-/// Asks URLs again and again; the body of each answer is a task.
+/// Polls URLs; the body of each answer is a task.
 ///
-/// The URLs are shared out among the members, each asked by one of them at a time. An answer that has not changed (by `ETag`
-/// or `Last-Modified`, of the last answer that this member has seen) is no task. Bodies of more than 16 KiB are
-/// reported and left out, as are answers other than `200`.
+/// The URLs are shared out among the members, and one member at a time polls each URL. An answer
+/// that has not changed since the last one that this member has seen (by `ETag` or `Last-Modified`)
+/// is no task. Bodies of more than 16 KiB are reported and left out, as are answers other than
+/// `200`.
 ///
-/// Only these URLs are ever asked: a plan in the store that names another one is refused. Redirects are answers other than
-/// `200`, unless [`Redirects::SameOrigin`] is asked for.
+/// Only these URLs are ever polled: a plan in the store that names another one is refused.
+/// Redirects are answers other than `200`, unless [`Redirects::SameOrigin`] is set.
 ///
-/// The URLs stand in the store for everyone to read; secrets belong into the headers of a [client](HttpPoller::with_client).
+/// The URLs are in the store for everyone to read; secrets belong in the headers of a
+/// [client](HttpPoller::with_client).
 #[derive(Debug)]
 pub struct HttpPoller {
     urls: Vec<String>,
@@ -44,10 +46,11 @@ pub struct HttpPoller {
 }
 
 impl HttpPoller {
-    /// Asks these URLs, each once in an interval; each answer is a task like this.
+    /// Polls each of these URLs once in an interval. Each answer is a task of this template.
     ///
     /// # Errors
-    /// When a URL is none, or has a password; when the client cannot be built: TLS finds no authorities, for example.
+    /// When a URL is invalid, or has a login; when the client cannot be built, for example because
+    /// TLS finds no authorities.
     pub fn new(
         urls: impl IntoIterator<Item = impl Into<String>>,
         interval: Duration,
@@ -57,10 +60,12 @@ impl HttpPoller {
         HttpPoller::with_client(urls, interval, template, Redirects::Refused, client)
     }
 
-    /// The same with a client of one's own: with other headers, authorities, proxies and limits of time.
+    /// Polls with the caller's client.
     ///
-    /// Its headers, and so its credentials, go to these URLs and nowhere else: its policy for redirects is replaced by this
-    /// one.
+    /// It may have other headers, authorities, proxies and time-outs.
+    ///
+    /// Its headers, and so its credentials, go to these URLs and nowhere else: `redirects` replaces
+    /// the client's own policy.
     ///
     /// # Errors
     /// As for [`HttpPoller::new`].
@@ -79,14 +84,14 @@ impl HttpPoller {
         Ok(HttpPoller { urls, interval, template, client })
     }
 
-    /// Asks once. What comes back is what to say of this answer the next time.
+    /// Polls once. Returns the validators for the next request; none if nothing changed.
     async fn ask(
         &self,
         url: &str,
         seen: &Seen,
         emitter: &Emitter,
     ) -> Result<Option<Seen>, InputError> {
-        // It quotes the URL, with its query.
+        // The error quotes the URL, with its query.
         let says = |error: reqwest::Error| InputError::new("polling", &error.without_url());
         let request = self.client.get(url).headers(seen.conditions());
         let mut response = request.send().await.map_err(says)?;
@@ -97,7 +102,7 @@ impl HttpPoller {
         }
         let now = Seen::of(&response);
         let Some(body) = body_of(&mut response).await.map_err(says)? else {
-            // Asking for the same again would not make it shorter.
+            // Another request would not make it shorter.
             let url = shown(url);
             tracing::warn!(url, "an answer of more than {MAX_TASK_BYTES} bytes is left out");
             return Ok(Some(now));
@@ -113,7 +118,8 @@ impl HttpPoller {
 #[async_trait]
 impl Supervised for HttpPoller {
     async fn partitions(&self, _members: &[NodeEntry]) -> Result<Vec<Partition>, InputError> {
-        // One each: a URL then has one name for its lease, whoever asks it and however many there are.
+        // One URL each: its lease then has the same name regardless of the members and their
+        // number.
         Ok(self.urls.iter().map(|url| Partition(json!({ "url": url }))).collect())
     }
 
@@ -146,14 +152,16 @@ impl Supervised for HttpPoller {
     }
 }
 
-/// What a poller does with a redirect. None leads to another origin (scheme, host and port), since headers with
-/// credentials would go there, too.
+/// How a poller handles redirects.
+///
+/// None leads to another origin (scheme, host and port), since headers with credentials would go
+/// there, too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Redirects {
-    /// It is an answer other than `200`: reported, and no task.
+    /// A redirect is an answer other than `200`: it is reported, and is no task.
     #[default]
     Refused,
-    /// It is followed within the origin of the URL, at most 10 times; elsewhere it is refused.
+    /// Redirects within the origin of the URL are followed, at most 10 times. Others are refused.
     SameOrigin,
 }
 
@@ -167,7 +175,7 @@ impl Redirects {
                 if is_near && attempt.previous().len() <= MOST_REDIRECTS {
                     attempt.follow()
                 } else {
-                    // The redirect itself is the answer then.
+                    // Then the redirect itself is the answer.
                     attempt.stop()
                 }
             }),
@@ -175,7 +183,7 @@ impl Redirects {
     }
 }
 
-/// Refuses what could never be asked, and what would put a password into the store and the log.
+/// Refuses URLs that cannot be polled, and URLs with a login. The URL is in the store and the log.
 fn check(url: &str) -> Result<(), InputError> {
     let refused = |what: &str| Err(InputError(format!("polling {}: {what}", shown(url))));
     match Url::parse(url) {
@@ -188,7 +196,7 @@ fn check(url: &str) -> Result<(), InputError> {
     }
 }
 
-/// What tells one answer from another.
+/// The validators that tell one answer from another.
 #[derive(Debug, Default)]
 struct Seen {
     etag: Option<HeaderValue>,
@@ -212,7 +220,7 @@ impl Seen {
     }
 }
 
-/// The body, unless it is longer than a task can be.
+/// The body; none if it is longer than a task can be.
 async fn body_of(response: &mut Response) -> Result<Option<Bytes>, reqwest::Error> {
     let mut body = BytesMut::new();
     while let Some(chunk) = response.chunk().await? {
@@ -224,7 +232,7 @@ async fn body_of(response: &mut Response) -> Result<Option<Bytes>, reqwest::Erro
     Ok(Some(body.freeze()))
 }
 
-/// The URL, and when it was asked.
+/// The id of a task: the URL, and the time of the request.
 fn id_of(url: &str) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
     format!("{}@{now}", &url[..url.floor_char_boundary(MOST_URL_BYTES)])

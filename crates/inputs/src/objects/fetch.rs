@@ -16,12 +16,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::Objects;
 
-/// Room for copies is counted in these.
+/// The unit in which room for copies is counted, in bytes.
 const UNIT: u64 = 1024;
-/// The most bytes of a name's ending that a copy keeps.
+/// The longest file extension that a copy keeps, in bytes.
 const MOST_ENDING_BYTES: usize = 32;
 
-/// A copy of an object in a temporary file, which goes when this is dropped.
+/// A copy of an object in a temporary file, which is removed when this is dropped.
 #[derive(Debug)]
 pub struct ObjectCopy {
     path: TempPath,
@@ -29,10 +29,12 @@ pub struct ObjectCopy {
 }
 
 impl ObjectCopy {
-    /// Opens the copy and removes its name. Its bytes stay until the file is closed, so keep the room until then.
+    /// Opens the copy and removes its name.
+    ///
+    /// Its bytes stay until the file is closed, so keep the room until then.
     ///
     /// # Errors
-    /// When it cannot be opened any more.
+    /// When the file can no longer be opened.
     pub fn into_file(self) -> io::Result<(std::fs::File, CopyRoom)> {
         Ok((std::fs::File::open(&self.path)?, self.room))
     }
@@ -52,15 +54,15 @@ impl AsRef<Path> for ObjectCopy {
     }
 }
 
-/// What a copy takes of the limit for all of them; given back when this is dropped.
+/// A copy's share of the limit for all copies, released when this is dropped.
 #[derive(Debug)]
 pub struct CopyRoom(#[expect(dead_code, reason = "held until it is dropped")] OwnedSemaphorePermit);
 
-/// How many bytes the copies of some objects may take at once.
+/// The limit for the bytes of all copies at once.
 #[derive(Clone)]
 pub(super) struct Copies {
     limit: u64,
-    /// The whole units of the limit, and one if it is less.
+    /// The whole units of the limit, but at least one.
     units: u32,
     room: Arc<Semaphore>,
 }
@@ -73,9 +75,9 @@ impl Copies {
         Copies { limit, units, room: Arc::new(Semaphore::new(most)) }
     }
 
-    /// How much room a copy of this size takes; none, if it is never to be had.
+    /// How many units a copy of this size takes; none if it is larger than the limit.
     fn units(&self, size: u64) -> Option<u32> {
-        // Its name takes room, too. One that needs more than all whole units has them to itself.
+        // Its name takes room, too. A copy that needs more than all whole units takes all of them.
         let units = u32::try_from(size.div_ceil(UNIT).max(1)).unwrap_or(u32::MAX);
         (size <= self.limit).then_some(units.min(self.units))
     }
@@ -88,14 +90,15 @@ impl fmt::Debug for Copies {
 }
 
 impl Objects {
-    /// Copies an object into a temporary file, which goes when what is returned is dropped.
+    /// Copies an object into a temporary file, removed when the result is dropped.
     ///
-    /// The file's name ends as the key does (`.jpg`), for programs that go by that. While other copies take too much room
-    /// ([`copies_of_at_most`](Objects::copies_of_at_most)) it waits for them to go.
+    /// The file keeps the extension of the key (`.jpg`), for programs that rely on it. While other
+    /// copies take too much room ([`copies_of_at_most`](Objects::copies_of_at_most)), this waits
+    /// until they are dropped.
     ///
     /// # Errors
-    /// When there is no such object, it is larger than all copies together may be, the store does not serve, or the file
-    /// cannot be written.
+    /// When there is no such object, it is larger than the limit for all copies, the store does not
+    /// serve, or the file cannot be written.
     ///
     /// # Cancel safety
     /// Cancel safe: nothing is left behind.
@@ -133,7 +136,7 @@ impl Objects {
         Ok(ObjectCopy { path, room })
     }
 
-    /// Asks for an object, and has room for a copy of it.
+    /// Requests an object, and acquires room for its copy.
     async fn find_room(
         &self,
         key: &str,
@@ -153,14 +156,15 @@ impl Objects {
             };
             match held.take() {
                 Some((enough, permit)) if enough >= units => return Ok((got, CopyRoom(permit))),
-                // It has grown since.
+                // The object has grown since then.
                 Some(_) | None => {}
             }
             let room = Arc::clone(&self.copies.room);
             if let Ok(permit) = Arc::clone(&room).try_acquire_many_owned(units) {
                 return Ok((got, CopyRoom(permit)));
             }
-            // The store would not wait with an answer that is not read: it is asked again then.
+            // The store would not keep an unread answer open, so the object is requested again
+            // later.
             drop(got);
             let permit = room.acquire_many_owned(units).await.map_err(|error| says(&error))?;
             held = Some((units, permit));
@@ -168,7 +172,7 @@ impl Objects {
     }
 }
 
-/// The ending of a key's name, with its dot, if it is short and plain.
+/// The extension of a key, with its dot, if it is short and plain.
 fn ending_of(key: &str) -> String {
     let ending = Path::new(key).extension().and_then(|ending| ending.to_str()).unwrap_or_default();
     let is_plain = ending.bytes().all(|byte| byte.is_ascii_alphanumeric());

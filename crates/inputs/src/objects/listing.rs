@@ -11,7 +11,7 @@ use tenure::cluster::input::InputError;
 
 use super::Objects;
 
-/// Of a store that lists in any order, so many are kept of each listing.
+/// How many objects of each listing are kept, for a store that lists in any order.
 const MOST_KEPT: usize = 64 * 1024;
 
 type Stream = Fuse<BoxStream<'static, object_store::Result<ObjectMeta>>>;
@@ -19,19 +19,20 @@ type Stream = Fuse<BoxStream<'static, object_store::Result<ObjectMeta>>>;
 /// The objects after some key, one by one.
 pub(super) struct Listing {
     objects: Objects,
-    /// The last location that was given out.
+    /// The last location that was returned.
     passed: Option<Path>,
     way: Way,
 }
 
 enum Way {
-    /// The store lists in order: its pages are read as they are needed.
+    /// The store lists in order: its pages are read as needed.
     InOrder(Stream),
-    /// It does not: the first after `passed` are picked out of a whole listing.
+    /// The store lists in any order. The first objects after `passed` are picked from a whole
+    /// listing.
     Picked { kept: VecDeque<Found>, more: bool },
 }
 
-/// An object, ordered by its location, which comes first.
+/// An object, ordered by its location, which is the first field.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Found {
     location: Path,
@@ -45,7 +46,7 @@ impl Found {
 }
 
 impl Listing {
-    /// What comes after this key; after nothing, all.
+    /// Lists the objects after this key; all objects if there is none.
     pub(super) fn after(objects: Objects, key: Option<&str>) -> Result<Listing, InputError> {
         let passed = match key {
             None => None,
@@ -70,7 +71,7 @@ impl Listing {
                 continue;
             }
             if is_passed {
-                // Going on would leave objects out without a word.
+                // Going on would leave objects out silently.
                 return Err(InputError(format!(
                     "the store does not list in order: {} came after {}",
                     found.location,
@@ -110,7 +111,7 @@ fn list(objects: &Objects, passed: Option<&Path>) -> Stream {
     .fuse()
 }
 
-/// The first objects after `passed`, in order, and whether there are more.
+/// The first objects after `passed`, in order, and true if there are more.
 async fn pick(
     objects: &Objects,
     passed: Option<&Path>,
@@ -128,8 +129,10 @@ async fn pick(
     Ok((first.into_sorted_vec().into(), more))
 }
 
-/// Whether something empty is no object but the mark of a folder. Its key ends with `/`, which listings leave out, so that it
-/// seems to be an object of the folder's name, or to come after what follows such an object.
+/// Returns true if an empty entry is the marker of a folder, and no object.
+///
+/// The key of a marker ends with `/`, which listings leave out. So it seems to be an object with
+/// the folder's name, or to be listed out of order after such an object.
 async fn is_marker(objects: &Objects, location: &Path) -> Result<bool, InputError> {
     match objects.store.head(location).await {
         Ok(meta) => Ok(meta.size > 0),

@@ -1,4 +1,4 @@
-//! Finds a store by its URL.
+//! Opens a store of objects by its URL.
 
 use std::sync::Arc;
 
@@ -13,20 +13,24 @@ use super::{Objects, USUAL_COPIES};
 use crate::shown::shown;
 
 impl Objects {
-    /// Opens `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix` or `file:///directory`.
+    /// Opens the objects at a URL.
     ///
-    /// Credentials, regions and endpoints come from the variables of the environment that the clouds' own tools use:
-    /// `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, `AWS_REGION`, `AWS_ENDPOINT_URL` and others;
-    /// `GOOGLE_APPLICATION_CREDENTIALS`; `AZURE_STORAGE_ACCOUNT_NAME`, `AZURE_STORAGE_ACCOUNT_KEY`. On a machine of the cloud
-    /// it may be that none are needed.
+    /// It is `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix` or
+    /// `file:///directory`.
     ///
-    /// A directory is listed with the links in it. For one to which others write take `DirectorySource` of
-    /// `tenure::cluster::inputs`, which follows none.
+    /// Credentials, regions and endpoints come from the environment variables that the clouds' own
+    /// tools use: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, `AWS_REGION`,
+    /// `AWS_ENDPOINT_URL` and others; `GOOGLE_APPLICATION_CREDENTIALS`;
+    /// `AZURE_STORAGE_ACCOUNT_NAME`, `AZURE_STORAGE_ACCOUNT_KEY`. On a machine of the cloud none
+    /// may be needed.
+    ///
+    /// Listing a directory follows the links in it. For a directory that others write to, use
+    /// `DirectorySource` of `tenure::cluster::inputs`, which follows none.
     ///
     /// # Errors
-    /// When the URL names no store that this was built with, or a variable makes no sense. Nothing is asked yet.
+    /// When the URL names no store of this build, or a variable is invalid. No request is sent yet.
     pub fn open(url: &str) -> Result<Objects, InputError> {
-        // Variables that are not UTF-8 are nobody's setting.
+        // No setting has a value that is not UTF-8.
         let variables = std::env::vars_os();
         let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
@@ -34,7 +38,7 @@ impl Objects {
         Objects::open_with(url, variables.filter_map(text))
     }
 
-    /// The same, with these variables instead of the environment's.
+    /// Opens the objects at a URL with these variables instead of the environment's.
     ///
     /// # Errors
     /// As for [`Objects::open`].
@@ -44,7 +48,7 @@ impl Objects {
     ) -> Result<Objects, InputError> {
         let parsed = Url::parse(url).map_err(|error| InputError::new(doing(url), &error))?;
         if parsed.password().is_some() {
-            // Whatever came of it would show it.
+            // Later errors and logs would show the password.
             let doing = doing(url);
             return Err(InputError(format!("{doing}: a password belongs into the environment")));
         }
@@ -97,7 +101,7 @@ mod cloud {
     use super::build;
     use crate::tls;
 
-    /// How long a store may be silent. There is no limit on the whole, since objects may be large.
+    /// How long a store may be silent. The whole request has no limit, since objects may be large.
     const SILENCE: Duration = Duration::from_secs(30);
 
     fn client(allow_http: bool) -> ClientOptions {
@@ -108,7 +112,7 @@ mod cloud {
             .with_read_timeout(SILENCE)
     }
 
-    /// Reading and deleting may be tried again; the runner of the input tries on when this gives up.
+    /// Retries of reads and deletions. When they fail, the runner of the input goes on trying.
     fn retries() -> RetryConfig {
         let retry_timeout = Duration::from_secs(60);
         RetryConfig { max_retries: 3, retry_timeout, ..RetryConfig::default() }
@@ -130,7 +134,7 @@ mod cloud {
             }
         }
         let value = |key: AmazonS3ConfigKey| builder.get_config_value(&key).unwrap_or_default();
-        // Whoever names an endpoint without TLS means it.
+        // An endpoint without TLS is the user's decision.
         let plain = [AmazonS3ConfigKey::Endpoint, AmazonS3ConfigKey::S3Endpoint]
             .into_iter()
             .any(|key| value(key).starts_with("http://"));
@@ -139,7 +143,7 @@ mod cloud {
             .with_client_options(client(plain))
             .with_retry(retries())
             .build()?;
-        // Directory buckets are the ones that do not list in order, and are named so.
+        // Only directory buckets do not list in order, and their names end with `--x-s3`.
         let bucket = url.split('/').nth(2).unwrap_or_default();
         Ok(build(store, prefix, !bucket.ends_with("--x-s3")))
     }
@@ -187,7 +191,7 @@ mod cloud {
             .with_client_options(client(false))
             .with_retry(retries())
             .build()?;
-        // Its order is that of names and not of bytes, where accounts have directories.
+        // Azure lists by names, not by bytes, if the account has directories.
         Ok(build(store, prefix, false))
     }
 }

@@ -13,28 +13,29 @@ use tokio::sync::Mutex;
 use super::Objects;
 use super::listing::Listing;
 
-/// How often a bucket that is followed is listed, unless somebody says otherwise.
+/// The default interval for listing a bucket that is followed.
 const USUAL_POLL: Duration = Duration::from_secs(5);
-/// The most items of one window, however many are asked for.
+/// The most items of one window, even if more are requested.
 const MOST_ITEMS: usize = 4096;
 
-/// The objects under a prefix, each a task whose id and item are its key below that prefix.
+/// The objects under a prefix, each a task. Its id and item are the key below that prefix.
 ///
-/// They come in the order of their keys, byte by byte, and the position is the last key that was given out. The marks
-/// that some tools leave for empty folders are no objects; keys of more than 1,024 bytes are reported and left out.
+/// They come in the order of their keys, byte by byte, and the position is the last key returned.
+/// Markers that some tools leave for empty folders are not objects. Keys of more than 1,024 bytes
+/// are reported and left out.
 pub struct ObjectsSource {
     objects: Objects,
     template: Template,
     follow: Option<Duration>,
     deletes: bool,
-    /// How far the last window got; taken while a window is being put together.
+    /// The progress of the last window; taken while a window is built.
     reading: Mutex<Option<Reading>>,
 }
 
 struct Reading {
     listing: Listing,
     recent: Recent,
-    /// There is nothing after `recent`.
+    /// True if there is nothing after `recent`.
     ended: bool,
 }
 
@@ -44,20 +45,22 @@ impl ObjectsSource {
         ObjectsSource { objects, template, follow: None, deletes: false, reading }
     }
 
-    /// The same, which never ends: it waits for objects whose keys come after the last one, such as those named by date.
+    /// Makes the source endless: it waits for objects with keys after the last one.
+    ///
+    /// This suits objects that are named by date.
     #[must_use]
     pub fn following(self) -> ObjectsSource {
         self.polling(USUAL_POLL)
     }
 
-    /// The same as [`following`](ObjectsSource::following), listing this often.
+    /// Waits as [`following`](ObjectsSource::following) does, and lists at this interval.
     #[must_use]
     pub fn polling(mut self, poll: Duration) -> ObjectsSource {
         self.follow = Some(poll);
         self
     }
 
-    /// The same, which deletes objects once they are done. Those that failed for good, or were cancelled, stay.
+    /// Deletes objects once they are done. Objects that failed for good or were cancelled stay.
     #[must_use]
     pub fn deleting(mut self) -> ObjectsSource {
         self.deletes = true;
@@ -118,13 +121,14 @@ impl Windowed for ObjectsSource {
     }
 
     async fn commit(&self, id: &str, payload: &[u8], end: End) -> Result<(), InputError> {
-        // Anybody may submit a task with any id: only what this source would have given out is deleted.
+        // Any client may submit a task with any id: only objects that this source would have
+        // returned are deleted.
         let is_own = self.order(id).payload == payload;
         let location = self.objects.location(id).filter(|_| is_own);
         match location {
             Some(location) if self.deletes && end == End::Done => {
                 match self.objects.store.delete(&location).await {
-                    // Told twice, or somebody else was faster.
+                    // The commit was repeated, or another client was faster.
                     Ok(()) | Err(Error::NotFound { .. }) => Ok(()),
                     Err(error) => Err(InputError::new(format!("deleting {location}"), &error)),
                 }

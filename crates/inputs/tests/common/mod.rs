@@ -8,7 +8,7 @@ use tenure::cluster::input::{Emitter, Local};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-/// Long enough for a loaded machine to do anything it does at all.
+/// Long enough for every step on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub struct Running {
@@ -17,7 +17,9 @@ pub struct Running {
     _task: JoinSet<()>,
 }
 
-/// Runs an input into a channel of this capacity, on the runtime of the test, until this is dropped.
+/// Runs an input into a channel of this capacity, on the runtime of the test.
+///
+/// It runs until the result is dropped.
 pub fn start(input: &std::sync::Arc<impl Local>, capacity: usize) -> Running {
     let (emitter, orders) = Emitter::channel(capacity);
     let (input, mut task) = (input.clone(), JoinSet::new());
@@ -35,7 +37,7 @@ impl Running {
         next.expect("a task in time").expect("the input runs")
     }
 
-    /// What has arrived, without waiting.
+    /// The tasks that have arrived, without waiting.
     pub fn arrived(&mut self) -> Vec<Order> {
         let orders = self.orders.as_mut().expect("it is not closed");
         std::iter::from_fn(|| orders.try_recv().ok()).collect()

@@ -11,28 +11,29 @@ use super::version::Pair;
 use super::{ids, source};
 use crate::bounded::Bounded;
 
-/// Larger requests are cut in pieces; the servers refuse 100 MB.
+/// The size at which a request is full. The servers refuse 100 MB.
 const MOST_BYTES: usize = 8 * 1024 * 1024;
 
-/// The shortest write has more bytes than this allows in one request.
+/// The most writes in one request: the shortest write has more than 32 bytes.
 const MOST_WRITES: usize = MOST_BYTES / 32;
-/// An outcome with its error, which may quote the document's id and more.
+/// The largest outcome with its error, which may quote the document's id and more.
 const LARGEST_OUTCOME: usize = 8 * 1024;
 
-/// Of each outcome, what we read; a third of all that the servers would say. An error of the request is told whole.
+/// Filters each outcome down to the fields we read, a third of the whole. An error of the request
+/// is not filtered.
 const ANSWER: &str =
     "filter_path=items.*.status,items.*._seq_no,items.*._primary_term,items.*.error";
 
-/// Writes that go in one request, each known by its place among all.
+/// The writes of one request, each with its index among all writes.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     places: Vec<usize>,
     lines: String,
-    /// Those whose outcome is known without asking.
+    /// Outcomes that are known without a request.
     decided: Vec<(usize, Result<Put, Failure>)>,
 }
 
-/// Puts writes into as few requests as may be.
+/// Puts writes into as few requests as possible.
 pub(super) fn batches(writes: Vec<(usize, Write)>) -> Vec<Batch> {
     let mut batches = vec![Batch::default()];
     for (place, write) in writes {
@@ -50,7 +51,7 @@ pub(super) fn batches(writes: Vec<(usize, Write)>) -> Vec<Batch> {
 }
 
 impl Batch {
-    /// Carries them out; gives each place its outcome.
+    /// Carries the writes out, and returns the outcome of each.
     pub(super) async fn send(self, client: &Client) -> Vec<(usize, Result<Put, Failure>)> {
         let Batch { places, lines, mut decided } = self;
         if places.is_empty() {
@@ -60,7 +61,7 @@ impl Batch {
             kind: Kind::Write,
             method: Method::POST,
             action: "_bulk",
-            // The server does not go on trying when we have given up; and it need not repeat what we know.
+            // The server stops trying when we have given up, and does not repeat data that we know.
             query: format!("timeout={}ms&{ANSWER}", client.request.as_millis().max(1)),
             body: lines.into(),
             most: size_of(places.len(), LARGEST_OUTCOME),
@@ -76,7 +77,7 @@ impl Batch {
     }
 }
 
-/// Appends the lines of one write, or gives its outcome where there is nothing to ask.
+/// Appends the lines of one write, or returns its outcome if no request is needed.
 fn append(write: &Write, lines: &mut String) -> Result<(), Result<Put, Failure>> {
     let size = write.body.as_ref().map_or(0, bytes::Bytes::len);
     if size > MAX_DOCUMENT_BYTES {
@@ -85,14 +86,14 @@ fn append(write: &Write, lines: &mut String) -> Result<(), Result<Put, Failure>>
     }
     let expected = match &write.expect {
         Expect::Absent => None,
-        // No document was ever at a version that is not one of ours.
+        // No document was ever at a version that is not ours.
         Expect::At(version) => Some(Pair::parse(version).ok_or(Ok(Put::Conflict))?),
     };
     let action = match (&write.body, expected) {
         (Some(_), None) => "create",
         (Some(_), Some(_)) => "index",
         (None, Some(_)) => "delete",
-        // Nothing is to be removed from nowhere; the servers would not check that there is nothing.
+        // There is nothing to delete, and the servers would not check that.
         (None, None) => {
             let says = "a deletion of what is expected to be absent";
             return Err(Err(Failure::new(Fault::Permanent, says)));
@@ -156,7 +157,7 @@ impl Outcome<'_> {
             (409, Some(refusal)) if refusal.kind == "version_conflict_engine_exception" => {
                 Ok(Put::Conflict)
             }
-            // A deletion of what is gone.
+            // The deleted document was already gone.
             (404, None) => Ok(Put::Conflict),
             (status, refusal) => Err(Failure::unwritten(status, &refusal.unwrap_or_default())),
         }

@@ -1,4 +1,4 @@
-//! Requests: time-outs, and another server when one fails.
+//! Requests to the cluster, with time-outs. Another server is asked when one fails.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -11,16 +11,16 @@ use tokio::time::{Instant, timeout};
 
 use super::fault::{Failure, Kind};
 
-/// No answer may be larger, however much was asked for.
+/// The largest answer, however much was asked for.
 const LARGEST_ANSWER: usize = 64 * 1024 * 1024;
-/// Each answer may have this much around what was asked for.
+/// How many bytes an answer may have around the requested documents.
 const AROUND: usize = 64 * 1024;
-/// Of an error, as much is read as anybody wants to see.
+/// How much of an error is read.
 const LARGEST_ERROR: usize = 64 * 1024;
-/// The lines of a bulk are JSON each; both servers take this for it.
+/// The content type. The lines of a bulk are JSON, and both servers accept this type for them.
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// Speaks to a cluster about one index.
+/// A client of a cluster, for one index.
 #[derive(Debug)]
 pub(super) struct Client {
     pub(super) http: reqwest::Client,
@@ -35,27 +35,28 @@ pub(super) struct Client {
 pub(super) struct Request {
     pub(super) kind: Kind,
     pub(super) method: Method,
-    /// What follows the index: `_mget`; empty for the index itself.
+    /// The path after the index, such as `_mget`; empty for the index itself.
     pub(super) action: &'static str,
     pub(super) query: String,
     pub(super) body: Bytes,
-    /// A larger answer is not read, and not parsed.
+    /// The largest answer that is read and parsed.
     pub(super) most: usize,
 }
 
-/// The size of an answer about so many documents, with so many bytes for each.
+/// The largest answer about `documents` documents of `each` bytes.
 pub(super) fn size_of(documents: usize, each: usize) -> usize {
     documents.saturating_mul(each).saturating_add(AROUND).min(LARGEST_ANSWER)
 }
 
 impl Client {
-    /// Sends a request; again only where it is certain that it had no effect, or is a read.
+    /// Sends a request. It is sent again only if it is a read, or certainly had no effect.
     pub(super) async fn call(&self, request: Request, end: Instant) -> Result<Bytes, Failure> {
         let mut others = self.hosts.addresses.len() - 1;
         loop {
             let (turn, host) = self.hosts.choose();
             let left = end.saturating_duration_since(Instant::now());
-            // A read leaves time for another server. A write cannot be sent twice: it may take all there is.
+            // A read leaves time for another server. A write cannot be sent twice, so it may take
+            // all the time.
             let limit = if request.kind == Kind::Read && others > 0 { left / 2 } else { left };
             let failure = match timeout(limit, self.attempt(host, &request)).await {
                 Ok(Ok(answer)) => return Ok(answer),
@@ -98,22 +99,22 @@ impl Client {
             return match read_up_to(&mut answer, request.most).await {
                 Ok(Some(body)) => Ok(body),
                 Ok(None) => Err(Failure::oversized(kind)),
-                // It is certainly sent: whatever broke broke afterwards.
+                // The request was certainly sent: the connection broke afterwards.
                 Err(error) => Err(Failure::broken(error, kind)),
             };
         }
-        // The status says what matters; a body that breaks off only says less.
+        // The status is enough; without its whole body the error only says less.
         let body = read_up_to(&mut answer, LARGEST_ERROR).await.ok().flatten().unwrap_or_default();
         Err(Failure::refused(status.as_u16(), &body, kind))
     }
 
-    /// When a call that begins now must be over.
+    /// The deadline of a call that begins now.
     pub(super) fn end(&self) -> Instant {
         Instant::now() + self.request
     }
 }
 
-/// The whole body, or none when it is larger than this.
+/// The whole body; none if it is larger than `most`.
 async fn read_up_to(
     answer: &mut reqwest::Response,
     most: usize,
@@ -128,18 +129,18 @@ async fn read_up_to(
     Ok(Some(body.freeze()))
 }
 
-/// The servers of one cluster; requests go to one of them until it fails.
+/// The servers of one cluster. Requests go to one of them until it fails.
 #[derive(Debug)]
 pub(super) struct Hosts {
     addresses: Vec<Url>,
-    /// Grows by one at every failure; its remainder is the server that is asked.
+    /// Grows by one at every failure. Modulo the number of servers, it is the one to ask.
     current: AtomicUsize,
 }
 
 impl Hosts {
-    /// There is at least one, and each may have a path.
+    /// Takes at least one address. Each may have a path.
     pub(super) fn new(addresses: Vec<Url>) -> Hosts {
-        // Not everybody asks the same server first.
+        // Processes begin with different servers.
         let first = rand::random::<u32>() as usize % addresses.len();
         Hosts { addresses, current: AtomicUsize::new(first) }
     }
@@ -149,7 +150,7 @@ impl Hosts {
         (turn, &self.addresses[turn % self.addresses.len()])
     }
 
-    /// The next request goes elsewhere; the first of those who report the same failure has its way.
+    /// Sends the next request elsewhere. Only the first report of a failure counts.
     fn avoid(&self, turn: usize) {
         let next = turn.wrapping_add(1);
         let _ = self.current.compare_exchange(turn, next, Ordering::Relaxed, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! From a URL to a client of HTTP.
+//! Builds an HTTP client from a URL.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use rustls::{ClientConfig, RootCertStore};
 use crate::password;
 use crate::servers::{Servers, Tls};
 
-/// Shorter than servers and what stands between keep a silent connection.
+/// How long an idle connection is kept. Servers and proxies keep a silent one for longer.
 const IDLE: Duration = Duration::from_secs(30);
 
 pub(super) fn addresses(servers: &Servers) -> Result<Vec<Url>, String> {
@@ -30,20 +30,20 @@ pub(super) fn client(servers: &Servers, request: Duration) -> Result<reqwest::Cl
     let tls = configure(&servers.tls.clone().unwrap_or_default(), servers.tls.is_some())?;
     let client = reqwest::Client::builder()
         .tls_backend_preconfigured(tls)
-        // Neither server speaks HTTP/2, and a request of HTTP/1 that is dropped ends its connection.
+        // Neither server speaks HTTP/2, and dropping an HTTP/1 request closes its connection.
         .http1_only()
         .retry(reqwest::retry::never())
         .redirect(reqwest::redirect::Policy::none())
         .referer(false)
         .no_proxy()
-        // Leaves time to try another server, and is certain to have had no effect.
+        // Leaves time to try another server. A time-out here certainly had no effect.
         .connect_timeout(request / 2)
         .pool_idle_timeout(IDLE)
         .user_agent(concat!("tenure/", env!("CARGO_PKG_VERSION")));
     client.build().map_err(|error| super::fault::chain(&error))
 }
 
-/// What proves who we are, if anything has to.
+/// The credentials to send, if there are any.
 pub(super) fn authorization(servers: &Servers) -> Result<Option<HeaderValue>, String> {
     let text = if let Some(user) = &servers.user {
         let password = password::of(servers)?;
@@ -59,7 +59,9 @@ pub(super) fn authorization(servers: &Servers) -> Result<Option<HeaderValue>, St
     Ok(Some(value))
 }
 
-/// With ring, whatever else the process has chosen, or not chosen: the builder without a provider would panic.
+/// The TLS configuration, with ring as its provider.
+///
+/// It does not depend on the provider of the process: without one, the default builder would panic.
 fn configure(tls: &Tls, used: bool) -> Result<ClientConfig, String> {
     let mut trusted = RootCertStore::empty();
     match &tls.ca {
@@ -68,7 +70,8 @@ fn configure(tls: &Tls, used: bool) -> Result<ClientConfig, String> {
                 trusted.add(certificate).map_err(|error| format!("{}: {error}", ca.display()))?;
             }
         }
-        // What of the system's cannot be read is not trusted; with none at all no connection succeeds.
+        // Unreadable certificates of the system are not trusted. Without any, no connection
+        // succeeds.
         None if used => {
             trusted.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         }

@@ -1,4 +1,4 @@
-//! What an error of the server, or of the way to it, means for the request.
+//! The meaning of a server's errors, and of network errors, for a request.
 
 use std::error::Error;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tenure::Fault;
 
-/// Whether a request changes anything.
+/// The kind of a request: whether it changes data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Read,
@@ -19,7 +19,7 @@ pub(super) enum Kind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Failure {
     pub(super) fault: Fault,
-    /// Another server may do better.
+    /// True if another server may succeed.
     pub(super) elsewhere: bool,
     pub(super) cause: Cause,
     pub(super) says: String,
@@ -28,27 +28,27 @@ pub(super) struct Failure {
 /// Causes that callers tell apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cause {
-    /// There is no such index.
+    /// The index does not exist.
     IndexMissing,
-    /// There is such an index already.
+    /// The index exists already.
     IndexExists,
-    /// The answer is larger than we are willing to read.
+    /// The answer is larger than we accept.
     Oversized,
     Other,
 }
 
-/// What a server says about an error.
+/// A server's description of an error.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Refusal {
-    /// As in `index_not_found_exception`; empty where it does not say.
+    /// For example `index_not_found_exception`; empty if the server gives none.
     pub(super) kind: String,
     pub(super) reason: String,
 }
 
-/// A longer error says nothing more to anybody.
+/// The largest error that is parsed. A larger one tells nothing more.
 const LARGEST_ERROR: usize = 64 * 1024;
 
-/// The coordinating node says so before it hands on any part of a request.
+/// Errors of the coordinating node, before it passes on any part of a request.
 const NOT_BEGUN: [&str; 2] = ["cluster_block_exception", "master_not_discovered_exception"];
 
 impl Failure {
@@ -56,7 +56,7 @@ impl Failure {
         Failure { fault, elsewhere: false, cause: Cause::Other, says: says.into() }
     }
 
-    /// The same, with the server's name where the way to it failed.
+    /// Adds the server's name if another server may succeed.
     pub(super) fn at(self, host: &reqwest::Url) -> Failure {
         if !self.elsewhere {
             return self;
@@ -66,18 +66,18 @@ impl Failure {
         Failure { says: format!("{host}:{port}: {}", self.says), ..self }
     }
 
-    /// Nothing came back in time.
+    /// No answer came in time.
     pub(super) fn late(kind: Kind, after: Duration) -> Failure {
         let says = format!("no answer within {after:?}");
         Failure { elsewhere: true, ..Failure::new(unknown(kind), says) }
     }
 
-    /// The request was not sent, or nobody knows.
+    /// The request was not sent, or it is unknown whether it was.
     pub(super) fn of(error: reqwest::Error, kind: Kind) -> Failure {
         let fault = if error.is_builder() {
             Fault::Permanent
         } else if error.is_connect() {
-            // There was no connection, or no TLS on it, to send anything over.
+            // There was no connection, or no TLS on it, to send anything.
             Fault::Unavailable
         } else {
             unknown(kind)
@@ -97,7 +97,7 @@ impl Failure {
         Failure { cause: Cause::Oversized, ..Failure::new(unknown(kind), says) }
     }
 
-    /// The answer to a request that was carried out is not what it should be.
+    /// The request was carried out, but its answer makes no sense.
     pub(super) fn garbled(kind: Kind, says: impl Into<String>) -> Failure {
         Failure::new(unknown(kind), says)
     }
@@ -114,7 +114,7 @@ impl Failure {
         let fault = match status {
             403 | 503 if blocked => Fault::Unavailable,
             401 | 403 => Fault::Denied,
-            // Nothing was begun: a queue was full. Memory may run short later, too.
+            // A full queue: nothing was begun. But a circuit breaker may also act later.
             429 if refusal.kind != "circuit_breaking_exception" => Fault::Unavailable,
             404 if cause == Cause::IndexMissing => Fault::Unavailable,
             300..400 | 400 | 404 | 405 | 406 | 411 | 413..=415 => Fault::Permanent,
@@ -136,8 +136,8 @@ impl Failure {
 
     /// A server refused one write of many.
     ///
-    /// A node tries again by itself when the primary's node is lost, so that its last error does not say what became
-    /// of the first attempt. Only what no attempt can have survived is certain.
+    /// A node tries again by itself when the primary's node is lost, so its last error says nothing
+    /// about the first attempt. A fault is certain only if no attempt can have succeeded.
     pub(super) fn unwritten(status: u16, refusal: &Refusal) -> Failure {
         let fault = match (status, refusal.kind.as_str()) {
             (401, _) | (403, "security_exception") => Fault::Denied,
@@ -150,7 +150,7 @@ impl Failure {
     }
 }
 
-/// A read has no effect to be in doubt about.
+/// The fault if it is unknown whether the request took effect. A read has no effect.
 fn unknown(kind: Kind) -> Fault {
     match kind {
         Kind::Read => Fault::Unavailable,
@@ -167,7 +167,7 @@ impl Refusal {
         }
         match serde_json::from_slice::<Body<'_>>(body) {
             Ok(Body { error }) => Refusal::of(error),
-            // Plain text, or the page of something in between.
+            // Plain text, or the page of a proxy.
             Err(_) => {
                 let text = String::from_utf8_lossy(body);
                 let line = text.lines().map(str::trim).find(|line| !line.is_empty());
@@ -188,12 +188,12 @@ impl Refusal {
         }
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let (reason, root) = (text(&error["reason"]), text(&error["root_cause"][0]["reason"]));
-        // Of a search that fails everywhere, only its cause says why.
+        // If a search fails on all shards, only the root cause says why.
         let vague = reason == "all shards failed" && !root.is_empty();
         Refusal { kind: text(&error["type"]), reason: if vague { root } else { reason } }
     }
 
-    /// In words, bounded and without control characters: it is the server's text.
+    /// The server's text, shortened and without control characters.
     fn told(&self, status: u16) -> String {
         let words = [self.kind.as_str(), self.reason.as_str()];
         let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
@@ -206,7 +206,7 @@ impl Refusal {
     }
 }
 
-/// An error with its causes; the outermost alone says nothing.
+/// An error with its causes. The outermost error alone says too little.
 pub(super) fn chain(error: &dyn Error) -> String {
     let mut causes = vec![error.to_string()];
     let mut next = error.source();

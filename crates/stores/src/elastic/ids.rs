@@ -1,4 +1,4 @@
-//! Where documents are in the index; docs/keys.md shows it to people.
+//! The ids of documents in the index; docs/keys.md explains them to users.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -6,12 +6,13 @@ use std::fmt::Write as _;
 use sha2::{Digest as _, Sha256};
 use tenure::Key;
 
-/// The servers refuse longer ones.
+/// The longest id that the servers accept.
 const LONGEST_ID: usize = 512;
 
-/// The id of the document with this key: the key itself, or its hash where it is too long.
+/// The id of the document with this key.
 ///
-/// No key has an empty segment, so no hash can be taken for a key.
+/// It is the key itself. If the key is too long, it is its first segment and its hash. No key has
+/// an empty segment, so no hash can be taken for a key.
 pub(super) fn id(key: &Key) -> Cow<'_, str> {
     if key.as_str().len() <= LONGEST_ID {
         return key.as_str().into();

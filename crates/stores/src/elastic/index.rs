@@ -1,4 +1,4 @@
-//! The index: its name, its creation, and whether it can be trusted.
+//! The index: its name, its creation, and checks that it can be trusted.
 
 use std::time::Duration;
 
@@ -12,22 +12,24 @@ use super::client::{Client, Request, size_of};
 use super::fault::{Cause, Failure, Kind};
 use super::read;
 
-/// An index comes into being once; that may take longer than a request.
+/// The time for the creation of an index, which may take longer than a request.
 const CREATED_WITHIN: Duration = Duration::from_secs(10);
-/// No lease depends on opening: a server that is just starting may take this long for its first answer.
+/// The time for the first answer, which a server that is just starting may need. No lease depends
+/// on opening.
 const OPENED_WITHIN: Duration = Duration::from_secs(5);
-/// Between two looks whether it serves.
+/// The pause between two checks that the index can be read.
 const PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_NAME: usize = 255;
-/// The description of an index of ours has two thousand bytes.
+/// The largest description of an index. One of ours has two thousand bytes.
 const LARGEST_DESCRIPTION: usize = 64 * 1024;
 
-/// How what was written comes to be seen by searches.
+/// How searches come to see new writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refreshed {
-    /// Within a second.
+    /// The servers refresh the index within a second.
     BySelf,
-    /// When somebody asks for it: a template, or somebody's hand, has set another interval than the usual one.
+    /// A listing has to ask for a refresh. A template or an operator has set another interval than
+    /// the usual one.
     WhenAsked,
 }
 
@@ -35,13 +37,15 @@ impl Refreshed {
     fn of(settings: &Value) -> Refreshed {
         match settings["refresh_interval"].as_str() {
             None | Some("1s") => Refreshed::BySelf,
-            // Also one that is shorter: nobody who lists is kept waiting by a refresh of what is fresh.
+            // Shorter intervals, too: refreshing an index that is already fresh delays no listing.
             Some(_) => Refreshed::WhenAsked,
         }
     }
 }
 
-/// The name of an index, checked by the servers' rules: another one could name several, or an action.
+/// Checks the name of an index by the servers' rules.
+///
+/// A name that breaks them could name several indexes, or an action.
 pub(super) fn name(text: &str) -> Result<String, String> {
     let odd = |c: char| c.is_uppercase() || c.is_control() || "\\/*?\"<>| ,#:%".contains(c);
     if let Some(odd) = text.chars().find(|c| odd(*c)) {
@@ -56,7 +60,7 @@ pub(super) fn name(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// Creates the index if it is missing; checks it in any case, and that it serves.
+/// Creates the index if it is missing, and checks that it can be trusted and read.
 pub(super) async fn prepare(client: &Client) -> Result<Refreshed, Failure> {
     let refreshed = match look(client).await {
         Err(failure) if failure.cause == Cause::IndexMissing => make(client).await?,
@@ -68,7 +72,7 @@ pub(super) async fn prepare(client: &Client) -> Result<Refreshed, Failure> {
 
 async fn make(client: &Client) -> Result<Refreshed, Failure> {
     match create(client).await {
-        // Somebody else was faster, or nobody knows: a look tells.
+        // Another process was faster, or the outcome is unknown: the next look tells.
         Err(failure)
             if failure.cause == Cause::IndexExists || failure.fault == Fault::Indeterminate => {}
         Err(failure) => return Err(failure),
@@ -100,7 +104,7 @@ async fn create(client: &Client) -> Result<(), Failure> {
     client.call(about(Kind::Write, Method::PUT, body.into()), end).await.map(drop)
 }
 
-/// An index that somebody has just created is there before it can be read.
+/// Waits until the index can be read. An index that was just created cannot be read at once.
 async fn serves(client: &Client) -> Result<(), Failure> {
     let end = Instant::now() + client.request.max(CREATED_WITHIN);
     loop {
@@ -122,16 +126,16 @@ fn definition() -> Value {
     json!({
         "settings": {"index": {
             "number_of_shards": 1,
-            // A copy on up to two more nodes, as many as there are.
+            // A copy on up to two more nodes, if there are any.
             "auto_expand_replicas": "0-2",
-            // An acknowledged write is on disk; this is the default, unless a template says otherwise.
+            // Acknowledged writes are on disk. This is the default, but a template may change it.
             "translog.durability": "request",
         }},
         "mappings": mappings(),
     })
 }
 
-/// Only what is listed by is indexed; nothing else may be put into it.
+/// The mappings. Only `key` is indexed, for listings, and no other fields are accepted.
 fn mappings() -> Value {
     json!({"dynamic": "strict", "properties": {
         "key": {"type": "keyword"},
@@ -141,7 +145,7 @@ fn mappings() -> Value {
     }})
 }
 
-/// Whether an index keeps what it acknowledged, and gives it back as it was.
+/// Fails unless the index keeps acknowledged writes and documents as they are.
 fn check(name: &str, answer: &Value) -> Result<(), String> {
     let Some(index) = answer.get(name) else {
         return Err("this name is an alias; the URL must name the index itself".into());
@@ -178,7 +182,7 @@ fn check(name: &str, answer: &Value) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    /// As Elasticsearch 8.7.1 answers.
+    /// An answer of Elasticsearch 8.7.1.
     fn answer() -> Value {
         json!({"tenure": {"aliases": {}, "mappings": mappings(), "settings": {"index": {
             "routing": {"allocation": {"include": {"_tier_preference": "data_content"}}},

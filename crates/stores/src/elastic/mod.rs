@@ -1,9 +1,10 @@
 //! Documents in Elasticsearch 7 and 8, and in OpenSearch 2 and 3.
 //!
-//! A read proves nothing ([`Reads::Weak`]): an isolated primary shows writes that never commit. Documents are read by
-//! `_mget`, in real time and never by a search; they are written by `_bulk`, each at its own sequence number and
-//! primary term. Only a listing searches: it sees what its own handle wrote, and what others wrote a second ago. Changes
-//! are found by one `_mget` for all who wait.
+//! A read proves nothing ([`Reads::Weak`]): an isolated primary shows writes that never commit.
+//! Documents are read by `_mget`, in real time and never by a search. They are written by `_bulk`,
+//! each at its own sequence number and primary term. Only a listing searches: it sees its own
+//! handle's writes, and other writes that are at least a second old. One `_mget` finds changes for
+//! all waits.
 
 mod bulk;
 mod client;
@@ -39,14 +40,14 @@ use self::turns::{Turn, Turns};
 use self::waits::Waits;
 use crate::servers::Servers;
 
-/// Where documents are when the URL does not say.
+/// The default index.
 const INDEX: &str = "tenure";
-/// More documents are read in several requests at once.
+/// The most documents in one read. More are read by concurrent requests.
 const MOST_READS: usize = 1000;
-/// Who waits is told this late at most, and with shorter requests sooner.
+/// The longest pause between polls for changes; shorter if requests are shorter.
 const POLL: Duration = Duration::from_millis(250);
 
-/// Which of the two servers, whose wire is the same.
+/// The product that the servers run. Both have the same wire protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Product {
     /// Elasticsearch.
@@ -56,7 +57,7 @@ pub enum Product {
 }
 
 impl Product {
-    /// As in URLs and messages.
+    /// The name in URLs and messages.
     fn name(self) -> &'static str {
         match self {
             Product::Elasticsearch => "elasticsearch",
@@ -76,10 +77,13 @@ pub struct ElasticStore {
 }
 
 impl ElasticStore {
-    /// Opens the store that a URL names: creates its index, or checks that one can be trusted with documents.
+    /// Opens the store that a URL names: creates its index, or checks an existing one.
+    ///
+    /// An existing index must be safe for documents.
     ///
     /// # Errors
-    /// [`StoreError`] when a file cannot be read, no server answers, none lets us in, or the index is another's.
+    /// [`StoreError`] when a file cannot be read, no server answers, none lets us in, or the index
+    /// is not ours.
     ///
     /// # Cancel safety
     /// Cancel safe; the index may have been created.
@@ -100,10 +104,11 @@ impl ElasticStore {
         ElasticStore::with(product, client).await
     }
 
-    /// The same over a client of the caller's, whose keys and credentials are its own.
+    /// Opens the store with the caller's HTTP client, and its keys and credentials.
     ///
-    /// The client must follow no redirects and never try again by itself ([`reqwest::retry::never`]): a write that is
-    /// sent twice takes its own success for a conflict.
+    /// The client must follow no redirects and never try again by itself
+    /// ([`reqwest::retry::never`]): a write that is sent twice takes its own success for a
+    /// conflict.
     ///
     /// # Errors
     /// As for [`ElasticStore::open`].
@@ -142,7 +147,7 @@ impl ElasticStore {
         })
     }
 
-    /// Starts to poll, or starts again if the runtime it polled on is gone.
+    /// Starts the poller, or starts it again if its runtime is gone.
     fn poll(&self) {
         let mut poller = self.poller.lock().unwrap_or_else(PoisonError::into_inner);
         if poller.as_ref().is_none_or(JoinHandle::is_finished) {
@@ -207,7 +212,7 @@ impl Store for ElasticStore {
                 first.decided();
             }
         }
-        // The firsts of these are other calls', and end as those do.
+        // All writes of this call have ended: these can only wait for other calls.
         let waited = behind
             .into_iter()
             .map(|(place, behind)| async move { (place, behind.outcome().await) });
@@ -251,7 +256,9 @@ impl fmt::Debug for ElasticStore {
     }
 }
 
-/// Each key once, and for each key its place among those. Hundreds of candidates of one process read the same record.
+/// Each key once, and for each key of `keys` its index among those.
+///
+/// Hundreds of candidates of one process read the same record.
 fn once_each(keys: &[Key]) -> (Vec<Key>, Vec<usize>) {
     let mut asked = Vec::new();
     let mut known = HashMap::with_capacity(keys.len());
@@ -265,7 +272,7 @@ fn once_each(keys: &[Key]) -> (Vec<Key>, Vec<usize>) {
     (asked, places)
 }
 
-/// Looks at every document that somebody waits on, again and again, in one request.
+/// Reads all documents with waits, again and again, in one request each time.
 async fn poll(client: Arc<Client>, waits: Arc<Waits>) {
     let pause = POLL.min(client.request);
     loop {

@@ -1,17 +1,18 @@
-//! Which bodies can stand in a document as JSON, and come back as they were.
+//! The check for bodies that the index can store as JSON and return unchanged.
 
 use std::collections::HashSet;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
-/// What we write is much flatter.
+/// The deepest nesting. Our own records are much flatter.
 const DEEPEST: usize = 16;
 
-/// Whether this body is a JSON object that the servers keep byte by byte.
+/// Returns true if this body is a JSON object that the servers keep byte by byte.
 ///
-/// They keep the source of a document as it was sent, but they read it: a field twice, an odd name of one or a deep
-/// nesting is refused by one version or another. And a line break would end the line of a bulk.
+/// They keep the source of a document as it was sent, but they parse it: some version or other
+/// refuses a repeated field, an odd field name or a deep nesting. A line break would end the line
+/// of a bulk.
 pub(super) fn is_plain(body: &str) -> bool {
     if !body.starts_with('{') || !body.ends_with('}') || body.contains('\n') {
         return false;
@@ -91,7 +92,7 @@ impl<'de> Visitor<'de> for Plain {
     }
 }
 
-/// The name of a field, where it stands: a simple one has no escapes that would need room of their own.
+/// The name of a field, borrowed from the text. A simple name has no escapes, so it needs no copy.
 struct Name;
 
 impl<'de> DeserializeSeed<'de> for Name {

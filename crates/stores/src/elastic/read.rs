@@ -26,7 +26,7 @@ struct Answer<'a> {
     docs: Bounded<Found<'a>, MOST_READS>,
 }
 
-/// One document, as both servers answer; what else they say is not needed.
+/// One document in the answers of both servers, with the fields we need.
 #[derive(Deserialize)]
 struct Found<'a> {
     #[serde(default)]
@@ -41,7 +41,7 @@ struct Found<'a> {
     error: Option<&'a RawValue>,
 }
 
-/// The documents with these keys, in one request, unless somebody has put huge ones among them.
+/// Reads documents by key, in one request unless some of them are huge.
 pub(super) async fn documents(
     client: &Client,
     keys: &[Key],
@@ -77,7 +77,7 @@ pub(super) async fn versions(
     parse(&answer, keys, |pair, _| Ok(pair.version()))
 }
 
-/// Whether documents are wanted with their content.
+/// Whether documents are read with their content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sources {
     Whole,
@@ -126,7 +126,7 @@ fn parse<T>(
         return Err(garbled("the answer has another number of documents than the question"));
     }
     let one = |found: Found<'_>| match (&found.error, found.found) {
-        // A missing index is an error of each document, and never a missing document.
+        // A missing index is an error of each document. It never counts as a missing document.
         (Some(error), _) => Err(Failure::unread(&Refusal::of(error))),
         (None, false) => Ok(None),
         (None, true) => {
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_none_and_a_missing_index_is_an_error() {
-        // Elasticsearch 7 says _type besides.
+        // Elasticsearch 7 adds `_type`.
         let answer = br#"{"docs":[{"_index":"t","_type":"_doc","_id":"a","_version":1,"_seq_no":3,
             "_primary_term":2,"found":true,"_source":{"key":"a","text":"x"}},
             {"_index":"t","_id":"b","found":false}]}"#;
@@ -183,7 +183,7 @@ mod tests {
         }
     }
 
-    /// Parsed into values it took a hundred times its size.
+    /// Parsed into values, the error took a hundred times its size.
     #[test]
     fn a_huge_error_in_an_answer_takes_little_memory() {
         let test = "elastic::read::tests::a_huge_error_in_an_answer_takes_little_memory";

@@ -1,9 +1,10 @@
-//! What a listing must see: the writes of its own handle at once, those of others after a second.
+//! Refreshes for listings. They see their handle's writes at once, and others' after a second.
 //!
-//! A search sees what the last refresh saw, and the servers refresh by themselves every second while somebody searches.
-//! Asking for one costs them ten times what a write does: it puts all that is new into files of its own, one after
-//! another on a single thread, also for those who have given up. Every election that is opened is looked for by a
-//! listing; with a refresh for each, a busy server's stood in a line for longer than any request may take.
+//! A search sees the writes before the last refresh. The servers refresh by themselves every second
+//! while there are searches. A refresh on request costs them ten times as much as a write: it puts
+//! all new documents into files of their own, one refresh after another on a single thread, even
+//! after the client has given up. Opening an election lists it. With a refresh for each listing,
+//! the refreshes of a busy server queued for longer than any request may take.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -15,20 +16,20 @@ use tokio::time::{Instant, timeout_at};
 use super::fault::{Failure, Kind};
 use super::index::Refreshed;
 
-/// The refreshes of a store: at most one at a time, and shared by all who list at the same moment.
+/// The refreshes of a store: at most one at a time, shared by concurrent listings.
 #[derive(Debug)]
 pub(super) struct Refreshes {
     index: Refreshed,
-    /// How often something was written.
+    /// The number of calls that wrote, or may have written.
     written: AtomicU64,
-    /// The one that began last.
+    /// The refresh that began last.
     last: Mutex<Option<Refresh>>,
 }
 
-/// One that has begun. It is polled by whoever waits for it, and it goes on when nobody does.
+/// A refresh that has begun. Waiting callers poll it, and the server goes on without them.
 #[derive(Clone, Debug)]
 struct Refresh {
-    /// How many writes had been answered when it began.
+    /// The value of `written` when it began.
     covers: u64,
     outcome: Shared<BoxFuture<'static, Result<(), Failure>>>,
 }
@@ -38,14 +39,15 @@ impl Refreshes {
         Refreshes { index, written: AtomicU64::new(0), last: Mutex::new(None) }
     }
 
-    /// Something was written, or may have been.
+    /// Records a write, or a possible write.
     pub(super) fn written(&self) {
         self.written.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Returns once a search sees all that this handle has written, with a refresh only if that takes one.
+    /// Returns once a search sees all writes of this handle. Refreshes only if needed.
     ///
-    /// One that has begun is waited for, whatever becomes of those who wait; so it has to end by itself.
+    /// A later caller joins a refresh that has not ended, even if earlier callers gave up. So a
+    /// refresh has to end by itself.
     pub(super) async fn catch_up(
         &self,
         begin: impl Fn() -> BoxFuture<'static, Result<(), Failure>>,
@@ -54,7 +56,7 @@ impl Refreshes {
         let began = Instant::now();
         match self.index {
             Refreshed::BySelf => {}
-            // Others may have written at any time, and nothing else would show it.
+            // Others may have written at any time, and only a refresh shows their writes.
             Refreshed::WhenAsked => self.written(),
         }
         let wanted = self.written.load(Ordering::SeqCst);
@@ -71,7 +73,7 @@ impl Refreshes {
         }
     }
 
-    /// One that covers what is wanted, or one that has to end before such a one can begin.
+    /// A refresh that covers `wanted`, or one that has to end before such a one.
     fn join(
         &self,
         wanted: u64,
@@ -88,7 +90,7 @@ impl Refreshes {
                 return refresh.clone();
             }
         }
-        // Counted before it begins: it sees at least so many.
+        // Read before the refresh begins, so it sees at least this many writes.
         let covers = self.written.load(Ordering::SeqCst);
         last.insert(Refresh { covers, outcome: begin().shared() }).clone()
     }
@@ -109,7 +111,7 @@ mod tests {
         Failure::new(Fault::Unavailable, "away")
     }
 
-    /// A server that ends refreshes as it is told to; one that is not expected is a mistake.
+    /// A server that ends refreshes as the test tells it, and expects no others.
     struct Server {
         expected: Mutex<VecDeque<oneshot::Receiver<Outcome>>>,
     }
@@ -189,7 +191,7 @@ mod tests {
         assert_eq!(second, (Ok(()), Ok(()), Ok(())));
     }
 
-    /// Each of them trying for itself would be the very line that sharing is to avoid.
+    /// If each caller tried for itself, the refreshes would queue, which sharing avoids.
     #[tokio::test]
     async fn a_failure_is_shared_too_and_the_next_may_succeed() {
         let (server, mut telling) = Server::expects(2);
@@ -213,7 +215,7 @@ mod tests {
             let late = refreshes.catch_up(|| server.refresh(), end).await;
             assert_eq!(late.expect_err("it is late").fault, Fault::Unavailable);
         }
-        // It covers only the first of the writes, so that another one follows.
+        // It covers only the first of the writes, so another refresh follows.
         tell(&mut telling, Ok(()));
         let follows = || async { Err(away()) }.boxed();
         assert_eq!(refreshes.catch_up(follows, soon()).await, Err(away()));

@@ -1,4 +1,4 @@
-//! Pages of documents, by a search: the only one there is.
+//! Pages of documents, by a search. Nothing else searches.
 
 use std::sync::Arc;
 
@@ -18,12 +18,13 @@ use super::version::Pair;
 use super::{ids, source};
 use crate::bounded::Bounded;
 
-/// More are not asked for at once: the servers stop at 10,000, and an answer must fit into memory.
+/// The most hits of one search. The servers stop at 10,000, and an answer must fit into memory.
 const MOST_HITS: usize = 500;
-/// The servers refuse ranges between longer texts (an automaton of more than a thousand states); they sort by them.
+/// The longest prefix for a range query. The servers refuse ranges between longer texts (an
+/// automaton of more than a thousand states), but sort by them.
 const LONGEST_BOUND: usize = 500;
 
-/// In requests' time: a refresh that takes longer has lost its connection.
+/// The time-out of a refresh, in request time-outs. A longer one has lost its connection.
 const LONGEST_REFRESH: u32 = 5;
 
 #[derive(Deserialize)]
@@ -48,7 +49,7 @@ struct Hit<'a> {
     term: Option<i64>,
     #[serde(borrow, rename = "_source")]
     source: Option<&'a RawValue>,
-    /// The key that it is sorted by.
+    /// The key that the hit is sorted by.
     sort: Bounded<String, 1>,
 }
 
@@ -62,7 +63,7 @@ pub(super) async fn page(
 ) -> Result<Page, Failure> {
     let end = client.end();
     if after.is_none() {
-        // One page is enough: the next ones see no less.
+        // The first page is enough: the next ones see no less.
         refreshes.catch_up(|| refresh(client.clone()).boxed(), end).await?;
     }
     let first = format!("{prefix}/");
@@ -70,7 +71,8 @@ pub(super) async fn page(
     let mut from = last_key.filter(|after| *after > first).unwrap_or(first);
     let mut page = Page::default();
     let mut most = MOST_HITS;
-    // More than one turn only for large pages, and where others have written what is no document of ours.
+    // The loop repeats only for large pages, for large documents, and if others have written
+    // documents that are not ours.
     loop {
         let missing = limit.saturating_sub(page.documents.len()).max(1);
         let size = missing.min(most);
@@ -78,7 +80,8 @@ pub(super) async fn page(
         let answer = match ask(client, prefix, &from, size.max(1), whole, end).await {
             Ok(answer) => answer,
             Err(failure) if failure.cause == Cause::Oversized && whole => {
-                // Huge documents are among them: fewer at once, at last one without its content.
+                // Some documents are huge: ask for fewer at once, and in the end for one without
+                // its content.
                 most = size / 2;
                 continue;
             }
@@ -106,7 +109,8 @@ pub(super) async fn page(
     }
 }
 
-/// Outlives those who wait for it: the server goes on with it, and another one would only stand behind it.
+/// Refreshes the index. It outlives its callers, because the server goes on with it, and another
+/// refresh would only queue behind it.
 async fn refresh(client: Arc<Client>) -> Result<(), Failure> {
     let end = Instant::now() + client.request * LONGEST_REFRESH;
     client.call(request("_refresh", "", Bytes::new(), size_of(1, 0)), end).await.map(drop)
@@ -134,14 +138,14 @@ async fn ask(
         "search_after": [from],
         "query": query,
     });
-    // Half a result is not told from a whole one.
+    // A partial result looks like a whole one.
     let query = "allow_partial_search_results=false";
     let each = if whole { source::LARGEST } else { source::LARGEST_WITHOUT };
     let most = size_of(size, each);
     client.call(request("_search", query, body.to_string().into(), most), end).await
 }
 
-/// The byte after a slash: what begins with the prefix and a slash is all before it.
+/// The end of the keys below a prefix. `0` is the byte after `/`.
 fn end_of(prefix: &Key) -> String {
     format!("{prefix}0")
 }
@@ -160,7 +164,7 @@ fn parse(answer: &[u8]) -> Result<Vec<Hit<'_>>, Failure> {
 }
 
 impl Hit<'_> {
-    /// The document, unless it is somebody else's.
+    /// The document; none if it is not one of ours.
     fn document(&self, whole: bool) -> Result<Option<(Key, Document)>, Failure> {
         let garbled = |says: &str| Failure::garbled(Kind::Read, says);
         let source = self.source.ok_or_else(|| garbled("a hit without its source"))?;

@@ -1,4 +1,4 @@
-//! How a document of ours stands in a document of the index; docs/keys.md shows it to people.
+//! The form of our documents in the index; docs/keys.md explains it to users.
 
 use std::borrow::Cow;
 
@@ -12,17 +12,17 @@ use tenure::{Document, Key, MAX_DOCUMENT_BYTES};
 use super::plain::is_plain;
 use super::version::Pair;
 
-/// The fields of a document of the index: its key, and its body in one of three forms.
+/// The fields of a document in the index: its key, and its body in one of three forms.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Source<'a> {
-    /// Text; which one is known from the question.
+    /// The key, as text. It is not needed: the request had it.
     #[serde(borrow, rename = "key")]
     _key: Option<Cow<'a, str>>,
     /// A body that is a JSON object.
     #[serde(borrow)]
     document: Option<&'a RawValue>,
-    /// Another body that is text.
+    /// A body that is other text.
     text: Option<String>,
     /// Any other body.
     base64: Option<String>,
@@ -33,7 +33,7 @@ pub(super) fn encode(key: &Key, body: &[u8], line: &mut String) {
     line.push_str("{\"key\":");
     push(line, key.as_str());
     match std::str::from_utf8(body) {
-        // As it is: what is plain needs no second look.
+        // Plain JSON is stored as it is.
         Ok(text) if is_plain(text) => {
             line.push_str(",\"document\":");
             line.push_str(text);
@@ -51,9 +51,10 @@ pub(super) fn encode(key: &Key, body: &[u8], line: &mut String) {
     line.push('}');
 }
 
-/// A source of ours with what stands around it: a text may be six times as long as JSON, and the key stands twice.
+/// The largest source of ours with the JSON around it. A text may be six times as long in JSON, and
+/// the key is in it twice.
 pub(super) const LARGEST: usize = 6 * MAX_DOCUMENT_BYTES + LARGEST_WITHOUT;
-/// The same without its source.
+/// The largest JSON around a source, without the source.
 pub(super) const LARGEST_WITHOUT: usize = 16 * 1024;
 
 /// Appends a text as JSON.
@@ -61,16 +62,18 @@ fn push(line: &mut String, text: &str) {
     line.push_str(&serde_json::to_string(text).expect("text always can be written"));
 }
 
-/// The document whose source this is. Of a source that is not ours the source itself is the body: whoever expects a
-/// record there says what is wrong with it.
+/// The document with this source.
+///
+/// A source that is not ours becomes the body itself, and the code that expects a record there
+/// reports the error.
 pub(super) fn decode(pair: Pair, source: &RawValue) -> Document {
     let body = body(source).unwrap_or_else(|| Bytes::copy_from_slice(source.get().as_bytes()));
-    // Of a body that is too large, as much is kept as shows that it is.
+    // Of a body that is too large, one byte more than allowed is kept, which shows that it is.
     let body = body.slice(..body.len().min(MAX_DOCUMENT_BYTES + 1));
     Document { version: pair.version(), body }
 }
 
-/// The document at this version, whose body is larger than anything we are willing to read.
+/// The document at this version, with a body larger than we accept.
 pub(super) fn oversized(pair: Pair) -> Document {
     Document { version: pair.version(), body: vec![b' '; MAX_DOCUMENT_BYTES + 1].into() }
 }

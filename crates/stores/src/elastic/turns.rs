@@ -1,7 +1,8 @@
-//! Of several writes to one version of a document at most one succeeds: only the first is sent.
+//! Sends only the first of several writes to one version of a document.
 //!
-//! Hundreds of candidates of one process may try the same at the same moment, such as to confirm an end. Their requests
-//! would only keep each other, and everybody else's, waiting.
+//! At most one of them can succeed. Hundreds of candidates of one process may try the same write at
+//! the same moment, such as to confirm an end. Their requests would only delay each other, and all
+//! other requests.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -12,7 +13,9 @@ use tokio::sync::watch;
 
 use super::fault::Failure;
 
-/// The writes of a store that are under way, by what they expect; each with those who wait behind it, once there are any.
+/// The writes of a store that are under way, by key and expected version.
+///
+/// Each has a channel to the writes that wait behind it, once there are any.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     under_way: Mutex<UnderWay>,
@@ -20,18 +23,18 @@ pub(super) struct Turns {
 
 type UnderWay = HashMap<(Key, Version), Option<watch::Sender<bool>>>;
 
-/// Whose turn it is.
+/// The turn of a write: first, or behind another.
 pub(super) enum Turn<'a> {
-    /// The write may be sent; it is the first, or expects nothing that others could.
+    /// The write may be sent: it is the first, or it expects an absent document.
     First(First<'a>),
-    /// The same is under way.
+    /// Another write to this version is under way.
     Behind(Behind),
 }
 
-/// The write that is sent; others wait until it is dropped.
+/// The write that is sent. Others wait until it is dropped.
 pub(super) struct First<'a> {
     turns: &'a Turns,
-    /// None for one that nobody waits behind.
+    /// None for a write that others cannot wait behind.
     place: Option<(Key, Version)>,
     decided: bool,
 }
@@ -45,7 +48,7 @@ impl Turns {
     pub(super) fn take(&self, write: &Write) -> Turn<'_> {
         let first = |place| Turn::First(First { turns: self, place, decided: false });
         let Expect::At(version) = &write.expect else {
-            // What is absent may be so again: each of these has to ask.
+            // An absent document may be absent again later, so each of these writes has to ask.
             return first(None);
         };
         let place = (write.key.clone(), version.clone());
@@ -68,7 +71,10 @@ impl Turns {
 }
 
 impl First<'_> {
-    /// It is known what became of it. Stored or not, the document is not at that version, and never will be again.
+    /// Records that the outcome is known.
+    ///
+    /// Whether the write was stored or not, the document is not at that version, and never will be
+    /// again.
     pub(super) fn decided(mut self) {
         self.decided = true;
     }
@@ -78,14 +84,14 @@ impl Drop for First<'_> {
     fn drop(&mut self) {
         let behind = self.place.take().and_then(|place| self.turns.lock().remove(&place));
         if let Some(tell) = behind.flatten() {
-            // Those behind one in doubt learn only that it is gone.
+            // If the outcome is unknown, the writes behind learn only that the first one is gone.
             tell.send_replace(self.decided);
         }
     }
 }
 
 impl Behind {
-    /// What became of a write that was not sent.
+    /// The outcome of a write that was not sent.
     pub(super) async fn outcome(mut self) -> Result<Put, Failure> {
         match self.decided.wait_for(|decided| *decided).await {
             Ok(_) => Ok(Put::Conflict),

@@ -1,8 +1,8 @@
-//! A document's version is its sequence number and its primary term.
+//! The version of a document: its sequence number and its primary term.
 
 use tenure::Version;
 
-/// What both servers compare a document by.
+/// The pair of numbers by which both servers compare documents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pair {
     pub(super) number: i64,
@@ -10,14 +10,14 @@ pub(super) struct Pair {
 }
 
 impl Pair {
-    /// Of what an answer says; none when it does not say both.
+    /// The pair in an answer; none if one of the numbers is missing.
     pub(super) fn of(number: Option<i64>, term: Option<i64>) -> Option<Pair> {
         let (number, term) = (number?, term?);
-        // Negative numbers are the servers' own, for operations without one.
+        // The servers use negative numbers for operations without a number.
         (number >= 0 && term > 0).then_some(Pair { number, term })
     }
 
-    /// The pair that a version of ours stands for.
+    /// The pair in a version; none if the version is not one of ours.
     pub(super) fn parse(version: &Version) -> Option<Pair> {
         let (number, term) = version.as_str().split_once(':')?;
         Pair::of(own(number), own(term))
@@ -28,7 +28,7 @@ impl Pair {
     }
 }
 
-/// A number, only as we write it ourselves: not `+1`, and not `01`.
+/// Parses a number in the form that we write: not `+1`, and not `01`.
 fn own(text: &str) -> Option<i64> {
     let as_written =
         text.bytes().all(|c| c.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));

@@ -1,4 +1,4 @@
-//! Who waits for which document to change, for all waits of a store.
+//! All waits of a store for changes of documents.
 
 use std::collections::{BTreeMap, HashMap};
 use std::pin::pin;
@@ -11,16 +11,16 @@ use tokio::sync::{Notify, oneshot};
 #[derive(Debug, Default)]
 pub(super) struct Waits {
     state: Mutex<State>,
-    /// There is a wait.
+    /// Notified when a wait begins.
     wanted: Notify,
 }
 
 #[derive(Debug, Default)]
 struct State {
     waiting: BTreeMap<u64, Wait>,
-    /// How many there ever were.
+    /// The number of waits so far.
     count: u64,
-    /// The last look failed.
+    /// True if the last look failed.
     deaf: bool,
 }
 
@@ -31,17 +31,17 @@ struct Wait {
     wake: oneshot::Sender<()>,
 }
 
-/// What a look is about.
+/// The documents that a look reads.
 #[derive(Debug)]
 pub(super) struct Asked {
-    /// Each document that somebody waits on, once.
+    /// Each document with a wait, once.
     pub(super) keys: Vec<Key>,
-    /// Waits from this one on began after it: what it finds may be older than what they have seen.
+    /// Waits from this number on began after the look. It may be older than the state they saw.
     before: u64,
 }
 
 impl Waits {
-    /// Waits until the document may no longer be as it was seen.
+    /// Waits until the document may differ from `seen`.
     pub(super) async fn changed(self: &Arc<Waits>, key: &Key, seen: Option<&Version>) {
         let (wake, woken) = oneshot::channel();
         let number = {
@@ -53,11 +53,11 @@ impl Waits {
         };
         self.wanted.notify_one();
         let _leave = Leave { waits: self, number };
-        // Woken, or forgotten; whoever waited looks again in either case.
+        // Woken, or the sender was dropped: the caller reads again in either case.
         let _ = woken.await;
     }
 
-    /// Waits until somebody waits.
+    /// Waits until there is a wait.
     pub(super) async fn somebody(&self) {
         loop {
             let mut wanted = pin!(self.wanted.notified());
@@ -69,12 +69,12 @@ impl Waits {
         }
     }
 
-    /// Whether the last look succeeded.
+    /// Returns true if the last look succeeded.
     pub(super) fn served(&self) -> bool {
         !self.lock().deaf
     }
 
-    /// A look begins.
+    /// Starts a look.
     pub(super) fn asked(&self) -> Asked {
         let state = self.lock();
         let mut keys: Vec<Key> = state.waiting.values().map(|wait| wait.key.clone()).collect();
@@ -83,7 +83,7 @@ impl Waits {
         Asked { keys, before: state.count }
     }
 
-    /// A look ended: these are the versions of what it was about, in its order.
+    /// Ends a look, with the versions of its documents in the same order.
     pub(super) fn found(&self, asked: &Asked, versions: impl Iterator<Item = Option<Version>>) {
         let found: HashMap<&Key, Option<Version>> = asked.keys.iter().zip(versions).collect();
         let mut state = self.lock();
@@ -97,7 +97,7 @@ impl Waits {
         woken.into_iter().for_each(Wait::wake);
     }
 
-    /// A look failed: everybody has to look for themselves, from the first failure on.
+    /// Ends a look that failed. After the first failure, all waiting callers have to read.
     pub(super) fn failed(&self) {
         let mut state = self.lock();
         if std::mem::replace(&mut state.deaf, true) {
@@ -116,12 +116,12 @@ impl Waits {
 
 impl Wait {
     fn wake(self) {
-        // Nobody is there any more when the wait was cancelled at this moment.
+        // Sending fails if the wait was cancelled at this moment.
         let _ = self.wake.send(());
     }
 }
 
-/// Ends a wait, also one that is cancelled.
+/// Ends a wait, even if it is cancelled.
 struct Leave<'a> {
     waits: &'a Waits,
     number: u64,

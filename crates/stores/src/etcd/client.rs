@@ -1,4 +1,4 @@
-//! Requests to etcd: time-outs, tokens, and another server when one fails.
+//! Sends requests to etcd, with time-outs, tokens, and failover to another server.
 
 use std::future::Future;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -22,18 +22,18 @@ pub(super) struct Login {
     pub(super) password: Secret,
 }
 
-/// What proves who we are.
+/// The proof of our identity.
 #[derive(Clone, Debug, Default)]
 enum Pass {
-    /// Nobody has asked for one yet.
+    /// No token yet, or the last one was refused.
     #[default]
     Missing,
-    /// The servers do not ask who we are.
+    /// The servers require no authentication.
     NotNeeded,
     Token(MetadataValue<Ascii>),
 }
 
-/// Speaks to a cluster.
+/// A client of one cluster.
 #[derive(Debug)]
 pub(super) struct Client {
     endpoints: Endpoints,
@@ -51,7 +51,7 @@ impl Client {
         self.request
     }
 
-    /// Sends a request; again only where it is certain that it had no effect, or is a read.
+    /// Sends a request. Sends it again only if it is a read, or certainly had no effect.
     pub(super) async fn call<Q, A, F, R>(&self, kind: Kind, body: Q, send: F) -> Result<A, Failure>
     where
         Q: Clone,
@@ -61,7 +61,7 @@ impl Client {
         self.call_within(self.request, kind, body, send).await
     }
 
-    /// The same, with another limit than that of every request.
+    /// Sends a request like `call`, with its own time limit.
     pub(super) async fn call_within<Q, A, F, R>(
         &self,
         within: Duration,
@@ -80,7 +80,8 @@ impl Client {
         loop {
             let chosen = self.endpoints.choose();
             let left = end.saturating_duration_since(Instant::now());
-            // A read leaves time for another server. A write cannot be sent twice: it may take all there is.
+            // A read leaves time for another server. A write cannot be sent twice, so it may take
+            // all the time left.
             let limit = if kind == Kind::Read && others > 0 { left / 2 } else { left };
             let failure = match timeout(limit, self.attempt(&chosen, kind, &body, &send)).await {
                 Ok(Ok(answer)) => return Ok(answer),
@@ -100,7 +101,7 @@ impl Client {
         }
     }
 
-    /// Opens a stream; it has no end of its own.
+    /// Opens a stream. Once open, it has no time limit.
     pub(super) async fn stream<Q, A, F, R>(
         &self,
         within: Duration,
@@ -129,7 +130,7 @@ impl Client {
         }
     }
 
-    /// A stream over this channel broke or fell silent.
+    /// Reports that a stream over this channel broke or fell silent.
     pub(super) fn gave_up(&self, chosen: &Chosen, failure: &Failure) {
         self.note(chosen, failure);
     }
@@ -151,10 +152,10 @@ impl Client {
         answer.map(Response::into_inner).map_err(|status| Failure::of(status, kind))
     }
 
-    /// A request with what every one of ours carries.
+    /// Adds the metadata that all our requests carry.
     async fn prepare<Q>(&self, chosen: &Chosen, body: Q) -> Result<Request<Q>, Failure> {
         let mut request = Request::new(body);
-        // A server that knows no leader says so at once, before it does anything.
+        // Makes a server without a leader refuse at once, before it does anything.
         request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
         if let Some(token) = self.token(chosen).await? {
             request.metadata_mut().insert("token", token);
@@ -169,7 +170,8 @@ impl Client {
             Pass::NotNeeded => Ok(None),
             Pass::Token(token) => Ok(Some(token)),
             Pass::Missing => {
-                // Several may ask at once: each gets a token that is good, and one of them is kept.
+                // Several callers may authenticate at once: each gets a good token, and one of them
+                // is kept.
                 let pass = authenticate(chosen.channel.clone(), login).await?;
                 *self.pass() = pass.clone();
                 Ok(match pass {
@@ -194,12 +196,14 @@ impl Client {
     }
 
     fn pass(&self) -> MutexGuard<'_, Pass> {
-        // It is replaced whole: a panic leaves nothing half done.
+        // The pass is replaced as a whole, so a panic leaves nothing half done.
         self.pass.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Asks for a token. Nothing of the request itself was sent yet, so a failure here is one of a read.
+/// Asks for a token.
+///
+/// The request itself was not sent yet, so a failure here counts as that of a read.
 async fn authenticate(channel: Channel, login: &Login) -> Result<Pass, Failure> {
     let name = login.user.clone();
     let password = login.password.reveal().to_owned();

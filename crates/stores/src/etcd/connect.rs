@@ -1,4 +1,4 @@
-//! From a URL to channels.
+//! Turns a URL into channels.
 
 use std::path::Path;
 use std::time::Duration;
@@ -18,7 +18,8 @@ pub(super) fn endpoints(servers: &Servers, request: Duration) -> Result<Vec<Endp
     let scheme = if tls.is_some() { "https" } else { "http" };
     let endpoint = |host: &String| {
         let endpoint = Endpoint::from_shared(format!("{scheme}://{host}"))?
-            // Leaves time to try another server, and is certain to have had no effect.
+            // This leaves time to try another server. A connection that fails certainly had no
+            // effect.
             .connect_timeout(request / 2)
             .tcp_nodelay(true)
             .http2_keep_alive_interval(PROBE)

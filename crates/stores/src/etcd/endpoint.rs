@@ -1,21 +1,21 @@
-//! The servers of a cluster, and the one that is asked.
+//! The servers of a cluster, and the one in use.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tonic::transport::{Channel, Endpoint};
 
-/// Channels to the servers of one cluster; requests go to one of them until it fails.
+/// Channels to the servers of one cluster. Requests go to one of them until it fails.
 #[derive(Debug)]
 pub(super) struct Endpoints {
     slots: Vec<Slot>,
-    /// Grows by one at every failure; its remainder is the server that is asked.
+    /// Grows by one at every failure. Its remainder selects the server in use.
     current: AtomicUsize,
 }
 
 #[derive(Debug)]
 struct Slot {
-    /// How to connect again; none when the channel is the caller's.
+    /// The way to connect again; `None` if the channel is the caller's.
     endpoint: Option<Endpoint>,
     open: Mutex<Open>,
 }
@@ -23,28 +23,28 @@ struct Slot {
 #[derive(Debug)]
 struct Open {
     channel: Channel,
-    /// Which of the connections to this server it is.
+    /// The number of this connection to the server.
     number: usize,
 }
 
-/// A channel, and how to report on it.
+/// A channel, with the data to report on it.
 #[derive(Clone, Debug)]
 pub(super) struct Chosen {
     pub(super) channel: Channel,
-    /// Which server it is, for messages; none when the channel is the caller's.
+    /// The server's name for messages; `None` if the channel is the caller's.
     pub(super) host: Option<String>,
     turn: usize,
     number: usize,
 }
 
 impl Endpoints {
-    /// Connects when first used. Needs a runtime.
+    /// Connects on first use. Needs a runtime.
     pub(super) fn new(endpoints: Vec<Endpoint>) -> Endpoints {
         let slot = |endpoint: Endpoint| {
             let channel = endpoint.connect_lazy();
             Slot { endpoint: Some(endpoint), open: Mutex::new(Open { channel, number: 0 }) }
         };
-        // Not everybody asks the same server first.
+        // Processes begin with different servers.
         let first = rand::random::<u32>() as usize % endpoints.len().max(1);
         Endpoints {
             slots: endpoints.into_iter().map(slot).collect(),
@@ -70,13 +70,14 @@ impl Endpoints {
         Chosen { channel: open.channel.clone(), host, turn, number: open.number }
     }
 
-    /// The next request goes elsewhere; the first of those who report the same failure has its way.
+    /// Sends the next requests to another server. Of several reports of one failure, the first
+    /// counts.
     pub(super) fn avoid(&self, chosen: &Chosen) {
         let (turn, next) = (chosen.turn, chosen.turn.wrapping_add(1));
         let _ = self.current.compare_exchange(turn, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// The connection was silent. It may be dead without anybody having told us: open another.
+    /// Replaces a silent connection, which may be dead without our knowing.
     pub(super) fn replace(&self, chosen: &Chosen) {
         let slot = &self.slots[chosen.turn % self.slots.len()];
         let Some(endpoint) = &slot.endpoint else { return };
@@ -89,7 +90,7 @@ impl Endpoints {
 
 impl Slot {
     fn lock(&self) -> MutexGuard<'_, Open> {
-        // A channel is replaced whole: a panic leaves nothing half done.
+        // A channel is replaced as a whole, so a panic leaves nothing half done.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! What an error of etcd, or of the way to it, means for the request.
+//! Maps errors of etcd, and of the connection, to faults of the request.
 
 use std::error::Error;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use tenure::Fault;
 use tonic::{Code, ConnectError, Status};
 
-/// Whether a request changes anything.
+/// Tells requests that change something from reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Read,
@@ -19,34 +19,34 @@ pub(super) struct Failure {
     pub(super) fault: Fault,
     /// Another server may do better.
     pub(super) elsewhere: bool,
-    /// The token, or its absence, was refused; nothing happened.
+    /// The token, or its absence, was refused. The request had no effect.
     pub(super) token: bool,
-    /// The server, or the way to it, was silent: the connection may be dead.
+    /// The server or the network was silent, so the connection may be dead.
     pub(super) silent: bool,
-    /// What it says of the lease the request was about; nothing happened.
+    /// The trouble with the request's lease. The request had no effect.
     pub(super) lease: Option<LeaseTrouble>,
-    /// What it wanted more of than the server gives; nothing happened.
+    /// The limit of the server that the request exceeded. The request had no effect.
     pub(super) excess: Option<Excess>,
     pub(super) source: Box<dyn Error + Send + Sync>,
 }
 
-/// Why a request about a lease was refused.
+/// The reason why a request about a lease was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LeaseTrouble {
     /// There is no such lease.
     Missing,
-    /// There is one of that number already.
+    /// There already is a lease with that number.
     Exists,
 }
 
-/// What a request wanted too much of.
+/// A limit of the server that a request exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Excess {
     /// Its transaction has more parts than the server's operator allows.
     Parts,
     /// It is larger than the server's operator allows.
     Bytes,
-    /// There is no room left for what it would store. A deletion needs none.
+    /// There is no space left for its data. A deletion needs none.
     Storage,
 }
 
@@ -56,7 +56,7 @@ impl Excess {
             "etcdserver: too many operations in txn request" => Some(Excess::Parts),
             "etcdserver: request is too large" => Some(Excess::Bytes),
             "etcdserver: mvcc: database space exceeded" => Some(Excess::Storage),
-            // It is even larger, and was not so much as read.
+            // It is even larger, and the server did not even read it.
             _ if message.starts_with("grpc: received message larger than max") => {
                 Some(Excess::Bytes)
             }
@@ -65,7 +65,7 @@ impl Excess {
     }
 }
 
-/// An error with the server that it happened at.
+/// An error, with the name of the server where it happened.
 #[derive(Debug)]
 struct At {
     host: String,
@@ -84,7 +84,7 @@ impl Error for At {
     }
 }
 
-/// The server answered so before it did anything, or did nothing and said so.
+/// Answers of a server that had done nothing.
 const REFUSED: [&str; 4] = [
     "etcdserver: no leader",
     "etcdserver: too many requests",
@@ -92,7 +92,7 @@ const REFUSED: [&str; 4] = [
     "etcdserver: rpc not supported for learner",
 ];
 
-/// A new token helps.
+/// Answers that a new token helps with.
 const TOKEN: [&str; 3] = [
     "etcdserver: invalid auth token",
     "etcdserver: revision of auth store is old",
@@ -100,20 +100,20 @@ const TOKEN: [&str; 3] = [
 ];
 
 impl Failure {
-    /// Nothing came back in time.
+    /// No answer came in time.
     pub(super) fn late(kind: Kind, after: Duration) -> Failure {
         let source = format!("no answer within {after:?}").into();
         let fault = unknown(kind);
         Failure { elsewhere: true, silent: true, ..Failure::plain(fault, source) }
     }
 
-    /// It was never sent: there was too much else to send.
+    /// The request was never sent: there was too much else to send.
     pub(super) fn unsent(after: Duration) -> Failure {
         let source = format!("it was not sent within {after:?}").into();
         Failure::plain(Fault::Unavailable, source)
     }
 
-    /// The answer does not fit the question.
+    /// The answer does not fit the request.
     pub(super) fn garbled(kind: Kind) -> Failure {
         let source = "the answer has other parts than the question".into();
         Failure::plain(unknown(kind), source)
@@ -124,7 +124,7 @@ impl Failure {
         Failure { fault, elsewhere: false, token: false, silent: false, lease, excess, source }
     }
 
-    /// The same, with the server's name where the way to it failed.
+    /// Adds the server's name, if the server or the connection failed.
     pub(super) fn at(self, host: Option<&str>) -> Failure {
         match host {
             Some(host) if self.elsewhere || self.silent => {
@@ -135,12 +135,12 @@ impl Failure {
         }
     }
 
-    /// The same, for another who asked in the same request.
+    /// A copy for another caller of the same request.
     pub(super) fn copy(&self) -> Failure {
         Failure { source: self.source.to_string().into(), ..*self }
     }
 
-    /// The server answered, or the connection broke.
+    /// The failure of a request that was refused, or that broke with its connection.
     pub(super) fn of(status: Status, kind: Kind) -> Failure {
         let message = status.message();
         let token = TOKEN.contains(&message);
@@ -181,7 +181,7 @@ impl Failure {
     }
 }
 
-/// A read has no effect to be in doubt about.
+/// The fault of a request with an unknown outcome: a read has no effect to be in doubt about.
 fn unknown(kind: Kind) -> Fault {
     match kind {
         Kind::Read => Fault::Unavailable,
@@ -189,7 +189,7 @@ fn unknown(kind: Kind) -> Fault {
     }
 }
 
-/// What the server said, and the root of it where that says more.
+/// The server's message, and the root cause if it says more.
 fn told(status: &Status) -> String {
     let said = match status.message() {
         "" => status.code().description(),

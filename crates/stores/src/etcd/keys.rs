@@ -1,12 +1,12 @@
-//! Where documents are in etcd; docs/keys.md shows it to people.
+//! The keys of documents in etcd; docs/keys.md documents them.
 
 use bytes::Bytes;
 use tenure::Key;
 
 /// Turns keys of documents into keys of etcd and back.
 ///
-/// A document is at `<prefix>//<key>`. No name has an empty segment, so no document stands in the way of a
-/// queue, whose keys are `<prefix>/<name>/<lease>` as etcd's own clients write them.
+/// A document is at `<prefix>//<key>`. The keys of a queue are `<prefix>/<name>/<lease>`, as etcd's
+/// own clients write them. No name has an empty segment, so documents and queues never collide.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Keys {
     base: String,
@@ -17,7 +17,7 @@ impl Keys {
         Keys { base: format!("{prefix}//") }
     }
 
-    /// What stands before the two slashes.
+    /// The prefix before the two slashes.
     pub(super) fn prefix(&self) -> &str {
         self.base.strip_suffix("//").expect("it was made so")
     }
@@ -26,18 +26,21 @@ impl Keys {
         format!("{}{key}", self.base).into()
     }
 
-    /// The document at this key; none where somebody else's data is.
+    /// The document at this key; `None` for another client's data.
     pub(super) fn decode(&self, key: &[u8]) -> Option<Key> {
         let text = std::str::from_utf8(key).ok()?;
         Key::parse(text.strip_prefix(&self.base)?).ok()
     }
 
-    /// First and last (exclusive) key of what is strictly below `prefix` and after `after`.
+    /// The first key and the (exclusive) end of a range.
+    ///
+    /// It has the keys strictly below `prefix` and after `after`.
     pub(super) fn range(&self, prefix: &Key, after: Option<&Key>) -> (Bytes, Bytes) {
         let first = format!("{}{prefix}/", self.base);
-        // The byte after a slash: what begins with the prefix and a slash is all below it.
+        // `0` is the byte after the slash, so all keys that begin with the prefix and a slash are
+        // below.
         let end = format!("{}{prefix}0", self.base);
-        // The least key above another is the same with a NUL behind it.
+        // The least key above another is that key with a NUL appended.
         let next =
             after.map(|after| format!("{}{after}\0", self.base)).filter(|next| *next > first);
         (next.unwrap_or(first).into(), end.into())

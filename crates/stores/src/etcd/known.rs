@@ -1,26 +1,27 @@
-//! What is known about a document that somebody waits on.
+//! The known state of a document that is waited on.
 
-/// How a document was at some revision of the whole store.
+/// The state of a document at some revision of the whole store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Known {
-    /// For a document that exists its own revision, else any at which it was absent; 0 for none.
+    /// The document's own revision. If it is absent: a revision at which it was absent, or 0 for
+    /// none.
     pub(super) revision: i64,
     pub(super) absent: bool,
 }
 
-/// What a newer view makes of an older one.
+/// The age of a caller's view, compared with the known state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It is of the same age: whoever holds it waits.
+    /// It is as new as the known state: the caller waits.
     Same,
-    /// It is newer than all that is known: whoever held another is woken.
+    /// It is newer than the known state: callers with an older view are woken.
     Newer,
     /// It is out of date.
     Stale,
 }
 
 impl Known {
-    /// Compares what somebody saw with what is known.
+    /// Compares a caller's view with the known state.
     pub(super) fn judge(self, seen: Known) -> Verdict {
         match seen.revision.cmp(&self.revision) {
             std::cmp::Ordering::Less => Verdict::Stale,
@@ -31,22 +32,23 @@ impl Known {
     }
 }
 
-/// How the caller's last look at a document went, and how recent it is.
+/// The caller's last look at a document, and how recent it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Glimpse {
     /// The document's own revision; 0 when it was absent.
     pub(super) document: i64,
-    /// When the document was made; 0 when it was absent, or when nobody asked.
+    /// The document's create revision; 0 if it was absent, or if the look did not ask for it.
     pub(super) created: i64,
     /// The store's revision at that time.
     pub(super) store: i64,
 }
 
-/// What is waited on, and from where a watch would have to begin. None: it cannot be as it was seen.
+/// The state that is waited on, and the revision from which a watch has to begin.
 pub(super) fn begin(seen: Option<i64>, glimpse: Option<Glimpse>) -> (Known, i64) {
     let glimpse = glimpse.filter(|glimpse| glimpse.document == seen.unwrap_or(0));
     match (seen, glimpse) {
-        // Everything until that look is known: a watch from there on does not wait for the server's catching up.
+        // Every change up to that look is known. A watch from there on does not wait for the server
+        // to catch up.
         (Some(revision), Some(glimpse)) => {
             (Known { revision, absent: false }, glimpse.store.max(revision) + 1)
         }
@@ -54,7 +56,8 @@ pub(super) fn begin(seen: Option<i64>, glimpse: Option<Glimpse>) -> (Known, i64)
         (None, Some(glimpse)) => {
             (Known { revision: glimpse.store, absent: true }, glimpse.store + 1)
         }
-        // Nobody knows when it was absent. The watch begins now, and its beginning wakes the caller.
+        // The revision of its absence is unknown. The watch begins now, and its beginning wakes the
+        // caller.
         (None, None) => (Known { revision: 0, absent: true }, 0),
     }
 }

@@ -1,4 +1,4 @@
-//! The one stream over which all changes arrive.
+//! The single stream that delivers all changes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,12 +21,14 @@ use super::proto::{
 };
 use super::waits::{News, Topic, Waits};
 
-/// How often the server is asked whether it still listens. Nothing heard for twice as long: it does not.
+/// How often the server is asked whether it still listens.
+///
+/// After twice this time without an answer, the stream counts as dead.
 const ASK: Duration = Duration::from_secs(5);
-/// The pause after a stream that failed; it doubles up to the longest.
+/// The pause after a stream that failed; it doubles up to `LONGEST_PAUSE`.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// Requests that wait to be sent.
+/// The capacity for requests that wait to be sent.
 const QUEUE: usize = 256;
 
 /// Serves all waits, for as long as it is polled.
@@ -66,7 +68,7 @@ struct Conversation<'a> {
     served: bool,
 }
 
-/// The watches of one stream, by numbers that are ours.
+/// The watches of one stream, by numbers that we choose.
 #[derive(Default)]
 struct Watches {
     topics: HashMap<i64, Topic>,
@@ -99,10 +101,10 @@ impl<'a> Conversation<'a> {
     async fn open(client: &Client, waits: &'a Waits) -> Result<Option<Conversation<'a>>, Failure> {
         let (requests, queue) = mpsc::channel(QUEUE);
         let mut watches = Watches::default();
-        // The server says nothing, not even that it accepts, before it has a watch to confirm.
+        // The server sends nothing, not even an acceptance, before it has a watch to confirm.
         let first = watches.create(waits);
         if first.is_empty() {
-            // Whoever waited has gone.
+            // The callers have stopped waiting.
             return Ok(None);
         }
         let stream = futures_util::stream::iter(first).chain(ReceiverStream::new(queue));
@@ -123,7 +125,7 @@ impl<'a> Conversation<'a> {
         }))
     }
 
-    /// Ends well when nobody waits any more.
+    /// Serves the stream until it fails. Returns `Ok` when no watch is left.
     async fn run(&mut self) -> Result<(), Failure> {
         let mut tick = interval(ASK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -132,7 +134,7 @@ impl<'a> Conversation<'a> {
             tokio::select! {
                 answer = self.answers.message() => match answer {
                     Ok(Some(answer)) => self.take(answer)?,
-                    // A clean end means no more than a broken one.
+                    // A clean end counts as a failure too.
                     Ok(None) => return Err(ended("the server ended the stream")),
                     Err(status) => return Err(Failure::of(status, Kind::Read)),
                 },
@@ -179,7 +181,7 @@ impl<'a> Conversation<'a> {
     fn take(&mut self, answer: WatchResponse) -> Result<(), Failure> {
         self.heard = Instant::now();
         let Some(topic) = self.watches.topics.get(&answer.watch_id).cloned() else {
-            // An answer to a question, or about a watch that was given up.
+            // This answers a progress request, or is about a watch that was given up.
             return if answer.canceled && answer.created {
                 Err(ended(&format!("a watch was refused: {}", answer.cancel_reason)))
             } else {
@@ -189,7 +191,8 @@ impl<'a> Conversation<'a> {
         if answer.canceled {
             self.watches.topics.remove(&answer.watch_id);
             self.waits.ended(&topic);
-            // What came after that revision is forgotten: the caller has to look. Any other reason is ours.
+            // A compaction has dropped changes since that revision, so the caller has to look. Any
+            // other reason is our fault.
             return if answer.compact_revision > 0 {
                 Ok(())
             } else {

@@ -12,7 +12,7 @@ use super::proto::{
 };
 
 pub(super) fn read_one(key: Bytes) -> RangeRequest {
-    // Not serializable, which is to say linearizable.
+    // Not serializable, so linearizable.
     RangeRequest { key, ..RangeRequest::default() }
 }
 
@@ -26,7 +26,7 @@ pub(super) fn read_range(range: (Bytes, Bytes), limit: usize) -> RangeRequest {
     RangeRequest { key: range.0, range_end: range.1, limit, ..RangeRequest::default() }
 }
 
-/// One conditional write, or none when the expectation names no version of ours.
+/// A conditional write; `None` if the expected version is not one of ours.
 pub(super) fn write(key: Bytes, expect: &Expect, body: Option<Bytes>) -> Option<TxnRequest> {
     let (target, union) = match expect {
         Expect::Absent => (CompareTarget::Create, TargetUnion::CreateRevision(0)),
@@ -47,15 +47,16 @@ pub(super) fn write(key: Bytes, expect: &Expect, body: Option<Bytes>) -> Option<
     Some(TxnRequest { compare: vec![compare], success, failure: Vec::new() })
 }
 
-/// A transaction inside another, with an outcome of its own.
+/// A transaction inside another, with its own outcome.
 pub(super) fn within(txn: TxnRequest) -> RequestOp {
     RequestOp { request: Some(Request::RequestTxn(txn)) }
 }
 
-/// Several writes as one transaction, each with an outcome of its own.
+/// Several writes as one transaction, each with its own outcome.
 ///
-/// The other branch is never taken, for nothing is compared outside. It is there because older servers (3.4.23 is one)
-/// look for permission and for room on disk in both branches of a transaction, but not in transactions inside.
+/// The failure branch is never taken, because the outer transaction compares nothing. It is there
+/// because older servers (3.4.23 is one) check permissions and disk space in both branches of a
+/// transaction, but not in transactions inside.
 pub(super) fn together<'a>(writes: impl Iterator<Item = &'a TxnRequest>) -> TxnRequest {
     let (success, failure) = writes
         .map(|write| (within(write.clone()), write.success.iter().map(without_value)))
@@ -76,7 +77,7 @@ fn without_value(change: &RequestOp) -> RequestOp {
     }
 }
 
-/// Whether each of several writes in one transaction succeeded; nothing where the answer does not say.
+/// For each write of a transaction: true if it succeeded, `None` if the answer does not tell.
 pub(super) fn succeeded(answer: &TxnResponse) -> impl Iterator<Item = Option<bool>> {
     let parts = answer.responses.iter().map(|part| match &part.response {
         Some(Response::ResponseTxn(inner)) => Some(inner.succeeded),
@@ -90,7 +91,7 @@ pub(super) fn succeeded(answer: &TxnResponse) -> impl Iterator<Item = Option<boo
     parts.chain(std::iter::repeat(None))
 }
 
-/// What a part of a transaction of reads found.
+/// The key that one read of a transaction found.
 pub(super) fn found(part: ResponseOp) -> Option<KeyValue> {
     match part.response {
         Some(Response::ResponseRange(range)) => range.kvs.into_iter().next(),
@@ -102,7 +103,7 @@ pub(super) fn found(part: ResponseOp) -> Option<KeyValue> {
 }
 
 pub(super) fn document(found: KeyValue) -> Document {
-    // Of a body that is too large, as much is kept as shows that it is.
+    // Cut a body that is too large just after the limit, so that it still shows as too large.
     let body = found.value.slice(..found.value.len().min(MAX_DOCUMENT_BYTES + 1));
     Document { version: version(found.mod_revision), body }
 }
@@ -111,7 +112,7 @@ pub(super) fn version(revision: i64) -> Version {
     Version::new(revision.to_string())
 }
 
-/// The revision that a version of ours stands for.
+/// Parses a version of ours; `None` if it is not one.
 pub(super) fn revision(version: &Version) -> Option<i64> {
     version.as_str().parse().ok().filter(|revision| *revision > 0)
 }

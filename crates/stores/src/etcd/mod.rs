@@ -1,8 +1,8 @@
 //! Documents and lines of candidates in etcd, version 3.4 and later.
 //!
-//! Reads are linearizable. A read of many documents is one transaction, or one range where they are neighbours. A
-//! write is a transaction on the document's own revision, and the writes of a batch go together in one. Changes
-//! arrive over one stream.
+//! Reads are linearizable. A read of many documents is one transaction, or one range if they are
+//! neighbours. A write is a transaction on the document's own revision, and the writes of a batch
+//! share one transaction. Changes arrive over one stream.
 
 mod client;
 mod connect;
@@ -40,9 +40,10 @@ use self::room::Room;
 use self::waits::{Topic, Waits};
 use crate::servers::Servers;
 
-/// What documents are under when the URL does not say.
+/// The prefix of documents for a URL without a path.
 const PREFIX: &str = "tenure";
-/// A page of the largest documents, and a transaction's answer, are smaller.
+/// The maximum size of an answer. A page of the largest documents, and a transaction's answer, are
+/// smaller.
 const LARGEST_ANSWER: usize = 64 * 1024 * 1024;
 
 /// Documents in etcd.
@@ -51,7 +52,9 @@ pub struct EtcdStore {
     keys: Keys,
 }
 
-/// What documents and queues of a process share: the connections, and the one stream of changes.
+/// The connections and the stream of changes.
+///
+/// The documents and queues of a process share them.
 struct Core {
     client: Arc<Client>,
     waits: Arc<Waits>,
@@ -78,9 +81,10 @@ impl EtcdStore {
         Ok(store)
     }
 
-    /// The documents under `prefix`, over a channel of the caller's, whose failover and keys are its own.
+    /// Opens the documents under `prefix`, over the caller's own channel.
     ///
-    /// Set its HTTP/2 keep-alive to 10 s or more: etcd closes connections that are probed more often.
+    /// The channel handles failover and TLS itself. Set its HTTP/2 keep-alive to 10 s or more: etcd
+    /// closes connections that are probed more often.
     #[must_use]
     pub fn from_channel(channel: Channel, prefix: &str, request: Duration) -> EtcdStore {
         EtcdStore::new(Client::new(Endpoints::owned_by_caller(channel), request, None), prefix)
@@ -96,7 +100,7 @@ impl EtcdStore {
         EtcdStore { core: Arc::new(core), keys: Keys::new(prefix) }
     }
 
-    /// Why the server that answers should be newer, if it should.
+    /// The reason to upgrade the server that answers, if there is one.
     ///
     /// # Errors
     /// [`StoreError`] when none answers.
@@ -108,9 +112,9 @@ impl EtcdStore {
         asked.map_err(|failure| failed(failure, "asking etcd for its version"))
     }
 
-    /// Lines of candidates beside these documents, over the same connections; `ttl` is the session's.
+    /// Opens lines of candidates beside these documents, over the same connections.
     ///
-    /// etcd counts in whole seconds: the ttl is rounded up.
+    /// `ttl` is the session's. etcd counts in whole seconds, so it is rounded up.
     #[must_use]
     pub fn queue(&self, ttl: Duration) -> EtcdQueue {
         EtcdQueue::new(self.core.clone(), &self.keys, ttl)
@@ -164,7 +168,8 @@ impl Store for EtcdStore {
     ) -> Result<Page, StoreError> {
         let mut range = self.keys.range(prefix, after);
         let mut page = Page::default();
-        // More than one turn only where others have written what is no document of ours.
+        // More than one turn is needed only if other clients have written data that is no document
+        // of ours.
         loop {
             let missing = limit.saturating_sub(page.documents.len()).max(1);
             let request = message::read_range(range.clone(), missing);
@@ -188,7 +193,7 @@ impl Store for EtcdStore {
 
     async fn changed(&self, key: &Key, seen: Option<&Version>) {
         let seen = match seen.map(message::revision) {
-            // It is not at a version that is not one of ours.
+            // The document cannot be at a version that is not one of ours.
             Some(None) => return,
             Some(revision) => revision,
             None => None,
@@ -199,7 +204,7 @@ impl Store for EtcdStore {
 }
 
 impl Core {
-    /// Starts to listen, or starts again if the runtime it listened on is gone.
+    /// Starts the listener, or starts it again if its runtime is gone.
     fn listen(&self) {
         let mut listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
         if listener.as_ref().is_none_or(JoinHandle::is_finished) {

@@ -13,24 +13,24 @@ use super::proto::{KeyValue, RangeResponse, TxnResponse};
 use super::waits::Topic;
 use super::{EtcdStore, kv, message};
 
-/// Fewer neighbours are read one by one, with whatever else is read.
+/// The fewest neighbours that are read as a range. Fewer are read one by one, with the other keys.
 const SHORTEST_RUN: usize = 32;
-/// So many of the largest documents are half of the largest answer.
+/// The most keys in a range. This many of the largest documents are half of the largest answer.
 const LONGEST_RUN: usize = 512;
 
-/// What is read by one request. The numbers are places among the keys that were asked for.
+/// The documents of one request, as indexes of the keys that were asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Part {
-    /// Whatever is between the first and the last of them, which is little more than they.
+    /// Read as one range, which has few other keys.
     Run(Vec<usize>),
     Each(Vec<usize>),
 }
 
-/// A document, and where among those that were asked for it belongs.
+/// A document, and its index among the keys that were asked for.
 type Found = (usize, Option<Document>);
 
 impl EtcdStore {
-    /// Reads them all, in as few requests as the servers allow.
+    /// Reads all documents, in as few requests as the servers allow.
     pub(super) async fn read(&self, keys: &[Key]) -> Result<Vec<Option<Document>>, Failure> {
         let end = Instant::now() + self.core.client.request();
         let mut parts = parts(keys);
@@ -50,7 +50,7 @@ impl EtcdStore {
                 Err(failure) if failure.excess == Some(Excess::Parts) && most > 1 => {
                     self.core.room.too_many_reads(most.min(keys.len()));
                 }
-                // Whoever may read each of them need not be allowed all that is in between.
+                // A user with permission for each of them may have none for the keys in between.
                 Err(failure)
                     if failure.fault == Fault::Denied && parts.iter().any(Part::is_wide) =>
                 {
@@ -64,7 +64,9 @@ impl EtcdStore {
         Ok(found.into_iter().map(|(_, document)| document).collect())
     }
 
-    /// What was found, and the places of what the answer had no room for.
+    /// Reads one part.
+    ///
+    /// Returns the documents, and the indexes of those that the answer had no room for.
     async fn read_part(
         &self,
         keys: &[Key],
@@ -77,7 +79,8 @@ impl EtcdStore {
             Part::Run(_) => {
                 let answer = self.read_run(&names, end).await?;
                 let revision = message::at(answer.header.as_ref());
-                // Where somebody else's documents are in between, it ends before the last of them.
+                // If there are other keys in between, the answer's limit may cut off the last of
+                // ours.
                 let last = answer.kvs.last().filter(|_| answer.more).map(|last| last.key.clone());
                 let seen =
                     last.map_or(names.len(), |last| names.partition_point(|name| *name <= last));
@@ -111,7 +114,7 @@ impl EtcdStore {
             [] => return Ok(RangeResponse::default()),
             [name] => message::read_one(name.clone()),
             [first, .., last] => {
-                // The least key above another is the same with a NUL behind it.
+                // The least key above another is that key with a NUL appended.
                 let above = [last, &b"\0"[..]].concat().into();
                 message::read_range((first.clone(), above), 2 * names.len())
             }
@@ -142,7 +145,7 @@ impl Part {
         matches!(self, Part::Run(places) if places.len() > 1)
     }
 
-    /// What goes into a request each, with so many that are read one by one.
+    /// Splits a part into requests, with up to `most` keys that are read one by one.
     fn cut(&self, most: usize) -> Vec<Part> {
         match self {
             Part::Run(places) => {
@@ -155,7 +158,10 @@ impl Part {
     }
 }
 
-/// Finds numbered neighbours, such as the slots of a cluster: one range of keys is read much faster than each of them.
+/// Divides keys into runs of numbered neighbours, and single keys.
+///
+/// The slots of a cluster are such neighbours. One range of keys is read much faster than each of
+/// them.
 fn parts(keys: &[Key]) -> Vec<Part> {
     if keys.len() == 1 {
         return vec![Part::Run(vec![0])];
@@ -181,14 +187,16 @@ fn parts(keys: &[Key]) -> Vec<Part> {
     parts
 }
 
-/// What stands above a number of so many digits, and the number. As text, numbers of as many digits are in order.
+/// The parent of a numbered key, the count of its digits, and its number.
+///
+/// Numbers with the same count of digits are in order as text.
 fn number(key: &Key) -> Option<(&str, usize, u64)> {
     let (parent, digits) = key.as_str().rsplit_once('/')?;
     let number = digits.parse().ok().filter(|_| digits.bytes().all(|digit| digit.is_ascii_digit()));
     Some((parent, digits.len(), number?))
 }
 
-/// Whether there is little between the first and the last: nobody is sent much that it did not ask for.
+/// Returns true if the range has few other keys, to avoid reading too many.
 fn is_run(family: &[(u64, usize)]) -> bool {
     family.len() >= SHORTEST_RUN
         && family.chunks(LONGEST_RUN).all(|some| match some {
@@ -197,12 +205,12 @@ fn is_run(family: &[(u64, usize)]) -> bool {
         })
 }
 
-/// Of what was found in a range, in order, that which was asked for, in order too.
+/// Picks the keys that were asked for from those found in a range. Both are in order.
 fn pick(names: &[Bytes], found: Vec<KeyValue>) -> Vec<Option<KeyValue>> {
     let mut found = found.into_iter().peekable();
     let mut pick = |name: &Bytes| {
         while found.next_if(|next| next.key < *name).is_some() {}
-        // It stays: the same may have been asked for twice.
+        // It stays, because the same key may have been asked for twice.
         found.peek().filter(|next| next.key == *name).cloned()
     };
     names.iter().map(&mut pick).collect()

@@ -1,14 +1,14 @@
-//! How much goes into one transaction.
+//! The limits of one transaction.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// etcd allows 128 parts a transaction unless its operator said otherwise, and counts a write's own part too.
+/// etcd's default is 128 parts per transaction. It counts a write's own part too.
 const MOST_WRITES: usize = 100;
 const MOST_READS: usize = 120;
-/// etcd takes requests of 1.5 MiB unless its operator said otherwise.
+/// etcd takes requests of up to 1.5 MiB by default.
 const MOST_BYTES: usize = 1024 * 1024;
 
-/// What the servers allow, as far as they have let us know.
+/// The servers' limits, as far as they are known.
 #[derive(Debug)]
 pub(super) struct Room {
     writes: AtomicUsize,
@@ -26,36 +26,36 @@ impl Default for Room {
     }
 }
 
-/// Something that takes room.
+/// A write with a size.
 pub(super) trait Load {
-    /// About how many bytes of a request it is.
+    /// Its approximate size in a request.
     fn bytes(&self) -> usize;
-    /// Whether it goes in no company.
+    /// Returns true if it must be sent alone.
     fn alone(&self) -> bool;
 }
 
 impl Room {
-    /// How many reads go into one transaction.
+    /// The maximum number of reads in one transaction.
     pub(super) fn reads(&self) -> usize {
         self.reads.load(Ordering::Relaxed)
     }
 
-    /// So many reads were too many.
+    /// Records that this many reads were too many.
     pub(super) fn too_many_reads(&self, count: usize) {
         lower(&self.reads, count);
     }
 
-    /// So many writes were too many.
+    /// Records that this many writes were too many.
     pub(super) fn too_many_writes(&self, count: usize) {
         lower(&self.writes, count);
     }
 
-    /// So many bytes were too many.
+    /// Records that this many bytes were too many.
     pub(super) fn too_many_bytes(&self, count: usize) {
         lower(&self.bytes, count);
     }
 
-    /// Cuts writes into what goes together.
+    /// Divides writes into transactions.
     pub(super) fn cut<L: Load>(&self, loads: Vec<L>) -> Vec<Vec<L>> {
         let writes = self.writes.load(Ordering::Relaxed);
         let bytes = self.bytes.load(Ordering::Relaxed);
@@ -80,8 +80,10 @@ impl Room {
     }
 }
 
-/// Half of what was too much, unless something less was too much meanwhile. It is never raised again: an operator
-/// who allows more starts the servers anew, and one program after the other learns of it.
+/// Lowers a limit to half of an excessive size, unless it is already lower.
+///
+/// It is never raised again. An operator that raises a limit restarts the servers, and each program
+/// learns of the new limit when it restarts itself.
 fn lower(limit: &AtomicUsize, too_much: usize) {
     limit.fetch_min((too_much / 2).max(1), Ordering::Relaxed);
 }

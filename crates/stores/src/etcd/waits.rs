@@ -1,4 +1,4 @@
-//! Who waits for which key to change, for all waits of a process on one store.
+//! Waits for changes of keys, for all waits of a process on one store.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -12,16 +12,18 @@ use tokio::time::Instant;
 
 use super::known::{Glimpse, Known, Verdict, begin};
 
-/// More looks are not remembered; a watch then begins at the key's own revision. Most are waited on at once or never.
+/// How many looks are remembered.
+///
+/// Beyond this, a watch begins at the key's own revision. Most keys are waited on at once or never.
 const MOST_GLIMPSES: usize = 4 * 1024;
-/// A watch is kept for so long after the last wait: whoever is woken mostly waits again.
+/// How long a watch is kept after the last wait: a caller that is woken mostly waits again.
 const LINGER: Duration = Duration::from_secs(20);
 
-/// What is watched: a key of etcd, or a range of them.
+/// The key or range of keys that is watched.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Topic {
     pub(super) key: Bytes,
-    /// Where the range ends; empty for one key.
+    /// The end of the range; empty for one key.
     pub(super) end: Bytes,
 }
 
@@ -31,12 +33,12 @@ impl Topic {
     }
 }
 
-/// What a watch said of a key.
+/// A change of a key, as a watch reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct News {
     /// The revision of the change.
     pub(super) revision: i64,
-    /// When what is there now was made; 0 when it was deleted.
+    /// The create revision of the key's value now; 0 if the key was deleted.
     pub(super) created: i64,
 }
 
@@ -44,49 +46,49 @@ pub(super) struct News {
 #[derive(Debug, Default)]
 pub(super) struct Waits {
     state: Mutex<State>,
-    /// There is a wait that no watch serves yet.
+    /// Notified when a wait has no watch yet.
     pub(super) wanted: Notify,
 }
 
 #[derive(Debug, Default)]
 struct State {
     entries: HashMap<Topic, Entry>,
-    /// Those that no watch serves yet.
+    /// The topics without a watch.
     unasked: Vec<Topic>,
     glimpses: HashMap<Topic, Glimpse>,
-    /// The last attempt to listen failed, or what was heard ended.
+    /// True if the last attempt to listen failed, or the last stream ended.
     deaf: bool,
 }
 
 #[derive(Debug)]
 struct Entry {
     known: Known,
-    /// Where a watch has to begin.
+    /// The revision from which a watch has to begin.
     start: i64,
-    /// Every change from this revision on is, or will be, heard of.
+    /// Every change from this revision on has been or will be reported.
     since: Option<i64>,
-    /// When what stands there was made, if that is known.
+    /// The create revision of the current value, if known.
     created: i64,
-    /// The newest deletion that was heard of.
+    /// The newest deletion that was reported.
     deleted: i64,
-    /// The newest time it was written that was heard of.
+    /// The newest write that was reported.
     written: i64,
     waiting: usize,
     idle_since: Instant,
-    /// Which watch of the stream there is serves it.
+    /// The watch of the current stream that serves it.
     watch: Option<i64>,
     changed: Arc<Notify>,
 }
 
 impl Waits {
-    /// Remembers how keys were.
+    /// Remembers looks at keys.
     pub(super) fn saw(&self, looks: impl Iterator<Item = (Topic, Glimpse)>) {
         let mut state = self.lock();
         if state.glimpses.len() > MOST_GLIMPSES {
             state.glimpses = HashMap::new();
         }
         for (topic, glimpse) in looks {
-            // What is there and watched needs no remembering: every change since is heard of.
+            // A watched key that exists needs no look: every change since then is reported.
             if glimpse.document > 0
                 && let Some(entry) = state.entries.get_mut(&topic)
                 && entry.since.is_some_and(|since| since <= glimpse.store + 1)
@@ -109,7 +111,7 @@ impl Waits {
         wait.until_over().await;
     }
 
-    /// Waits until the key may no longer be as anybody here saw it last, or heard of it.
+    /// Waits until the key may have changed since this process last saw or heard of it.
     pub(super) async fn moved(self: &Arc<Waits>, topic: &Topic) {
         let wait = {
             let state = self.lock();
@@ -129,7 +131,9 @@ impl Waits {
         }
     }
 
-    /// Waits until what was made at revision `token` is deleted, or that can no longer be told.
+    /// Waits until the entry made at revision `token` is deleted.
+    ///
+    /// Also returns when that can no longer be told.
     pub(super) async fn gone(self: &Arc<Waits>, topic: &Topic, token: i64) -> Gone {
         let wait = match self.join_until_gone(topic, token) {
             Ok(wait) => wait,
@@ -137,7 +141,7 @@ impl Waits {
         };
         loop {
             let mut notified = pin!(wait.changed.notified());
-            // From here on no notification is missed, also before the first poll.
+            // From here on no notification is missed, even before the first poll.
             notified.as_mut().enable();
             if let Some(gone) = wait.fate(token) {
                 return gone;
@@ -146,15 +150,16 @@ impl Waits {
         }
     }
 
-    /// The newest change of a key that was heard of, if it is watched.
+    /// The newest reported change of a key, if it is watched.
     pub(super) fn heard(&self, topic: &Topic) -> Option<i64> {
         self.lock().entries.get(topic).map(|entry| entry.known.revision)
     }
 
-    /// Whether a key was not written between this revision of the store and its deletion.
+    /// Returns true if a key was not written between this revision and its deletion.
     ///
-    /// The server tells of one key in order, and of two keys in any: a watch that is behind is served later than
-    /// others of its stream. So this is known of the deleted key itself, and of no other.
+    /// The server reports changes of one key in order, but those of two keys in any order: a watch
+    /// that lags behind is served later than others of its stream. So this can be told of the
+    /// deleted key itself, and of no other.
     pub(super) fn is_unwritten_since(&self, topic: &Topic, revision: i64) -> bool {
         let state = self.lock();
         let entry = state.entries.get(topic);
@@ -163,12 +168,12 @@ impl Waits {
         })
     }
 
-    /// Whether the last attempt to listen succeeded.
+    /// Returns true if the last attempt to listen succeeded.
     pub(super) fn listening(&self) -> bool {
         !self.lock().deaf
     }
 
-    /// Waits until somebody waits.
+    /// Waits until there is a wait to serve.
     pub(super) async fn somebody(&self) {
         loop {
             let mut wanted = pin!(self.wanted.notified());
@@ -180,7 +185,7 @@ impl Waits {
         }
     }
 
-    /// Forgets that anything was asked for: a new stream begins.
+    /// Prepares for a new stream: unused entries are dropped, and all others need a watch again.
     pub(super) fn begin_again(&self) {
         let mut state = self.lock();
         state.entries.retain(|_, entry| entry.waiting > 0);
@@ -190,7 +195,9 @@ impl Waits {
         state.unasked = state.entries.keys().cloned().collect();
     }
 
-    /// Watches that have to be asked for, with where they begin, each with the next of these numbers.
+    /// The watches to ask for, and the revision from which each begins.
+    ///
+    /// Each gets the next of `numbers`.
     pub(super) fn unasked(&self, mut numbers: impl FnMut() -> i64) -> Vec<(i64, Topic, i64)> {
         let mut state = self.lock();
         let unasked = std::mem::take(&mut state.unasked);
@@ -202,7 +209,7 @@ impl Waits {
         unasked.into_iter().filter_map(ask).collect()
     }
 
-    /// A watch has begun at this revision of the store.
+    /// Records that a watch has begun at this revision of the store.
     pub(super) fn begun(&self, topic: &Topic, revision: i64) {
         let mut state = self.lock();
         state.deaf = false;
@@ -213,7 +220,7 @@ impl Waits {
         }
     }
 
-    /// A key changed.
+    /// Records a change of a key.
     pub(super) fn event(&self, topic: &Topic, news: News) {
         if let Some(entry) = self.lock().entries.get_mut(topic) {
             let News { revision, created } = news;
@@ -225,14 +232,15 @@ impl Waits {
         }
     }
 
-    /// A watch ended; whoever waits has to look again.
+    /// Records that a watch ended. Its waits end, so their callers look again.
     pub(super) fn ended(&self, topic: &Topic) {
         if let Some(entry) = self.lock().entries.remove(topic) {
             entry.changed.notify_waiters();
         }
     }
 
-    /// The stream ended: everybody has to look again if it had served anybody.
+    /// Records that the stream ended. If it had served a watch, all waits end, so their callers
+    /// look again.
     pub(super) fn fell_silent(&self, served: bool) {
         let mut state = self.lock();
         state.deaf = true;
@@ -242,7 +250,7 @@ impl Waits {
         }
     }
 
-    /// The numbers of watches that nobody has needed for a while. They are forgotten here.
+    /// Removes watches that are unused for a while, and returns their numbers.
     pub(super) fn expired(&self) -> Vec<i64> {
         let mut state = self.lock();
         let old = |entry: &Entry| entry.waiting == 0 && entry.idle_since.elapsed() > LINGER;
@@ -253,7 +261,7 @@ impl Waits {
             .collect()
     }
 
-    /// Whether there is any watch to keep.
+    /// Returns true if there is no watch to keep.
     pub(super) fn is_empty(&self) -> bool {
         self.lock().entries.is_empty()
     }
@@ -278,7 +286,7 @@ impl Waits {
         if look.is_some_and(|look| look.created != token) {
             return Err(Gone::Deleted);
         }
-        // It was made at that revision, which is to say that it stood then.
+        // It was made at that revision, so it stood then.
         let known = Known { revision: look.map_or(token, |look| look.document), absent: false };
         let stood = look.map_or(token, |look| look.store);
         let entry = state.enter(topic, || Entry::new(known, stood + 1, token));
@@ -286,7 +294,8 @@ impl Waits {
             return Err(gone);
         }
         if entry.created != token && entry.since.is_none_or(|since| since > token) {
-            // The watch there is began after it was made: what it has not heard of is known only from a look.
+            // The existing watch began after the entry was made. Only a look can tell of the time
+            // before.
             match entry.since {
                 Some(since) if since <= stood + 1 => entry.created = token,
                 Some(_) | None => return Err(Gone::Perhaps),
@@ -351,13 +360,14 @@ impl Entry {
         }
     }
 
-    /// What became of that which was made at revision `token`; nothing while it stands, or is not heard of yet.
+    /// The fate of the entry made at revision `token`; `None` while it stands, or has not been
+    /// reported.
     fn fate(&self, token: i64) -> Option<Gone> {
         (self.deleted > token || self.created > token).then_some(Gone::Deleted)
     }
 }
 
-/// One wait; dropping it ends it.
+/// One wait, which ends when it is dropped.
 struct Wait {
     waits: Arc<Waits>,
     topic: Topic,
@@ -369,7 +379,7 @@ impl Wait {
     async fn until_over(&self) {
         loop {
             let mut notified = pin!(self.changed.notified());
-            // From here on no notification is missed, also before the first poll.
+            // From here on no notification is missed, even before the first poll.
             notified.as_mut().enable();
             if self.with_entry(|entry| entry.known.judge(self.seen)) != Some(Verdict::Same) {
                 return;
@@ -382,7 +392,7 @@ impl Wait {
         self.with_entry(|entry| entry.fate(token)).unwrap_or(Some(Gone::Perhaps))
     }
 
-    /// What is known, unless the watch ended.
+    /// Looks at the entry, unless its watch has ended.
     fn with_entry<T>(&self, look: impl FnOnce(&Entry) -> T) -> Option<T> {
         let state = self.waits.lock();
         let entry = state.entries.get(&self.topic);
@@ -411,7 +421,7 @@ mod tests {
         Topic::one("a/b".into())
     }
 
-    /// What is to be watched, and from where.
+    /// The topics to watch, and from which revision.
     fn unasked(waits: &Waits) -> Vec<(Topic, i64)> {
         let mut last = 0;
         let numbers = || {
@@ -503,7 +513,8 @@ mod tests {
         assert!(waits.gone(&topic, 13).now_or_never().is_none());
     }
 
-    /// The end of an election writes the first entry in its line, and its watch tells of that before its deletion.
+    /// The end of an election writes the first entry in its line. The entry's watch reports that
+    /// before the deletion.
     #[tokio::test]
     async fn an_entry_that_was_written_before_its_deletion_is_told_from_one_that_was_not() {
         let waits = Arc::new(Waits::default());

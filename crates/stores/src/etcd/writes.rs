@@ -1,8 +1,9 @@
-//! The writes of a batch in few transactions, each with an outcome of its own.
+//! Sends the writes of a batch in few transactions, each with its own outcome.
 //!
-//! A write is a transaction on its document's own revision. Several of them go inside one, which the servers agree on,
-//! log and apply once. All comparisons are made before any change, so what goes together is about different
-//! documents, and all that changes has the same revision.
+//! A write is a transaction on its document's own revision. Several of them go inside one outer
+//! transaction, which the servers agree on, log and apply once. All comparisons are made before any
+//! change, so writes that go together are about different documents. All changes of a transaction
+//! have the same revision.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -19,12 +20,12 @@ use super::room::Load;
 use super::waits::Topic;
 use super::{EtcdStore, failed, kv, message};
 
-/// What a write takes beside its key, twice or thrice, and its body: tags, lengths and a revision.
+/// The size of a write beyond its body and its key (twice or thrice): tags, lengths and a revision.
 const WRAPPING: usize = 64;
 
 /// A write that is not answered yet.
 struct Pending {
-    /// Where in the batch it was.
+    /// Its index in the batch.
     place: usize,
     name: Key,
     key: Bytes,
@@ -46,11 +47,11 @@ impl Load for Pending {
 
 type Outcome = Result<Put, StoreError>;
 
-/// What came of a request.
+/// The result of a request.
 #[derive(Default)]
 struct Sent {
     settled: Vec<(usize, Outcome)>,
-    /// These certainly had no effect, and may fare better in other company.
+    /// Writes that certainly had no effect, and may succeed in another transaction.
     again: Vec<Pending>,
 }
 
@@ -62,7 +63,8 @@ impl EtcdStore {
         for (place, write) in writes.into_iter().enumerate() {
             match self.pending(place, write) {
                 Ok(pending) => {
-                    // Callers are not to write a document twice; etcd refuses that, or does not notice.
+                    // Callers must not write a document twice. etcd refuses that, or does not
+                    // notice.
                     let alone = !keys.insert(pending.key.clone());
                     waiting.push(Pending { alone, ..pending });
                 }
@@ -80,7 +82,7 @@ impl EtcdStore {
         settled.into_iter().map(|(_, outcome)| outcome).collect()
     }
 
-    /// What is to be sent, or the outcome if that is known without.
+    /// Prepares a write. `Err` is an outcome that is known without sending it.
     fn pending(&self, place: usize, write: Write) -> Result<Pending, Outcome> {
         let Write { key: name, expect, body, durability: _ } = write;
         let size = body.as_ref().map_or(0, Bytes::len);
@@ -147,7 +149,9 @@ impl EtcdStore {
         Sent { settled, again: Vec::new() }
     }
 
-    /// Several writes failed together: those that had no effect, and may have one otherwise, go again.
+    /// Handles the failure of several writes that were sent together.
+    ///
+    /// Writes that had no effect, and may succeed otherwise, are sent again.
     fn refused(&self, flight: Vec<Pending>, failure: &Failure) -> Sent {
         match failure.excess {
             Some(Excess::Parts) => {
@@ -162,7 +166,7 @@ impl EtcdStore {
                 let (again, full) = flight.into_iter().partition(|write| write.deletion);
                 Sent { again, ..all_failed(full, failure) }
             }
-            // Perhaps because of one of them alone.
+            // Perhaps one of them alone is to blame.
             None if matches!(failure.fault, Fault::Denied | Fault::Permanent) && !failure.token => {
                 let again = flight.into_iter().map(|write| Pending { alone: true, ..write });
                 Sent { again: again.collect(), ..Sent::default() }

@@ -1,22 +1,22 @@
-//! What the server says about the writes of one command.
+//! The server's answers to the writes of one command.
 
 use mongodb::bson::{Bson, Document as Bsons};
 use tenure::{Fault, Put, Version};
 
 use super::fault::{Failure, brief};
 
-/// A document of that id exists.
+/// A document with that id exists.
 const DUPLICATE_KEY: i64 = 11000;
-/// The comparison failed: see `write::replacement`.
+/// The version differs: see `table::replacement`.
 const CONVERSION_FAILURE: i64 = 241;
 
-/// How each write of a command ended, given the versions they would give.
+/// The outcome of each write of a command. `versions` are the new versions.
 pub(super) fn outcomes(answer: &Bsons, versions: Vec<Version>) -> Vec<Result<Put, Failure>> {
     let errors: Vec<WriteError> = match answer.get_array("writeErrors") {
         Ok(errors) => errors.iter().filter_map(WriteError::read).collect(),
         Err(_) => Vec::new(),
     };
-    // What is neither an error nor counted as done cannot be told apart.
+    // A write that is neither an error nor counted as done is unknown.
     let done = answer.get("n").and_then(integer);
     let counted = usize::try_from(done.unwrap_or(-1)).ok();
     let complete = counted == versions.len().checked_sub(errors.len());
@@ -25,7 +25,7 @@ pub(super) fn outcomes(answer: &Bsons, versions: Vec<Version>) -> Vec<Result<Put
         match (errors.iter().find(|error| error.index == index), &concern) {
             (Some(error), _) if error.is_conflict() => Ok(Put::Conflict),
             (Some(error), _) => Err(Failure::new(Fault::Indeterminate, error.says.clone())),
-            // It was written, and may yet be rolled back.
+            // The write was applied, but may still be rolled back.
             (None, Some(says)) => Err(Failure::new(Fault::Indeterminate, says.clone())),
             (None, None) if complete => Ok(Put::Stored(version)),
             (None, None) => Err(Failure::new(
@@ -37,7 +37,7 @@ pub(super) fn outcomes(answer: &Bsons, versions: Vec<Version>) -> Vec<Result<Put
     versions.into_iter().enumerate().map(outcome).collect()
 }
 
-/// How a deletion ended.
+/// The outcome of a deletion.
 pub(super) fn deletion(answer: &Bsons) -> Result<Put, Failure> {
     if let Ok(error) = answer.get_document("writeConcernError") {
         return Err(Failure::new(Fault::Indeterminate, concern(error)));
@@ -48,7 +48,7 @@ pub(super) fn deletion(answer: &Bsons) -> Result<Put, Failure> {
     }
     match answer.get("n").and_then(integer) {
         Some(0) => Ok(Put::Conflict),
-        // The version of what is gone means nothing.
+        // The version of a deleted document has no meaning.
         Some(1) => Ok(Put::Stored(Version::new("deleted"))),
         other => {
             let says = format!("{other:?} documents are said to be deleted");

@@ -1,15 +1,15 @@
-//! Many writes as few commands.
+//! Groups many writes into a few commands.
 
 use tenure::{Expect, Fault, Key, MAX_DOCUMENT_BYTES, Put, StoreError, Version, Write};
 
 use super::document;
 use super::table::Replacement;
 
-/// A command has at most so many writes, and so many bytes of them: what is sent beside it must not wait for long.
+/// The most writes and bytes of a command. Requests sent beside it must not wait for long.
 const MOST_WRITES: usize = 250;
 const MOST_BYTES: usize = 1024 * 1024;
 
-/// Writes of one command, with their places in the whole.
+/// The writes of one command, with their indexes in the whole.
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) numbers: Vec<usize>,
@@ -17,19 +17,19 @@ pub(super) struct Batch {
     pub(super) writes: Writes,
 }
 
-/// What a command does.
+/// The kind of a command, with its writes.
 #[derive(Debug)]
 pub(super) enum Writes {
     Insert(Vec<Replacement>),
     Replace(Vec<Replacement>),
-    /// One by one: of several the server says only how many it deleted.
+    /// One deletion a command: the server only says how many of several it deleted.
     Delete(Key, Version),
 }
 
-/// How a write ended, with its place in the whole.
+/// The outcome of a write, with its index in the whole.
 pub(super) type Numbered = (usize, Result<Put, StoreError>);
 
-/// Sorts writes into commands; those that are refused have their outcome already.
+/// Sorts writes into commands. Refused writes have their outcome already.
 pub(super) fn sort(writes: Vec<Write>) -> (Vec<Batch>, Vec<Numbered>) {
     let (mut inserts, mut replacements) = (Vec::new(), Vec::new());
     let (mut batches, mut refused) = (Vec::new(), Vec::new());
@@ -56,7 +56,7 @@ pub(super) fn sort(writes: Vec<Write>) -> (Vec<Batch>, Vec<Numbered>) {
                 writes: Writes::Delete(key, version),
             }),
             (Expect::Absent, None) => {
-                // Nothing is deleted where nothing is.
+                // There is nothing to delete.
                 let says = "a deletion needs the version that it deletes";
                 let doing = format!("deleting {key}");
                 let error = StoreError::new(Fault::Permanent, "mongodb", doing, says);

@@ -1,4 +1,4 @@
-//! Whether a deployment keeps what the protocol rests on, asked when a store is opened.
+//! Checks, when a store is opened, that its deployment suits the protocol.
 
 use std::time::Duration;
 
@@ -9,15 +9,15 @@ use super::answer::integer;
 use super::fault::Failure;
 use super::table::Table;
 
-/// MongoDB 4.4, the first with the projections we read with.
+/// The wire version of MongoDB 4.4, the first with the projections that we use.
 const OLDEST_WIRE: i64 = 9;
-/// How long the creation of a collection may take at least.
+/// The least time allowed for the creation of a collection.
 const CREATION: Duration = Duration::from_secs(10);
-/// Codes of the server.
+/// Error codes of the server.
 const UNAUTHORIZED: [i32; 2] = [13, 8000];
 const EXISTS: [i32; 1] = [48];
 
-/// A replica set whose majority writes its journals, and a collection in it.
+/// Checks for a replica set with a majority that journals, and for the collection.
 pub(super) async fn deployment(table: &Table, create: bool) -> Result<(), StoreError> {
     let admin = Table { database: table.database.client().database("admin"), ..table.clone() };
     let hello = admin.ask(doc! { "hello": 1 }).await;
@@ -27,7 +27,8 @@ pub(super) async fn deployment(table: &Table, create: bool) -> Result<(), StoreE
         Ok(config) => {
             journaled(&config).map_err(|says| refused("looking at the replica set", says))?;
         }
-        // Every write asks for the journals of the majority by itself; this would only have caught a mistake.
+        // Every write asks for the majority's journals anyway. This check would only have caught a
+        // mistake.
         Err(failure) if is_any_of(&failure, &UNAUTHORIZED) => {
             let why = "the user may not read the replica set's configuration";
             tracing::debug!("mongodb: not checked whether the majority journals: {why}");
@@ -35,12 +36,12 @@ pub(super) async fn deployment(table: &Table, create: bool) -> Result<(), StoreE
         Err(failure) => return Err(failure.while_doing("reading the replica set's configuration")),
     }
     collection(table, create).await?;
-    // Whether we may read, and whether it is answered as the protocol needs it.
+    // Checks that we may read, and that linearizable reads work.
     let probe = table.read(&[Key::elections()]).await;
     probe.map(|_| ()).map_err(|failure| failure.while_doing("reading linearizably"))
 }
 
-/// Whether the collection is there and is a plain one; makes it where it may.
+/// Checks that the collection is a plain one. Creates a missing one if `create` is set.
 pub(super) async fn collection(table: &Table, create: bool) -> Result<(), StoreError> {
     let name = &table.collection;
     let place = format!("{}.{name}", table.database.name());
@@ -50,17 +51,18 @@ pub(super) async fn collection(table: &Table, create: bool) -> Result<(), StoreE
     };
     let found = match table.ask(asked).await {
         Ok(answer) => first(&answer),
-        // Whoever may not look may still write there.
+        // A user who may not list collections may still write to this one.
         Err(failure) if create && is_any_of(&failure, &UNAUTHORIZED) => return Ok(()),
         Err(failure) => return Err(failure.while_doing(doing)),
     };
     match found {
         Some(found) => plain(&found).map_err(|says| refused(doing, says)),
         None if create => {
-            // It is done once, by a server that has just answered, and writes more than a request does.
+            // The creation happens once, on a server that has just answered, and writes more than a
+            // request.
             let patient = Table { request: table.request.max(CREATION), ..table.clone() };
             match patient.write(doc! { "create": name }).await {
-                // Somebody else has just made it.
+                // Another process has just created it.
                 Err(failure) if is_any_of(&failure, &EXISTS) => Ok(()),
                 Ok(answer) => match answer.get_document("writeConcernError") {
                     Ok(_) => {
@@ -113,7 +115,7 @@ fn replica_set(hello: &Bsons) -> Result<(), String> {
 fn journaled(config: &Bsons) -> Result<(), String> {
     let config = config.get_document("config").ok();
     match config.map(|config| config.get_bool("writeConcernMajorityJournalDefault")) {
-        // Absent is its default, which is true.
+        // If it is absent, its default counts, which is true.
         Some(Ok(true) | Err(_)) => Ok(()),
         Some(Ok(false)) => Err("writeConcernMajorityJournalDefault is false: what a majority has \
                                 confirmed can be lost when its servers crash; set it to true with \
@@ -123,7 +125,7 @@ fn journaled(config: &Bsons) -> Result<(), String> {
     }
 }
 
-/// Ids must be compared byte by byte, and documents must be able to grow and to go.
+/// Checks that ids are compared byte by byte. Documents must be able to grow and to be deleted.
 fn plain(collection: &Bsons) -> Result<(), String> {
     let options = collection.get_document("options").cloned().unwrap_or_default();
     match collection.get_str("type") {

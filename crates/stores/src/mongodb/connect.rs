@@ -1,4 +1,4 @@
-//! From a URL to a client.
+//! Builds a client from a URL.
 
 use std::time::Duration;
 
@@ -10,16 +10,17 @@ use tokio::time::timeout;
 use super::fault::{Failure, Kind};
 use crate::mongodb_url::MongodbUrl;
 
-/// How long a connection may take at least: a login costs both sides some computing.
+/// The least time allowed for connecting: a login costs both sides some computing.
 const CONNECT: Duration = Duration::from_secs(2);
-/// How often a server is asked how it is, unless it tells by itself; the sooner is a silent one noticed.
+/// How often a server is asked for its state if it does not report it by itself. A shorter time
+/// detects a silent server sooner.
 const HEARTBEAT: Duration = Duration::from_secs(2);
 
-/// A client that finds the servers' primary by itself, and whose every wait is short.
+/// Builds a client that finds the primary by itself, with short time-outs.
 pub(super) async fn client(url: &MongodbUrl, request: Duration) -> Result<Client, StoreError> {
     let doing = "reading the connection string";
     let parsing = ClientOptions::parse(url.connection_string());
-    // Of a name in DNS the servers are asked for here.
+    // This asks DNS for the servers behind a name.
     let parsed = timeout(request, async { parsing.await })
         .await
         .map_err(|_| Failure::late(Kind::Read, request).while_doing(doing))?;
@@ -38,14 +39,15 @@ pub(super) async fn client(url: &MongodbUrl, request: Duration) -> Result<Client
     options.driver_info = Some(
         DriverInfo::builder().name("tenure").version(env!("CARGO_PKG_VERSION").to_owned()).build(),
     );
-    // With these, the driver would send a command again when a server says that it is overloaded.
+    // With retries, the driver would send a command again when a server reports that it is
+    // overloaded.
     options.retry_writes = Some(false);
     options.retry_reads = Some(false);
     Client::with_options(options)
         .map_err(|error| Failure::of(&error, Kind::Read).while_doing("preparing to connect"))
 }
 
-/// A certificate is all that X.509 needs.
+/// Returns true if the login needs a password. X.509 needs only a certificate.
 fn needs_password(url: &MongodbUrl) -> bool {
     let mechanism = url.settings.iter().find(|(key, _)| *key == "authMechanism");
     url.user.is_some()

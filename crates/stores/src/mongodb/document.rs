@@ -1,19 +1,19 @@
-//! Documents as MongoDB has them; docs/keys.md shows it to people.
+//! Documents as BSON; docs/keys.md explains their form to users.
 
 use bytes::Bytes;
 use mongodb::bson::spec::BinarySubtype;
 use mongodb::bson::{Binary, Bson, Document as Bsons, doc};
 use tenure::{Document, Key, MAX_DOCUMENT_BYTES, Version};
 
-/// Whoever wrote a longer one, we did not.
+/// The longest version that is read. We write no longer ones.
 const LONGEST_VERSION: i32 = 64;
 
-/// A version that no document has had.
+/// A version that no document has had yet.
 pub(super) fn fresh() -> Version {
     Version::new(format!("{:032x}", rand::random::<u128>()))
 }
 
-/// The whole of a document: text where it is text, so that people can read it.
+/// The document as BSON. A body that is text stays text, so that people can read it.
 pub(super) fn encode(key: &Key, version: &Version, body: &Bytes) -> Bsons {
     let body = match std::str::from_utf8(body) {
         Ok(text) => Bson::String(text.to_owned()),
@@ -22,7 +22,7 @@ pub(super) fn encode(key: &Key, version: &Version, body: &Bytes) -> Bsons {
     doc! { "_id": key.as_str(), "version": version.as_str(), "body": body }
 }
 
-/// What a read asks for: nothing that is longer than it may be is ever sent.
+/// The projection of a read: the server never sends a field that is too long.
 pub(super) fn projection() -> Bsons {
     let most = i32::try_from(MAX_DOCUMENT_BYTES).expect("the bound is small");
     doc! {
@@ -31,7 +31,8 @@ pub(super) fn projection() -> Bsons {
     }
 }
 
-/// A field that is text or bytes and no longer than that. The size of anything else would be an error.
+/// The field if it is text or bytes of at most `most` bytes. The size of another type would be an
+/// error.
 fn if_short(field: &str, most: i32) -> Bsons {
     let short = doc! { "$lte": [{ "$binarySize": field }, most] };
     doc! { "$cond": [
@@ -41,7 +42,7 @@ fn if_short(field: &str, most: i32) -> Bsons {
     ] }
 }
 
-/// A document as it was found, with its key where it is one of ours.
+/// The document and its key; none if it has no valid key.
 pub(super) fn decode(found: Bsons) -> Option<(Key, Document)> {
     let (mut key, mut version, mut body) = (None, None, None);
     for (name, value) in found {
@@ -53,7 +54,8 @@ pub(super) fn decode(found: Bsons) -> Option<(Key, Document)> {
             _ => {}
         }
     }
-    // Somebody else's, or too large: as much is made up as shows that it is unreadable. No write expects this version.
+    // The document is not ours, or too large. This body shows that it is unreadable, and no write
+    // expects this version.
     let version = version.unwrap_or_else(|| Version::new(""));
     let body = body.unwrap_or_else(|| Bytes::from(vec![0; MAX_DOCUMENT_BYTES + 1]));
     Some((key?, Document { version, body }))

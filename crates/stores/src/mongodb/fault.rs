@@ -1,25 +1,25 @@
-//! What an error of MongoDB, or of its driver, means for the request.
+//! The meaning of errors of MongoDB and its driver for a request.
 
 use std::time::Duration;
 
 use mongodb::error::{Error, ErrorKind};
 use tenure::{Fault, StoreError};
 
-/// Whether a request changes anything.
+/// The kind of a request: whether it changes data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Read,
     Write,
 }
 
-/// Codes of the server that mean: you may not.
+/// The server's error codes for a missing permission.
 const DENIED: [i32; 4] = [
     13,   // Unauthorized
     18,   // AuthenticationFailed
     33,   // UserNotFound, of a login
-    8000, // what Atlas says to both
+    8000, // Atlas, for both
 ];
-/// Codes that mean: this is no command of this server, or malformed. Nothing was done.
+/// The server's error codes for an unknown or malformed command. Nothing was done.
 const PERMANENT: [i32; 6] = [
     2,   // BadValue
     9,   // FailedToParse
@@ -29,14 +29,14 @@ const PERMANENT: [i32; 6] = [
     166, // CommandNotSupportedOnView
 ];
 
-/// More of what a server says is left out.
+/// The longest message of a server's that is kept, in characters.
 const LONGEST_WORDS: usize = 120;
 
 /// A request that failed.
 #[derive(Debug)]
 pub(super) struct Failure {
     pub(super) fault: Fault,
-    /// The server's code, where it said one.
+    /// The server's error code, if there is one.
     pub(super) code: Option<i32>,
     pub(super) says: String,
 }
@@ -46,15 +46,15 @@ impl Failure {
         Failure { fault, code: None, says: says.into() }
     }
 
-    /// Nothing came back in time.
+    /// No answer came in time.
     pub(super) fn late(kind: Kind, after: Duration) -> Failure {
         Failure::new(unknown(kind), format!("no answer within {after:?}"))
     }
 
-    /// The server or the driver said so.
+    /// The server or the driver reported an error.
     pub(super) fn of(error: &Error, kind: Kind) -> Failure {
         let fault = match &*error.kind {
-            // The driver found no server to send anything to, or none that let us in.
+            // The driver found no server to send the request to, or none that accepted us.
             ErrorKind::ServerSelection { .. } | ErrorKind::DnsResolve { .. } => Fault::Unavailable,
             ErrorKind::Authentication { .. } => Fault::Denied,
             ErrorKind::InvalidArgument { .. }
@@ -64,8 +64,8 @@ impl Failure {
             | ErrorKind::Shutdown => Fault::Permanent,
             ErrorKind::Command(command) if DENIED.contains(&command.code) => Fault::Denied,
             ErrorKind::Command(command) if PERMANENT.contains(&command.code) => Fault::Permanent,
-            // Anything else may have come after something was written: a primary that stepped down in the middle of
-            // a batch says the same as one that had stepped down before it.
+            // Any other error may have come after a write: a primary that stepped down in the
+            // middle of a batch reports the same as one that had stepped down before it.
             _ => unknown(kind),
         };
         let code = match &*error.kind {
@@ -80,7 +80,7 @@ impl Failure {
     }
 }
 
-/// A read has no effect to be in doubt about.
+/// The fault if it is unknown whether the request took effect. A read has no effect.
 fn unknown(kind: Kind) -> Fault {
     match kind {
         Kind::Read => Fault::Unavailable,
@@ -88,7 +88,7 @@ fn unknown(kind: Kind) -> Fault {
     }
 }
 
-/// What was said, without the answer in which it stood.
+/// The message of an error, without the answer that contained it.
 pub(super) fn told(error: &Error) -> String {
     match &*error.kind {
         ErrorKind::Command(command) => {
@@ -99,7 +99,8 @@ pub(super) fn told(error: &Error) -> String {
     }
 }
 
-/// Servers repeat the whole of a command that they refuse, documents and signatures included.
+/// Shortens a message. Servers repeat the whole command that they refuse, with documents and
+/// signatures.
 pub(super) fn brief(words: &str) -> String {
     let end = words.char_indices().map(|(at, _)| at).nth(LONGEST_WORDS).unwrap_or(words.len());
     let more = if end < words.len() { "…" } else { "" };

@@ -21,7 +21,7 @@ use super::listener::{TICK, followed};
 use super::table::{Table, moved_on};
 use super::{answer, check};
 
-/// Our documents are smaller, also as MongoDB has them; others' are not read.
+/// The largest document that is read. Ours are smaller, also as BSON.
 const LARGEST: i32 = 2 * MAX_DOCUMENT_BYTES as i32;
 
 /// The collections of a database, followed by change streams.
@@ -106,7 +106,7 @@ impl FeedStore for MongodbFeed {
             Ok(Err(error)) => return Err(Failure::of(&error, Kind::Read).while_doing(doing)),
             Err(_) => return Err(Failure::late(Kind::Read, table.request).while_doing(doing)),
         };
-        // The stream is there first, so that nothing falls between.
+        // The stream begins first, so that no change is lost between the two.
         let present = match past {
             true => Some(present(&table).await.map_err(|failure| failure.while_doing(doing))?),
             false => None,
@@ -134,7 +134,7 @@ impl FeedStore for MongodbFeed {
     }
 }
 
-/// Documents of ours by their ids, in no order.
+/// Reads our documents by their ids, in no order.
 async fn read(table: &Table, ids: &[String], level: &str) -> Result<Vec<(String, Found)>, Failure> {
     let short = doc! { "$lte": [{ "$bsonSize": "$$ROOT" }, LARGEST] };
     let projection = doc! { "found": { "$cond": [short, "$$ROOT", {}] } };
@@ -147,7 +147,9 @@ async fn read(table: &Table, ids: &[String], level: &str) -> Result<Vec<(String,
     Ok(decoded.collect())
 }
 
-/// The command for a write, and the version it would give; none for the deletion of nothing.
+/// The command for a write, and its new version.
+///
+/// None for the deletion of a missing document.
 fn write(table: &Table, beat: &Beat) -> Result<Option<(Bsons, Version)>, String> {
     let collection = &table.collection;
     let Some(fields) = &beat.fields else {
@@ -165,7 +167,8 @@ fn write(table: &Table, beat: &Beat) -> Result<Option<(Bsons, Version)>, String>
     let new = json::encode(&beat.id, fields).ok_or("a number is larger than MongoDB has")?;
     let new = doc! { "$mergeObjects": [{ "$literal": new }, { TIMESTAMP: "$$NOW" }] };
     let (filter, new) = match &beat.expect {
-        // No document is like that: one of that id is in the way of the new one, and that is told.
+        // No document matches this. An existing one of that id then prevents the insert, and is
+        // reported.
         Expect::Absent => (doc! { "_id": &beat.id, "tenure": "absent" }, new),
         Expect::At(version) => {
             let new = doc! { "$cond": [is_at(version), new, moved_on()] };
@@ -183,7 +186,7 @@ fn is_at(version: &Version) -> Bsons {
     }
 }
 
-/// What the collection holds, read as a change stream begins that shows what comes.
+/// The documents in the collection. They are read after the stream of later changes began.
 async fn present(table: &Table) -> Result<mongodb::Cursor<Bsons>, Failure> {
     let collection = followed(table);
     let reading = async { collection.find(doc! {}).await };
@@ -193,7 +196,7 @@ async fn present(table: &Table) -> Result<mongodb::Cursor<Bsons>, Failure> {
     }
 }
 
-/// A place in a change stream, from what was shown of it.
+/// The resume token in a feed's cursor.
 fn resume(cursor: &Cursor) -> Option<ResumeToken> {
     bson::deserialize_from_bson(Bson::try_from(cursor.0.clone()).ok()?).ok()
 }
@@ -203,7 +206,7 @@ struct Following {
     table: Table,
     /// None after an error: it is over.
     stream: Option<ChangeStream<Bsons>>,
-    /// What the collection held, as far as it was not shown yet.
+    /// The documents of the collection that were not shown yet.
     present: Option<mongodb::Cursor<Bsons>>,
 }
 
@@ -252,7 +255,7 @@ impl Following {
     }
 }
 
-/// What a subscriber sees of a change; nothing of what else is ours.
+/// The item that a subscriber sees for a change; none for our other metadata.
 async fn show(table: &Table, event: Bsons) -> Result<Option<Item>, Failure> {
     let gone = match event.get_str("operationType") {
         Ok("insert" | "update" | "replace") => false,
@@ -267,7 +270,7 @@ async fn show(table: &Table, event: Bsons) -> Result<Option<Item>, Failure> {
         Some(LEADER) if gone => Ok(Some(Item::Leader(None))),
         Some(LEADER) => match event.get_document("fullDocument") {
             Ok(document) => Ok(Some(Item::Leader(Some(json::decode(document.clone()))))),
-            // An update shows what has changed, not what it has become.
+            // An update shows the changed fields, not the whole document.
             Err(_) => {
                 let mut found = read(table, &[LEADER.to_owned()], "majority").await?;
                 Ok(Some(Item::Leader(found.pop().map(|(_, found)| found))))
@@ -275,7 +278,7 @@ async fn show(table: &Table, event: Bsons) -> Result<Option<Item>, Failure> {
         },
         Some(id) if is_metadata(id) => Ok(None),
         Some(_) | None => {
-            // What was only found, and did not happen, has no place.
+            // A document that was read, not changed, has no position in the stream.
             let cursor = event.get("_id").cloned().map(Bson::into_relaxed_extjson).map(Cursor);
             let change = Bson::Document(event).into_relaxed_extjson();
             Ok(Some(Item::Change { change, cursor }))
@@ -283,7 +286,7 @@ async fn show(table: &Table, event: Bsons) -> Result<Option<Item>, Failure> {
     }
 }
 
-/// A document that was there, as if it had just been written.
+/// A change event for a document that was read, as if it had just been inserted.
 fn inserted(table: &Table, document: Bsons) -> Bsons {
     let ns = doc! { "db": table.database.name(), "coll": &table.collection };
     let id = document.get("_id").cloned().unwrap_or(Bson::Null);

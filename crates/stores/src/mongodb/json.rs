@@ -1,17 +1,19 @@
-//! Fields of a feed's documents, as JSON and as MongoDB has them.
+//! Fields of a feed's documents, as JSON and as BSON.
 
 use mongodb::bson::{Bson, Document as Bsons};
 use serde_json::Value;
 use tenure::Version;
 use tenure::feed::{Fields, Found, LEADER};
 
-/// What MongoDB has beside the fields: its own key, and what people look for.
+/// Additional fields in MongoDB: its own key, and a type that helps people to search.
 const KEY: &str = "_id";
 const KIND: &str = "type";
-/// Where the server's time is.
+/// The field with the server's time.
 pub(super) const TIMESTAMP: &str = "timestamp";
 
-/// The whole of a document, but for the server's time; none when it has a number that MongoDB has not.
+/// The document as BSON, without the server's time.
+///
+/// None if BSON cannot hold one of its numbers.
 pub(super) fn encode(id: &str, fields: &Fields) -> Option<Bsons> {
     let mut document = Bsons::new();
     document.insert(KEY, id);
@@ -24,7 +26,9 @@ pub(super) fn encode(id: &str, fields: &Fields) -> Option<Bsons> {
     Some(document)
 }
 
-/// A document of ours as it was found. Its version is its `op`; whatever has none is its own version.
+/// One of our documents as it was found.
+///
+/// Its version is its `op`. A document without an `op` is its own version.
 pub(super) fn decode(document: Bsons) -> Found {
     let version = match document.get_str("op") {
         Ok(op) if !op.starts_with('{') => Version::new(op),
@@ -38,19 +42,19 @@ pub(super) fn decode(document: Bsons) -> Found {
     Found { version, fields: fields.collect() }
 }
 
-/// The document that a version is, when it is not an `op`.
+/// The document in a version; none if the version is an `op`.
 pub(super) fn foreign(version: &Version) -> Option<Bson> {
     let text = Some(version.as_str()).filter(|text| text.starts_with('{'))?;
     Bson::try_from(serde_json::from_str::<Value>(text).ok()?).ok()
 }
 
-/// Literally: what looks like MongoDB's way of writing a date in JSON is no date.
+/// Converts a value literally. MongoDB's JSON form of a date does not become a date.
 fn to_bson(value: &Value) -> Option<Bson> {
     Some(match value {
         Value::Null => Bson::Null,
         Value::Bool(yes) => Bson::Boolean(*yes),
         Value::Number(number) => match (number.as_i64(), number.as_f64()) {
-            // Those that a shell shows as a number.
+            // The types that a shell shows as a number.
             (Some(integer), _) => i32::try_from(integer).map_or(Bson::Int64(integer), Bson::Int32),
             (None, Some(float)) if number.is_f64() => Bson::Double(float),
             _ => return None,

@@ -1,4 +1,4 @@
-//! The one stream over which all changes arrive.
+//! The single change stream that delivers all changes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,20 +17,20 @@ use super::fault::{Failure, Kind, told};
 use super::table::{MOST_READS, Table};
 use super::waits::Waits;
 
-/// How long the server may say nothing when nothing happens.
+/// How long the server may stay silent when nothing happens.
 pub(super) const TICK: Duration = Duration::from_secs(3);
-/// A stream that nobody needs is kept for so many ticks: whoever is woken mostly waits again.
+/// How many ticks a stream without waits is kept. Most woken callers soon wait again.
 const LINGER: u32 = 7;
-/// The pause after a stream that failed; it doubles up to the longest.
+/// The pause after a failed stream. It doubles up to the longest.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// Serves all waits, for as long as it is polled.
+/// Serves all waits. Never returns.
 pub(super) async fn listen(table: Table, waits: Arc<Waits>) {
     join(follow(&table, &waits), settle(&table, &waits)).await;
 }
 
-/// Follows the changes while anybody waits; again, a little later each time, when that fails.
+/// Follows the changes while there are waits. Retries with growing pauses when that fails.
 async fn follow(table: &Table, waits: &Waits) {
     let mut pause = SHORTEST_PAUSE;
     loop {
@@ -40,7 +40,7 @@ async fn follow(table: &Table, waits: &Waits) {
                 waits.begun();
                 pause = SHORTEST_PAUSE;
                 match tail(table, waits, &mut stream).await {
-                    // Nobody waits: it begins again with the next who does.
+                    // There are no waits: the stream begins again with the next one.
                     Ok(()) => {
                         waits.rest();
                         continue;
@@ -75,9 +75,10 @@ async fn subscribe(table: &Table) -> Result<ChangeStream<ChangeStreamEvent<Bsons
     }
 }
 
-/// The collection, as a stream follows it.
+/// The collection, with the options for a stream.
 pub(super) fn followed(table: &Table) -> Collection<Bsons> {
-    // Whatever the caller's client has been told: a stream shows what the majority has, and the primary has it first.
+    // These override the options of the caller's client: a stream shows changes that the majority
+    // has, and the primary has them first.
     let options = CollectionOptions::builder()
         .read_concern(ReadConcern::majority())
         .selection_criteria(SelectionCriteria::ReadPreference(ReadPreference::Primary))
@@ -85,7 +86,9 @@ pub(super) fn followed(table: &Table) -> Collection<Bsons> {
     table.database.collection_with_options(&table.collection, options)
 }
 
-/// Ends well when nobody has waited for a while. The driver resumes by itself where it can, and nothing is missed.
+/// Reads the stream, and ends without an error when there was no wait for a while.
+///
+/// The driver resumes the stream by itself where it can, and no change is missed.
 async fn tail(
     table: &Table,
     waits: &Waits,
@@ -116,10 +119,11 @@ fn tell(waits: &Waits, event: ChangeStreamEvent<Bsons>) -> Result<(), String> {
         other => return Err(format!("{other:?} of the collection")),
     };
     let id = event.document_key.as_ref().and_then(|key| key.get_str("_id").ok());
-    // What is no key is somebody else's.
+    // An id that is not a key is not ours.
     let Some(key) = id.and_then(|id| Key::parse(id).ok()) else { return Ok(()) };
-    // A replacement shows the whole, or what of it is another; our versions always are. Who changes a document by
-    // hand may show none; it is another one all the same.
+    // A replacement shows the whole document or the fields that changed, and our versions always
+    // change. A change by hand may show no version; the empty version differs from all of ours,
+    // too.
     let whole = event.full_document.as_ref();
     let part = event.update_description.as_ref().map(|update| &update.updated_fields);
     let version = whole.or(part).and_then(|fields| fields.get_str("version").ok());
@@ -128,7 +132,7 @@ fn tell(waits: &Waits, event: ChangeStreamEvent<Bsons>) -> Result<(), String> {
     Ok(())
 }
 
-/// Looks at documents that are waited for and of which nothing is known: those seen before the stream began.
+/// Reads documents with waits and unknown states. They were seen before the stream began.
 async fn settle(table: &Table, waits: &Waits) {
     loop {
         let doubts = waits.doubts().await;

@@ -1,14 +1,16 @@
 //! Documents in MongoDB, version 4.4 and later, in a replica set.
 //!
-//! Reads are linearizable. A write is acknowledged once a majority has it in its journals; it is compared with the
-//! document's version in the same step, and the writes of a batch are a few commands whose answers tell them apart.
-//! Changes arrive over one change stream, which only wakes.
+//! Reads are linearizable. A write is acknowledged once a majority has it in its journals. The
+//! write compares the document's version in the same step. The writes of a batch are a few
+//! commands, and the answers tell the outcome of each write. Changes arrive over one change stream,
+//! which only wakes.
 //!
 //! # Retryable writes
-//! MongoDB's drivers send a write again when its answer was lost, with a number by which the servers know it again. That
-//! would be safe for most of what is written here, but not for the answer: which of several failures is reported is the
-//! driver's choice, and a write would end long after its time. So nothing is sent as a retryable write, whatever the
-//! client's `retryWrites` is: a lost answer is [`Fault::Indeterminate`](tenure::Fault::Indeterminate), and the protocol reads.
+//! MongoDB's drivers send a write again when its answer was lost, with a number by which the
+//! servers recognize it. That would be safe for most writes here, but not for the answer: the
+//! driver chooses which of several failures it reports, and a write would end long after its time.
+//! So no write here is retryable, even if the client's `retryWrites` is set. A lost answer is
+//! [`Fault::Indeterminate`](tenure::Fault::Indeterminate), and the protocol reads.
 #![allow(clippy::wildcard_enum_match_arm, reason = "the driver's enums are long, and grow")]
 
 mod answer;
@@ -41,34 +43,34 @@ use self::table::{MOST_READS, Table};
 use self::waits::Waits;
 use crate::mongodb_url::MongodbUrl;
 
-/// How a store on MongoDB is opened.
+/// The options for opening a store on MongoDB.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct MongodbOptions {
-    /// The collection that the documents are in.
+    /// The collection with the documents.
     pub collection: String,
-    /// A request is given up after this time.
+    /// The time-out of each request.
     pub request: Duration,
-    /// Whether the collection is made when it is missing; otherwise that is an error.
+    /// True to create a missing collection; otherwise it is an error.
     pub create_if_missing: bool,
 }
 
 impl MongodbOptions {
-    /// Documents in the collection of this name.
+    /// Sets the collection.
     #[must_use]
     pub fn with_collection(mut self, collection: impl Into<String>) -> MongodbOptions {
         self.collection = collection.into();
         self
     }
 
-    /// Requests that end within this time: [`tenure::Timing::request`].
+    /// Sets the time-out of requests: [`tenure::Timing::request`].
     #[must_use]
     pub fn with_request(mut self, request: Duration) -> MongodbOptions {
         self.request = request;
         self
     }
 
-    /// A missing collection is made, or is an error.
+    /// Sets whether a missing collection is created, or is an error.
     #[must_use]
     pub fn with_create_if_missing(mut self, create: bool) -> MongodbOptions {
         self.create_if_missing = create;
@@ -91,11 +93,14 @@ pub struct MongodbStore {
 }
 
 impl MongodbStore {
-    /// Opens the store that a URL names, and checks that it is a replica set which keeps what it confirms.
+    /// Opens the store that a URL names, and checks its deployment.
+    ///
+    /// It must be a replica set that keeps acknowledged writes.
     ///
     /// # Errors
-    /// [`StoreError`] when the password cannot be found, no primary answers in time or lets us in, the server is in no
-    /// replica set or its majority does not journal, or the collection is missing and not to be made.
+    /// [`StoreError`] when the password cannot be found, no primary answers in time or lets us in,
+    /// the server is in no replica set or its majority does not journal, or the collection is
+    /// missing and not to be created.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -108,7 +113,7 @@ impl MongodbStore {
         let collection = url.collection.clone();
         let options = MongodbOptions { collection, request, create_if_missing };
         let opened = MongodbStore::from_database(client.database(url.database()), options).await;
-        // The driver does not say which of the servers it could not reach.
+        // The driver does not name the servers that it could not reach.
         opened.map_err(|error| match error.fault {
             tenure::Fault::Unavailable | tenure::Fault::Indeterminate => {
                 let doing = format!("{} of {}", error.doing, url.hosts.join(", "));
@@ -118,7 +123,7 @@ impl MongodbStore {
         })
     }
 
-    /// The documents in this database of a client that the program owns and may share.
+    /// Opens the store in a database of the program's own client, which may be shared.
     ///
     /// # Errors
     /// As for [`MongodbStore::from_database`].
@@ -133,11 +138,12 @@ impl MongodbStore {
         MongodbStore::from_database(client.database(database), options).await
     }
 
-    /// The documents in this database, whose client the program owns and may share.
+    /// Opens the store in a database of the program's own client, which may be shared.
     ///
-    /// Its concerns, preferences and retries make no difference. Its `serverSelectionTimeout`, `connectTimeout` and
-    /// `heartbeatFrequency` say how soon another primary is found: the defaults of the driver, half a minute and ten
-    /// seconds, suit long leases only.
+    /// The client's concerns, preferences and retries make no difference. Its
+    /// `serverSelectionTimeout`, `connectTimeout` and `heartbeatFrequency` decide how soon another
+    /// primary is found. The driver's defaults, half a minute and ten seconds, suit long leases
+    /// only.
     ///
     /// # Errors
     /// As for [`MongodbStore::open`].
@@ -173,7 +179,7 @@ impl MongodbStore {
         Ok(found)
     }
 
-    /// Carries out writes that are all of a kind: of one sort, or a deletion.
+    /// Carries out a batch of writes: all inserts, all replacements, or one deletion.
     async fn write(&self, batch: Batch) -> Vec<Numbered> {
         let place = self.waits.place();
         let Batch { numbers, keys, writes } = batch;
@@ -194,7 +200,7 @@ impl MongodbStore {
         numbers.into_iter().zip(outcomes).collect()
     }
 
-    /// Starts to listen, or starts again if the runtime it listened on is gone.
+    /// Starts the listener, or starts it again if its runtime is gone.
     fn listen(&self) {
         let mut listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
         if listener.as_ref().is_none_or(JoinHandle::is_finished) {
@@ -240,11 +246,12 @@ impl Store for MongodbStore {
         limit: usize,
     ) -> Result<Page, StoreError> {
         let first = format!("{prefix}/");
-        // The byte after a slash: what begins with the prefix and a slash is all below it.
+        // `0` is the byte after `/`, so it ends the keys that begin with the prefix and a slash.
         let end = format!("{prefix}0");
         let mut after = after.map(ToString::to_string).filter(|after| *after > first);
         let mut page = Page::default();
-        // More than one turn only for long lists, and where others have written what is no document of ours.
+        // The loop repeats only for long lists, and if others have written documents that are not
+        // ours.
         loop {
             let missing = limit.saturating_sub(page.documents.len()).clamp(1, MOST_READS);
             let bound = match &after {

@@ -1,7 +1,8 @@
-//! The requests to one collection, each within its time.
+//! The requests to one collection, each with its time-out.
 //!
-//! All of them are commands of ours, not calls of the driver's: what the caller's client has been told about concerns,
-//! preferences and retries then makes no difference, and no write is ever sent twice.
+//! All of them are commands that we build, not calls of the driver's methods. So the settings of
+//! the caller's client for concerns, preferences and retries make no difference, and no write is
+//! ever sent twice.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -16,10 +17,10 @@ use tokio::time::{Instant, timeout_at};
 use super::fault::{Failure, Kind};
 use super::{answer, document};
 
-/// So many documents of the largest size are less than an answer may have.
+/// The most documents in one read. So many of the largest fit into an answer.
 pub(super) const MOST_READS: usize = 200;
 
-/// A collection, and how long a request to it may take.
+/// A collection, and the time-out of requests to it.
 #[derive(Clone, Debug)]
 pub(super) struct Table {
     pub(super) database: Database,
@@ -31,17 +32,18 @@ pub(super) struct Table {
 #[derive(Debug)]
 pub(super) struct Replacement {
     pub(super) key: Key,
-    /// None: the document must be absent.
+    /// The version that the document must have; none if it must be absent.
     pub(super) expected: Option<Version>,
     pub(super) version: Version,
     pub(super) body: Bytes,
 }
 
 impl Table {
-    /// Reads up to [`MOST_READS`] documents, linearizably, in the order asked for.
+    /// Reads up to [`MOST_READS`] documents, linearizably, in the order of `keys`.
     ///
-    /// MongoDB promises it for a read of one document by its id, and means that a snapshot of several is not promised.
-    /// Each of them was read while this server was primary, as its majority confirmed afterwards: that is what counts.
+    /// MongoDB promises linearizable reads only of one document by its id: it promises no snapshot
+    /// of several. But each document was read while this server was primary, and a majority
+    /// confirmed that afterwards. That is enough.
     pub(super) async fn read(&self, keys: &[Key]) -> Result<Vec<Option<Document>>, Failure> {
         let ids: Vec<&str> = keys.iter().map(Key::as_str).collect();
         let filter = match ids[..] {
@@ -52,12 +54,13 @@ impl Table {
         let documents = self.find(filter, projection, keys.len(), "linearizable").await?;
         let found: HashMap<Key, Document> =
             documents.into_iter().filter_map(document::decode).collect();
-        // Not taken out: somebody may have asked for one twice.
+        // Cloned, because a key may be requested twice.
         Ok(keys.iter().map(|key| found.get(key).cloned()).collect())
     }
 
-    /// Documents after `first` (or from there on) and before `end`, in order; what is not one of ours is left out.
-    /// The number tells how many were looked at.
+    /// Our documents in a range of ids, in order.
+    ///
+    /// Also returns how many documents were read, and the last of their ids.
     pub(super) async fn range(
         &self,
         bound: Bsons,
@@ -70,7 +73,7 @@ impl Table {
         Ok((documents.into_iter().filter_map(document::decode).collect(), seen, last))
     }
 
-    /// The first documents that a filter finds, by their ids; the answer has room for all of them.
+    /// The first documents of a filter, by id. The answer has room for all of them.
     pub(super) async fn find(
         &self,
         filter: Bsons,
@@ -141,7 +144,7 @@ impl Table {
         }
     }
 
-    /// Sends a command that changes something, once.
+    /// Sends a command that changes data, once.
     pub(super) async fn write(&self, mut command: Bsons) -> Result<Bsons, Failure> {
         let millis = self.millis();
         command.insert("writeConcern", doc! { "w": "majority", "j": true, "wtimeout": millis });
@@ -153,7 +156,7 @@ impl Table {
         }
     }
 
-    /// Sends a command that changes nothing; once more where another server may do better.
+    /// Sends a command that changes nothing. Repeats it once if another server may succeed.
     pub(super) async fn ask(&self, mut command: Bsons) -> Result<Bsons, Failure> {
         command.insert("maxTimeMS", self.millis());
         let deadline = Instant::now() + self.request;
@@ -173,9 +176,12 @@ impl Table {
     }
 }
 
-/// The connection broke, or the server is not what it was: the driver has noted it and will find another.
+/// Returns true if another attempt may succeed.
+///
+/// The connection broke, or the server is no longer primary. The driver has noted it, and finds
+/// another server.
 fn may_help(error: &Error) -> bool {
-    // Not primary, stepped down, shutting down, interrupted by any of that.
+    // Not primary, stepped down, shutting down, or interrupted by any of these.
     const CODES: [i32; 7] = [10107, 13435, 13436, 189, 91, 11600, 11602];
     match &*error.kind {
         ErrorKind::Io(_) | ErrorKind::ConnectionPoolCleared { .. } => true,
@@ -184,11 +190,12 @@ fn may_help(error: &Error) -> bool {
     }
 }
 
-/// A replacement that says of itself whether it happened.
+/// An update that reports its own outcome.
 ///
-/// A command with many updates answers how many documents they matched, not which. So each matches its document by the
-/// id alone, compares the version inside, and fails where it is another: failures are told one by one. With `upsert` a
-/// document that is missing has no version either, fails in the same way, and is not created.
+/// The answer to a command with many updates says how many documents they matched, not which. So
+/// each update matches its document by the id alone, compares the version inside, and fails if it
+/// differs: failures are reported one by one. With `upsert` a missing document has no version
+/// either, so the update fails in the same way, and creates nothing.
 fn replacement(write: &Replacement) -> Bsons {
     let expected = write.expected.as_ref().map_or("", Version::as_str);
     let new = document::encode(&write.key, &write.version, &write.body);
@@ -201,8 +208,9 @@ fn replacement(write: &Replacement) -> Bsons {
     }
 }
 
-/// What lets an update fail.
+/// An expression that makes an update fail.
 pub(super) fn moved_on() -> Bsons {
-    // No such text is a number. It has a field in it, so that the server cannot find that out before it compares.
+    // This text is not a number. It contains a field, so that the server cannot evaluate it before
+    // it compares the versions.
     doc! { "$toInt": { "$concat": ["another version of ", "$_id"] } }
 }

@@ -1,9 +1,9 @@
-//! Who waits for which document to change, for all waits of a store.
+//! All waits of a store for changes of documents.
 //!
-//! What is known about a document comes from reads and writes of this store and from the stream of changes. Versions
-//! have no order, so the two are ordered by a count of what the stream has shown: an answer is newer than every change
-//! shown before its request was sent, and of one shown since then nobody can tell, so the change wins and whoever
-//! waits looks again.
+//! A document's state is known from this store's reads and writes and from the change stream.
+//! Versions have no order, so the two sources are ordered by counting the changes that the stream
+//! has shown. An answer is newer than every change shown before its request was sent. For a change
+//! shown after that, the order is unknown: the change wins, and the waiting caller reads again.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -12,20 +12,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tenure::{Key, Version};
 use tokio::sync::Notify;
 
-/// More documents that nobody waits for are not remembered.
+/// Up to this many documents without waits are remembered.
 const MOST_KNOWN: usize = 16 * 1024;
 
 /// The waits of a store.
 #[derive(Debug, Default)]
 pub(super) struct Waits {
     state: Mutex<State>,
-    /// Somebody waits who did not before.
+    /// Notified when a wait begins.
     wanted: Notify,
-    /// There is a wait for a document of which nothing is known.
+    /// Notified when there is a wait for a document of unknown state.
     doubted: Notify,
 }
 
-/// How far the stream was when a request was sent.
+/// The position of the stream when a request was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place(u64);
 
@@ -33,10 +33,10 @@ pub(super) struct Place(u64);
 struct State {
     /// Changes that were shown, and streams that began.
     count: u64,
-    /// What was sent before is older than the stream.
+    /// Answers to requests sent before this count are older than the stream.
     floor: u64,
     live: bool,
-    /// The last attempt to listen failed, or what was heard ended.
+    /// True if the last attempt to listen failed, or the stream ended.
     deaf: bool,
     /// How often the stream fell silent.
     falls: u64,
@@ -57,12 +57,12 @@ struct Entry {
 }
 
 impl Waits {
-    /// Where the stream is now, for the answer to a request that is about to be sent.
+    /// The stream's current position, for a request about to be sent.
     pub(super) fn place(&self) -> Place {
         Place(self.lock().count)
     }
 
-    /// Remembers how documents were, by the answer to a request that was sent at `place`.
+    /// Records the states of documents from the answer to a request sent at `place`.
     pub(super) fn saw(&self, place: Place, looks: impl Iterator<Item = (Key, Option<Version>)>) {
         let mut state = self.lock();
         if !state.live || place.0 < state.floor {
@@ -79,7 +79,7 @@ impl Waits {
         }
     }
 
-    /// The stream showed a change.
+    /// Records a change that the stream showed.
     pub(super) fn event(&self, key: Key, version: Option<Version>) {
         let mut state = self.lock();
         state.count += 1;
@@ -89,7 +89,7 @@ impl Waits {
         }
     }
 
-    /// A stream begins: of what was before it nothing is known.
+    /// Records that a stream began: all states known before it are dropped.
     pub(super) fn begun(&self) {
         let mut state = self.lock();
         state.count += 1;
@@ -99,7 +99,7 @@ impl Waits {
         self.doubted.notify_one();
     }
 
-    /// The stream ended, or none began: everybody has to look for themselves.
+    /// Records that the stream ended or failed. All waiting callers have to read.
     pub(super) fn fell_silent(&self) {
         let mut state = self.lock();
         let heard = state.live || !state.deaf;
@@ -111,19 +111,19 @@ impl Waits {
         }
     }
 
-    /// The stream was given up because nobody waited. Whoever does since then waits for the next.
+    /// Records that the stream was closed for lack of waits. New waits wait for the next one.
     pub(super) fn rest(&self) {
         let mut state = self.lock();
         state.live = false;
         state.known.clear();
     }
 
-    /// Whether the last attempt to listen succeeded.
+    /// Returns true unless the last attempt to listen failed or the stream ended.
     pub(super) fn listening(&self) -> bool {
         !self.lock().deaf
     }
 
-    /// Waits until somebody waits.
+    /// Waits until there is a wait.
     pub(super) async fn somebody(&self) {
         loop {
             let mut wanted = pin!(self.wanted.notified());
@@ -135,12 +135,12 @@ impl Waits {
         }
     }
 
-    /// Whether anybody waits.
+    /// Returns true if there are waits.
     pub(super) fn anybody(&self) -> bool {
         !self.lock().waiting.is_empty()
     }
 
-    /// Waits until somebody waits for documents of which nothing is known, and says which.
+    /// Waits until there are waits for documents of unknown state, and returns those.
     pub(super) async fn doubts(&self) -> Vec<Key> {
         loop {
             let mut doubted = pin!(self.doubted.notified());
@@ -153,7 +153,7 @@ impl Waits {
         }
     }
 
-    /// Waits until the document may no longer be as it was seen.
+    /// Waits until the document may differ from `seen`.
     pub(super) async fn changed(self: &Arc<Waits>, key: &Key, seen: Option<&Version>) {
         let wait = self.join(key);
         loop {
@@ -271,7 +271,7 @@ mod tests {
         all.begun();
         all.saw(all.place(), looks("0"));
         all.event(key(), Some(version("1")));
-        // The read shows what the stream has not shown yet.
+        // The read shows a change that the stream has not shown yet.
         all.saw(all.place(), looks("2"));
         assert!(waits(&all, "2"));
         let place = all.place();

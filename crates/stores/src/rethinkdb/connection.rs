@@ -1,4 +1,4 @@
-//! Questions to a cluster: a connection that is kept, replaced when it breaks, and time-outs.
+//! Questions to a cluster over one connection, with time-outs and reconnection.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,19 +23,20 @@ use super::term::WHO_ARE_YOU;
 use super::{frame, refused, term, tls};
 use crate::servers::{Secret, Servers};
 
-/// Who we are when the URL does not say; its password is empty until somebody sets one.
+/// The user if the URL names none. Its password is empty until an administrator sets one.
 const ADMIN: &str = "admin";
 
-/// A larger answer is not gathered.
+/// The largest answer that is gathered.
 const LARGEST_ANSWER: usize = 64 * 1024 * 1024;
 
-/// Even where requests are short, connecting may take so long: it is three round trips and a hash made to be slow.
+/// The least time allowed for connecting, even where requests are short. Connecting is three round
+/// trips and a hash made to be slow.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A connection to a RethinkDB cluster, which any number of stores and elections may share.
+/// A connection to a RethinkDB cluster. Any number of stores and elections may share it.
 ///
-/// It connects when it is first needed and again after it broke, to the next of the hosts. Clones are the same
-/// connection.
+/// It connects when it is first needed and again after it broke, to the next of the hosts. Clones
+/// are the same connection.
 #[derive(Clone)]
 pub struct Connection {
     inner: Arc<Inner>,
@@ -44,35 +45,36 @@ pub struct Connection {
 struct Inner {
     cluster: Arc<Cluster>,
     request: Duration,
-    /// All parts of an answer together have no more bytes.
+    /// The most bytes of all parts of an answer together.
     largest: usize,
     state: Mutex<State>,
 }
 
-/// Where the servers are, and who we are.
+/// The servers of a cluster, and our user.
 struct Cluster {
     hosts: Vec<String>,
     user: User,
     tls: Option<TlsConnector>,
     /// How long a host may take until it is connected.
     patience: Duration,
-    /// Grows by one at every failure; its remainder is the host that is asked.
+    /// Grows by one at every failure. Modulo the number of hosts, it is the host to ask.
     turn: AtomicUsize,
 }
 
 #[derive(Default)]
 struct State {
     current: Option<Arc<Link>>,
-    /// How many there were, this one included.
+    /// The number of connections so far, this one included.
     made: u64,
-    /// One attempt serves all who wait, and outlasts a question that is given up: on a slow way, each of them would
-    /// otherwise begin anew and none get there.
+    /// The attempt under way. It serves all waiting questions, and outlasts a question that is
+    /// given up. On a slow network each question would otherwise start its own attempt, and none
+    /// would finish.
     attempt: Option<Attempt>,
 }
 
 type Attempt = Shared<BoxFuture<'static, Result<Arc<Link>, Unconnected>>>;
 
-/// Why there is no connection, for everybody who waited for it.
+/// Why there is no connection, for every question that waited for it.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{says}")]
 struct Unconnected {
@@ -98,7 +100,7 @@ impl Connection {
         let tls = servers.tls.as_ref().map(tls::connector).transpose();
         let tls =
             tls.map_err(|error| refused(Fault::Permanent, "reading the keys for TLS", error))?;
-        // Not everybody asks the same server first.
+        // Processes begin with different servers.
         let first = rand::random::<u32>() as usize % servers.hosts.len().max(1);
         // One host of many must leave time for the others.
         let patience = match servers.hosts.len() {
@@ -111,18 +113,18 @@ impl Connection {
         Ok(Connection { inner: Arc::new(Inner { cluster, request, largest, state }) })
     }
 
-    /// Takes answers of so many bytes for too large.
+    /// Sets the largest answer, in bytes.
     #[cfg(test)]
     pub(super) fn reading_at_most(mut self, largest: usize) -> Connection {
         Arc::get_mut(&mut self.inner).expect("it is not shared yet").largest = largest;
         self
     }
 
-    /// Asks a question in the JSON of ReQL, such as `[59]` for the databases, and gives its answer.
+    /// Asks a question in the JSON of ReQL, such as `[59]` for the databases.
     ///
-    /// A sequence is given whole, unless it is too large. Nothing is asked twice: an error that is
-    /// [`Fault::Indeterminate`] may have had an effect. A question that is refused, slow or answered by too much leaves
-    /// the connection alone, which others share.
+    /// A sequence is returned whole, unless it is too large. Nothing is asked twice: an error that
+    /// is [`Fault::Indeterminate`] may have had an effect. A question that is refused, slow or has
+    /// too large an answer does not close the connection, which others share.
     ///
     /// # Errors
     /// [`StoreError`] when the server refuses or does not answer in time.
@@ -140,7 +142,9 @@ impl Connection {
         self.inner.request
     }
 
-    /// Whether the server is an emulator, which lacks what a real one has; asks one if none was asked yet.
+    /// Returns true if the server is an emulator, which lacks functions of a real one.
+    ///
+    /// Connects if there is no connection yet.
     pub(super) async fn is_emulated(&self) -> Result<bool, Failure> {
         let limit = self.inner.request.max(PATIENCE);
         let link = timeout(limit, self.inner.link()).await;
@@ -148,19 +152,19 @@ impl Connection {
         Ok(link.greeting.version.is_none())
     }
 
-    /// Connects, unless it is connected.
+    /// Connects if there is no connection yet.
     pub(super) async fn connect(&self) -> Result<(), Failure> {
         let link = timeout(self.inner.request, self.inner.link()).await;
         let link = link.unwrap_or_else(|_| Err(Failure::unsent("no server could be reached")));
         link.map(drop)
     }
 
-    /// How many connections there were.
+    /// The number of connections so far.
     pub(super) fn made(&self) -> u64 {
         self.inner.state().made
     }
 
-    /// A question that may take longer than others; it is asked once.
+    /// Asks a question that may take longer than others. It is asked once.
     pub(super) async fn ask_patiently(
         &self,
         kind: Kind,
@@ -171,12 +175,12 @@ impl Connection {
         self.inner.once(kind, &question.start(), patience).await?.value(kind)
     }
 
-    /// A question whose answer is small.
+    /// Asks a question with a small answer.
     pub(super) async fn ask(&self, kind: Kind, question: &term::Term) -> Result<Value, Failure> {
         self.answer(kind, question).await?.value(kind)
     }
 
-    /// A question with one answer; a read is asked again elsewhere if the first server fails.
+    /// Asks a question with one answer. A read is repeated, elsewhere, if the first server fails.
     pub(super) async fn answer(
         &self,
         kind: Kind,
@@ -200,7 +204,7 @@ impl Connection {
         }
     }
 
-    /// A feed, once it has begun.
+    /// Starts a feed, and returns once it has begun.
     pub(super) async fn follow(&self, question: &term::Term) -> Result<Cursor, Failure> {
         let opening = async {
             let link = self.inner.link().await?;
@@ -214,22 +218,22 @@ impl Connection {
         })
     }
 
-    /// The connection of this feed was silent or broke: it is not used again.
+    /// Retires the connection of this feed, which was silent or broke.
     pub(super) fn give_up(&self, cursor: &Cursor) {
         self.inner.retire(cursor.link());
     }
 }
 
-/// What a server answered.
+/// A server's answer.
 #[derive(Debug)]
 pub(super) enum Answer {
     One(Json),
-    /// A sequence, whole.
+    /// A whole sequence.
     Rows(Vec<Json>),
 }
 
 impl Answer {
-    /// All of it, where it is small.
+    /// The whole answer as one value, for small answers.
     fn value(self, kind: Kind) -> Result<Value, Failure> {
         let value = match self {
             Answer::One(value) => value.value(),
@@ -248,7 +252,7 @@ impl Answer {
 }
 
 impl Inner {
-    /// Asks once, within the time there is.
+    /// Asks once, within `most`.
     async fn once(&self, kind: Kind, question: &[u8], most: Duration) -> Result<Answer, Failure> {
         let end = Instant::now() + most;
         let link = timeout_at(end, self.link()).await;
@@ -264,14 +268,14 @@ impl Inner {
                 Err(failure)
             }
             Err(_) => {
-                // It may be dead without anybody having told us.
+                // The connection may be dead without any notice.
                 self.retire(&link);
                 Err(Failure::late(kind, most))
             }
         }
     }
 
-    /// Asks a caller's own question: whatever comes of it, only a connection that is dead is given up.
+    /// Asks a caller's own question. Only a dead connection is given up, however the question ends.
     async fn once_for_a_caller(&self, question: &[u8]) -> Result<Answer, Failure> {
         if question.len() > frame::LARGEST {
             let says = format!("a question of {} bytes is too large", question.len());
@@ -283,7 +287,7 @@ impl Inner {
         if let Ok(answer) = timeout_at(end, self.gather(Kind::Write, &link, question)).await {
             return answer;
         }
-        // The question may be slow, or the connection may be dead without anybody having told us.
+        // The question may be slow, or the connection may be dead without any notice.
         match timeout(self.request, link.ask(WHO_ARE_YOU)).await {
             Ok(Ok(_)) => {}
             Ok(Err(_)) | Err(_) => self.retire(&link),
@@ -291,7 +295,7 @@ impl Inner {
         Err(Failure::late(Kind::Write, self.request))
     }
 
-    /// Whether another attempt, elsewhere, may end otherwise.
+    /// Returns true if another attempt, elsewhere, may succeed.
     fn hopes(&self, failure: &Failure) -> bool {
         match failure.hope {
             Hope::None => false,
@@ -300,7 +304,7 @@ impl Inner {
         }
     }
 
-    /// The whole answer.
+    /// Gathers the whole answer.
     async fn gather(
         &self,
         kind: Kind,
@@ -339,7 +343,7 @@ impl Inner {
         }
     }
 
-    /// The connection there is, or a new one.
+    /// The current connection, or a new one.
     ///
     /// # Cancel safety
     /// An attempt to connect goes on when the next question needs it.
@@ -354,7 +358,7 @@ impl Inner {
         };
         let connected = attempt.clone().await;
         let mut state = self.state();
-        // The first to hear of it tells everybody.
+        // The first waiter to resume records the result for all.
         if state.attempt.as_ref().is_some_and(|current| current.ptr_eq(&attempt)) {
             state.attempt = None;
             state.current = connected.as_ref().ok().cloned();
@@ -363,7 +367,9 @@ impl Inner {
         connected.map_err(|unconnected| Failure::unconnected(unconnected.fault, unconnected))
     }
 
-    /// New questions go elsewhere; the first of those who report the same connection has its way.
+    /// Retires a connection: new questions go elsewhere.
+    ///
+    /// Only the first report about a connection moves on to the next host.
     fn retire(&self, link: &Arc<Link>) {
         let mut state = self.state();
         if state.current.as_ref().is_some_and(|current| Arc::ptr_eq(current, link)) {
@@ -373,7 +379,8 @@ impl Inner {
         link.retire();
     }
 
-    /// New questions go to another server, if there is one. The connection answered: its feeds go on.
+    /// Sends new questions to another server, if there is one. The feeds of this connection go on,
+    /// because it answered.
     fn turn_away_from(&self, link: &Arc<Link>) {
         let mut state = self.state();
         let is_current = state.current.as_ref().is_some_and(|current| Arc::ptr_eq(current, link));
@@ -403,7 +410,7 @@ impl State {
 }
 
 impl Cluster {
-    /// Connects to the host whose turn it is, or to the next that lets us in.
+    /// Connects to the host at `turn`, or to the next one that accepts us.
     async fn reach(self: Arc<Cluster>) -> Result<Arc<Link>, Unconnected> {
         let mut unconnected =
             Unconnected { fault: Fault::Permanent, says: "no host is named".into() };

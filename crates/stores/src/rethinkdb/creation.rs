@@ -1,42 +1,48 @@
-//! Which table a process may use, when several of one name can come to be: a pure rule.
+//! The rule for opening a table when several tables can have its name. Pure logic without I/O.
 //!
-//! The server checks the name of a new table and creates it in two steps. Processes that start together may each
-//! create a table, and then every question about that name fails. The rule leaves one table, and no process uses
-//! another one:
+//! The server checks the name of a new table and creates it in two steps. Processes that start
+//! together may each create a table, and then every question about that name fails. The rule leaves
+//! one table, and no process uses another one:
 //!
-//! - A creator looks after it has created. If its table is the only one of that name, the table stays for good. Two
-//!   creators cannot both see only their own, because both tables were there before the later look.
-//! - A creator that sees other tables gives way: it renames its own table, and never another's. The creator of the
-//!   smallest id waits for the others first, so the smallest id stays unless one of them stalls. It gives way in the
-//!   end because another table may be in use: its creator found it alone, and nothing about that name can be asked
-//!   until one of them is gone. After [`Limits::yields_within`] no creator gives way any more.
-//! - A creator drops its own table only where it stands aside and is empty, which the server checks in the question
-//!   that drops it. A question that arrives late, when the table has its name back and is in use, drops nothing.
-//! - A process that did not create the table uses it when it has rows, or when it was the only one, and empty, for
-//!   [`Limits::watches`], which is longer: its creator no longer gives way then.
-//! - Several tables that stay are repaired by renaming, never by dropping. All of them are set aside under names of
-//!   their own, and the one with rows is put back. Two with rows are refused: only an operator knows which one counts.
-//! - No table is created, and no empty one used, while one with rows stands aside.
+//! - A creator looks after it has created. If its table is the only one of that name, the table
+//!   stays for good. Two creators cannot both see only their own, because both tables were there
+//!   before the later look.
+//! - A creator that sees other tables gives way: it renames its own table, and never another's. The
+//!   creator of the smallest id waits for the others first, so the smallest id stays unless one of
+//!   the creators stalls. It gives way in the end because another table may be in use: that table's
+//!   creator found it alone, and nothing about the name can be asked until one of them is gone.
+//!   After [`Limits::yields_within`] no creator gives way any more.
+//! - A creator drops its own table only if the table is set aside and empty. The server checks both
+//!   in the question that drops it. A question that arrives late, when the table has its name back
+//!   and is in use, drops nothing.
+//! - A process that did not create the table uses it if the table has rows, or if it was the only
+//!   one, and empty, for [`Limits::watches`]. That is longer than the time in which its creator may
+//!   give way.
+//! - Several tables that stay are repaired by renaming, never by dropping. All of them are set
+//!   aside under names of their own, and the one with rows is put back. Two with rows are refused:
+//!   only an operator knows which one counts.
+//! - While a table with rows is set aside, no table is created, and no empty one is used.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How long each part of the rule may take.
+/// The time limits of the rule.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// The creator of the smallest id waits so long for the others, then gives way.
+    /// How long the creator of the smallest id waits before it gives way.
     pub(super) yields_after: Duration,
     /// A creator gives way only within this time after it asked for its table.
     pub(super) yields_within: Duration,
-    /// A stranger watches an empty table for so long before it uses it.
+    /// How long a process watches another creator's empty table before it uses it.
     pub(super) watches: Duration,
-    /// Several tables are repaired when they were there for so long: writes under way have ended, and whoever uses
-    /// one of them has met the ambiguity.
+    /// How long there must be several tables before they are repaired. By then writes under way
+    /// have ended, and every process that uses one of the tables has met the ambiguity.
     pub(super) repairs_after: Duration,
 }
 
 impl Limits {
-    /// Creating a table takes up to a second, and servers tell each other of it within one.
+    /// Limits for real servers. Creating a table takes up to a second, and servers tell each other
+    /// of it within one.
     pub(super) const REAL: Limits = Limits {
         yields_after: Duration::from_millis(2500),
         yields_within: Duration::from_secs(4),
@@ -45,7 +51,7 @@ impl Limits {
     };
 }
 
-/// Whether a table has rows; unknown where it could not be asked.
+/// Whether a table has rows; unknown if it could not be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Rows {
     None,
@@ -53,44 +59,44 @@ pub(super) enum Rows {
     Unknown,
 }
 
-/// The tables of a name, and those that stand aside for it, by id.
+/// The tables of a name, and the tables set aside for it, by id.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Looked {
     pub(super) named: BTreeMap<String, Rows>,
     pub(super) aside: BTreeMap<String, Rows>,
 }
 
-/// What to do next.
+/// The next step of a process.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Step {
     /// Look again after a pause.
     Look,
     /// Create the table, and report it with [`Opening::created`].
     Create,
-    /// Give one's own table a name of its own.
+    /// Rename the process's own table to a name of its own.
     GiveWay(String),
-    /// Drop one's own table, if it still stands aside and is empty.
+    /// Drop the process's own table, if it is still set aside and empty.
     Drop(String),
-    /// Give these tables names of their own.
+    /// Rename these tables to names of their own.
     SetAside(Vec<String>),
-    /// Give this one the name again.
+    /// Give this table the name again.
     PutBack(String),
-    /// The table is settled.
+    /// Use this table: it is settled.
     Use(String),
-    /// There is none, and creating one was not asked for.
+    /// There is no table, and creating one was not asked for.
     Missing,
-    /// Several have rows.
+    /// Refuse: several tables have rows.
     Refuse(Vec<String>),
 }
 
-/// A process on its way to its table.
+/// A process that is opening its table.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Opening {
     creates: bool,
     own: Option<Own>,
-    /// The only table, which is empty, and since when it was seen so.
+    /// The only table, if it is empty, and the time since when it was seen so.
     watched: Option<(String, Duration)>,
-    /// Since when there are several.
+    /// The time since when there are several tables.
     several: Option<Duration>,
     broken: Option<Mutant>,
 }
@@ -98,11 +104,11 @@ pub(super) struct Opening {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Own {
     id: String,
-    /// When its creation was asked for.
+    /// The time when its creation was requested.
     since: Duration,
 }
 
-/// A part of the rule left out: a test shows the harm.
+/// A part of the rule that is left out. Tests show the harm.
 #[cfg_attr(not(test), allow(dead_code, reason = "no part is left out but in tests"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Mutant {
@@ -110,19 +116,19 @@ pub(super) enum Mutant {
     UsesAtOnce,
     /// An empty table is used as soon as it is seen.
     WatchesNot,
-    /// A creator gives way however late it is.
+    /// A creator gives way, no matter how late it is.
     YieldsLate,
     /// The creator of the smallest id gives way first, and the others wait.
     SmallestYieldsFirst,
-    /// A process drops any empty table that stands aside, be it another's.
+    /// A process drops any empty table that is set aside, even another's.
     DropsAnothers,
     /// A creator that gives way drops its table instead of renaming it.
     DropsAtOnce,
-    /// The server drops a table without a look at its place and its rows.
+    /// The server drops a table without checking its place and its rows.
     DropsUnasked,
-    /// A creator that is alone keeps its table although one with rows stands aside.
+    /// A creator that is alone keeps its table although one with rows is set aside.
     ForgetsThoseAside,
-    /// Of several tables the first is put back, whatever they hold.
+    /// The first of several tables is put back, even if it has no rows.
     PutsBackTheSmallest,
 }
 
@@ -136,12 +142,12 @@ impl Opening {
         self.broken == Some(mutant)
     }
 
-    /// The table that was asked for at `since` has this id.
+    /// Records the id of the table that was requested at `since`.
     pub(super) fn created(&mut self, id: String, since: Duration) {
         self.own = Some(Own { id, since });
     }
 
-    /// Decides by a look; `now` is the time when it was sent.
+    /// Decides on the next step by a look that was sent at `now`.
     pub(super) fn step(&mut self, now: Duration, looked: &Looked, limits: &Limits) -> Step {
         let is_there = |id| looked.named.contains_key(id) || looked.aside.contains_key(id);
         if self.own.as_ref().is_some_and(|own| !is_there(&own.id)) {
@@ -171,7 +177,7 @@ impl Opening {
         }
     }
 
-    /// Our own table stands aside for another one: it is not needed.
+    /// Drops our own table if it is set aside for another one, and so not needed.
     fn drops(&self, looked: &Looked) -> Option<Step> {
         let own = |id: &str| self.own.as_ref().is_some_and(|own| own.id == id);
         let mut spare = looked.aside.iter().filter(|(_, rows)| **rows == Rows::None);
@@ -245,7 +251,7 @@ impl Opening {
                     false => Step::GiveWay(own.id.clone()),
                 };
             }
-            // Too late: another process may use it.
+            // Too late: another process may use the table.
             self.own = None;
         }
         match lasted >= limits.repairs_after {

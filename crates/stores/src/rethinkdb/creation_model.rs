@@ -1,9 +1,10 @@
-//! Processes that open one table at once, in every order of their steps.
+//! A model of processes that open one table, in every order of their steps.
 //!
-//! A step is decided on a look and takes effect later, up to one tick; what a creator does to its own table, up to
-//! [`Scope::delay`] ticks. The creation of a table checks the name at one moment and creates at another, with any time
-//! between. The assumption behind a repair is modelled as such: a
-//! process that uses the table has asked it something while there were several, and looks anew.
+//! A process decides on a step by a look, and the step takes effect up to one tick later. A
+//! creator's rename or drop of its own table takes effect up to [`Scope::delay`] ticks later. The
+//! creation of a table checks the name at one moment and creates the table at another, with any
+//! time between. The model includes the assumption behind a repair: a process that uses the table
+//! has sent it a question while there were several, and looks again.
 
 use std::collections::{BTreeMap, HashSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -40,7 +41,7 @@ enum Activity {
         since: u64,
     },
     Uses(String),
-    /// It ended, or was told to give up.
+    /// The process ended, or was told to give up.
     Over,
 }
 
@@ -48,33 +49,34 @@ enum Activity {
 struct Process {
     opening: Opening,
     activity: Activity,
-    /// The table it used before it had to look anew.
+    /// The table it used before it had to look again.
     known: Option<String>,
 }
 
-/// What there is, and how it came to be wrong.
+/// The tables, the processes, and the fault if there is one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct State {
     now: u64,
     tables: BTreeMap<String, (Place, bool)>,
-    /// Ids that no table had yet.
+    /// Ids that no table has had yet.
     ids: Vec<&'static str>,
-    /// The table that was written to first.
+    /// The table that was the first to be written to.
     written: Option<String>,
     processes: Vec<Process>,
     crashes: usize,
     fault: Option<String>,
 }
 
-/// How far a search goes.
+/// The limits of a search.
 #[derive(Clone, Copy)]
 struct Scope {
     until: u64,
     crashes: usize,
     answers_are_lost: bool,
-    /// A creator's rename or drop of its own table takes effect within so many ticks.
+    /// How many ticks a creator's rename or drop of its own table may take.
     delay: u64,
-    /// Whether nobody stalls: creations end before anybody looks, and time passes only when nothing else can happen.
+    /// True if no process stalls. Creations end before any process looks, and time passes only when
+    /// nothing else can happen.
     prompt: bool,
 }
 
@@ -110,7 +112,7 @@ impl State {
         };
         let (mut named, aside) = (at(Place::Named), at(Place::Aside));
         if named.len() > 1 {
-            // Nobody can ask a table that shares its name.
+            // No question can be asked of a table that shares its name.
             named.values_mut().for_each(|rows| *rows = Rows::Unknown);
         }
         Looked { named, aside }
@@ -124,7 +126,7 @@ impl State {
         state
     }
 
-    /// Every state that one more step leads to.
+    /// All states that are one step away.
     fn successors(&self, scope: Scope) -> Vec<State> {
         let mut next = Vec::new();
         if self.fault.is_some() {
@@ -141,7 +143,7 @@ impl State {
             }
         }
         next.retain(|next| next != self);
-        // What was decided takes effect within its time.
+        // A step takes effect within its time.
         let waits = self.processes.iter().any(|process| match &process.activity {
             Activity::Acts { step: Step::GiveWay(_) | Step::Drop(_), since } => {
                 since + scope.delay <= self.now
@@ -215,7 +217,7 @@ impl State {
                 Step::Create if state.looked().named.is_empty() => {
                     process.activity = Activity::Creates { since };
                 }
-                // Somebody was faster.
+                // Another process was faster.
                 Step::Create => {}
                 Step::GiveWay(id) if process.opening.is(Mutant::DropsAtOnce) => {
                     state.drop_table(id, process.opening.own.as_ref());
@@ -264,7 +266,7 @@ impl State {
         }
     }
 
-    /// A process writes to the table of the name, wherever that leads.
+    /// Writes to the table that has the name now. It is a fault if another was written to before.
     fn write(&mut self, id: &str) {
         let first = self.written.get_or_insert_with(|| id.to_owned()).clone();
         if first != id {
@@ -275,7 +277,7 @@ impl State {
         }
     }
 
-    /// Whoever uses the table has met its ambiguity.
+    /// Makes every process that uses the table meet its ambiguity.
     fn notice(&mut self) {
         for process in &mut self.processes {
             if let Activity::Uses(known) = process.activity.clone() {
@@ -284,7 +286,9 @@ impl State {
         }
     }
 
-    /// One table is left, and every process uses it, or has given up because it knew another.
+    /// Returns true if one table is left, and no process is still opening it.
+    ///
+    /// Every process uses that table, or has given up because it knew another.
     fn is_settled(&self) -> bool {
         let named = self.looked().named;
         let done = |process: &Process| match &process.activity {
@@ -304,9 +308,9 @@ impl Process {
     }
 }
 
-/// Counts the states that can be reached; fails with the first fault.
+/// Counts the reachable states; fails with the first fault.
 fn search(start: State, scope: Scope) -> Result<usize, String> {
-    // Which of them does a step makes no difference.
+    // Processes are interchangeable, so their order makes no difference.
     let number = |state: &mut State| {
         state.processes.sort();
         let mut hasher = DefaultHasher::new();
@@ -344,14 +348,14 @@ fn in_every_order_of_a_creator_and_a_stranger_the_same_holds() {
     holds(1, 1, 2, Scope::lossy(6, 1));
 }
 
-/// Five creators have 1,063,633 states, which take minutes; they are walked through below.
+/// Five creators have 1,063,633 states, which take minutes; random walks below sample them.
 #[test]
 fn in_every_order_of_three_and_four_creators_that_start_together_the_same_holds() {
     holds(3, 0, 3, Scope::lossy(0, 1));
     holds(4, 0, 4, Scope::until(0));
 }
 
-/// One walk, in which each possible step is as likely as the others.
+/// Takes a random walk, in which each possible step is equally likely.
 fn walk(mut state: State, scope: Scope, seed: u64) -> State {
     let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     while state.fault.is_none() && (state.now < scope.until) {
@@ -375,11 +379,13 @@ fn walks_of_two_to_five_creators_end_with_one_table() {
     }
 }
 
-/// The tables there were, and those that are left, after creators who started together and did not stall.
+/// The tables that were created and the tables that are left.
+///
+/// The creators started together and did not stall.
 fn ends_promptly(creators: usize, seed: u64, mutant: Option<Mutant>) -> (Vec<String>, Vec<String>) {
     let scope = Scope { prompt: true, ..Scope::until(40) };
     let mut start = State::new(creators, 0, 10, mutant);
-    // Each of them found the name free.
+    // Each creator found the name free.
     for process in &mut start.processes {
         process.activity = Activity::Creates { since: 0 };
     }
@@ -403,7 +409,7 @@ fn the_smallest_id_stays_when_nobody_stalls() {
     assert!(noticed, "SmallestYieldsFirst goes unnoticed");
 }
 
-/// Before, a creator's drop that its server carried out late took a table away that was in use.
+/// Before, a late drop by a creator removed a table that was in use.
 #[test]
 fn a_drop_that_takes_effect_late_takes_no_rows_along() {
     let late = Scope { delay: 5, crashes: 1, ..Scope::until(6) };
@@ -413,7 +419,7 @@ fn a_drop_that_takes_effect_late_takes_no_rows_along() {
     assert!(searched.is_ok());
     let fault = creators(Some(Mutant::DropsAtOnce)).expect_err("DropsAtOnce goes unnoticed");
     assert!(fault.contains("dropped with its rows"), "{fault}");
-    // Another process puts the table back and uses it, before its creator's drop arrives.
+    // Another process puts the table back and uses it before its creator's drop arrives.
     let put_back = |mutant| {
         let mut state = State::new(1, 1, 0, mutant);
         state.tables.insert("a".to_owned(), (Place::Aside, false));
@@ -437,7 +443,7 @@ fn walks_with_crashes_strangers_and_lost_answers_use_one_table() {
     }
 }
 
-/// Two tables of one name, of which the greater one was used.
+/// Two tables of one name; the one with the greater id was used.
 fn ambiguous(mutant: Option<Mutant>) -> State {
     let mut state = State::new(0, 2, 0, mutant);
     state.tables.insert("a".to_owned(), (Place::Named, false));

@@ -1,4 +1,4 @@
-//! Documents in the rows of the table, and what a write's answer means.
+//! Documents in the rows of the table, and the outcomes of writes.
 
 use std::sync::Arc;
 
@@ -16,14 +16,14 @@ use super::json::{Json, text};
 use super::keys;
 use super::term::{self, Term};
 
-/// Random text that no other write has: the version of what it writes.
+/// A random operation id, unique to one write. It is the version of the document written.
 pub(super) fn fresh_op() -> Arc<str> {
     let mut bytes = [0_u8; 16];
     rand::rng().fill(&mut bytes);
     hex(&bytes).into()
 }
 
-/// The one question that carries out a write; none when the expectation names no version of ours.
+/// The single question for a write; none if the expected version is not ours.
 pub(super) fn write(
     table: Term,
     key: &Key,
@@ -35,7 +35,7 @@ pub(super) fn write(
     let row = body.map(|body| row(&id, key, op, body));
     match (expect, row) {
         (Expect::Absent, Some(row)) => Some(table.insert(row)),
-        // Nothing to delete is nothing that can be deleted.
+        // There is no document to delete.
         (Expect::Absent, None) => None,
         (Expect::At(version), row) => {
             let seen = term::text(our_op(version)?);
@@ -48,13 +48,15 @@ pub(super) fn write(
     }
 }
 
-/// The successor of what is as expected. What is not there stays away, and what is otherwise stays as it is.
+/// Replaces the current row by its successor if it is as expected.
+///
+/// A missing row stays missing, and any other row stays as it is.
 pub(super) fn swap(current: Term, expected: Term, successor: Term) -> Term {
     let swapped = term::branch(expected, successor, current.clone());
     term::branch(current.equals(term::null()), term::null(), swapped)
 }
 
-/// What the answer to a write says: neither when it is none of the known ones.
+/// The outcome of a write, from its answer; none if the answer is not a known one.
 pub(super) fn outcome(answer: &Value, op: &str) -> Option<Put> {
     let count = |name: &str| answer.get(name).and_then(Value::as_f64).unwrap_or(0.0) >= 1.0;
     let done = count("inserted") || count("replaced") || count("deleted");
@@ -71,19 +73,19 @@ pub(super) fn outcome(answer: &Value, op: &str) -> Option<Put> {
     }
 }
 
-/// Whether there was no document where one was expected.
+/// Returns true if there was no document where one was expected.
 pub(super) fn was_absent(answer: &Value) -> bool {
     answer.get("skipped").and_then(Value::as_f64).is_some_and(|skipped| skipped >= 1.0)
 }
 
-/// What an error of a write's answer says.
+/// The error in a write's answer, shortened.
 pub(super) fn complaint(answer: &Value) -> String {
     let said = answer.get("first_error").and_then(Value::as_str);
     let said = said.unwrap_or("the answer to a write makes no sense");
     said.chars().take(200).collect()
 }
 
-/// A row of the table, of which nothing is read but what it takes.
+/// The fields of a row that we use, not yet parsed.
 #[derive(Deserialize)]
 struct Row<'a> {
     #[serde(borrow)]
@@ -97,7 +99,7 @@ struct Row<'a> {
 }
 
 impl Row<'_> {
-    /// The key of a row, if it is in its place.
+    /// The key of a row, if the row is at the id of its key.
     fn key(&self) -> Option<Key> {
         keys::key(&text(self.id)?, text(self.key).as_deref())
     }
@@ -115,7 +117,7 @@ pub(super) struct Change<'a> {
 }
 
 impl Change<'_> {
-    /// What the server says instead of changes that it left out.
+    /// The server's message in place of changes that it left out.
     pub(super) fn error(&self) -> Option<String> {
         text(self.error)
     }
@@ -126,14 +128,14 @@ pub(super) fn id(row: &Json) -> Option<String> {
     text(row.read::<Row<'_>>().ok()?.id)
 }
 
-/// The document in a row, with its key; none for what others wrote beside ours.
+/// The document in a row, with its key; none if the row is not one of ours.
 pub(super) fn read(row: &Json) -> Option<(Key, Document)> {
     let fields: Row<'_> = row.read().ok()?;
     let key = fields.key()?;
     Some((key, document(row, &fields)))
 }
 
-/// The document in a row, with its id; none if the row is none.
+/// The document in a row, with its id; none if the row has no text as its id.
 pub(super) fn identify(row: &Json) -> Option<(String, Document)> {
     let fields: Row<'_> = row.read().ok()?;
     let id = text(fields.id)?;
@@ -141,21 +143,22 @@ pub(super) fn identify(row: &Json) -> Option<(String, Document)> {
     Some((id, if named { document(row, &fields) } else { foreign(row) }))
 }
 
-/// Which document a change is about, and at which operation it is now: none when it is gone.
+/// The changed document's key, and its operation; no operation if it was deleted.
 pub(super) fn changed(change: &Change<'_>) -> Option<(Key, Option<Arc<str>>)> {
     let key = change.new_val.as_ref().or(change.old_val.as_ref())?.key()?;
     let op = change.new_val.as_ref().map(|new| text(new.op).unwrap_or_default().into());
     Some((key, op))
 }
 
-/// The operation that a version of ours is named after.
+/// The operation in a version; none if the version is not one of ours.
 pub(super) fn our_op(version: &Version) -> Option<&str> {
     let text = version.as_str();
     (text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit())).then_some(text)
 }
 
 fn row(id: &str, key: &Key, op: &str, body: &Bytes) -> Term {
-    // Bodies are JSON that people read in the data explorer; whatever else there is, is kept as bytes.
+    // Bodies are JSON that people read in the data explorer. Anything that is not text is kept as
+    // bytes.
     let body = match std::str::from_utf8(body) {
         Ok(text) => term::text(text),
         Err(_) => term::binary(body),
@@ -170,14 +173,17 @@ fn document(row: &Json, fields: &Row<'_>) -> Document {
     let op = op.filter(|op| our_op(op).is_some());
     match (op, fields.body.and_then(body)) {
         (Some(version), Some(body)) => {
-            // Of a body that is too large, as much is kept as shows that it is.
+            // Of a body that is too large, one byte more than allowed is kept, which shows that it
+            // is.
             Document { version, body: body.slice(..body.len().min(MAX_DOCUMENT_BYTES + 1)) }
         }
         _ => foreign(row),
     }
 }
 
-/// Somebody else's row in the place of ours: it shows as it is, at a version that no write of ours expects.
+/// A row that is not ours, at one of our ids.
+///
+/// The document shows it as it is, at a version that none of our writes expects.
 fn foreign(row: &Json) -> Document {
     let text = row.text().as_bytes();
     let hash = digest::digest(&digest::SHA256, text);
@@ -188,10 +194,10 @@ fn foreign(row: &Json) -> Document {
     }
 }
 
-/// Bytes, as the server has them.
+/// Bytes, in the server's JSON form.
 #[derive(Deserialize)]
 struct Binary {
-    // The second name is none of the server's: earlier versions of ours wrote it.
+    // The second name is not the server's: earlier versions of ours wrote it.
     #[serde(rename = "$reql_type$", alias = "$reqltype$")]
     kind: String,
     data: String,
@@ -256,7 +262,7 @@ mod tests {
             let body = Bytes::from_static(body);
             let key = key("elections/a");
             let row = row("elections/a", &key, OP, &body);
-            // A row is its own JSON: it holds no arrays.
+            // A row without arrays is its own JSON.
             let asked = String::from_utf8(row.start()).expect("JSON");
             let value: Value = serde_json::from_str(&asked).expect("JSON");
             let document = Document { version: Version::new(OP), body };
@@ -264,7 +270,8 @@ mod tests {
         }
     }
 
-    /// Earlier versions called it `$reqltype$`, so that bytes were stored as an object of that shape.
+    /// Earlier versions called the field `$reqltype$`, so bytes were stored as an object of that
+    /// shape.
     #[test]
     fn bytes_are_read_as_the_server_writes_them_and_as_we_once_wrote_them() {
         for kind in ["$reql_type$", "$reqltype$"] {

@@ -1,4 +1,4 @@
-//! What an error of RethinkDB, or of the way to it, means for the question.
+//! The meaning of RethinkDB's errors, and of network errors, for a question.
 
 use std::error::Error;
 use std::time::Duration;
@@ -8,21 +8,22 @@ use tenure::Fault;
 use super::handshake;
 use super::response::{Refusal, Refused, Trouble};
 
-/// Whether a question changes anything.
+/// The kind of a question: whether it changes data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Read,
     Write,
 }
 
-/// What may do better.
+/// How another attempt may succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hope {
-    /// Nothing that we can do.
+    /// No other attempt helps.
     None,
-    /// Another server; this one is cut off from the others, or says so. Its connection is as good as before.
+    /// Another server may succeed: this one is cut off from the others, or reports it. Its
+    /// connection is as good as before.
     OtherServer,
-    /// Another connection, be it to the same server.
+    /// Another connection may succeed, even to the same server.
     OtherConnection,
 }
 
@@ -35,12 +36,12 @@ pub(super) struct Failure {
 }
 
 impl Failure {
-    /// There is no connection; nothing was sent.
+    /// There is no connection, so nothing was sent.
     pub(super) fn unsent(source: impl Into<Box<dyn Error + Send + Sync>>) -> Failure {
         Failure { fault: Fault::Unavailable, hope: Hope::OtherConnection, source: source.into() }
     }
 
-    /// No host lets us in; nothing was sent.
+    /// No host accepts us, so nothing was sent.
     pub(super) fn unconnected(
         fault: Fault,
         source: impl Into<Box<dyn Error + Send + Sync>>,
@@ -49,18 +50,18 @@ impl Failure {
         Failure { fault, hope: Hope::None, source: source.into() }
     }
 
-    /// Nothing came back in time.
+    /// No answer came in time.
     pub(super) fn late(kind: Kind, after: Duration) -> Failure {
         let source = format!("no answer within {after:?}").into();
         Failure { fault: unknown(kind), hope: Hope::OtherConnection, source }
     }
 
-    /// The connection broke, or what came back makes no sense.
+    /// The connection broke, or the answer makes no sense.
     pub(super) fn broken(kind: Kind, source: impl Into<Box<dyn Error + Send + Sync>>) -> Failure {
         Failure { fault: unknown(kind), hope: Hope::OtherConnection, source: source.into() }
     }
 
-    /// The server said no.
+    /// The server refused the question.
     pub(super) fn refused(kind: Kind, refusal: Refusal) -> Failure {
         let fault = match refusal.kind {
             Refused::Question => Fault::Permanent,
@@ -79,12 +80,12 @@ impl Failure {
         Failure { fault, hope, source: refusal.into() }
     }
 
-    /// A feed left changes out: the server could not keep up. Another feed may do better.
+    /// A feed left changes out, because the server could not keep up. Another feed may succeed.
     pub(super) fn skipped(says: &str) -> Failure {
         Failure::told(Fault::Unavailable, says.chars().take(200).collect::<String>())
     }
 
-    /// We know better than to go on.
+    /// A failure that we report ourselves. No other attempt helps.
     pub(super) fn told(fault: Fault, says: impl Into<String>) -> Failure {
         Failure { fault, hope: Hope::None, source: says.into().into() }
     }
@@ -94,12 +95,12 @@ impl Failure {
         self.source.downcast_ref()
     }
 
-    /// What is wrong with a name in the question.
+    /// The problem with a name in the question.
     pub(super) fn trouble(&self) -> Option<Trouble> {
         self.refusal().and_then(Refusal::trouble)
     }
 
-    /// Whether a smaller question may succeed.
+    /// Returns true if a smaller question may succeed.
     pub(super) fn is_too_large(&self) -> bool {
         self.refusal().is_some_and(|refusal| refusal.kind == Refused::TooLarge)
     }
@@ -115,7 +116,7 @@ impl Failure {
     }
 }
 
-/// A read has no effect to be in doubt about.
+/// The fault if it is unknown whether the question took effect. A read has no effect.
 fn unknown(kind: Kind) -> Fault {
     match kind {
         Kind::Read => Fault::Unavailable,

@@ -24,7 +24,7 @@ use super::response::Response;
 use super::term::{self, Term, WHO_ARE_YOU};
 use super::{document, refused, table};
 
-/// How often a server that has nothing to say is asked whether it is still there.
+/// How often a silent server is asked whether it is still there.
 const ASK: Duration = Duration::from_secs(5);
 
 /// The tables of a database, followed over one connection.
@@ -33,11 +33,14 @@ pub struct RethinkFeed {
     connection: Connection,
     database: String,
     table: String,
-    /// The tables that were asked for, by name. Which tokens count in them is seen by the feed's own protocol.
+    /// The tables that were asked for, by name. The feed's own protocol decides which tokens count
+    /// in them.
     homes: Arc<Mutex<HashMap<String, Arc<Home>>>>,
 }
 
-/// Where a feed is: what [`FeedStore::handle`] gives for a database and for a table.
+/// The place of a feed.
+///
+/// It is the result of [`FeedStore::handle`] for a database and for a table.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Place {
@@ -50,7 +53,7 @@ pub struct Place {
 }
 
 impl RethinkFeed {
-    /// The tables of this database; a feed that names none is on this one.
+    /// Follows the tables of this database. A feed that names no table uses `table`.
     #[must_use]
     pub fn new(connection: Connection, database: &str, table: &str) -> RethinkFeed {
         let (database, table) = (database.to_owned(), table.to_owned());
@@ -67,7 +70,7 @@ impl RethinkFeed {
         term::table(&self.database, table)
     }
 
-    /// Begins to follow; once the server has answered, every later change is shown.
+    /// Starts to follow. Every change after the server's first answer is shown.
     async fn follow(&self, table: &str, question: &Term) -> Result<Followed, Failure> {
         let home = self.home(table);
         let mut cursor = home.follow(question).await?;
@@ -79,7 +82,7 @@ impl RethinkFeed {
         Ok(Followed { home, cursor, waiting, over: false })
     }
 
-    /// What the table holds, as changes: for the emulator, whose feeds do not begin with it.
+    /// The table's rows, as changes. For the emulator: its feeds do not begin with the rows.
     async fn past(&self, table: &str) -> Result<Vec<Shown>, Failure> {
         let rows = self.home(table).answer(Kind::Read, &self.rows(table).array()).await?;
         let rows = rows.rows().map_err(|garbled| Failure::broken(Kind::Read, garbled))?;
@@ -137,7 +140,7 @@ impl FeedStore for RethinkFeed {
 
     async fn subscribe(&self, table: &str, from: Origin) -> Result<Subscription, StoreError> {
         let failed = |failure| failed(failure, format!("following {table}"));
-        // Feeds cannot go back to a place: what happened meanwhile is not shown.
+        // Feeds cannot resume at a position: changes made meanwhile are not shown.
         let past = from == Origin::Start;
         let emulated = table::is_emulated(&self.connection).await?;
         let question = match past && !emulated {
@@ -157,7 +160,7 @@ impl FeedStore for RethinkFeed {
     }
 
     async fn unsubscribe(&self, subscription: Subscription) {
-        // The server is told by the cursor inside.
+        // The cursor inside tells the server.
         drop(subscription);
     }
 
@@ -172,15 +175,16 @@ impl FeedStore for RethinkFeed {
     }
 }
 
-/// What is to be shown.
+/// A change or a row, to be shown to the subscriber.
 enum Shown {
     Change(Json),
-    /// A row that was there before: the emulator shows it to those who read the table.
+    /// A row from before the feed began. On the emulator it is read from the table.
     Held(Json),
 }
 
 impl Shown {
-    /// The change as its subscriber sees it. One at a time becomes a value.
+    /// The change as its subscriber sees it. Parsed only now, so one at a time is in memory as a
+    /// value.
     fn value(&self) -> Result<Value, Failure> {
         let value = match self {
             Shown::Change(change) => change.value(),
@@ -194,7 +198,7 @@ impl Shown {
 struct Followed {
     home: Arc<Home>,
     cursor: Cursor,
-    /// What came and was not shown yet. No more is asked for until it was.
+    /// Changes that arrived and were not shown yet. No more are requested until they were.
     waiting: VecDeque<Shown>,
     over: bool,
 }
@@ -252,7 +256,7 @@ impl Followed {
     }
 }
 
-/// What a feed says.
+/// The changes in one part of a feed.
 fn understand(part: Response) -> Result<Vec<Json>, Failure> {
     match part {
         Response::Partial(rows) => Ok(rows),
@@ -263,7 +267,7 @@ fn understand(part: Response) -> Result<Vec<Json>, Failure> {
     }
 }
 
-/// What a subscriber sees of a change; nothing of what else is ours.
+/// The item that a subscriber sees for a change; none for our other metadata rows.
 fn show(change: Value) -> Result<Option<Item>, Failure> {
     if let Some(error) = change.get("error").and_then(Value::as_str) {
         return Err(Failure::skipped(error));
@@ -278,7 +282,7 @@ fn show(change: Value) -> Result<Option<Item>, Failure> {
     })
 }
 
-/// The one question that carries out a write; none for the deletion of nothing.
+/// The single question for a write; none for the deletion of a missing row.
 fn write(rows: Term, beat: &Beat) -> Option<Term> {
     let row = beat.fields.as_ref().map(|fields| {
         let fields = fields.iter().map(|(name, value)| (name, term::datum(value.clone())));
@@ -301,8 +305,9 @@ fn write(rows: Term, beat: &Beat) -> Option<Term> {
     }
 }
 
-/// A document of ours as it is read: its `op` is its version. Whatever has none was not written by us, and
-/// then the whole of it is.
+/// The leader row in a table. Its version is its `op`.
+///
+/// We did not write a row without an `op`; its version is the whole row.
 fn found(row: &Value) -> Option<Found> {
     let mut fields: Fields = row.as_object()?.clone();
     let op = fields.get("op").and_then(Value::as_str).filter(|op| !op.starts_with('{'));
@@ -310,13 +315,13 @@ fn found(row: &Value) -> Option<Found> {
     if let Some(stamp) = fields.get_mut("timestamp")
         && let Some(seconds) = stamp.get("epoch_time").and_then(Value::as_f64)
     {
-        // The server counts in seconds, with three digits behind the point.
+        // The server counts in seconds, with three decimal places.
         *stamp = Value::from((seconds * 1000.0).round().max(0.0) as u64);
     }
     Some(Found { version, fields })
 }
 
-/// The row that a version is, when it is not one of ours.
+/// The row that a version holds; none if the version is one of ours.
 fn foreign(version: &Version) -> Option<Value> {
     let text = Some(version.as_str()).filter(|text| text.starts_with('{'))?;
     serde_json::from_str(text).ok()

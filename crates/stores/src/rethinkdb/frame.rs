@@ -2,12 +2,12 @@
 
 use bytes::{Buf as _, Bytes, BytesMut};
 
-/// Eight bytes of token and four of length, both with the least byte first.
+/// The size of a header: a token of eight bytes and a length of four, least byte first.
 pub(super) const HEAD: usize = 12;
-/// No answer to our questions is larger; a longer one is not read.
+/// The largest message. No answer to our questions is larger.
 pub(super) const LARGEST: usize = 64 * 1024 * 1024;
 
-/// A message that has more bytes than any of ours.
+/// A message that is larger than [`LARGEST`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a message of {length} bytes")]
 pub(super) struct TooLarge {
@@ -15,7 +15,7 @@ pub(super) struct TooLarge {
     pub(super) length: usize,
 }
 
-/// A question with its token.
+/// Encodes a question with its token.
 pub(super) fn encode(token: u64, query: &[u8]) -> Result<Bytes, TooLarge> {
     let length = u32::try_from(query.len()).ok().filter(|_| query.len() <= LARGEST);
     let length = length.ok_or(TooLarge { token, length: query.len() })?;
@@ -26,7 +26,7 @@ pub(super) fn encode(token: u64, query: &[u8]) -> Result<Bytes, TooLarge> {
     Ok(message.freeze())
 }
 
-/// The first whole message in the buffer, taken out of it.
+/// Takes the first whole message out of the buffer.
 pub(super) fn decode(buffer: &mut BytesMut) -> Result<Option<(u64, Bytes)>, TooLarge> {
     let Some(head) = buffer.first_chunk::<HEAD>() else { return Ok(None) };
     let mut head = &head[..];
@@ -35,7 +35,7 @@ pub(super) fn decode(buffer: &mut BytesMut) -> Result<Option<(u64, Bytes)>, TooL
         return Err(TooLarge { token, length });
     }
     if buffer.len() < HEAD + length {
-        // What is announced is reserved only as it comes: a length alone costs us nothing.
+        // Memory is reserved only as bytes arrive: an announced length alone costs us nothing.
         return Ok(None);
     }
     buffer.advance(HEAD);

@@ -1,4 +1,4 @@
-//! The first words on a connection: version V1_0, with a login by SCRAM-SHA-256.
+//! The handshake of a connection: version V1_0, with a login by SCRAM-SHA-256.
 
 use std::io;
 
@@ -12,9 +12,9 @@ use super::scram::{Distrust, Login, Proven};
 use crate::servers::Secret;
 
 const VERSION_1_0: u32 = 0x34c2_bdc3;
-/// The server's words before the first answer are short.
+/// The longest message of the handshake.
 const LONGEST: usize = 4096;
-/// The codes of errors about who we are (wrong password, unknown user, and the like).
+/// The codes of login errors (wrong password, unknown user, and the like).
 const LOGIN_ERRORS: std::ops::RangeInclusive<u64> = 10..=20;
 
 /// A user of the server.
@@ -24,14 +24,14 @@ pub(super) struct User {
     pub(super) password: Secret,
 }
 
-/// Who answered.
+/// The server's greeting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Greeting {
-    /// Its version; every server of this protocol tells it, and an emulator does not.
+    /// The server's version. Every server of this protocol tells it, an emulator does not.
     pub(super) version: Option<String>,
 }
 
-/// Why a connection did not come about. Nothing was asked yet.
+/// Why connecting failed. No question was sent yet.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refused {
     #[error("{0}")]
@@ -57,7 +57,7 @@ struct Words {
     error_code: u64,
 }
 
-/// Introduces us. What the server said beyond the handshake stays in the buffer.
+/// Shakes hands with the server. Bytes after the handshake stay in the buffer.
 pub(super) async fn shake<S>(
     stream: &mut S,
     buffer: &mut BytesMut,
@@ -91,7 +91,7 @@ where
     Ok(greeting)
 }
 
-/// Hashes many times, which is not for a thread that others wait for.
+/// Proves our password. It hashes many times, so it runs on a thread for blocking work.
 async fn prove(
     login: Login,
     password: Secret,
@@ -102,7 +102,7 @@ async fn prove(
     Ok(proven.map_err(|error| io::Error::other(error.to_string()))??)
 }
 
-/// The server's next words.
+/// Receives the server's next message.
 async fn hear<S>(stream: &mut S, buffer: &mut BytesMut) -> Result<Words, Refused>
 where
     S: AsyncRead + Unpin,
@@ -118,7 +118,7 @@ where
     }
 }
 
-/// What stands before the first NUL.
+/// Takes the bytes before the first NUL.
 fn take(buffer: &mut BytesMut) -> Result<Option<BytesMut>, Refused> {
     match buffer.iter().position(|byte| *byte == 0) {
         Some(end) if end <= LONGEST => {
@@ -132,7 +132,7 @@ fn take(buffer: &mut BytesMut) -> Result<Option<BytesMut>, Refused> {
 }
 
 fn understand(words: &[u8]) -> Result<Words, Refused> {
-    // Servers refuse what they do not understand in plain text.
+    // A server refuses a handshake that it does not understand in plain text.
     let words: Words =
         serde_json::from_slice(words).map_err(|_| Refused::Stranger(shown(words)))?;
     if words.success {
@@ -144,7 +144,7 @@ fn understand(words: &[u8]) -> Result<Words, Refused> {
     }
 }
 
-/// Text of a stranger's, short and in one line.
+/// Text of an unknown server, short and in one line.
 fn shown(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(200)]).into_owned();
     text.escape_debug().to_string()
@@ -158,13 +158,13 @@ mod tests {
         User { name: "user".to_owned(), password: Secret::new("canary") }
     }
 
-    /// Shakes hands with a server that says this, whatever it hears.
+    /// Shakes hands with a server that always says this.
     async fn with(said: &'static [u8]) -> Result<Greeting, Refused> {
         let (mut ours, mut theirs) = tokio::io::duplex(64 * 1024);
         let server = async move {
             theirs.write_all(said).await.expect("it is read");
             theirs.flush().await.expect("it is read");
-            // Ends the connection behind the last word.
+            // Ends the connection after the last word.
             theirs.shutdown().await.expect("it is open");
             let mut heard = Vec::new();
             let _ = theirs.read_to_end(&mut heard).await;

@@ -1,6 +1,7 @@
-//! One table by its name: found, created where it is missing, and told apart from others of that name.
+//! One table by its name: finding, creating and recognizing it.
 //!
-//! [`creation`](super::creation) decides; this asks the server and does as it says.
+//! [`creation`](super::creation) decides on each step; this module asks the server and carries the
+//! steps out.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,26 +20,26 @@ use super::link::Cursor;
 use super::response::Trouble;
 use super::term::{self, Term};
 
-/// A look may take so long while a table is opened, even where requests are short: a server that creates tables is
-/// slow to answer.
+/// The time-out of a look while a table is opened, even where requests are short. A server that
+/// creates tables is slow to answer.
 pub(super) const LOOKED_WITHIN: Duration = Duration::from_secs(5);
-/// How long a server waits for a table that does not serve yet. It counts in whole seconds.
+/// How long a server waits for a table that does not serve yet, in whole seconds.
 const SERVES_WITHIN: u64 = 2;
-/// A server may take so long to create a table; one was seen to take a second.
+/// How long a server may take to create a table; one was seen to take a second.
 const CREATED_WITHIN: Duration = Duration::from_secs(15);
 /// How long servers may take to tell each other of a new table.
 const TOLD_WITHIN: Duration = Duration::from_secs(1);
-/// Between two looks, plus up to as much again.
+/// The pause between two looks, plus up to as much again.
 const PAUSE: Duration = Duration::from_millis(100);
-/// The row that says that a table, otherwise empty, is settled.
+/// The id of the row that marks a table, otherwise empty, as settled.
 const SETTLED: &str = "tenure/settled";
 
-/// What a look leads to.
+/// The result of a look.
 enum Found {
     /// The table with this id may be used.
     Settled(String),
     Unsettled,
-    /// There is none, and creating one was not asked for.
+    /// There is no table, and creating one was not asked for.
     Missing,
 }
 
@@ -48,11 +49,13 @@ pub(super) struct Home {
     connection: Connection,
     database: String,
     table: String,
-    /// The table's id when it was opened; unknown on an emulator, and where another one would do as well.
+    /// The table's id when it was opened. It is unset on an emulator, and where another table would
+    /// do as well.
     id: OnceLock<String>,
-    /// The name led to no table, or to several: it may lead to another one now.
+    /// True after the name led to no table or to several. It may lead to another now.
     wary: AtomicBool,
-    /// The connection over which the table was last seen to be the same. It may have changed when there is another.
+    /// The number of the connection over which the table was last seen to be the same. The table
+    /// may have changed when there is another connection.
     seen_over: AtomicU64,
     limits: Limits,
     looking: Mutex<Option<(Opening, Instant)>>,
@@ -70,11 +73,12 @@ impl Home {
         &self.connection
     }
 
-    /// Waits until the table is there and settled, and gives its id. It is created where it is missing, if it may be;
-    /// otherwise there is none.
+    /// Waits until the table exists and is settled, and returns its id.
+    ///
+    /// If `create` is set, a missing table is created; otherwise the result is none.
     ///
     /// # Cancel safety
-    /// Cancel safe: at worst a table was created, which another process takes for its own.
+    /// Cancel safe: at worst a table was created, and another process uses it.
     pub(super) async fn open(&self, create: bool, end: Instant) -> Result<Option<String>, Failure> {
         if let Ok(id) = self.quickly().await {
             return Ok(Some(id));
@@ -103,34 +107,34 @@ impl Home {
         }
     }
 
-    /// Keeps to this table: another one of its name is refused from now on.
+    /// Fixes the table to this id: another table of its name is refused from now on.
     pub(super) fn keep_to(&self, id: String) {
-        // The first one counts.
+        // The first id counts.
         let _ = self.id.set(id);
     }
 
-    /// A question to the table, as [`Connection::ask`].
+    /// Asks the table a question, as [`Connection::ask`].
     pub(super) async fn ask(&self, kind: Kind, question: &Term) -> Result<Value, Failure> {
         let made = self.be_sure().await?;
         let answer = self.heed(self.connection.ask(kind, question).await)?;
         self.be_sure_still(kind, made).await.map(|()| answer)
     }
 
-    /// A question about many documents, as [`Connection::answer`].
+    /// Asks a question about many documents, as [`Connection::answer`].
     pub(super) async fn answer(&self, kind: Kind, question: &Term) -> Result<Answer, Failure> {
         let made = self.be_sure().await?;
         let answer = self.heed(self.connection.answer(kind, question).await)?;
         self.be_sure_still(kind, made).await.map(|()| answer)
     }
 
-    /// A feed of the table, as [`Connection::follow`].
+    /// Follows the table, as [`Connection::follow`].
     pub(super) async fn follow(&self, question: &Term) -> Result<Cursor, Failure> {
         let made = self.be_sure().await?;
         let cursor = self.heed(self.connection.follow(question).await)?;
         self.be_sure_still(Kind::Read, made).await.map(|()| cursor)
     }
 
-    /// Notes what an answer says about the name.
+    /// Notes an answer that casts doubt on the name.
     pub(super) fn heed<T>(&self, answer: Result<T, Failure>) -> Result<T, Failure> {
         if let Err(failure) = &answer {
             match failure.trouble() {
@@ -141,7 +145,8 @@ impl Home {
         answer
     }
 
-    /// A feed of the table ended. The server ends it with its table; any other end is the connection's.
+    /// Handles the end of a feed. The server ends a feed with its table; any other end is the
+    /// connection's.
     pub(super) fn lose(&self, cursor: &Cursor, failure: &Failure) {
         if failure.refusal().is_some() {
             self.doubt();
@@ -152,7 +157,7 @@ impl Home {
         }
     }
 
-    /// The name may lead to another table: the next question finds out first.
+    /// Notes that the name may lead to another table: the next question checks first.
     fn doubt(&self) {
         self.wary.store(true, Ordering::Relaxed);
     }
@@ -163,14 +168,14 @@ impl Home {
         self.be_sure().await.map(drop)
     }
 
-    /// The question may have gone over another connection than the one over which the table was seen.
+    /// Checks the table again if the question may have gone over another connection.
     async fn be_sure_still(&self, kind: Kind, made: u64) -> Result<(), Failure> {
         if self.connection.made() == made {
             return Ok(());
         }
         match (kind, self.be_sure().await) {
             (_, Ok(_)) => Ok(()),
-            // It was answered, and had an effect perhaps.
+            // The write was answered, and may have had an effect.
             (Kind::Write, Err(failure)) if failure.fault == Fault::Unavailable => {
                 Err(Failure { fault: Fault::Indeterminate, ..failure })
             }
@@ -178,8 +183,10 @@ impl Home {
         }
     }
 
-    /// Looks anew after the name led to no table, or to several, and over each new connection: the table may have been
-    /// dropped and created anew while nothing was asked. Gives the number of the connection.
+    /// Checks that the table is the one that was opened. Returns the connection's number.
+    ///
+    /// Looks again after the name led to no table or to several, and over each new connection: the
+    /// table may have been dropped and created again while nothing was asked.
     async fn be_sure(&self) -> Result<u64, Failure> {
         self.connection.connect().await?;
         let made = self.connection.made();
@@ -190,7 +197,7 @@ impl Home {
         match wary {
             true => self.look_anew().await?,
             false => {
-                // One look serves all who wait.
+                // One look serves all waiting questions.
                 let _looking = self.looking.lock().await;
                 if self.is_seen_over(made) {
                     return Ok(made);
@@ -209,7 +216,7 @@ impl Home {
         self.id.get().is_none() || self.seen_over.load(Ordering::Relaxed) == made
     }
 
-    /// One look for each question: none of them takes long.
+    /// Looks once for each question, so that none of them takes long.
     async fn look_anew(&self) -> Result<(), Failure> {
         let unsettled = || {
             let says = format!("it is not yet clear which table {} is", self.place());
@@ -232,7 +239,7 @@ impl Home {
         Ok(())
     }
 
-    /// Fails if the table with this id is another one than the one that was opened.
+    /// Fails if this id is not the id of the table that was opened.
     fn recognize(&self, id: &str) -> Result<(), Failure> {
         if let Some(known) = self.id.get().filter(|known| *known != id) {
             let says = format!(
@@ -245,7 +252,7 @@ impl Home {
         Ok(())
     }
 
-    /// The one table of this name, if it has rows: it is in use.
+    /// The id of the only table of this name, if it has rows: it is in use.
     async fn quickly(&self) -> Result<String, Failure> {
         let config = self.look_at(&self.rows().config(), LOOKED_WITHIN).await?;
         let id = config.get("id").and_then(Value::as_str).map(str::to_owned);
@@ -255,7 +262,7 @@ impl Home {
         }
     }
 
-    /// Looks once and does what follows from it; gives the table's id once it may be used.
+    /// Looks once and carries out the next step.
     async fn advance(
         &self,
         opening: &mut Opening,
@@ -328,7 +335,9 @@ impl Home {
         self.connection.ask_patiently(Kind::Read, question, patience).await
     }
 
-    /// The tables of this name, and whether they could be listed; one who may not list them sees one at most.
+    /// The tables of this name, and true if they could be listed.
+    ///
+    /// A user without the right to list them sees at most one.
     async fn look(&self, patience: Duration) -> Result<(Looked, bool), Failure> {
         let mut looked = Looked::default();
         let listed = self.look_at(&term::configs(&self.database), patience).await;
@@ -392,16 +401,16 @@ impl Home {
                 }
             }
             Err(failure) if failure.trouble() == Some(Trouble::Exists) => {}
-            // Whether one was created, the next look shows; it counts as a stranger's.
+            // The next look shows whether a table was created. It counts as another process's.
             Err(failure) if failure.fault == Fault::Indeterminate => self.note(&failure),
             Err(failure) => return Err(failure),
         }
-        // A server that has not yet heard of another table would show ours as the only one.
+        // A server that has not heard of another table yet would show ours as the only one.
         sleep(TOLD_WITHIN).await;
         Ok(())
     }
 
-    /// A change of the server's own tables. One that another process was faster with changes nothing.
+    /// Changes the server's own tables. It changes nothing if another process was faster.
     async fn change(&self, question: &Term) -> Result<(), Failure> {
         let answer = self.connection.ask_patiently(Kind::Write, question, CREATED_WITHIN).await;
         let answer = match answer {
@@ -419,7 +428,9 @@ impl Home {
         }
     }
 
-    /// Waits until the table takes writes. Leaves a row, so that the next process need not watch an empty table.
+    /// Waits until the table takes writes, and marks it as settled with a row.
+    ///
+    /// The row spares the next process from watching an empty table.
     async fn take(&self, id: &str) -> Result<(), Failure> {
         self.look_at(&self.rows().wait_for_writes(SERVES_WITHIN), LOOKED_WITHIN).await?;
         let op = document::fresh_op();
@@ -430,7 +441,7 @@ impl Home {
         match self.connection.ask_patiently(Kind::Write, &row, LOOKED_WITHIN).await {
             Err(failure) if is_passing(&failure) => Err(failure),
             Err(failure) => {
-                // One who may not write leaves the wait to the next.
+                // Without the right to write there is no row, and the next process has to watch.
                 self.note(&failure);
                 Ok(())
             }
@@ -460,12 +471,12 @@ impl Home {
     }
 }
 
-/// What a table is called while it is not clear whether it counts.
+/// The name of a table that is set aside while it is not clear whether it counts.
 fn aside(table: &str, id: &str) -> String {
     format!("{table}_duplicate_{}", id.replace('-', ""))
 }
 
-/// Whether waiting may help: the server is slow, or its table does not serve yet.
+/// Returns true if waiting may help. The server is slow, or its table does not serve yet.
 fn is_passing(failure: &Failure) -> bool {
     match failure.fault {
         Fault::Unavailable | Fault::Indeterminate => true,
@@ -473,7 +484,7 @@ fn is_passing(failure: &Failure) -> bool {
     }
 }
 
-/// The time between two looks. Those of processes that start together part.
+/// Pauses for a random time between two looks, so that processes drift apart.
 pub(super) async fn pause() {
     sleep(PAUSE + PAUSE * u32::from(rand::random::<u8>()) / 256).await;
 }

@@ -1,4 +1,4 @@
-//! Tables that come to be, go and come back, on a server that behaves as RethinkDB does.
+//! Tables that are created, dropped and created again, on a scripted server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,11 +15,11 @@ use super::{Home, Limits, aside};
 use crate::rethinkdb::scripted::{Scripted, until};
 use crate::rethinkdb::{Connection, RethinkStore, term};
 
-/// As with a ttl of two seconds.
+/// The request time-out with a ttl of two seconds.
 const REQUEST: Duration = Duration::from_millis(317);
-/// Longer than anything here takes, on a machine that does other things meanwhile.
+/// Longer than any test here takes, even on a busy machine.
 const PATIENT: Duration = Duration::from_secs(20);
-/// The table's name leads to no table, or to several, for now.
+/// An answer while the table's name leads to several tables.
 const AMBIGUOUS: &str = "Table `d.t` is ambiguous; there are multiple tables with that name.";
 const UNAVAILABLE: &str =
     "Cannot perform read: primary replica for shard [\"\", +inf) not available";
@@ -33,7 +33,7 @@ async fn open(server: &Scripted, request: Duration) -> Result<RethinkStore, Stor
     RethinkStore::open(&servers, request, true).await
 }
 
-/// A table whose opening follows these limits.
+/// A table that is opened under these limits.
 fn home(server: &Scripted, limits: Limits) -> Home {
     let servers = Scripted::servers(&[server], "d?table=t");
     let connection = Connection::new(&servers, PATIENT).expect("a connection");
@@ -52,7 +52,8 @@ async fn written(store: &RethinkStore) -> Version {
     }
 }
 
-/// Before, each of them left a table, and the name was ambiguous until an operator dropped all but one.
+/// Before, each process left a table, and the name was ambiguous until an operator dropped all but
+/// one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn processes_that_start_together_leave_one_table_and_use_it() {
     for count in 2..=5 {
@@ -77,7 +78,7 @@ async fn of_tables_that_are_created_together_the_smallest_id_stays() {
     let server = Scripted::start().await;
     server.world().ids = ["c", "a", "b"].into();
     server.world().together = 3;
-    // Nobody stalls for so long.
+    // No process stalls for so long.
     let long = Duration::from_secs(3600);
     let limits =
         Limits { yields_after: long, yields_within: long, watches: long, repairs_after: long };
@@ -90,7 +91,7 @@ async fn of_tables_that_are_created_together_the_smallest_id_stays() {
     assert_eq!(server.world().names(), ["t"], "the others are dropped by their creators");
 }
 
-/// Before, a drop that a server carried out late removed whatever the table held by then.
+/// Before, a drop that a server carried out late removed the table with its rows.
 #[tokio::test]
 async fn a_drop_removes_an_empty_table_that_stands_aside_and_no_other() {
     let server = Scripted::start().await;
@@ -108,7 +109,8 @@ async fn a_drop_removes_an_empty_table_that_stands_aside_and_no_other() {
     }
 }
 
-/// Before, each look had the time of a request: with a ttl of two seconds a busy server ended the opening.
+/// Before, each look had the time of a request: with a ttl of two seconds a busy server ended the
+/// opening.
 #[tokio::test]
 async fn a_server_that_answers_looks_later_than_a_request_may_take_is_waited_for() {
     let server = Scripted::start().await;
@@ -118,19 +120,21 @@ async fn a_server_that_answers_looks_later_than_a_request_may_take_is_waited_for
     open(&server, REQUEST).await.unwrap_or_else(|error| panic!("{}", told(&error)));
 }
 
-/// Before, only the looks themselves were repeated: a table that came to be after the last of them was fatal.
+/// Before, only the looks themselves were repeated: a table that appeared after the last look was
+/// fatal.
 #[tokio::test]
 async fn a_name_that_is_ambiguous_for_a_moment_after_it_was_settled_is_waited_for() {
     let server = Scripted::start().await;
     server.world().add("a", "d", "t", &[json!({ "id": "x" })]);
-    // The second look at the configuration, and the third at the rows, come after the table was settled.
+    // The second look at the configuration, and the third at the rows, come after the table was
+    // settled.
     server.world().refusals = [((174, 2), AMBIGUOUS), ((86, 3), UNAVAILABLE)].into();
     open(&server, PATIENT).await.unwrap_or_else(|error| panic!("{}", told(&error)));
     let asked = server.world().asked.clone();
     assert!(asked[&174] > 2 && asked[&86] > 3, "both were refused: {asked:?}");
 }
 
-/// Before, it was said not to exist.
+/// Before, the error said that the table does not exist.
 #[tokio::test]
 async fn a_table_that_another_process_has_set_aside_is_there_for_those_who_create_none() {
     let server = Scripted::start().await;
@@ -145,7 +149,8 @@ async fn a_table_that_another_process_has_set_aside_is_there_for_those_who_creat
     assert_eq!(server.world().named("d", "t"), [("a".to_owned(), 2)]);
 }
 
-/// Before, the request's time-out ended it: with a ttl of two seconds the outcome of the creation was unknown.
+/// Before, the request's time-out ended the creation: with a ttl of two seconds its outcome was
+/// unknown.
 #[tokio::test]
 async fn a_table_that_takes_longer_to_create_than_a_request_may_take_is_waited_for() {
     let server = Scripted::start().await;
@@ -230,7 +235,7 @@ async fn a_table_that_was_dropped_and_created_anew_is_refused_by_those_who_knew_
     }
 }
 
-/// Before, only a question that met the missing table showed it.
+/// Before, only a question to the missing table detected the exchange.
 #[tokio::test]
 async fn a_table_that_was_exchanged_between_two_writes_is_refused() {
     let server = Scripted::start().await;
@@ -285,8 +290,8 @@ async fn a_page_that_is_too_large_is_read_in_smaller_ones() {
     assert_eq!(server.world().connections, connections, "no other connection was made");
 }
 
-/// Before, each of these ended the connection that everything shares, or a part of them with several hosts: a leader's
-/// feed fell deaf.
+/// Before, each of these questions ended the connection that everything shares (some of them only
+/// with several hosts), and a leader's feed ended with it.
 #[tokio::test]
 async fn a_callers_own_question_leaves_the_connection_and_its_feeds_alone() {
     let one = Scripted::start().await;
@@ -330,7 +335,8 @@ async fn a_callers_own_question_leaves_the_connection_and_its_feeds_alone() {
     assert!(one.world().stopped >= 2, "the server may forget what was too large or too slow");
 }
 
-/// Before, the server's words were plucked away, and a wait went on although it had missed its change.
+/// Before, the server's message was filtered out, and a wait went on although it had missed its
+/// change.
 #[tokio::test]
 async fn a_wait_ends_when_the_server_says_that_it_skipped_changes() {
     let server = Scripted::start().await;
@@ -340,7 +346,7 @@ async fn a_wait_ends_when_the_server_says_that_it_skipped_changes() {
         let store = store.clone();
         tokio::spawn(async move { tenure::Store::changed(&*store, &key(), Some(&version)).await })
     };
-    // The wait has looked, after its feed began: from here on only the feed can wake it.
+    // The wait has read after its feed began: from here on only the feed can wake it.
     let reads = server.world().asked.get(&16).copied().unwrap_or(0);
     let looked = || server.world().asked.get(&16).copied().unwrap_or(0) > reads;
     until("the wait has looked", looked).await;

@@ -1,7 +1,7 @@
-//! Values of an answer, kept as the JSON in which they came.
+//! Values of an answer, kept as the JSON they arrived in.
 //!
-//! A tree of values takes up to a hundred times the memory of its text. So an answer is cut into its rows in place, and
-//! only the fields that are needed become values.
+//! A tree of values takes up to a hundred times the memory of its text. So an answer is cut into
+//! its rows in place, and only the fields that are needed become values.
 
 use std::fmt;
 
@@ -13,26 +13,26 @@ use serde_json::value::RawValue;
 use super::response::Garbled;
 use crate::bounded::Bounded;
 
-/// No answer has more rows; a list of documents is asked for in pages, and a feed's parts are smaller.
+/// The most rows of an answer. Documents are listed in pages, and a feed's parts are smaller.
 pub(super) const MOST_ROWS: usize = 100_000;
-/// A tree of values may take as much memory, in bytes.
+/// The most memory that a tree of values may take, in bytes.
 const LARGEST_TREE: usize = 64 * 1024 * 1024;
 /// Upper bounds of an object's memory, and of any other value's, beside its text.
 const OBJECT: usize = 700;
 const OTHER: usize = 80;
 
-/// One value: a part of the message it came in, which it keeps.
+/// One value: a slice of its message, which it keeps alive.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Json(Bytes);
 
 impl Json {
-    /// The part of a message that a value is.
+    /// The part of a message with this value.
     pub(super) fn part(message: &Bytes, value: &RawValue) -> Json {
         Json(message.slice_ref(value.get().as_bytes()))
     }
 
     pub(super) fn text(&self) -> &str {
-        // The whole message was read as text before.
+        // The whole message was already checked to be text.
         std::str::from_utf8(&self.0).unwrap_or_default()
     }
 
@@ -44,12 +44,12 @@ impl Json {
         &self.0[..] == b"null"
     }
 
-    /// Reads the fields that a type has.
+    /// Parses only the fields of the type `T`.
     pub(super) fn read<'a, T: Deserialize<'a>>(&'a self) -> Result<T, Garbled> {
         serde_json::from_slice(&self.0).map_err(|error| Garbled::new(error.to_string()))
     }
 
-    /// The whole of it as a tree, unless that would take too much memory.
+    /// The value as a tree, unless that would take too much memory.
     pub(super) fn value(&self) -> Result<Value, Garbled> {
         let cost = cost(&self.0);
         if cost > LARGEST_TREE {
@@ -59,7 +59,7 @@ impl Json {
         self.read()
     }
 
-    /// All of them as trees, unless that would take too much memory.
+    /// All rows as trees, unless that would take too much memory.
     pub(super) fn values(rows: &[Json]) -> Result<Vec<Value>, Garbled> {
         let cost: usize = rows.iter().map(|row| cost(&row.0)).sum();
         if cost > LARGEST_TREE {
@@ -76,12 +76,12 @@ impl Json {
     }
 }
 
-/// A value of which only some fields are read: none when there is no such field, or it is no text.
+/// A field's text; none if the field is missing or is not text.
 pub(super) fn text(value: Option<&RawValue>) -> Option<String> {
     serde_json::from_str(value?.get()).ok()
 }
 
-/// An upper bound of the memory that the tree takes.
+/// An upper bound of the memory that the value takes as a tree.
 fn cost(text: &[u8]) -> usize {
     let (mut cost, mut quoted, mut escaped) = (OTHER + text.len(), false, false);
     for byte in text {

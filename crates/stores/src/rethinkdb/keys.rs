@@ -1,18 +1,20 @@
-//! Where documents are in the table; docs/keys.md shows it to people.
+//! The ids of documents in the table; docs/keys.md explains them to users.
 
 use ring::digest;
 use tenure::Key;
 
-/// The server refuses longer primary keys.
+/// The longest primary key that the server accepts.
 const LONGEST: usize = 127;
-/// What of a longer key is kept as it is, before two slashes and 64 digits; a character may be cut.
+/// How many bytes of a longer key are kept, before two slashes and 64 digits. A character that does
+/// not fit whole is left out.
 const HEAD: usize = LONGEST - 2 - 64;
-/// In any case the ids of two keys agree with them up to here. (A character has up to four bytes.)
+/// An id always has at least this many bytes of its key. (A character has up to four bytes.)
 const CERTAIN: usize = HEAD - 3;
 
-/// The id of a key's document: the key, or its beginning and a hash where it is too long for the server.
+/// The id of a key's document.
 ///
-/// No key has an empty segment, so no short one looks like that.
+/// It is the key itself. If the key is too long for the server, it is the key's beginning and a
+/// hash. No key has an empty segment, so no short key looks like that.
 pub(super) fn id(key: &Key) -> String {
     let text = key.to_string();
     if text.len() <= LONGEST {
@@ -23,12 +25,12 @@ pub(super) fn id(key: &Key) -> String {
     format!("{}//{digits}", start(&text, HEAD))
 }
 
-/// Whether the document with this id has to name its key.
+/// Returns true if the document with this id has to name its key.
 pub(super) fn hashed(id: &str) -> bool {
     id.contains("//")
 }
 
-/// The key of the document with this id, which `named` names where the id does not.
+/// The key of the document with this id. `named` is the key in the document, for hashed ids.
 pub(super) fn key(id: &str, named: Option<&str>) -> Option<Key> {
     if !hashed(id) {
         return Key::parse(id).ok();
@@ -36,16 +38,16 @@ pub(super) fn key(id: &str, named: Option<&str>) -> Option<Key> {
     Key::parse(named?).ok().filter(|key| self::id(key) == id)
 }
 
-/// The ids among which are those of the documents strictly below `prefix` and after `after`.
+/// A range of ids with all documents strictly below `prefix` and after `after`.
 ///
-/// Two ids are in the order of their keys unless they begin with the same [`group`]: a page has to look at whole
-/// groups.
+/// Two ids are in the order of their keys unless they begin with the same [`group`]: a page has to
+/// look at whole groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Range {
     pub(super) first: String,
-    /// The first id beyond; none where only the ids themselves show that they are beyond.
+    /// The first id beyond the range; none if [`Range::is_past`] has to judge each id.
     pub(super) end: Option<String>,
-    /// What every id within begins with.
+    /// The beginning of every id in the range.
     beginning: String,
     below: String,
     after: Option<Key>,
@@ -55,14 +57,14 @@ impl Range {
     pub(super) fn new(prefix: &Key, after: Option<&Key>) -> Range {
         let below = format!("{prefix}/");
         let beginning = start(&below, CERTAIN).to_owned();
-        // The byte after a slash: what begins with the prefix and a slash is all below it.
+        // `0` is the byte after `/`, so it ends the ids that begin with the prefix and a slash.
         let end = (beginning == below).then(|| format!("{prefix}0"));
         let last = after.map(|after| start(&after.to_string(), CERTAIN).to_owned());
         let first = last.filter(|last| *last > beginning).unwrap_or_else(|| beginning.clone());
         Range { first, end, beginning, below, after: after.cloned() }
     }
 
-    /// Whether no further id can be within.
+    /// Returns true if this id and all later ones are beyond the range.
     pub(super) fn is_past(&self, id: &str) -> bool {
         !id.starts_with(&self.beginning)
     }
@@ -73,7 +75,7 @@ impl Range {
     }
 }
 
-/// Ids of different groups are in the order of their keys.
+/// The beginning of an id. Ids of different groups are in the order of their keys.
 pub(super) fn group(id: &str) -> &[u8] {
     &id.as_bytes()[..id.len().min(CERTAIN)]
 }

@@ -1,4 +1,4 @@
-//! One connection: many questions and feeds share its socket, told apart by their tokens.
+//! One connection. Its questions and feeds share a socket, and tokens tell them apart.
 
 use std::collections::HashMap;
 use std::io;
@@ -15,15 +15,16 @@ use super::handshake::Greeting;
 use super::response::{Refusal, Refused, Response};
 use super::term::{CONTINUE, STOP};
 
-/// Questions that wait to be written to the socket.
+/// The most questions that wait to be written to the socket.
 const QUEUE: usize = 256;
-/// The server carries out 1,024 questions of a connection at once; so many may be under way, feeds included.
+/// The most questions under way, feeds included. The server carries out 1,024 questions of a
+/// connection at once.
 const MOST_PENDING: usize = 1000;
-/// A server answers each question, and each request for more, once.
+/// The most unread parts. A server answers each question, and each request for more, once.
 const UNREAD: usize = 4;
-/// An answer that is too large is passed over up to here; a server that announces more makes no sense.
+/// The largest answer that is skipped as too large. A server that announces a larger one is broken.
 const LARGEST_PASSED_OVER: usize = 1024 * 1024 * 1024;
-/// What is read, and what is written, at once.
+/// How many bytes are read, and written, at once.
 const PIECE: usize = 64 * 1024;
 
 /// A stream of bytes both ways, plain or secured.
@@ -40,14 +41,14 @@ pub(super) struct Link {
     slots: Arc<Semaphore>,
     last: AtomicU64,
     task: JoinHandle<()>,
-    /// No new questions are asked here.
+    /// True if no new questions are asked here.
     retired: watch::Sender<bool>,
 }
 
 /// A message on its way to the socket.
 #[derive(Debug)]
 struct Outgoing {
-    /// Who must still wait for its answer when it is written; nobody for a last word.
+    /// The question, which must still be pending when this is written; none for a `STOP`.
     token: Option<u64>,
     message: Bytes,
 }
@@ -73,16 +74,16 @@ enum Reply {
 /// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Lost {
-    /// The question never left.
+    /// The question was never sent.
     #[error("{0}")]
     Unsent(String),
-    /// It may have arrived.
+    /// The question may have arrived.
     #[error("{0}")]
     Broken(String),
 }
 
 impl Link {
-    /// Takes over a stream behind its handshake.
+    /// Takes over a stream after its handshake.
     pub(super) fn new(stream: impl Stream, buffer: BytesMut, greeting: Greeting) -> Arc<Link> {
         let shared = Arc::<Shared>::default();
         let (outgoing, queue) = mpsc::channel(QUEUE);
@@ -92,7 +93,7 @@ impl Link {
         Arc::new(Link { greeting, shared, outgoing, slots, last, task, retired })
     }
 
-    /// Asks, and waits for the one answer.
+    /// Asks a question, and waits for its only answer.
     ///
     /// # Cancel safety
     /// A question that still waits to be written is taken back.
@@ -104,7 +105,7 @@ impl Link {
         answered.map_err(|_| Lost::Broken(self.why()))
     }
 
-    /// Asks for a sequence, which comes in parts.
+    /// Asks for a sequence, which arrives in parts.
     ///
     /// # Cancel safety
     /// As for [`Link::ask`].
@@ -114,13 +115,13 @@ impl Link {
         Ok(Cursor { link: self.clone(), token, parts, unfinished: true, asked: true, _slot: slot })
     }
 
-    /// No new questions; those under way may end.
+    /// Stops new questions. Questions under way may end.
     pub(super) fn retire(&self) {
         self.retired.send_replace(true);
     }
 
     pub(super) fn is_usable(&self) -> bool {
-        // The task may have ended with its runtime, without a word.
+        // The task may have ended with its runtime, without setting `over`.
         let alive = !self.outgoing.is_closed() && self.shared.lock().over.is_none();
         alive && !*self.retired.borrow()
     }
@@ -128,7 +129,7 @@ impl Link {
     /// Resolves when no new questions are asked here.
     pub(super) async fn retirement(&self) {
         let mut retired = self.retired.subscribe();
-        // It ends with this link, which we hold.
+        // The wait fails only if this link is dropped, and we hold it.
         let _ = retired.wait_for(|retired| *retired).await;
     }
 
@@ -158,11 +159,11 @@ impl Drop for Link {
     }
 }
 
-/// A question under way; dropping it takes it back, if it was not yet written.
+/// A question under way. Dropping it withdraws the question if it was not written yet.
 struct Asked<'a> {
     shared: &'a Shared,
     token: u64,
-    /// Gone only when somebody else looks after the question.
+    /// Taken by [`Asked::keep`]: the cursor then looks after the question.
     slot: Option<OwnedSemaphorePermit>,
 }
 
@@ -180,14 +181,14 @@ impl Drop for Asked<'_> {
     }
 }
 
-/// A sequence that comes in parts; dropping it ends it.
+/// A sequence that arrives in parts. Dropping it ends the sequence.
 #[derive(Debug)]
 pub(super) struct Cursor {
     link: Arc<Link>,
     token: u64,
     parts: mpsc::Receiver<Response>,
     unfinished: bool,
-    /// Whether the server owes us a part.
+    /// True if the server owes us a part.
     asked: bool,
     _slot: Option<OwnedSemaphorePermit>,
 }
@@ -197,7 +198,7 @@ impl Cursor {
         &self.link
     }
 
-    /// Whether a part is on its way.
+    /// Returns true if a part was requested and has not arrived.
     pub(super) fn is_asked(&self) -> bool {
         self.asked
     }
@@ -211,7 +212,7 @@ impl Cursor {
         let part = part.ok_or_else(|| Lost::Broken(self.link.why()))?;
         self.unfinished = match &part {
             Response::Partial(_) => true,
-            // It may have been one of many parts.
+            // The refused answer may have been one of many parts.
             Response::Refused(refusal) => refusal.kind == Refused::TooLarge,
             Response::Atom(_) | Response::Sequence(_) => false,
         };
@@ -219,10 +220,10 @@ impl Cursor {
         Ok(part)
     }
 
-    /// Asks for more, after a part that was not the last.
+    /// Requests the next part, after a part that was not the last.
     ///
     /// # Cancel safety
-    /// Nothing was asked if it is dropped before it ends.
+    /// Dropped before it ends, it has requested nothing.
     pub(super) async fn more(&mut self) -> Result<(), Lost> {
         let message = frame::encode(self.token, CONTINUE);
         let message = message.map_err(|error| Lost::Unsent(error.to_string()))?;
@@ -239,7 +240,7 @@ impl Drop for Cursor {
         if self.unfinished
             && let Ok(message) = frame::encode(self.token, STOP)
         {
-            // A queue that is full means a connection that is about to end.
+            // A full queue means that the connection is about to end.
             let _ = self.link.outgoing.try_send(Outgoing { token: None, message });
         }
     }
@@ -260,7 +261,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Hands an answer to whoever asked; nobody may wait any more.
+    /// Delivers an answer to its question, if it is still pending.
     fn deliver(&self, token: u64, response: Response) -> Result<(), String> {
         let mut pending = self.lock();
         match pending.questions.remove(&token) {
@@ -293,7 +294,7 @@ impl Shared {
     }
 }
 
-/// Reads and writes until either fails, and tells everybody.
+/// Reads and writes until either fails, and then ends all questions.
 async fn serve(
     stream: impl Stream,
     buffer: BytesMut,
@@ -312,7 +313,7 @@ async fn serve(
 }
 
 async fn read(mut reader: impl AsyncRead + Unpin, mut buffer: BytesMut, shared: &Shared) -> String {
-    // So much of a message that is too large is still to come.
+    // How many bytes of a message that is too large are still to come.
     let mut passed_over = 0;
     loop {
         loop {
@@ -349,7 +350,7 @@ async fn read(mut reader: impl AsyncRead + Unpin, mut buffer: BytesMut, shared: 
     }
 }
 
-/// Writes what is queued, several messages at once where they wait.
+/// Writes queued messages, and several at once if they wait.
 async fn write(
     mut writer: impl AsyncWrite + Unpin,
     mut queue: mpsc::Receiver<Outgoing>,
@@ -359,7 +360,7 @@ async fn write(
     let mut piece = BytesMut::new();
     while queue.recv_many(&mut batch, QUEUE).await > 0 {
         for outgoing in batch.drain(..) {
-            // Whoever gave up before this moment has asked nothing.
+            // A question withdrawn before this moment is never sent.
             if shared.is_wanted(&outgoing) {
                 piece.extend_from_slice(&outgoing.message);
             }

@@ -1,4 +1,4 @@
-//! Questions, feeds and answers on one connection, against a server that the test plays.
+//! Questions, feeds and answers on one connection. The test plays the server.
 
 use super::*;
 use futures_util::FutureExt as _;
@@ -47,7 +47,7 @@ async fn answers_reach_whoever_asked_in_any_order() {
 #[tokio::test]
 async fn a_question_that_was_given_up_before_it_was_written_is_never_written() {
     let (link, mut server) = pair();
-    // The task that writes has not run yet.
+    // The writing task has not run yet.
     assert_eq!(link.ask(b"given up").now_or_never(), None);
     let serving = async {
         let (token, text) = heard(&mut server).await;
@@ -104,7 +104,7 @@ async fn a_server_that_sends_what_makes_no_sense_is_left() {
     }
 }
 
-/// Before, it ended the connection for everybody else, too.
+/// Before, it ended the connection for all other questions, too.
 #[tokio::test]
 async fn an_answer_that_is_too_large_ends_only_its_question() {
     let (link, mut server) = pair();

@@ -12,7 +12,7 @@ use super::keys::{Range, group};
 use super::term::{Bound, Term};
 use super::{document, refused};
 
-/// More rows are not asked for at once.
+/// The most rows that are requested at once.
 const MOST_ROWS: usize = 500;
 
 /// A page of the documents strictly below `prefix`.
@@ -31,7 +31,7 @@ pub(super) async fn page(
         let from = last.as_deref().map_or(Bound::At(&page.range.first), Bound::After);
         let question = table.clone().page(from, page.range.end.as_deref(), rows);
         let answer = match home.answer(Kind::Read, &question).await {
-            // Large documents, or large rows of others.
+            // The documents, or rows of others, are large.
             Err(failure) if failure.is_too_large() && rows > 1 => {
                 rows /= 2;
                 continue;
@@ -61,7 +61,7 @@ enum Step {
     Enough,
 }
 
-/// The least documents so far, one more than the page has.
+/// The first documents so far, up to one more than the page has.
 struct Gathering {
     range: Range,
     limit: usize,
@@ -76,7 +76,7 @@ impl Gathering {
 
     /// Takes the next row in the order of ids.
     fn take(&mut self, id: Option<&str>, row: &Json) -> Step {
-        // Ids that are no text are before or behind all of ours.
+        // Ids that are not text come before or after all of ours.
         let Some(id) = id else { return Step::More };
         if self.range.is_past(id) {
             return Step::Enough;
@@ -117,7 +117,7 @@ mod tests {
         Key::parse(text).expect("a good key")
     }
 
-    /// What a page over these documents is, as the table would give its rows.
+    /// The keys of a page over these documents, with rows in the table's order.
     fn gather(keys: &[Key], prefix: &Key, after: Option<&Key>, limit: usize) -> Vec<Key> {
         let range = Range::new(prefix, after);
         let mut ids: Vec<(String, &Key)> = keys.iter().map(|key| (keys::id(key), key)).collect();

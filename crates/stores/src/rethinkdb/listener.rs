@@ -1,4 +1,4 @@
-//! The one feed over which all changes of the table arrive.
+//! The single feed that delivers all changes of the table.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,13 +14,13 @@ use super::response::Response;
 use super::term::{Term, WHO_ARE_YOU};
 use super::waits::Waits;
 
-/// How often a server that has nothing to say is asked whether it is still there.
+/// How often a silent server is asked whether it is still there.
 pub(super) const ASK: Duration = Duration::from_secs(10);
-/// The pause after a feed that failed; it doubles up to the longest.
+/// The pause after a failed feed. It doubles up to the longest.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// Serves all waits, for as long as it is polled.
+/// Serves all waits. Never returns.
 pub(super) async fn listen(home: Arc<Home>, table: Term, waits: Arc<Waits>) {
     let mut pause = SHORTEST_PAUSE;
     loop {
@@ -49,11 +49,11 @@ pub(super) async fn listen(home: Arc<Home>, table: Term, waits: Arc<Waits>) {
     }
 }
 
-/// Begins a feed; once the server has answered, it shows every later change.
+/// Starts a feed. It shows every change after the server's first answer.
 async fn open(home: &Home, table: &Term) -> Result<Cursor, Failure> {
     let question = table.clone().changes().identities();
     let mut cursor = home.follow(&question).await?;
-    // What has changed already was before anybody relied on this feed.
+    // Changes in the first part came before any wait relied on this feed.
     let first = next(&mut cursor, home.connection().request()).await;
     if home.heed(first)?.is_none() {
         return Err(Failure::broken(Kind::Read, "the feed ended at once"));
@@ -62,7 +62,7 @@ async fn open(home: &Home, table: &Term) -> Result<Cursor, Failure> {
     Ok(cursor)
 }
 
-/// Ends well when nobody waits any more.
+/// Hears changes, and ends without an error when no wait is left.
 async fn hear(home: &Home, cursor: &mut Cursor, waits: &Waits) -> Result<(), Failure> {
     let mut tick = interval_at(Instant::now() + ASK, ASK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -110,7 +110,7 @@ async fn next(cursor: &mut Cursor, limit: Duration) -> Result<Option<Vec<Json>>,
     understand(part.map_err(|lost| Failure::broken(Kind::Read, lost))?)
 }
 
-/// What a feed says; nothing when it is over.
+/// The rows in a part of a feed; none if the feed is over.
 fn understand(part: Response) -> Result<Option<Vec<Json>>, Failure> {
     match part {
         Response::Partial(rows) => Ok(Some(rows)),

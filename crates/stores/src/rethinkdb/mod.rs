@@ -1,11 +1,12 @@
 //! Documents in a table of RethinkDB, version 2.3 and later.
 //!
-//! Reads show what a majority of the table's replicas has on disk, which is linearizable. A write is one question that
-//! compares the document's last operation, and is acknowledged when a majority has it on disk. All questions of a
-//! process share one connection, and all waits one feed of the table's changes.
+//! Reads show data that a majority of the table's replicas has on disk, which is linearizable. A
+//! write is one question that compares the document's last operation, and is acknowledged when a
+//! majority has it on disk. All questions of a process share one connection, and all waits one feed
+//! of the table's changes.
 //!
-//! The wire is spoken here: the crates that do cannot be relied on, because a query that is given up wedges their
-//! connection, and they know neither time-outs nor TLS.
+//! The wire protocol is implemented here. The existing crates cannot be relied on: a query that is
+//! given up wedges their connection, and they know neither time-outs nor TLS.
 
 mod connection;
 mod creation;
@@ -52,11 +53,11 @@ use self::term::Term;
 use self::waits::{State, Waits, Woken};
 use crate::servers::Servers;
 
-/// Where the table is when the URL does not say.
+/// The default database.
 pub const DATABASE: &str = "test";
-/// Where documents are when the URL does not say.
+/// The default table.
 pub const TABLE: &str = "tenure";
-/// So many of the largest documents are well below the largest answer.
+/// The most documents in one read. So many of the largest are well below the largest answer.
 const MOST_READS: usize = 100;
 
 /// Documents in a table of RethinkDB.
@@ -70,11 +71,13 @@ pub struct RethinkStore {
 }
 
 impl RethinkStore {
-    /// Opens the store that a URL names; creates its database and table if it may and they are missing.
+    /// Opens the store that a URL names.
+    ///
+    /// If `create` is set, a missing database or table is created.
     ///
     /// # Errors
-    /// [`StoreError`] when a file cannot be read, no server answers or lets us in, the table is missing, or it
-    /// acknowledges writes that can be lost.
+    /// [`StoreError`] when a file cannot be read, no server answers or lets us in, the table is
+    /// missing, or it acknowledges writes that can be lost.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -113,13 +116,15 @@ impl RethinkStore {
         Ok(RethinkStore { connection, home, database, table, waits, listener })
     }
 
-    /// The connection, for questions of the caller's own.
+    /// The connection, for the caller's own questions.
     #[must_use]
     pub fn connection(&self) -> &Connection {
         &self.connection
     }
 
-    /// The feed of the same database, over the same connection; its default table is this one.
+    /// The feed of the same database, over the same connection.
+    ///
+    /// Its default table is the store's.
     #[must_use]
     pub fn feed(&self) -> RethinkFeed {
         RethinkFeed::new(self.connection.clone(), &self.database, &self.table)
@@ -164,7 +169,7 @@ impl RethinkStore {
         };
         let rows = rows.map_err(|garbled| refused(Fault::Unavailable, &doing, garbled))?;
         let identify = |row: &Json| {
-            // Whatever is there and cannot be read must not pass for absent.
+            // A row that cannot be read must not pass for an absent document.
             document::identify(row).ok_or_else(|| {
                 let says = format!("the answer is no document: {}", shown(row));
                 refused(Fault::Unavailable, &doing, says)
@@ -192,7 +197,7 @@ impl RethinkStore {
         let op = document::fresh_op();
         let (expect, body) = (&write.expect, write.body.as_ref());
         let Some(question) = document::write(self.rows(), &write.key, expect, body, &op) else {
-            // No document of ours was ever at a version that is not one of ours.
+            // None of our documents was ever at a version that is not ours.
             return Ok(Put::Conflict);
         };
         let moment = self.waits.moment();
@@ -203,7 +208,7 @@ impl RethinkStore {
         match put {
             Put::Stored(_) => self.waits.saw(moment, &write.key, body.map(|_| op)),
             Put::Conflict if document::was_absent(&answer) => {
-                // It was there: it was deleted, or its table was dropped and created anew.
+                // The document existed: it was deleted, or its table was dropped and created again.
                 self.home.make_sure().await.map_err(|failure| failed(failure, doing()))?;
             }
             Put::Conflict => {}
@@ -211,7 +216,7 @@ impl RethinkStore {
         Ok(put)
     }
 
-    /// Starts to listen, or starts again if the runtime it listened on is gone.
+    /// Starts the listener, or starts it again if its runtime is gone.
     fn listen(&self) {
         let mut listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
         if listener.as_ref().is_none_or(JoinHandle::is_finished) {
@@ -261,7 +266,7 @@ impl Store for RethinkStore {
                 Woken::Changed => return,
                 Woken::LookFirst => match self.get(key).await {
                     Ok(found) if found.as_ref().map(|found| &found.version) == seen => {}
-                    // It changed, or nobody can say: the caller's own look will.
+                    // It changed or could not be read: the caller reads it next.
                     Ok(_) | Err(_) => return,
                 },
             }
@@ -292,7 +297,7 @@ fn state(document: &Document) -> Arc<str> {
     document.version.as_str().into()
 }
 
-/// What a stranger sent, in a few words.
+/// The beginning of an unexpected value, for an error message.
 fn shown(value: &Json) -> String {
     value.text().chars().take(100).collect()
 }

@@ -1,4 +1,4 @@
-//! What a server answers, read strictly: it is another machine's word.
+//! A server's answers, parsed strictly: they come from another machine.
 
 use bytes::Bytes;
 use serde::Deserialize;
@@ -7,14 +7,14 @@ use serde_json::value::RawValue;
 use super::json::{Json, MOST_ROWS};
 use crate::bounded::Bounded;
 
-/// What the server made of a question.
+/// A server's answer to a question.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Response {
     /// One value.
     Atom(Json),
-    /// All that is left of a sequence.
+    /// The rest of a sequence.
     Sequence(Vec<Json>),
-    /// Part of a sequence, or of a feed, which has no end.
+    /// A part of a sequence, or of a feed, which has no end.
     Partial(Vec<Json>),
     /// An error.
     Refused(Refusal),
@@ -28,36 +28,36 @@ pub(super) struct Refusal {
     pub(super) message: String,
 }
 
-/// What kind of error the server says it is.
+/// The kind of an error, as the server reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refused {
-    /// The question cannot be understood, or makes no sense; it was not carried out.
+    /// The question is invalid; it was not carried out.
     Question,
-    /// It was not carried out, for want of servers mostly.
+    /// The question was not carried out, mostly because servers were missing.
     Failed,
-    /// It may have been carried out.
+    /// The question may have been carried out.
     Indeterminate,
-    /// We are not allowed to.
+    /// We lack the permission.
     Permission,
-    /// It was answered, by more than we read.
+    /// The question was answered, but the answer is too large for us to read.
     TooLarge,
-    /// Something else, or nothing was said about its kind.
+    /// Another kind, or none was reported.
     Other,
 }
 
-/// What is wrong with a name. The server says it only in words.
+/// A problem with a name. The server reports it only in its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Trouble {
     /// There is no such table, or no such database.
     Missing,
-    /// There is one already.
+    /// It exists already.
     Exists,
     /// There are several.
     Ambiguous,
 }
 
 impl Refusal {
-    /// The answer is larger than any that we read. It ends the question, and not its connection.
+    /// A refusal of an answer that is too large. It ends the question, not the connection.
     pub(super) fn too_large(says: impl std::fmt::Display) -> Refusal {
         Refusal { kind: Refused::TooLarge, message: format!("the answer is too large: {says}") }
     }
@@ -104,12 +104,12 @@ const OP_INDETERMINATE: u64 = 4_200_000;
 const USER: u64 = 5_000_000;
 const PERMISSION_ERROR: u64 = 6_000_000;
 
-/// Longer messages of the server's are cut: they go to logs.
+/// The longest message of a server's that we keep, for logs.
 const LONGEST_MESSAGE: usize = 512;
 
 #[derive(Deserialize)]
 struct Wire<'a> {
-    /// Missing only where the emulator trips over itself, which is an error.
+    /// Missing only in errors of the emulator, when it fails itself.
     #[serde(default)]
     t: u64,
     #[serde(borrow, default)]
@@ -119,7 +119,7 @@ struct Wire<'a> {
 }
 
 impl Response {
-    /// Reads an answer.
+    /// Parses an answer.
     pub(super) fn parse(text: &Bytes) -> Result<Response, Garbled> {
         let wire: Wire<'_> =
             serde_json::from_slice(text).map_err(|error| Garbled(error.to_string()))?;
@@ -127,7 +127,7 @@ impl Response {
             None => Vec::new(),
             Some(list) if list.starts_with('[') => match serde_json::from_str(list) {
                 Ok(Bounded::<&RawValue, MOST_ROWS>(rows)) => rows,
-                // It is a list: nothing but its length can be wrong.
+                // It is a list, so only its length can be wrong.
                 Err(error) => return Ok(Response::Refused(Refusal::too_large(error))),
             },
             Some(_) => return Err(Garbled("there is no list of rows".into())),
@@ -212,7 +212,7 @@ mod tests {
         assert!(deep.value().is_err(), "no stack is that deep");
     }
 
-    /// Parsed into values it took a hundred times its size.
+    /// Parsed into values, the answer took a hundred times its size.
     #[test]
     fn a_huge_answer_takes_little_memory() {
         let test = "rethinkdb::response::tests::a_huge_answer_takes_little_memory";
@@ -224,7 +224,7 @@ mod tests {
         });
     }
 
-    /// The bound once held for each row alone.
+    /// Before, the limit was for each row alone.
     #[test]
     fn many_rows_that_are_small_each_take_little_memory_together() {
         let test =

@@ -1,4 +1,4 @@
-//! SCRAM-SHA-256 (RFC 5802 and 7677), the client's side of it.
+//! The client's side of SCRAM-SHA-256 (RFC 5802 and 7677).
 
 use std::num::NonZeroU32;
 
@@ -6,54 +6,54 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 use ring::{digest, hmac, pbkdf2};
 
-/// A server that asks for more work than this wants our time, not our password.
+/// The most rounds of hashing. A server that asks for more wants our time, not our password.
 const MOST_ITERATIONS: u32 = 200_000;
-/// "n,," in base64: no channel is bound.
+/// "n,," in base64: no channel binding.
 const NO_BINDING: &str = "c=biws";
 
-/// Why a server is not believed.
+/// Why a server is not trusted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Distrust {
-    /// Its message is none of the protocol's.
+    /// Its message does not follow the protocol.
     #[error("the server's login message makes no sense")]
     Garbled,
-    /// Its nonce is not ours with something added.
+    /// Its nonce is not our nonce with something added.
     #[error("the server answered another login than ours")]
     Nonce,
-    /// Too much work.
+    /// It asks for too much work.
     #[error("the server asks for {0} rounds of hashing")]
     Iterations(u32),
-    /// It does not know the password either.
+    /// It does not know the password.
     #[error("the server cannot prove that it knows the password")]
     Signature,
 }
 
-/// A login whose first message was sent.
+/// A login after its first message.
 #[derive(Debug)]
 pub(super) struct Login {
     bare: String,
     nonce: String,
 }
 
-/// A login whose proof was sent.
+/// A login after its proof.
 pub(super) struct Proven {
     server_key: hmac::Key,
     message: String,
 }
 
 impl Login {
-    /// Begins, with a nonce that no other login has.
+    /// Starts a login with a nonce that no other login has.
     pub(super) fn new(user: &str, nonce: String) -> Login {
         let user = user.replace('=', "=3D").replace(',', "=2C");
         Login { bare: format!("n={user},r={nonce}"), nonce }
     }
 
-    /// What is said first.
+    /// The client's first message.
     pub(super) fn first(&self) -> String {
         format!("n,,{}", self.bare)
     }
 
-    /// What is said after the server's first message. Hashes for a while.
+    /// The answer to the server's first message. Hashing takes a while.
     pub(super) fn prove(
         self,
         password: &str,
@@ -68,7 +68,7 @@ impl Login {
         if !nonce.starts_with(&self.nonce) || nonce.len() == self.nonce.len() {
             return Err(Distrust::Nonce);
         }
-        // Some servers pad more than there is to pad.
+        // Some servers pad too much.
         let salt = STANDARD_NO_PAD.decode(salt.trim_end_matches('='));
         let salt = salt.map_err(|_| Distrust::Garbled)?;
         let rounds: u32 = iterations.parse().map_err(|_| Distrust::Garbled)?;
@@ -98,7 +98,7 @@ impl Login {
 }
 
 impl Proven {
-    /// Whether the server knows the password as well.
+    /// Fails unless the server proves that it knows the password.
     pub(super) fn check(&self, last: &str) -> Result<(), Distrust> {
         let signature = last.strip_prefix("v=").ok_or(Distrust::Garbled)?;
         let signature = STANDARD.decode(signature).map_err(|_| Distrust::Garbled)?;

@@ -1,4 +1,4 @@
-//! The table of a store: there, ours to use, and safe.
+//! Opening a store's table: finding or creating it, and checking that it is safe.
 
 use std::time::Duration;
 
@@ -11,15 +11,16 @@ use super::fault::Kind;
 use super::home::{self, Home, LOOKED_WITHIN};
 use super::{refused, term};
 
-/// How long all of it may take: a server that just started, a table that is created, a repair.
+/// The time to open a table. It includes a starting server, a creation and a repair.
 const OPENED_WITHIN: Duration = Duration::from_secs(25);
 
-/// A database is created within this time, or that is unknown.
+/// How long the creation of a database may take. After that its outcome is unknown.
 const CREATED_WITHIN: Duration = Duration::from_secs(15);
 
-/// Opens the table, and makes sure that it can be read and that what it acknowledges lasts.
+/// Opens the table. Checks that it can be read and that acknowledged writes last.
 ///
-/// Another table of its name may come to be at any moment: what fails for now is done again from the start.
+/// Another table of its name may appear at any moment, so a step that fails for now is repeated
+/// from the start.
 pub(super) async fn settle(
     home: &Home,
     database: &str,
@@ -43,7 +44,9 @@ pub(super) async fn settle(
     }
 }
 
-/// Finds the table, or creates it and its database where they are missing; gives its id, which an emulator has not.
+/// Finds the table, or creates it and its database, and returns the table's id.
+///
+/// An emulator's table has no id.
 pub(super) async fn open(
     home: &Home,
     database: &str,
@@ -87,7 +90,7 @@ async fn check(connection: &Connection, database: &str, table: &str) -> Result<(
         if !contains(connection, term::tables(database), table).await? {
             return Err(missing(format!("the table `{database}.{table}` does not exist")));
         }
-        // It keeps everything in one process: there are no replicas to acknowledge anything.
+        // An emulator keeps everything in one process: there are no replicas to acknowledge writes.
         tracing::warn!(
             "rethinkdb: the server does not tell its version, so it is an emulator: for tests only"
         );
@@ -99,7 +102,7 @@ async fn check(connection: &Connection, database: &str, table: &str) -> Result<(
     read.map(drop).map_err(|failure| failed(failure, format!("reading {database}.{table}")))
 }
 
-/// Whether the server is an emulator.
+/// Returns true if the server is an emulator.
 pub(super) async fn is_emulated(connection: &Connection) -> Result<bool, StoreError> {
     connection.is_emulated().await.map_err(|failure| failed(failure, "connecting"))
 }
@@ -120,7 +123,7 @@ fn missing(what: String) -> StoreError {
     refused(Fault::Permanent, "looking for the table", says)
 }
 
-/// Creates; somebody else may have been faster.
+/// Creates a database or table. Succeeds if another process was faster.
 async fn make(
     connection: &Connection,
     question: &term::Term,
@@ -133,7 +136,7 @@ async fn make(
     }
 }
 
-/// Whether writes are acknowledged by a majority, and documents are found by `id`.
+/// Fails unless a majority acknowledges writes and documents are found by `id`.
 async fn configured(
     connection: &Connection,
     database: &str,
@@ -143,7 +146,7 @@ async fn configured(
     let question = term::table(database, table).config();
     let config = connection.ask_patiently(Kind::Read, &question, LOOKED_WITHIN).await;
     let config = config.map_err(|failure| match failure.fault {
-        // Without it nobody could say that an acknowledged write lasts.
+        // Without the configuration it is unknown whether acknowledged writes last.
         Fault::Denied => {
             failed(failure, format!("{}, which takes the permission `config`", doing()))
         }

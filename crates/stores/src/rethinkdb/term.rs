@@ -1,8 +1,8 @@
-//! The questions we ask, in the JSON of ReQL.
+//! The questions we ask, in ReQL's JSON.
 
 use serde_json::{Map, Value, json};
 
-// The numbers of ql2.proto, which never change.
+// Numbers from ql2.proto, which never change.
 const MAKE_ARRAY: u32 = 2;
 const VAR: u32 = 10;
 const DB: u32 = 14;
@@ -41,7 +41,8 @@ const CONFIGS: &str = "table_config";
 
 /// An expression of ReQL.
 ///
-/// Values are themselves, except that an array is an expression: values that may hold one go through [`datum`].
+/// A JSON value stands for itself, except that an array is an expression: values that may hold one
+/// go through [`datum`].
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Term(Value);
 
@@ -51,14 +52,14 @@ impl Term {
         Term(json!([number, arguments]))
     }
 
-    /// The same, with named arguments.
+    /// Adds named arguments.
     fn with<const N: usize>(self, named: [(&str, Term); N]) -> Term {
         let Value::Array(mut parts) = self.0 else { return self };
         parts.push(named.into_iter().map(|(name, term)| (name.to_owned(), term.0)).collect());
         Term(Value::Array(parts))
     }
 
-    /// The question that asks for its value.
+    /// The question that asks for this expression's value.
     pub(super) fn start(&self) -> Vec<u8> {
         json!([1, self.0, {}]).to_string().into_bytes()
     }
@@ -72,12 +73,12 @@ impl Term {
         Term(json!([GET_ALL, all.collect::<Vec<_>>()]))
     }
 
-    /// All of a sequence in one answer.
+    /// A whole sequence in one answer.
     pub(super) fn array(self) -> Term {
         Term::call(COERCE_TO, [self, text("array")])
     }
 
-    /// What has this field, or null.
+    /// The value of this field, or null.
     pub(super) fn field(self, name: &str) -> Term {
         let field = Term::call(GET_FIELD, [self, text(name)]);
         Term::call(DEFAULT, [field, null()])
@@ -87,7 +88,7 @@ impl Term {
         Term::call(EQ, [self, other])
     }
 
-    /// Up to `limit` documents from one id on, in the order of their ids.
+    /// Up to `limit` documents from one id on, ordered by id.
     pub(super) fn page(self, from: Bound<'_>, until: Option<&str>, limit: usize) -> Term {
         let (from, left) = match from {
             Bound::At(id) => (id, "closed"),
@@ -100,13 +101,13 @@ impl Term {
         Term::call(LIMIT, [ordered, Term(json!(limit))])
     }
 
-    /// Puts a document where there is none.
+    /// Inserts a document if there is none.
     pub(super) fn insert(self, document: Term) -> Term {
         Term::call(INSERT, [self, document])
             .with([("conflict", text("error")), ("durability", text("hard"))])
     }
 
-    /// Puts the document's successor in its place; null for neither.
+    /// Replaces a document by its successor. Null stands for a missing document.
     pub(super) fn replace(self, successor: impl FnOnce(Term) -> Term) -> Term {
         let row = Term::call(VAR, [Term(json!(1))]);
         let parameters = Term::call(MAKE_ARRAY, [Term(json!(1))]);
@@ -114,20 +115,20 @@ impl Term {
         Term::call(REPLACE, [self, function]).with([("durability", text("hard"))])
     }
 
-    /// A feed of the changes to come.
+    /// A feed of future changes.
     pub(super) fn changes(self) -> Term {
         Term::call(CHANGES, [self])
     }
 
-    /// The same, after what there is already.
+    /// A feed of the existing rows and then of future changes.
     pub(super) fn changes_from_the_start(self) -> Term {
         Term::call(CHANGES, [self]).with([("include_initial", Term(Value::Bool(true)))])
     }
 
-    /// Only which documents change, and their operations.
+    /// Reduces changes to the documents' ids, keys and operations.
     pub(super) fn identities(self) -> Term {
         let fields = json!([MAKE_ARRAY, ["id", "key", "op"]]);
-        // The server tells of changes that it left out in a row that has only this field.
+        // The server reports changes that it left out in a row that has only the field `error`.
         let kept = Term(json!({ "new_val": fields, "old_val": fields }));
         Term::call(PLUCK, [self, kept, text("error")])
     }
@@ -140,7 +141,7 @@ impl Term {
         Term::call(CONFIG, [self])
     }
 
-    /// Waits, for so many seconds, until the table takes writes.
+    /// Waits, for up to `seconds`, until the table takes writes.
     pub(super) fn wait_for_writes(self, seconds: u64) -> Term {
         Term::call(WAIT, [self])
             .with([("wait_for", text("ready_for_writes")), ("timeout", Term(json!(seconds)))])
@@ -154,7 +155,7 @@ pub(super) enum Bound<'a> {
     After(&'a str),
 }
 
-/// Asks a server who it is: all it takes to see that it answers.
+/// Asks for the server's identity: a cheap question to see that it answers.
 pub(super) const WHO_ARE_YOU: &[u8] = b"[5]";
 /// Asks for more of a sequence.
 pub(super) const CONTINUE: &[u8] = b"[2]";
@@ -177,7 +178,7 @@ pub(super) fn create_table(database: &str, name: &str) -> Term {
     Term::call(TABLE_CREATE, [Term::call(DB, [text(database)]), text(name)])
 }
 
-/// The ids and the names of the tables of a database. Names may stand there twice.
+/// The ids and names of a database's tables. A name may occur twice.
 pub(super) fn configs(database: &str) -> Term {
     let mine = Term(json!({ "db": database }));
     let configs = Term::call(FILTER, [table(SYSTEM, CONFIGS), mine]);
@@ -190,19 +191,19 @@ pub(super) fn rename_table(id: &str, name: &str) -> Term {
     Term::call(UPDATE, [table(SYSTEM, CONFIGS).get(id), named])
 }
 
-/// Drops the table with this id if it has this name, which no other has, and is empty.
+/// Drops the table with this id if it is empty and is the only one with this name.
 pub(super) fn drop_empty_table(id: &str, database: &str, name: &str) -> Term {
     let dropped = Term::call(DELETE, [table(SYSTEM, CONFIGS).get(id)]);
-    // The question fails where there is no such name.
+    // The question fails if no table, or several, have this name.
     branch(settled_table(database, name).emptiness(), dropped, null())
 }
 
-/// A table, to write to and to follow; reads of it may show what is lost again.
+/// A table, to write to and to follow. Reads of it may show writes that are lost later.
 pub(super) fn table(database: &str, name: &str) -> Term {
     Term::call(TABLE, [Term::call(DB, [text(database)]), text(name)])
 }
 
-/// A table, whose reads show what a majority has on disk.
+/// A table with reads that show only data that a majority has on disk.
 pub(super) fn settled_table(database: &str, name: &str) -> Term {
     table(database, name).with([("read_mode", text("majority"))])
 }
@@ -224,7 +225,7 @@ pub(super) fn now() -> Term {
     Term::call(NOW, [])
 }
 
-/// A document of fields.
+/// A document with these fields.
 pub(super) fn object<N: Into<String>>(fields: impl IntoIterator<Item = (N, Term)>) -> Term {
     let fields = fields.into_iter().map(|(name, term)| (name.into(), term.0));
     Term(Value::Object(fields.collect()))
@@ -237,7 +238,7 @@ pub(super) fn binary(bytes: &[u8]) -> Term {
     Term(json!({ "$reql_type$": "BINARY", "data": data }))
 }
 
-/// A value, whatever it holds.
+/// A value, with its arrays turned into expressions.
 pub(super) fn datum(value: Value) -> Term {
     Term(match value {
         Value::Array(items) => {

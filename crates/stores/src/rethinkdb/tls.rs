@@ -12,7 +12,7 @@ use crate::servers::Tls;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// What makes streams secure, with the keys that the URL names.
+/// The TLS connector, with the keys that the URL names.
 pub(super) fn connector(tls: &Tls) -> Result<TlsConnector, Error> {
     let mut roots = RootCertStore::empty();
     match &tls.ca {
@@ -21,7 +21,7 @@ pub(super) fn connector(tls: &Tls) -> Result<TlsConnector, Error> {
                 roots.add(certificate)?;
             }
         }
-        // One certificate of the system's that cannot be read does not spoil the others.
+        // An unreadable certificate of the system does not spoil the others.
         None => {
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         }
@@ -41,7 +41,7 @@ pub(super) fn connector(tls: &Tls) -> Result<TlsConnector, Error> {
     Ok(TlsConnector::from(Arc::new(config)))
 }
 
-/// Whom the server has to prove to be.
+/// The name that the server's certificate must have.
 pub(super) fn server_name(host: &str) -> Result<ServerName<'static>, Error> {
     let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
     let name = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);

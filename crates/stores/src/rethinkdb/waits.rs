@@ -1,8 +1,9 @@
-//! Who waits for which document to change, for all waits of a store.
+//! All waits of a store for changes of documents.
 //!
-//! The feed of the table shows each change since it began; what was before, a read has to show. So time is counted in
-//! *moments*, the changes heard so far: a look that was sent while the feed was live shows every change heard before its
-//! moment, and whatever comes later will be heard.
+//! The table's change feed shows each change since the feed began; only a read shows the state
+//! before that. So time is counted in *moments*: the number of changes heard so far. A read that
+//! was sent while the feed was live shows every change heard before the moment it was sent, and the
+//! feed will show every later change.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -13,19 +14,19 @@ use tenure::Key;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// More documents are not remembered, unless somebody waits for them.
+/// Up to this many documents are remembered. Above it, only documents with waits are.
 const MOST_REMEMBERED: usize = 16 * 1024;
-/// The feed is kept for so long after the last wait: whoever is woken mostly waits again.
+/// How long the feed is kept after the last wait. Most woken callers soon wait again.
 const LINGER: Duration = Duration::from_secs(20);
 
-/// At which operation a document is; none when it is not there.
+/// The last operation written to a document; none if the document does not exist.
 pub(super) type State = Option<Arc<str>>;
 
 /// The waits of a store.
 #[derive(Debug, Default)]
 pub(super) struct Waits {
     table: Mutex<Table>,
-    /// Somebody begins to wait.
+    /// Notified when a wait begins.
     wanted: Notify,
 }
 
@@ -34,22 +35,22 @@ struct Table {
     documents: HashMap<Key, Remembered>,
     feed: Feed,
     moment: u64,
-    /// How often a feed ended that had served somebody: whoever waited then has to look.
+    /// How many feeds ended after they had begun. A wait from before that has to read.
     silences: u64,
     waiting: usize,
     /// When the last wait ended.
     since: Option<Instant>,
 }
 
-/// How the feed is.
+/// The state of the change feed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Feed {
-    /// Nobody has needed it yet, or for a while.
+    /// No feed: nothing has waited yet, or not for a while.
     #[default]
     Idle,
-    /// Changes are heard, since this moment.
+    /// Changes have been heard since this moment.
     Live { since: u64 },
-    /// The last attempt failed, or what was heard ended.
+    /// The last attempt to listen failed, or the feed ended.
     Deaf,
 }
 
@@ -57,18 +58,18 @@ enum Feed {
 struct Remembered {
     /// The last change heard, and its moment.
     heard: Option<(State, u64)>,
-    /// The last look of ours, and the moment when it was sent.
+    /// The state in this store's last read or write, and the moment it was sent.
     looked: Option<(State, u64)>,
     waiting: usize,
     changed: Arc<Notify>,
 }
 
-/// What is known of a document that somebody saw.
+/// The comparison of a caller's state with the feed and the last read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Changed,
     Same,
-    /// Nothing was heard or seen of it since the feed began.
+    /// The document was neither heard of nor read since the feed began.
     Unknown,
 }
 
@@ -76,17 +77,17 @@ enum Verdict {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Moment(u64);
 
-/// What a wait comes to.
+/// How a wait ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Woken {
     /// The document may have changed.
     Changed,
-    /// The feed is live, and only a look can say what was before.
+    /// The feed is live, but a change may have come before it: the caller has to read.
     LookFirst,
 }
 
 impl Waits {
-    /// The moment, for a look that is about to be sent; none while nothing is heard.
+    /// The current moment, for a read about to be sent; none without a live feed.
     pub(super) fn moment(&self) -> Option<Moment> {
         let table = self.lock();
         match table.feed {
@@ -95,11 +96,11 @@ impl Waits {
         }
     }
 
-    /// Remembers how a document was, in a look or a write that was sent at that moment.
+    /// Records the state of a document from a read or write that was sent at `moment`.
     pub(super) fn saw(&self, moment: Option<Moment>, key: &Key, state: State) {
         let Some(Moment(moment)) = moment else { return };
         let mut table = self.lock();
-        // A look from before the feed began again says nothing about it.
+        // A read from before the feed began again says nothing about the current state.
         if matches!(table.feed, Feed::Live { since } if moment >= since) {
             let looked = &mut table.remember(key).looked;
             if looked.as_ref().is_none_or(|(_, earlier)| *earlier <= moment) {
@@ -108,7 +109,7 @@ impl Waits {
         }
     }
 
-    /// Waits until the document may no longer be as it was seen, or until somebody has to look.
+    /// Waits until the document may differ from `seen`, or the caller has to read it.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -127,12 +128,12 @@ impl Waits {
         }
     }
 
-    /// Whether the last attempt to listen succeeded.
+    /// Returns true unless the last attempt to listen failed or the feed ended.
     pub(super) fn listening(&self) -> bool {
         self.lock().feed != Feed::Deaf
     }
 
-    /// Waits until somebody waits.
+    /// Waits until there is a wait.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -147,13 +148,13 @@ impl Waits {
         }
     }
 
-    /// Whether nobody has waited for a while.
+    /// Returns true if there are no waits, and were none for [`LINGER`].
     pub(super) fn is_idle(&self) -> bool {
         let table = self.lock();
         table.waiting == 0 && table.since.is_none_or(|since| since.elapsed() > LINGER)
     }
 
-    /// The feed has begun: whatever was known is from before.
+    /// Records that the feed began. All remembered states are older, so they are dropped.
     pub(super) fn begun(&self) {
         let mut table = self.lock();
         table.moment += 1;
@@ -161,7 +162,7 @@ impl Waits {
         table.start_afresh();
     }
 
-    /// A document changed.
+    /// Records a change that the feed showed.
     pub(super) fn heard(&self, key: &Key, state: State) {
         let mut table = self.lock();
         table.moment += 1;
@@ -171,7 +172,7 @@ impl Waits {
         document.changed.notify_waiters();
     }
 
-    /// The feed ended: everybody has to look again if it had begun.
+    /// Records that the feed ended. If it had begun, all waits have to read again.
     pub(super) fn fell_silent(&self, served: bool) {
         let mut table = self.lock();
         table.feed = Feed::Deaf;
@@ -181,7 +182,7 @@ impl Waits {
         }
     }
 
-    /// The feed was ended for want of waits.
+    /// Records that the feed was ended because there were no waits.
     pub(super) fn rests(&self) {
         let mut table = self.lock();
         table.feed = Feed::Idle;
@@ -207,7 +208,7 @@ impl Waits {
 }
 
 impl Table {
-    /// What is known; nothing while nothing is heard.
+    /// Compares `seen` with the known state; none while the feed is not live.
     fn judge(&self, key: &Key, seen: &State, silences: u64) -> Option<Verdict> {
         if self.silences != silences {
             return Some(Verdict::Changed);
@@ -216,7 +217,8 @@ impl Table {
         let document = self.documents.get(key)?;
         Some(match (&document.heard, &document.looked) {
             (Some((heard, _)), _) if heard == seen => Verdict::Same,
-            // What was heard before that look was sent is older than it. (A feed can show what never came to be.)
+            // A change heard before that read was sent is older than the read. (A feed can show a
+            // change that never took effect.)
             (Some((_, heard)), Some((looked, sent))) if looked == seen && sent >= heard => {
                 Verdict::Same
             }
@@ -234,7 +236,7 @@ impl Table {
         self.documents.entry(key.clone()).or_default()
     }
 
-    /// Forgets what was heard and seen; everybody has to judge again.
+    /// Forgets all states heard and seen, and wakes all waits to judge again.
     fn start_afresh(&mut self) {
         self.documents.retain(|_, document| {
             (document.heard, document.looked) = (None, None);
@@ -257,7 +259,7 @@ impl Drop for Wait {
         let mut table = self.waits.lock();
         table.waiting -= 1;
         table.since = Some(Instant::now());
-        // It is there for as long as somebody waits for it.
+        // The document is kept while there are waits for it.
         if let Some(document) = table.documents.get_mut(&self.key) {
             document.waiting -= 1;
         }
@@ -283,7 +285,7 @@ mod tests {
         (waits, key())
     }
 
-    /// What the wait comes to at once, if anything.
+    /// The result of a wait that ends at once; none if it does not.
     fn woken(waits: &Arc<Waits>, seen: &State) -> Option<Woken> {
         waits.changed(&key(), seen).now_or_never()
     }

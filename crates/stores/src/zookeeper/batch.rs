@@ -1,9 +1,9 @@
-//! Many conditional writes, as few transactions.
+//! Many conditional writes in few transactions.
 //!
-//! One transaction with many documents is several times less work for a server than as many transactions. It
-//! happens as a whole or not at all, though, and writes of a batch do not depend on each other: when a server
-//! refuses one, and says which, that one has its outcome and the others, which certainly had no effect, are sent
-//! again without it.
+//! One transaction with many documents is several times less work for a server than one transaction
+//! per document. But a transaction happens as a whole or not at all, and the writes of a batch are
+//! independent. So when the server refuses one write and says which, that write has its outcome.
+//! The others certainly had no effect, and are sent again without it.
 
 use std::collections::HashMap;
 
@@ -17,26 +17,27 @@ use super::fault::{Kind, failed, late};
 use super::wire::Code;
 use super::write::{Change, Refusal};
 
-/// How many documents one transaction has at most.
+/// The maximum number of documents in a transaction.
 const MOST_TOGETHER: usize = 64;
-/// How long it is at most. Servers take a mebibyte.
+/// The maximum size of a transaction. Servers accept a mebibyte.
 const MOST_BYTES: usize = 256 << 10;
-/// How often writes are sent together; what others write at the same time may refuse one after the other.
+/// How often the writes of a transaction are sent together. Concurrent writes of other clients may
+/// refuse one write after the other.
 const MOST_ROUNDS: usize = 3;
 
 /// One of the writes that are sent together.
 #[derive(Debug)]
 struct Part {
-    /// Which of the batch.
+    /// The write's index in the batch.
     place: usize,
     write: Write,
     change: Change,
 }
 
-/// What became of a write, and which of the batch it is.
+/// A write's index in the batch, and its outcome.
 type Outcome = (usize, Result<Put, StoreError>);
 
-/// Carries out writes, each with its own outcome.
+/// Carries out writes and returns an outcome for each.
 pub(super) async fn carry_out(
     store: &ZookeeperStore,
     writes: Vec<Write>,
@@ -51,9 +52,10 @@ pub(super) async fn carry_out(
     outcomes.into_iter().map(|(_, outcome)| outcome).collect()
 }
 
-/// Tells the writes that can be sent together from the others.
+/// Separates the writes that can be sent together from the others.
 fn sort_out(store: &ZookeeperStore, writes: Vec<Write>) -> (Vec<Part>, Vec<(usize, Write)>) {
-    // Of two writes of one document, the second would be judged by what the first did.
+    // Two writes of one document cannot share a transaction: the first would change the version
+    // that the second is checked against.
     let mut counts: HashMap<Key, usize> = HashMap::with_capacity(writes.len());
     for write in &writes {
         *counts.entry(write.key.clone()).or_default() += 1;
@@ -69,7 +71,9 @@ fn sort_out(store: &ZookeeperStore, writes: Vec<Write>) -> (Vec<Part>, Vec<(usiz
     (parts, single)
 }
 
-/// Divides them into transactions of about the same size: while one is applied, the next is read.
+/// Divides writes into transactions of about the same size.
+///
+/// The server reads one transaction while it applies the one before.
 fn transactions(parts: Vec<Part>) -> Vec<Vec<Part>> {
     let count = parts.len().div_ceil(MOST_TOGETHER).max(1);
     let most = parts.len().div_ceil(count);
@@ -88,7 +92,7 @@ fn transactions(parts: Vec<Part>) -> Vec<Vec<Part>> {
     all
 }
 
-/// Sends one transaction, and what is left of it when it is refused.
+/// Sends one transaction. If the server refuses a write of it, sends the others again.
 async fn send(store: &ZookeeperStore, mut parts: Vec<Part>, deadline: Instant) -> Vec<Outcome> {
     let mut outcomes = Vec::with_capacity(parts.len());
     for _ in 0..MOST_ROUNDS {
@@ -122,17 +126,17 @@ async fn send(store: &ZookeeperStore, mut parts: Vec<Part>, deadline: Instant) -
     outcomes
 }
 
-/// What came of a transaction.
+/// The outcome of a transaction.
 enum Answer {
     Stored,
-    /// It had no effect, on account of this one.
+    /// The write at `at` was refused, and the transaction had no effect.
     Refused {
         at: usize,
         error: Error,
     },
-    /// It had no effect, and the server does not say on whose account.
+    /// The transaction had no effect. The server does not say which write it refused.
     RefusedForNoOne,
-    /// All of its writes have this outcome.
+    /// All writes of the transaction have this outcome.
     Failed(Box<dyn Fn(&Write) -> StoreError + Send>),
 }
 
@@ -146,7 +150,7 @@ async fn commit(store: &ZookeeperStore, parts: &[Part], deadline: Instant) -> An
     let operations = parts.iter().flat_map(|part| part.change.operations.iter().cloned());
     let committing = store.client.transaction(operations.collect());
     let Ok(committed) = timeout_at(deadline, committing).await else {
-        // What is still on its way must not happen later.
+        // A transaction on its way must not happen later.
         store.give_up();
         return Answer::Failed(Box::new(|write| late(Kind::Write, writing(write))));
     };
@@ -165,7 +169,9 @@ fn all_failed(error: Error) -> Answer {
     Answer::Failed(Box::new(move |write| failed(error.clone(), Kind::Write, writing(write))))
 }
 
-/// Whether it worked shows when the document is created.
+/// Creates the levels above a document.
+///
+/// A failure is only logged: it shows when the document is created.
 async fn create_levels(store: &ZookeeperStore, path: &str, deadline: Instant) {
     let creating = super::write::create_levels(&store.client, &store.shared, path);
     match timeout_at(deadline, creating).await {
@@ -175,7 +181,7 @@ async fn create_levels(store: &ZookeeperStore, path: &str, deadline: Instant) {
     }
 }
 
-/// Sends writes as a transaction each, all of them at once.
+/// Sends each write as its own transaction, all of them at once.
 async fn one_by_one(
     store: &ZookeeperStore,
     writes: Vec<(usize, Write)>,
@@ -187,7 +193,7 @@ async fn one_by_one(
     join_all(sent).await
 }
 
-/// Carries out one write by itself.
+/// Carries out a single write.
 async fn write_one(
     store: &ZookeeperStore,
     write: Write,
@@ -200,7 +206,7 @@ async fn write_one(
     up.map_err(|error| failed(error, Kind::Read, doing()))?;
     let writing = super::write::carry_out(&store.client, &store.shared, &write);
     let Ok(outcome) = timeout_at(deadline, writing).await else {
-        // What is still on its way must not happen later.
+        // A write on its way must not happen later.
         store.give_up();
         return Err(late(Kind::Write, doing()));
     };

@@ -1,26 +1,26 @@
-//! What an error of ZooKeeper, or of the way to it, means for the request.
+//! Maps errors of ZooKeeper, and of the connection, to faults of the request.
 
 use super::client::Error;
 use tenure::{Fault, StoreError};
 
-/// Whether a request changes anything.
+/// Tells requests that change something from reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Read,
     Write,
 }
 
-/// A request that failed.
+/// The error of a request that failed.
 pub(super) fn failed(error: Error, kind: Kind, doing: impl Into<String>) -> StoreError {
     StoreError::new(fault(&error, kind), "zookeeper", doing, error)
 }
 
-/// A request that was not answered in time.
+/// The error of a request that was not answered in time.
 pub(super) fn late(kind: Kind, doing: impl Into<String>) -> StoreError {
     StoreError::new(unknown(kind), "zookeeper", doing, "no answer within the request's time")
 }
 
-/// A request that was never sent.
+/// The error of a request that was never sent.
 pub(super) fn unsent(doing: impl Into<String>, why: impl Into<String>) -> StoreError {
     StoreError::new(Fault::Unavailable, "zookeeper", doing, why.into())
 }
@@ -29,7 +29,7 @@ fn fault(error: &Error, kind: Kind) -> Fault {
     match error {
         Error::Denied => Fault::Denied,
         Error::TooLong { .. } => Fault::Permanent,
-        // The server said no, and did nothing; or nobody was asked.
+        // The server refused and did nothing, or the request was never sent.
         Error::NoNode
         | Error::NodeExists
         | Error::NotEmpty
@@ -43,7 +43,7 @@ fn fault(error: &Error, kind: Kind) -> Fault {
     }
 }
 
-/// A read has no effect to be in doubt about.
+/// The fault of a request with an unknown outcome: a read has no effect to be in doubt about.
 fn unknown(kind: Kind) -> Fault {
     match kind {
         Kind::Read => Fault::Unavailable,

@@ -1,16 +1,16 @@
-//! The versions of documents that this process has proven: a read that shows another one shows news.
+//! The versions of documents that this process has proven. A read of another version shows news.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tenure::{Document, Key, Version};
 
-/// How many documents are remembered: as many as a group of workers has slots at most.
+/// How many documents are remembered: the maximum number of slots of a group of workers.
 ///
-/// What is forgotten is proven once more.
+/// A forgotten document is proven once more.
 const MOST: usize = 1 << 14;
 
-/// What was proven of each document last.
+/// The last proven version of each document.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     facts: Mutex<Facts>,
@@ -19,24 +19,25 @@ pub(super) struct Known {
 #[derive(Debug, Default)]
 struct Facts {
     by_key: HashMap<Key, Fact>,
-    /// Counts everything that happens in here.
+    /// Counts the events in here: reads asked for, facts learnt.
     count: u64,
-    /// Reads that were asked for before this say nothing any more.
+    /// Reads that were asked for before this count prove nothing any more.
     floor: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Fact {
-    /// The count when it was learnt.
+    /// The count when this was learnt.
     since: u64,
     state: State,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum State {
-    /// A proven read or an acknowledged write showed this version; none for an absent document.
+    /// A proven read or an acknowledged write showed this version; `None` if the document is
+    /// absent.
     Proven(Option<Version>),
-    /// This process has sent a write, or learnt two things of which it does not know the order.
+    /// This process has sent a write, or learnt two facts in an unknown order.
     Doubtful,
 }
 
@@ -49,20 +50,20 @@ pub(super) struct Asked(u64);
 pub(super) struct Sent(u64);
 
 impl Known {
-    /// To be taken before a read is asked for.
+    /// Must be called before a read is sent.
     pub(super) fn asked(&self) -> Asked {
         Asked(self.lock().next())
     }
 
-    /// Whether any of these has been proven before: if none has, everything is news.
+    /// Returns true if any of these has been proven before. If none has, everything is news.
     pub(super) fn knows_any(&self, keys: &[Key]) -> bool {
         let facts = self.lock();
         keys.iter().any(|key| matches!(facts.state(key), Some(State::Proven(_))))
     }
 
-    /// The places of the documents that are not as they were proven last.
+    /// The indexes of the documents that are not as they were proven last.
     ///
-    /// `found` is what a read showed that proves nothing; where it ends, everything is news.
+    /// `found` is the answer of a read that proves nothing. Beyond its end, everything is news.
     pub(super) fn news(&self, keys: &[Key], found: &[Option<Document>]) -> Vec<usize> {
         let facts = self.lock();
         let is_known = |at: usize, key: &Key| match (found.get(at), facts.state(key)) {
@@ -75,10 +76,11 @@ impl Known {
         places.map(|(at, _)| at).collect()
     }
 
-    /// A read behind a barrier showed this version, or nothing.
+    /// Records that a read behind a barrier showed this version, or no document.
     ///
-    /// It counts if it was asked for after all else that is known was learnt. Otherwise the order of the two is unknown:
-    /// answers are taken in any order. If they differ, the next read must prove its answer.
+    /// The read counts if it was asked for after all known facts were learnt. Otherwise the order
+    /// of the two is unknown, because answers are taken in any order. If they differ, the next read
+    /// must prove its answer.
     pub(super) fn read(&self, key: &Key, version: Option<Version>, asked: Asked) {
         let mut facts = self.lock();
         let state = match facts.by_key.get(key) {
@@ -92,18 +94,18 @@ impl Known {
         facts.learn(key, state);
     }
 
-    /// A document is about to be written, or it is not known whether it was.
+    /// Records that a document is about to be written, or may have been.
     pub(super) fn doubt(&self, key: &Key) -> Sent {
         Sent(self.lock().learn(key, State::Doubtful))
     }
 
-    /// The write that was sent then was acknowledged, with this version.
+    /// Records that the write sent at `sent` was acknowledged with this version.
     pub(super) fn wrote(&self, key: &Key, version: &Version, sent: Sent) {
         let mut facts = self.lock();
         let proven = State::Proven(Some(version.clone()));
         let state = match facts.by_key.get(key) {
             Some(fact) if fact.state == proven => return,
-            // Nothing was learnt since.
+            // Nothing was learnt since the write was sent.
             Some(fact) if fact.since == sent.0 => proven,
             Some(_) | None => State::Doubtful,
         };
@@ -111,7 +113,7 @@ impl Known {
     }
 
     fn lock(&self) -> MutexGuard<'_, Facts> {
-        // Every change can be lost at any point: a panic leaves less known, and nothing that is wrong.
+        // A panic may lose a change at any point. Then less is known, but nothing wrong.
         self.facts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -193,23 +195,24 @@ mod tests {
         assert!(known.news(&keys, &[at("2")]).is_empty());
     }
 
-    /// Answers are taken in any order: by tasks of their own.
+    /// Each answer is taken by its own task, so answers come in any order.
     #[test]
     fn a_read_that_was_asked_for_earlier_does_not_replace_what_was_learnt_later() {
         let (known, keys) = (Known::default(), [key("a")]);
-        // A read of the first version, and a write of the second that is acknowledged before the read is taken.
+        // A read of the first version. A write of the second is acknowledged before the read is
+        // taken.
         let asked = known.asked();
         let sent = known.doubt(&keys[0]);
         known.wrote(&keys[0], &version("2"), sent);
         known.read(&keys[0], Some(version("1")), asked);
         assert_eq!(known.news(&keys, &[at("1")]), [0], "a deposed leader shows it");
-        // Two reads that are taken in the other order.
+        // The answers of two reads are taken in the other order.
         let (first, second) = (known.asked(), known.asked());
         known.read(&keys[0], Some(version("3")), second);
         assert!(known.news(&keys, &[at("3")]).is_empty());
         known.read(&keys[0], Some(version("2")), first);
         assert_eq!(known.news(&keys, &[at("2")]), [0]);
-        // All who asked at the moment were shown the same: nothing is in doubt.
+        // Concurrent reads were all shown the same version: nothing is in doubt.
         let asked = [known.asked(), known.asked()];
         for asked in asked {
             known.read(&keys[0], Some(version("3")), asked);

@@ -1,4 +1,4 @@
-//! The documents under a prefix: a walk over levels, each level's questions sent at once.
+//! Lists the documents under a prefix: a walk over levels, with one round of requests per level.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ pub(super) async fn page(
 ) -> Result<Page, Error> {
     let mut keys = keys(client, paths, prefix, after).await?.into_iter();
     let mut page = Page::default();
-    // A document may be deleted between the walk and its reading: then the next ones take its place.
+    // A document may be deleted between the walk and the read: then the next ones take its place.
     loop {
         let some: Vec<Key> = keys.by_ref().take(limit - page.documents.len()).collect();
         if some.is_empty() {
@@ -72,9 +72,9 @@ async fn keys(
     Ok(keys)
 }
 
-/// Whether anything below this level can come after that key.
+/// Returns true if a key below this level can come after the key `after`.
 fn may_hold(level: &Key, after: Option<&Key>) -> bool {
-    // What is below `a` is all before `a0`: `0` follows the slash.
+    // All keys below `a` sort before `a0`, because `0` follows the slash.
     after.is_none_or(|after| format!("{level}0").as_str() > after.as_str())
 }
 

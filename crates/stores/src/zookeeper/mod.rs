@@ -1,13 +1,18 @@
 //! Documents in ZooKeeper, version 3.5 and later.
 //!
-//! A read follows a `sync` on the same connection. No quorum confirms that: a leader that was just deposed answers it
-//! and shows old documents. So a document that shows another version than the one this process proved last is read
-//! again behind a write that a quorum takes. All reads of the moment share that write. A read that shows nothing new
-//! proves nothing, and its caller learns nothing from it. A write is a transaction that checks the document's
-//! version and its number (see docs/keys.md). Of a batch, many documents share a request, and all its requests are
-//! sent at once: `multi` for writes, where those that a refused one took with it are sent again without it (see
-//! `batch`), and `multiRead` for reads, which servers before 3.6 do not know and are not asked again. Each document
-//! that is waited on has one watch.
+//! A read follows a `sync` on the same connection. No quorum confirms a `sync`: a leader that was
+//! just deposed answers it and shows old documents. So if a document shows another version than
+//! this process proved last, it is read again behind a write that a quorum takes. Concurrent reads
+//! share that write. A read that shows nothing new proves nothing, and its caller learns nothing
+//! from it.
+//!
+//! A write is a transaction that checks the document's version and its number (see docs/keys.md).
+//! The documents of a batch share requests, and all requests of a batch are sent at once. Writes
+//! use `multi`: if one write is refused, the others of its transaction are sent again without it
+//! (see `batch`). Reads use `multiRead`. Servers before 3.6 do not know it; once one refuses it, it
+//! is not sent again.
+//!
+//! Each document that is waited on has one watch.
 
 mod batch;
 mod client;
@@ -49,7 +54,7 @@ pub struct ZookeeperStore {
     known: Known,
 }
 
-/// What every request needs.
+/// The settings that every request needs.
 #[derive(Debug)]
 struct Shared {
     paths: Paths,
@@ -58,7 +63,7 @@ struct Shared {
 }
 
 impl ZookeeperStore {
-    /// The documents under the node `root`, in this session; a request is given up after `request`.
+    /// Opens the documents under the node `root`. A request is given up after `request`.
     #[must_use]
     pub fn new(client: Client, root: &str, request: Duration) -> ZookeeperStore {
         let paths = Paths::new(&absolute(root));
@@ -66,7 +71,7 @@ impl ZookeeperStore {
         ZookeeperStore { shared, client, waits: Waits::default(), known: Known::default() }
     }
 
-    /// The same, with nodes that these may use.
+    /// Sets the ACL of the nodes that the store creates.
     #[must_use]
     pub fn with_acl(self, acl: Arc<[Acl]>) -> ZookeeperStore {
         let (paths, request) = (self.shared.paths.clone(), self.shared.request);
@@ -77,7 +82,7 @@ impl ZookeeperStore {
         Instant::now() + self.shared.request
     }
 
-    /// Reads something; once more if a server turned out to read nodes one by one only.
+    /// Runs a read, and repeats it if a server turned out not to know `multiRead`.
     async fn read<T, F>(
         &self,
         doing: impl Fn() -> String,
@@ -102,7 +107,7 @@ impl ZookeeperStore {
         }
     }
 
-    /// Reads documents; what is new to us, once more behind a write that a quorum takes.
+    /// Reads documents. News is read again behind a write that a quorum takes.
     async fn look(&self, keys: &[Key]) -> Result<Vec<Option<Document>>, Error> {
         let mut found =
             if self.known.knows_any(keys) { self.poll(keys).await? } else { Vec::new() };
@@ -122,9 +127,9 @@ impl ZookeeperStore {
         Ok(found)
     }
 
-    /// Reads documents after a `sync`: what they show may be old.
+    /// Reads documents after a `sync`. The answer may be old.
     async fn poll(&self, keys: &[Key]) -> Result<Vec<Option<Document>>, Error> {
-        // All of it is sent at once, and the server answers in that order.
+        // Both requests are sent at once, and the server answers them in that order.
         let synced = self.client.sync(self.shared.paths.root());
         let paths = keys.iter().map(|key| self.shared.paths.document(key)).collect();
         let asked = read::ask(&self.client, paths, Behind::Nothing);
@@ -132,7 +137,7 @@ impl ZookeeperStore {
         asked.documents().await
     }
 
-    /// Ends the connection, and with it whatever is still on its way.
+    /// Ends the connection, which cancels the requests on their way.
     fn give_up(&self) {
         self.client.give_up(self.client.connection());
     }
@@ -162,7 +167,8 @@ impl Store for ZookeeperStore {
     }
 
     async fn put_many(&self, writes: Vec<Write>) -> Vec<Result<Put, StoreError>> {
-        // Their outcome may stay unknown, and this future may be dropped: the next read must prove its answer.
+        // The outcome of these writes may stay unknown, and this future may be dropped. So the next
+        // read must prove its answer.
         let doubt =
             |write: &Write| (write.key.clone(), write.body.is_some(), self.known.doubt(&write.key));
         let written: Vec<_> = writes.iter().map(doubt).collect();

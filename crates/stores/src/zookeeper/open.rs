@@ -1,4 +1,4 @@
-//! What a URL of ZooKeeper opens.
+//! Opens the store and the queue of a ZooKeeper URL.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,26 +12,26 @@ use super::wire::Acl;
 use super::{ZookeeperStore, absolute};
 use crate::servers::{Access, Servers};
 
-/// What everything is under when the URL does not say.
+/// The root node for a URL without a path.
 const ROOT: &str = "tenure";
 
-/// Documents and lines in one session.
+/// Documents and candidate lines in one session.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Zookeeper {
-    /// The session, which the program may use too.
+    /// The session. The program may use it too.
     pub client: Client,
     /// The documents.
     pub store: Arc<ZookeeperStore>,
-    /// The lines.
+    /// The candidate lines.
     pub queue: Arc<ZookeeperQueue>,
 }
 
-/// Opens what a URL names, and waits for a connection.
+/// Connects to the servers of a URL, and waits for a connection.
 ///
 /// # Errors
-/// [`StoreError`] when the password or a certificate cannot be read, or no server accepts us within the request's
-/// time.
+/// [`StoreError`] when the password or a certificate cannot be read, or no server accepts us within
+/// the request's time.
 ///
 /// # Cancel safety
 /// Cancel safe.
@@ -55,7 +55,7 @@ pub async fn open(
         let tls = read_tls(tls).map_err(|says| refused("reading certificates", says))?;
         options.tls = Some(tls);
     }
-    // With somebody to be, our nodes are ours alone, unless the URL says otherwise.
+    // With a user, our nodes belong to that user alone, unless the URL says otherwise.
     let acl = match (settings.access, &servers.user) {
         (Some(Access::Creator), _) | (None, Some(_)) => Acl::creator(),
         (Some(Access::CreatorAndReaders), _) => Acl::creator_and_readers(),

@@ -1,19 +1,21 @@
-//! Where documents are in ZooKeeper; docs/keys.md shows it to people.
+//! The paths of documents in ZooKeeper; docs/keys.md documents them.
 
 use std::fmt::Write as _;
 
 use tenure::Key;
 
-/// Everything is below it, so that documents never stand in the way of queues: no encoded segment has a `=`.
+/// The node above all documents.
+///
+/// It keeps documents apart from queues, because no encoded segment has a `=`.
 const DOCUMENTS: &str = "=documents";
-/// What the names of documents end with; the names of levels do not.
+/// The end of a document's node name. The names of levels do not have it.
 const MARK: char = '=';
 
 /// Turns keys of documents into paths and back.
 ///
-/// The document `elections/a/b` is the node `<root>/=documents/elections/a/b=`. Below it is one empty node, whose
-/// name is the document's own number: a node that is deleted and created again counts its versions from 0 again,
-/// and the number tells the two apart.
+/// The document `elections/a/b` is the node `<root>/=documents/elections/a/b=`. Below it is one
+/// empty node, named after the document's own number. If a node is deleted and created again,
+/// ZooKeeper counts its versions from 0 again, and the number tells the two documents apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Paths {
     root: String,
@@ -21,7 +23,7 @@ pub(super) struct Paths {
 }
 
 impl Paths {
-    /// Below this node, an absolute path without a slash at its end.
+    /// Puts documents below `root`, an absolute path without a slash at its end.
     pub(super) fn new(root: &str) -> Paths {
         Paths { root: root.to_owned(), base: format!("{root}/{DOCUMENTS}") }
     }
@@ -34,7 +36,7 @@ impl Paths {
         format!("{}{MARK}", self.level(key))
     }
 
-    /// Where the documents strictly below this key are.
+    /// The node that has the documents strictly below this key.
     pub(super) fn level(&self, key: &Key) -> String {
         let mut path = self.base.clone();
         for segment in key.segments() {
@@ -44,8 +46,9 @@ impl Paths {
         path
     }
 
-    /// The nodes that must exist before this one, outermost first; those that stay for good come first, and how
-    /// many they are.
+    /// The nodes that must exist before this one, outermost first.
+    ///
+    /// Also returns how many of them stay for good; these come first.
     pub(super) fn above<'a>(&self, path: &'a str) -> (Vec<&'a str>, usize) {
         let ends = path.match_indices('/').map(|(at, _)| at).skip(1);
         let nodes: Vec<&str> = ends.map(|end| &path[..end]).collect();
@@ -54,14 +57,14 @@ impl Paths {
     }
 }
 
-/// What the name of a node stands for.
+/// The meaning of a node's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Named {
     Document(String),
     Level(String),
 }
 
-/// Reads the name of a node; none for somebody else's.
+/// Parses the name of a node; `None` if this store would not write that name.
 pub(super) fn name(node: &str) -> Option<Named> {
     match node.strip_suffix(MARK) {
         Some(document) => decode(document).map(Named::Document),
@@ -69,7 +72,7 @@ pub(super) fn name(node: &str) -> Option<Named> {
     }
 }
 
-/// Letters, digits and what no ZooKeeper and no shell minds stay as they are.
+/// Appends a segment, encoded: only characters that ZooKeeper and shells accept stay as they are.
 pub(super) fn encode(segment: &str, path: &mut String) {
     for byte in segment.bytes() {
         if byte.is_ascii_alphanumeric() || b"-_.:@+,".contains(&byte) {
@@ -94,7 +97,7 @@ fn decode(node: &str) -> Option<String> {
         }
     }
     let segment = String::from_utf8(bytes).ok()?;
-    // Only what we would have written ourselves: everything else would be a second name for the same key.
+    // Accept only the encoding that we write: any other would be a second name for the same key.
     let mut again = String::new();
     encode(&segment, &mut again);
     (again == node).then_some(segment)

@@ -1,4 +1,4 @@
-//! Documents that are read together.
+//! Reads of several documents at once.
 
 use futures_util::future::join_all;
 use tenure::Document;
@@ -7,24 +7,25 @@ use super::client::{Client, Error, Pending};
 use super::record;
 use super::wire::{Found, Stat};
 
-/// How many documents one request asks for. All of them may be as long as documents get, and the answer is still
-/// far shorter than what we take.
+/// How many documents one request asks for.
+///
+/// Even if all of them have the maximum length, the answer is far below the limit that we accept.
 const MOST_TOGETHER: usize = 64;
 
 /// The request before a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Behind {
-    /// None, or the caller's own `sync`: the read proves nothing.
+    /// None, or the caller's own `sync`. The read proves nothing.
     Nothing,
-    /// A write that a quorum takes: the read shows every write that was acknowledged before.
+    /// A write that a quorum takes. The read shows every write that was acknowledged before.
     Barrier,
 }
 
-/// What was asked; all of it is on its way.
+/// Reads on their way to the server.
 pub(super) enum Asked {
-    /// As many in each answer as fit.
+    /// One answer for several documents, and their number.
     Together(Vec<(usize, Pending<Vec<Found>>)>),
-    /// One in each answer.
+    /// One answer for each document.
     Singly(Vec<Pending<(Vec<u8>, Stat)>>),
 }
 
@@ -49,7 +50,7 @@ pub(super) fn ask(client: &Client, paths: Vec<String>, behind: Behind) -> Asked 
 }
 
 impl Asked {
-    /// The documents, in the order they were asked for; nothing where there is none.
+    /// Waits for the documents, in the order they were asked for; `None` if one does not exist.
     pub(super) async fn documents(self) -> Result<Vec<Option<Document>>, Error> {
         match self {
             Asked::Singly(asked) => join_all(asked).await.into_iter().map(document).collect(),
@@ -70,7 +71,7 @@ impl Asked {
     }
 }
 
-/// What a read found; nothing is an answer too.
+/// The document that a read found, or `None` if it does not exist.
 fn document(read: Result<(Vec<u8>, Stat), Error>) -> Result<Option<Document>, Error> {
     match read {
         Ok((data, stat)) => Ok(Some(record::document(data, &stat))),

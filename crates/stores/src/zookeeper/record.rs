@@ -1,11 +1,11 @@
-//! What a node holds, and what its versions are called.
+//! The format of a document's node, and the names of its versions.
 
 use bytes::Bytes;
 use tenure::{Document, MAX_DOCUMENT_BYTES, Version};
 
 use super::wire::Stat;
 
-/// The length of a document's number, and of the line it stands on.
+/// The length of a document's number.
 const DIGITS: usize = 16;
 
 /// A document's own number, which no other document at this key ever had.
@@ -17,12 +17,12 @@ impl Number {
         Number(format!("{:016x}", rand::random::<u64>()))
     }
 
-    /// The node that exists as long as this document does.
+    /// The path of the node that exists as long as this document does.
     pub(super) fn below(&self, document: &str) -> String {
         format!("{document}/{}", self.0)
     }
 
-    /// What the node holds: the number on a line of its own, then the body.
+    /// The data of the document's node: the number on its own line, then the body.
     pub(super) fn with(&self, body: &[u8]) -> Vec<u8> {
         [self.0.as_bytes(), b"\n", body].concat()
     }
@@ -48,7 +48,7 @@ impl Edition {
         Version::new(format!("{}:{}", self.number.0, self.version))
     }
 
-    /// The edition that a version of ours stands for.
+    /// Parses a version of ours. `None` if the version is of another form.
     pub(super) fn parse(version: &Version) -> Option<Edition> {
         let (number, version) = version.as_str().split_once(':')?;
         let version = version.parse().ok()?;
@@ -56,10 +56,12 @@ impl Edition {
     }
 }
 
-/// The document that a node holds. One without a number was written by hand; its version is nobody's to write at.
+/// The document in a node.
+///
+/// Data without a number was written by hand. Its version does not parse as an [`Edition`].
 pub(super) fn document(data: Vec<u8>, stat: &Stat) -> Document {
     let data = Bytes::from(data);
-    // Of a body that is too large, as much is kept as shows that it is.
+    // Cut a body that is too large just after the limit, so that it still shows as too large.
     let cut = |body: Bytes| body.slice(..body.len().min(MAX_DOCUMENT_BYTES + 1));
     match data.get(DIGITS).filter(|byte| **byte == b'\n').and_then(|_| hexadecimal(&data[..DIGITS]))
     {

@@ -1,4 +1,4 @@
-//! Who waits for which document to change: one watch for all who wait on the same.
+//! Waits for changes of documents. All waits for the same document share one watch.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -13,9 +13,9 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout};
 
-/// A watch is kept for so long after the last wait: whoever waits mostly waits again.
+/// How long a watch is kept after the last wait: the caller mostly waits again.
 const LINGER: Duration = Duration::from_secs(20);
-/// The fewest watches among which unused ones are looked for.
+/// Below this number of watches, unused ones are not looked for.
 const FEW: usize = 64;
 
 /// The waits of a store.
@@ -27,7 +27,7 @@ pub(super) struct Waits {
 #[derive(Debug, Default)]
 struct Watches {
     by_key: HashMap<Key, Arc<Watch>>,
-    /// Unused ones are looked for when there are so many.
+    /// The number of watches at which unused ones are looked for.
     crowd: usize,
 }
 
@@ -36,7 +36,7 @@ struct Watches {
 struct Watch {
     state: Mutex<State>,
     changed: Notify,
-    /// Ended with the watch.
+    /// Aborted when the watch is dropped.
     task: Mutex<Option<AbortHandle>>,
     used: Mutex<Instant>,
 }
@@ -45,9 +45,9 @@ struct Watch {
 enum State {
     /// The server was not asked yet, or has not answered.
     Beginning,
-    /// It will tell when the document is no longer so.
+    /// The server will report when the document is no longer at this version.
     Watching(Option<Version>),
-    /// It has told, or cannot any more.
+    /// The server has reported a change, or can no longer report one.
     Over,
 }
 
@@ -64,7 +64,7 @@ impl Waits {
         let watch = self.join(client, key, path, seen, request);
         loop {
             let mut changed = pin!(watch.changed.notified());
-            // From here on no notification is missed, also before the first poll.
+            // From here on no notification is missed, even before the first poll.
             changed.as_mut().enable();
             match watch.state() {
                 State::Beginning => {}
@@ -114,7 +114,7 @@ impl Watch {
             task: Mutex::default(),
             used: Mutex::new(Instant::now()),
         });
-        // Weak, so that the watch ends when nobody needs it.
+        // Weak, so that the watch ends when its last user drops it.
         let told = Arc::downgrade(&watch);
         let tell = move |state| {
             if let Some(watch) = told.upgrade() {
@@ -160,7 +160,7 @@ impl Drop for Watch {
     }
 }
 
-/// Reads the document and leaves a watch on it; on its creation where there is none.
+/// Reads the document and leaves a watch on it; on its creation if it does not exist.
 async fn ask(client: &Client, path: &str) -> Result<(Option<Version>, Watching), Error> {
     loop {
         let request = Request::Data { path: path.into(), watch: true };
@@ -172,7 +172,7 @@ async fn ask(client: &Client, path: &str) -> Result<(Option<Version>, Watching),
             Err(Error::NoNode) => {}
             Err(error) => return Err(error),
         }
-        // Created in between: read it after all.
+        // If the document is created in between, read it after all.
         let request = Request::Exists { path: path.into(), watch: true };
         let (read, watching) = client.watch(request, wire::stat);
         match read.await {

@@ -8,10 +8,13 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use tenure::{Expect, MAX_DOCUMENT_BYTES, Put, Version, Write};
 
-/// Levels that are empty are removed by the server at times of its own; more often than this it is somebody else.
+/// How often a write is tried while levels above it are missing.
+///
+/// The server removes empty levels in the background. If levels are missing more often than this,
+/// another client deletes them.
 const MOST_ATTEMPTS: usize = 3;
 
-/// Refuses what no server must see.
+/// Refuses writes that must not be sent to a server.
 pub(super) fn check(write: &Write) -> Result<(), String> {
     match &write.body {
         Some(body) if body.len() > MAX_DOCUMENT_BYTES => {
@@ -21,7 +24,7 @@ pub(super) fn check(write: &Write) -> Result<(), String> {
     }
 }
 
-/// Sends it by itself. Only what certainly had no effect is sent again.
+/// Sends a single write. It is sent again only if it certainly had no effect.
 pub(super) async fn carry_out(
     client: &Client,
     shared: &Shared,
@@ -37,30 +40,31 @@ pub(super) async fn carry_out(
             Err(Error::NoNode) => Ok(Put::Stored(Version::new("absent"))),
             Err(error) => Err(error),
         },
-        // No document was ever at a version that is not one of ours; but see what people write by hand.
+        // This version is not one of ours, so only a document written by hand can be at it.
         Expect::At(version) => mend(client, shared, &path, version, write.body.as_deref()).await,
     }
 }
 
-/// What nearly every write is: two operations that happen together or not at all.
+/// The form of nearly every write: two operations that happen together or not at all.
 #[derive(Debug)]
 pub(super) struct Change {
     pub(super) operations: [Request; 2],
-    /// What the document is at then.
+    /// The document's version after the write.
     version: Version,
 }
 
-/// What a refusal of one of its operations means for a change.
+/// The meaning of a refused operation for its change.
 #[derive(Debug)]
 pub(super) enum Refusal<'a> {
-    /// Levels above the document at this path are missing; it can be tried again once they are there.
+    /// Levels above the document at this path are missing. The change can be tried again once they
+    /// exist.
     LevelsMissing(&'a str),
-    /// This is its outcome.
+    /// The change has this outcome.
     Decided(Result<Put, Error>),
 }
 
 impl Change {
-    /// None for the writes that take more than that.
+    /// Returns `None` for a write that needs more than two operations.
     pub(super) fn of(shared: &Shared, write: &Write) -> Option<Change> {
         let edition = match &write.expect {
             Expect::Absent => None,
@@ -86,7 +90,7 @@ impl Change {
         let Edition { number, version } = &edition;
         let data = number.with(body).into();
         let operations = [
-            // Any version of it: that it exists is what counts.
+            // The node must exist, at any version.
             Request::Check { path: number.below(&path), version: -1 },
             Request::SetData { path, data, version: *version },
         ];
@@ -119,7 +123,7 @@ impl Change {
         }
     }
 
-    /// How long it is on its way.
+    /// The change's size in a request.
     pub(super) fn length(&self) -> usize {
         self.operations.iter().map(Request::length).sum()
     }
@@ -141,24 +145,25 @@ async fn alone(client: &Client, shared: &Shared, change: &Change) -> Result<Put,
     }
 }
 
-/// Creates the levels above a document, those that are missing.
+/// Creates the missing levels above a document.
 pub(super) async fn create_levels(
     client: &Client,
     shared: &Shared,
     path: &str,
 ) -> Result<(), Error> {
     let (nodes, lasting) = shared.paths.above(path);
-    // A level that holds nothing any more is removed by the server.
+    // The server removes container nodes once they are empty.
     let lifetime = |at| if at < lasting { Lifetime::Lasting } else { Lifetime::Container };
     let created = nodes
         .iter()
         .enumerate()
         .map(|(at, node)| client.create(node, Bytes::new(), lifetime(at), &shared.acl));
-    // All of them are sent before the first is answered, in this order.
+    // All of them are sent, in this order, before the first is answered.
     let created: Vec<_> = created.collect();
     for outcome in join_all(created).await {
         match outcome {
-            // Where we may not create it mostly exists; if not, the document's own creation says so.
+            // A level that we may not create mostly exists. If it does not, creating the document
+            // fails.
             Ok(_) | Err(Error::NodeExists | Error::Denied | Error::NoNode) => {}
             Err(error) => return Err(error),
         }
@@ -166,7 +171,9 @@ pub(super) async fn create_levels(
     Ok(())
 }
 
-/// Replaces or deletes what somebody wrote by hand, with whatever number was lost.
+/// Replaces or deletes a document that was written by hand.
+///
+/// It also deletes the nodes below it, such as the number of the document before.
 async fn mend(
     client: &Client,
     shared: &Shared,
@@ -207,7 +214,7 @@ async fn mend(
     }
 }
 
-/// What it means that a document could not be replaced or deleted.
+/// Turns a refused replacement or deletion into a conflict, if it is one.
 fn unless_at_odds(error: Error) -> Result<Put, Error> {
     let conflicts = matches!(error, Error::NoNode | Error::BadVersion | Error::NotEmpty);
     if conflicts { Ok(Put::Conflict) } else { Err(error) }
@@ -218,7 +225,7 @@ fn lasting(shared: &Shared, path: String, data: Vec<u8>) -> Request {
     Request::Create { path, data: data.into(), lifetime, acl }
 }
 
-/// All of it, or nothing.
+/// Commits all operations, or none.
 async fn commit(client: &Client, together: Vec<Request>) -> Result<Results, Error> {
     client.transaction(together).await?.map_err(|(_, code): (usize, Code)| code.into())
 }

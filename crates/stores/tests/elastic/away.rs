@@ -10,7 +10,7 @@ use crate::faults::{Servers, candidate, soon};
 use crate::kind::{Elasticsearch, Opensearch, room};
 use crate::support::open;
 
-/// Long enough for a server to be away and back on a busy machine.
+/// A lease long enough for a server to be away and back on a busy machine.
 fn patient() -> Timing {
     Timing::new(Duration::from_secs(90)).expect("room for every part")
 }
@@ -19,7 +19,7 @@ fn brisk() -> Timing {
     Timing::new(Duration::from_secs(8)).expect("room for every part")
 }
 
-/// Leads as soon as the store serves: a server that was just started takes its time.
+/// Leads as soon as the store serves: a server that was just started needs time.
 async fn lead(url: &str, election: &str, timing: Timing, name: &str) -> (Backend, Leadership) {
     let backend = open(url, timing.request()).await;
     loop {
@@ -34,8 +34,8 @@ async fn lead(url: &str, election: &str, timing: Timing, name: &str) -> (Backend
     }
 }
 
-/// In one life of a server: it stands still for a moment; then it is killed, and away for longer than one leader's
-/// window, and back in time for another's.
+/// One server stands still for a moment, and is then killed and restarted. It is away for longer
+/// than one leader's window, and back in time for another's.
 async fn a_server_comes_and_goes<S: Servers>() {
     let _room = room(1).await;
     let started = S::start(1, Version::Newest).await;
@@ -52,12 +52,12 @@ async fn a_server_comes_and_goes<S: Servers>() {
     let (_brisk, loses) = soon("elected too", lead(&url, "jobs/brisk", brisk(), "b")).await;
     let lost = loses.mandate();
     servers[0].kill().await.expect("it runs");
-    // "Must stop" comes first; it is over when the window is.
+    // The call to stop comes first. The leadership ends with its window.
     soon("told to stop", lost.lost()).await;
     tokio::time::sleep(lost.remaining()).await;
     assert!(!lost.is_leader());
     servers[0].restart().await.expect("it starts again");
-    // Whatever was under way when it was killed has failed long ago.
+    // Requests under way when it was killed have failed long ago.
     let renewed = soon("renewed by a server that is back", kept.renewed());
     let next = soon("the next one elected", lead(&url, "jobs/brisk", brisk(), "c"));
     let ((), (_next, next)) = tokio::join!(renewed, next);
@@ -76,7 +76,7 @@ async fn an_opensearch_that_is_back_in_time_costs_nothing_and_else_the_leadershi
     a_server_comes_and_goes::<Opensearch>().await;
 }
 
-/// Three servers, twenty elections; the one with the primary copy is killed.
+/// Three servers, twenty elections: the server with the primary copy is killed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_primary_killed_never_makes_two() {
     let _room = room(3).await;

@@ -1,4 +1,4 @@
-//! The index: what it looks like from outside, and which ones are refused.
+//! The index as seen from outside, and indexes that are refused.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ fn place(shared: &Shared) -> (String, SocketAddr) {
     (scheme.to_owned(), address.parse().expect("an address"))
 }
 
-/// Somebody with another client.
+/// Another client of the server.
 struct Curl {
     http: Client,
     server: Url,
@@ -47,7 +47,7 @@ impl Curl {
     }
 }
 
-/// As a program that uses reqwest itself may have it, and does not retry.
+/// A client as in a program that uses reqwest itself, without retries.
 fn client() -> Client {
     let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
     let tls = rustls::ClientConfig::builder_with_provider(provider)
@@ -84,7 +84,7 @@ async fn documents_are_readable_with_other_clients() {
     }
 }
 
-/// Spaces, the order of fields, and how numbers are written.
+/// Spaces, the order of fields, and the form of numbers stay the same.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn json_comes_back_byte_by_byte() {
     for server in BOTH {
@@ -111,7 +111,8 @@ async fn json_comes_back_byte_by_byte() {
     }
 }
 
-/// Whatever somebody puts into the index by hand is no document of ours: told as it is, skipped in lists, never huge.
+/// A document written by hand is not ours: it is reported as it is, skipped in lists, and never
+/// huge.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_others_put_into_the_index_does_no_harm() {
     for server in BOTH {
@@ -144,7 +145,8 @@ async fn what_others_put_into_the_index_does_no_harm() {
     }
 }
 
-/// What a handle wrote itself is listed at once, what others wrote soon; at once, too, where nothing but we would refresh.
+/// A handle lists its own writes at once, and others' writes soon. It lists those at once, too, if
+/// only we refresh the index.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_others_wrote_is_listed_whether_or_not_the_index_refreshes_by_itself() {
     for server in BOTH {
@@ -202,7 +204,7 @@ async fn an_index_that_is_not_ours_is_refused() {
     }
 }
 
-/// A missing index is not a missing document: nothing is made up while it is away.
+/// A missing index is not a missing document: reads fail while it is away.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_index_that_was_deleted_is_an_error_and_not_an_empty_one() {
     for server in BOTH {

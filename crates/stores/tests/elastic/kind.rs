@@ -1,4 +1,4 @@
-//! How Elasticsearch and OpenSearch are started for these tests.
+//! Starts Elasticsearch and OpenSearch for these tests.
 
 use std::net::SocketAddr;
 use std::ops::Deref;
@@ -13,7 +13,9 @@ use crate::chaos::Apart;
 use crate::faults::Servers;
 use crate::support::{Shared, keep};
 
-/// Waits for room for so many servers of a test's own: they take half a gigabyte each, and all cores while they start.
+/// Waits for room for a test's own servers.
+///
+/// They take half a gigabyte each, and all cores while they start.
 pub(crate) async fn room(servers: u32) -> SemaphorePermit<'static> {
     static ROOM: Semaphore = Semaphore::const_new(3);
     ROOM.acquire_many(servers).await.expect("it is never closed")
@@ -33,7 +35,7 @@ macro_rules! kind {
 
         impl Servers for $name {
             const FRAMING: Framing = Framing::Raw;
-            // A busy machine lets these servers stand still for seconds.
+            // A busy machine stops these servers for seconds.
             const TTL: Duration = Duration::from_secs(10);
 
             async fn start(count: usize, _: Version) -> Result<$name, Failure> {
@@ -47,7 +49,8 @@ macro_rules! kind {
         }
 
         impl Apart for $name {
-            // Three of these servers have more to do among themselves than a busy machine does in a second.
+            // Three of these servers have more work among themselves than a busy machine does in a
+            // second.
             const CHAOS_TTL: Duration = Duration::from_secs(12);
 
             async fn start_apart(count: usize, _: Version) -> Result<$name, Failure> {
@@ -70,7 +73,7 @@ pub(crate) fn opensearch() -> &'static Result<Shared, Skipped> {
     SERVER.get_or_init(|| keep::<Opensearch>("OpenSearch", 1))
 }
 
-/// One of the shared servers, for tests that only look; none where it cannot be had.
+/// A shared server for tests that only read; none if it cannot be started.
 pub(crate) fn shared(server: &'static Result<Shared, Skipped>) -> Option<&'static Shared> {
     tenure_harness::available(server.as_ref().map_err(|skipped| skipped.clone().into()))
 }

@@ -1,4 +1,4 @@
-//! Connections that break, fall silent or are slow, on a server that all these share.
+//! Connections that break, fall silent or are slow, on one shared server.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -48,7 +48,7 @@ async fn until_read(store: &dyn Store, name: &str) -> Option<tenure::Document> {
     }
 }
 
-/// The write happened, its answer never came: that is in doubt, and it is not sent again.
+/// The write happened, but its answer was lost: the outcome is unknown, and it is not sent again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_write_whose_answer_is_lost_is_in_doubt_and_happened_once() {
     let Some(server) = server() else { return };
@@ -79,13 +79,14 @@ async fn connections_that_break_are_replaced() {
     }
 }
 
-/// A connection that nothing closes and nothing passes: another one is opened, though it never says that it is dead.
+/// A connection stays open but passes nothing: another one is opened, although it never reports an
+/// error.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_that_falls_silent_is_replaced() {
     let Some(server) = server() else { return };
     let proxy = proxied(server);
     let address = url(&[proxy.address()], "links-silent");
-    // The index comes into being at leisure.
+    // Creates the index with a long time-out.
     open(&address, REQUEST).await;
     let backend = open(&address, Duration::from_secs(2)).await;
     proxy.blackhole(Direction::ToClient);
@@ -98,7 +99,7 @@ async fn a_connection_that_falls_silent_is_replaced() {
     println!("the write that was in doubt: {written:?}");
 }
 
-/// What was never sent had no effect, and does not happen later.
+/// A write that was never sent had no effect, and does not happen later.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_write_that_cannot_be_sent_is_unavailable_and_does_not_happen_later() {
     let Some(server) = server() else { return };
@@ -106,7 +107,7 @@ async fn a_write_that_cannot_be_sent_is_unavailable_and_does_not_happen_later() 
     let backend = open(&url(&[proxy.address()], "links-cut"), REQUEST).await;
     let direct = open(&url(&[server], "links-cut"), REQUEST).await;
     proxy.cut().await;
-    // The first may still find the connection that was just reset.
+    // The first writes may still find the connection that was just reset.
     for _ in 0..2 {
         let put = backend.store().put(&key("a"), Expect::Absent, "late".into()).await;
         let fault = put.expect_err("there is no way to the server").fault;
@@ -119,7 +120,7 @@ async fn a_write_that_cannot_be_sent_is_unavailable_and_does_not_happen_later() 
     assert_eq!(direct.store().get(&key("a")).await.expect("it answers"), None);
 }
 
-/// Whichever of two servers is asked first, one that is down costs nothing.
+/// A server that is down costs nothing, even if it is asked first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_is_down_is_passed_over() {
     let Some(server) = server() else { return };
@@ -144,11 +145,12 @@ async fn servers_that_are_all_down_are_told_when_opening() {
     assert!(chain(&error).contains("refused"), "{}", chain(&error));
 }
 
-/// Sequential round trips, counted in delays of a proxy: a batch takes as many as one document, and some computing.
+/// Sequential round trips, counted in delays of a proxy: a batch takes as many as one document,
+/// plus computing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_batch_is_one_request() {
     const DELAY: Duration = Duration::from_millis(200);
-    // One by one they would be 100 round trips.
+    // One by one, the documents would take 100 round trips.
     const A_BUSY_MACHINE: f64 = 10.0;
     let Some(server) = server() else { return };
     let proxy = proxied(server);

@@ -1,4 +1,4 @@
-//! Elasticsearch with users and TLS: one server for all of these.
+//! Elasticsearch with users and TLS: one server for all these tests.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,7 +15,7 @@ use crate::support::{chain, open};
 
 const REQUEST: Duration = Duration::from_secs(10);
 
-/// The server's address, and where its certificates are.
+/// The server's address, and the directory of its certificates.
 struct Secured {
     address: String,
     directory: PathBuf,
@@ -28,11 +28,11 @@ impl Secured {
     }
 }
 
-/// The password of `root`, who may do everything; `guest` may look.
+/// The password of `root`, who may do everything; `guest` may do nothing.
 const PASSWORD: &str = "canary:@/";
-/// The same in a URL.
+/// The same login in a URL.
 const LOGIN: &str = "root:canary%3A%40%2F@";
-/// What docs/operating.md says that a user needs.
+/// The privileges that a user needs, from docs/operating.md.
 const ROLES: &str = "tenure:
   indices:
     - names: ['tenure*']
@@ -47,7 +47,7 @@ fn server() -> Option<&'static Secured> {
     tenure_harness::available(server.as_ref().map_err(|skipped| skipped.clone().into()))
 }
 
-/// Starts it on a thread that keeps it until the program ends.
+/// Starts the server on a thread that keeps it until the program ends.
 fn keep() -> Result<Secured, Skipped> {
     let (tell, told) = mpsc::channel();
     std::thread::spawn(move || {

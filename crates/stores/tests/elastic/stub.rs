@@ -1,4 +1,6 @@
-//! What no server here can be made to do: API keys, which their distributions for tests lack, and odd answers.
+//! A stub server for cases that no server here can produce.
+//!
+//! These are odd answers, and API keys, which the servers' distributions for tests lack.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -11,7 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::support::chain;
 
-/// Answers every request in one way, and keeps the heads of what it was asked.
+/// A server that answers every request in one way, and keeps the requests' heads.
 struct Stub {
     address: SocketAddr,
     heads: Arc<Mutex<Vec<String>>>,
@@ -26,7 +28,7 @@ impl Stub {
         let asked = heads.clone();
         let serving = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                // A client that goes away in the middle is no fault of the stub.
+                // A client may go away in the middle.
                 let _ = serve(stream, answer, &asked).await;
             }
         });

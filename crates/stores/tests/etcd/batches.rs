@@ -1,4 +1,4 @@
-//! Batches: many writes in few transactions of etcd, each with an outcome of its own.
+//! Batches: many writes in few transactions of etcd, each with its own outcome.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -93,14 +93,14 @@ fn versions(outcomes: Vec<Result<Put, StoreError>>) -> Vec<Version> {
     outcomes.into_iter().map(version).collect()
 }
 
-/// What is stored, each as text.
+/// The stored bodies, as text.
 async fn bodies(store: &dyn Store, count: usize) -> Vec<Option<String>> {
     let text = |body: &[u8]| String::from_utf8_lossy(body).into_owned();
     let found = store.get_many(&keys(count)).await.expect("an answer");
     found.into_iter().map(|found| found.map(|found| text(&found.body))).collect()
 }
 
-/// What was stored is what is read, at the versions that were answered.
+/// Checks that a read finds this body, at the versions that the writes returned.
 async fn are_stored(store: &dyn Store, versions: &[Version], body: &str) {
     let found = store.get_many(&keys(versions.len())).await.expect("an answer");
     for (found, version) in found.iter().zip(versions) {
@@ -150,7 +150,7 @@ async fn creations_replacements_and_deletions_go_in_one_batch(version: tenure_ha
         };
         assert_eq!(body.as_deref(), expected, "{number}");
     }
-    // The versions are those that the next writes have to name.
+    // The next writes have to name these versions.
     let again = (0..60).map(|number| match number {
         20..40 => create(number, "again"),
         _ => write(number, at(&after[number]), Some("again")),
@@ -159,7 +159,7 @@ async fn creations_replacements_and_deletions_go_in_one_batch(version: tenure_ha
     are_stored(&*store, &last, "again").await;
 }
 
-/// That is what makes a batch fast: the servers agree once.
+/// One revision makes a batch fast: the servers agree once.
 async fn what_goes_in_one_batch_is_one_revision(version: tenure_harness::Version) {
     let server = require!(server(version, &[]).await);
     let store = store(&server).await;
@@ -168,7 +168,8 @@ async fn what_goes_in_one_batch_is_one_revision(version: tenure_harness::Version
     are_stored(&*store, &versions, "1").await;
 }
 
-/// The caller must not, but is told the truth if it does. etcd itself would not notice that it deletes twice.
+/// The caller must not do this, but still gets true outcomes. etcd would not notice a second
+/// deletion.
 async fn a_second_write_of_a_document_in_one_batch_has_an_outcome_of_its_own(
     version: tenure_harness::Version,
 ) {
@@ -196,7 +197,7 @@ async fn a_second_write_of_a_document_in_one_batch_has_an_outcome_of_its_own(
 async fn a_batch_larger_than_any_request_is_stored(version: tenure_harness::Version) {
     let server = require!(server(version, &[]).await);
     let store = store(&server).await;
-    // 128 operations and 1.5 MiB are what a request may have.
+    // A request may have 128 operations and 1.5 MiB.
     let body = "x".repeat(MAX_DOCUMENT_BYTES);
     let stored = versions(store.put_many(creations(300, &body)).await);
     are_stored(&*store, &stored, &body).await;
@@ -215,7 +216,7 @@ async fn a_server_that_allows_few_operations_a_transaction_is_asked_for_few(
     };
     stored = versions(store.put_many(batch(&stored, "1")).await);
     are_stored(&*store, &stored, "1").await;
-    // It is remembered, and several still go together.
+    // The limit is remembered, and several writes still go together.
     let revisions = stored.iter().collect::<HashSet<_>>().len();
     assert!((100 / 7..=100 / 2).contains(&revisions), "{revisions} revisions");
 }
@@ -236,7 +237,7 @@ async fn whoever_waits_on_a_document_of_a_batch_is_woken(version: tenure_harness
     let created = versions(here.put_many(creations(80, "0")).await);
     // The last twenty are missing.
     let seen = |number: usize| created.get(number).cloned();
-    // Whoever looked knows what it waits for to change.
+    // A read, so that each wait begins at a known state.
     let _ = there.get_many(&keys(100)).await.expect("an answer");
     let waits: Vec<_> = (0..100)
         .map(|number| {
@@ -253,7 +254,7 @@ async fn whoever_waits_on_a_document_of_a_batch_is_woken(version: tenure_harness
     assert_eq!(after.iter().collect::<HashSet<_>>().len(), 1);
     let all = tokio::time::timeout(REQUEST, join_all(waits)).await.expect("all are woken");
     assert!(all.into_iter().all(|wait| wait.is_ok()));
-    // And the versions of the batch are what a wait begins at: nobody is woken for what it wrote.
+    // A wait begins at the versions of the batch, so the batch itself wakes no wait.
     let mut again: Vec<_> = (0..40)
         .map(|number| {
             let (here, seen) = (here.clone(), after[number].clone());
@@ -303,7 +304,7 @@ async fn of_a_batch_a_user_writes_what_it_may_and_is_denied_the_rest(
     }
 }
 
-/// They are what makes room.
+/// Deletions make room.
 async fn on_a_full_server_the_deletions_of_a_batch_go_through(version: tenure_harness::Version) {
     let server = require!(server(version, &["--quota-backend-bytes", "4000000"]).await);
     let store = store(&server).await;
@@ -363,7 +364,7 @@ async fn whoever_may_read_each_of_many_neighbours_reads_them(version: tenure_har
     let names: Vec<String> = keys(40).iter().map(|key| format!("{PREFIX}//{key}")).collect();
     let elections = format!("{PREFIX}//elections");
     let grant = |name| ["role", "grant-permission", "some", "readwrite", name];
-    // Every other: those beside each other would be allowed as a range.
+    // Every other key: neighbours would be allowed as a range.
     let granted = names.iter().step_by(2).chain([&elections]);
     let grants: Vec<_> = granted.map(|name| grant(name.as_str())).collect();
     let (role, guest) = (["role", "add", "some"], ["user", "grant-role", "guest", "some"]);
@@ -374,7 +375,7 @@ async fn whoever_may_read_each_of_many_neighbours_reads_them(version: tenure_har
     let url = format!("etcd://guest:guest@{}/{PREFIX}", server[0].address());
     let store = open(&url, REQUEST).await.store().clone();
     let mut asked: Vec<Key> = keys(40).into_iter().step_by(2).collect();
-    // As often as makes it worth a range.
+    // Asked for twice, so that there are enough for a range.
     asked.extend(asked.clone());
     let found = store.get_many(&asked).await.expect("it may read each");
     assert_eq!(found, vec![None; 40]);

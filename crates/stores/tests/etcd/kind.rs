@@ -1,4 +1,4 @@
-//! How etcd is started for these tests.
+//! Starts etcd for these tests.
 
 use std::net::SocketAddr;
 use std::ops::Deref;
@@ -30,7 +30,7 @@ impl Servers for Kind {
 
     fn url(addresses: &[SocketAddr], prefix: &str) -> String {
         let hosts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
-        // The suite and its failures are about documents; the lines have tests of their own.
+        // The suite and its failures are about documents. The lines have their own tests.
         format!("etcd://{}/{prefix}?protocol=lease", hosts.join(","))
     }
 }
@@ -63,7 +63,7 @@ impl Servers for Lines {
 
     fn url(addresses: &[SocketAddr], prefix: &str) -> String {
         let hosts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
-        // What a case that waits for a session's end waits, and a busy machine keeps.
+        // A case may wait until such a session ends, and a busy machine keeps it.
         format!("etcd://{}/{prefix}?ttl=4s", hosts.join(","))
     }
 }

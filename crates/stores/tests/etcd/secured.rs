@@ -16,7 +16,7 @@ fn key() -> Key {
     Key::parse("elections/secured").expect("a good key")
 }
 
-/// A server with the users `root`, whose password is `canary:@/`, and `guest`, who may do what `grants` say.
+/// A server with users: `root` with the password `canary:@/`, and `guest` with these `grants`.
 pub(crate) async fn with_users(
     version: Version,
     arguments: &[&str],

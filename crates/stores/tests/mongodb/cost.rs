@@ -1,4 +1,4 @@
-//! What elections on MongoDB cost, counted at a proxy.
+//! The cost of elections on MongoDB, counted at a proxy.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -15,13 +15,14 @@ use crate::support::open;
 /// The commands that passed a proxy, by name.
 type Counts = Arc<Mutex<HashMap<&'static str, usize>>>;
 
-/// Counts every command that is one of these.
+/// Counts commands with these names.
 fn count(proxy: &Proxy) -> Counts {
     const NAMES: [&str; 5] = ["find", "insert", "update", "delete", "getMore"];
     let counts = Counts::default();
     let counting = counts.clone();
     proxy.observe(move |message| {
-        // Behind the head and the flags: a section with a document, whose first field is the command.
+        // After the head and the flags comes a section with a document. Its first field is the
+        // command.
         let name = message.bytes.get(26..).unwrap_or_default();
         let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
         let known = NAMES.into_iter().find(|known| known.as_bytes() == name);
@@ -61,7 +62,7 @@ async fn idle_followers_poll_nothing_while_the_stream_is_up() {
         }
     };
     tokio::time::timeout(Duration::from_secs(30), follow).await.expect("all of them follow");
-    // Registrations and first looks are over once nothing but the stream is asked for two seconds.
+    // Registrations and first reads are over if for two seconds only the stream is asked for.
     let settling = count(&proxy);
     let asked = || ["find", "insert", "update"].map(|name| of(&settling, name));
     let settled = async {
@@ -77,10 +78,10 @@ async fn idle_followers_poll_nothing_while_the_stream_is_up() {
     };
     tokio::time::timeout(Duration::from_secs(40), settled).await.expect("they settle");
     let counts = count(&proxy);
-    // The leaders' heartbeats are 50 s apart. Without a stream a follower would look every second.
+    // The leaders' heartbeats are 50 s apart. Without a stream a follower would read every second.
     tokio::time::sleep(Duration::from_secs(6)).await;
     println!("20 followers in 6 s: {counts:?}");
-    // One batched re-check may fall into it.
+    // One batched re-check may fall into this time.
     assert!(of(&counts, "find") <= 1, "{counts:?}");
     assert!(of(&counts, "getMore") <= 5, "one stream for all of them: {counts:?}");
     assert!(following.store().notifies());
@@ -108,7 +109,7 @@ async fn heartbeats_of_a_thousand_elections_are_a_few_commands() {
         other => panic!("{other:?}"),
     };
     let mut versions: Vec<_> = created.await.into_iter().map(version).collect();
-    // Every hundredth was changed by somebody else: each of those is told, and nobody else's.
+    // Every hundredth document has changed meanwhile: these writes are conflicts, and no others.
     for number in (0..1000).step_by(100) {
         let put = store.put_many(vec![write(number, Expect::At(versions[number].clone()))]).await;
         assert!(put.into_iter().all(|put| matches!(put, Ok(Put::Stored(_)))));

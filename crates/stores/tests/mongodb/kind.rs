@@ -1,4 +1,4 @@
-//! How MongoDB is started for these tests.
+//! Starts MongoDB for these tests.
 
 use std::net::SocketAddr;
 use std::ops::Deref;
@@ -29,15 +29,16 @@ impl Deref for Kind {
 
 impl Servers for Kind {
     const FRAMING: Framing = Framing::Mongodb;
-    // A busy machine lets these servers stand still for a while.
+    // A busy machine stops these servers for a while.
     const TTL: Duration = Duration::from_secs(4);
 
-    /// There is one version of it.
+    /// Ignores the version: there is only one.
     async fn start(count: usize, _: Version) -> Result<Kind, Failure> {
         Ok(Kind(Mongodb::set(count, Options::default()).await?))
     }
 
-    /// One server is spoken to directly: it may be a proxy's address, which the servers know nothing of.
+    /// A single server is addressed directly. It may be a proxy's address, which the servers do not
+    /// know.
     fn url(addresses: &[SocketAddr], database: &str) -> String {
         let hosts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
         let direct = if hosts.len() == 1 { "?directConnection=true" } else { "" };
@@ -55,7 +56,7 @@ pub(crate) fn three() -> &'static Result<Shared, Skipped> {
     SERVERS.get_or_init(|| keep::<Kind>("mongodb, three servers", 3))
 }
 
-/// The same server, with collections that are followed.
+/// The same server, with feeds of its collections.
 pub(crate) struct Followed {
     shared: &'static Shared,
     user: tokio::sync::OnceCell<Client>,
@@ -67,14 +68,14 @@ pub(crate) fn followed() -> Result<Followed, &'static Skipped> {
 }
 
 impl Followed {
-    /// A collection as one of its users has it, over a client that lives as long as the case.
+    /// A collection of one of its users, over a client that lives as long as the case.
     async fn collection(&self, table: &str) -> Collection<Document> {
         let user = self.user.get_or_init(async || client(self.shared.url()).await).await;
         user.database("suite").collection(table)
     }
 }
 
-/// A client as a program of its own would have it.
+/// A client as in a program of its own.
 pub(crate) async fn client(url: &str) -> Client {
     let options = ClientOptions::parse(url).await.expect("a connection string");
     Client::with_options(options).expect("a client")

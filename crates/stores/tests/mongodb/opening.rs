@@ -1,4 +1,4 @@
-//! What is looked at before a store on MongoDB is used.
+//! The checks before a store on MongoDB is used.
 
 use std::time::Duration;
 
@@ -90,7 +90,7 @@ async fn collections_are_made_unless_forbidden_and_odd_ones_are_refused() {
 #[tokio::test]
 async fn a_client_of_the_program_whatever_it_was_told_serves_elections() {
     let server = require!(Mongodb::single(Options::default()).await);
-    // The opposite of what is needed, in everything.
+    // Every setting is the opposite of the right one.
     let told = "&w=1&journal=false&readConcernLevel=local&retryWrites=true&readPreference=nearest";
     let client = client(&format!("{}{told}", url(&server, "a"))).await;
     let options = MongodbOptions::default().with_collection("mine").with_request(REQUEST);
@@ -131,7 +131,7 @@ async fn what_others_wrote_is_unreadable_and_never_read_whole() {
         let listed = backend.store().list(&Key::elections(), None, 10).await.expect("a list");
         assert_eq!(listed.documents, [(key(), found)]);
     }
-    // Its version is nobody's, so that nobody overwrites it by mistake.
+    // No write expects its version, so it is not overwritten by mistake.
     let found = backend.store().get(&key()).await.expect("readable").expect("it is there");
     let put = backend.store().put(&key(), Expect::At(found.version), "{}".into()).await;
     assert_eq!(put.expect("an answer"), Put::Conflict);

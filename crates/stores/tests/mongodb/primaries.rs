@@ -1,7 +1,7 @@
-//! Primaries that fail while elections run, and leaders that are cut off at the same moment.
+//! Primaries that fail while elections run, and leaders that are cut off with them.
 //!
-//! One of each kind in each of two orders runs with the tests; `scripts/campaign` runs more and prints the figures. One
-//! failure under twenty elections is twenty rounds.
+//! The tests run one failure of each kind, in each of two orders; `scripts/campaign` runs more and
+//! prints the figures. One failure under twenty elections counts as twenty rounds.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -21,10 +21,10 @@ use crate::support::open;
 
 const ELECTIONS: usize = 20;
 const PROCESSES: usize = 3;
-/// What a busy machine may add to what the protocol promises.
+/// The time that a busy machine may add to the times that the protocol promises.
 const SLACK: Duration = Duration::from_secs(15);
 
-/// What happens to a primary.
+/// A failure of a primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Killed,
@@ -39,7 +39,7 @@ fn timing() -> Timing {
     Timing::new(Duration::from_secs(4)).expect("room for every part")
 }
 
-/// Sees every tenure of every process; all of them are in this one.
+/// Sees every tenure of every process, all of which run in this one.
 #[derive(Debug, Default)]
 struct Referee {
     book: Mutex<Book>,
@@ -58,7 +58,8 @@ struct Tenure {
 }
 
 impl Referee {
-    /// A tenure never comes back once it is over, so looking at the beginnings is enough.
+    /// Records a tenure. A tenure never comes back once it is over, so checking its beginning is
+    /// enough.
     fn elected(&self, election: usize, process: usize, mandate: Mandate) {
         let mut book = self.lock();
         let Book { tenures, breaches } = &mut *book;
@@ -66,7 +67,7 @@ impl Referee {
         let token = mandate.token();
         for rival in earlier.iter() {
             let other = rival.mandate.token();
-            // Valid before and after the other was: both at once.
+            // Valid before and after the check of the rival: both led at once.
             let first = mandate.is_leader();
             if first && rival.mandate.is_leader() && mandate.is_leader() {
                 breaches.push(format!("election {election}: {token} beside {other}"));
@@ -78,7 +79,7 @@ impl Referee {
         earlier.push(Tenure { process, mandate });
     }
 
-    /// Who leads now, and under which token.
+    /// The process that leads now, and its token.
     fn leader(&self, election: usize) -> Option<(usize, u64)> {
         let book = self.lock();
         let latest = book.tenures.get(&election)?.last()?;
@@ -90,7 +91,7 @@ impl Referee {
     }
 }
 
-/// Stands for ever.
+/// Stands forever.
 async fn stand(backend: Backend, number: usize, process: usize, referee: Arc<Referee>) {
     let name = format!("jobs/n{number}");
     let pause = || tokio::time::sleep(Duration::from_millis(200));
@@ -113,7 +114,7 @@ async fn stand(backend: Backend, number: usize, process: usize, referee: Arc<Ref
                 leader.lost().await;
                 held = Some(leader);
             }
-            // The store was away for too long, or opening fell into its failure.
+            // The store was away for too long, or opening the election failed.
             Err(_) => pause().await,
         }
     }
@@ -154,7 +155,8 @@ async fn fail(servers: &Mongodb, former: usize, fate: Fate) {
     .expect("it was primary");
 }
 
-/// Waits until a majority keeps writes again: after the election its members look for whom to follow.
+/// Waits until a majority keeps writes again. After the election its members first choose a source
+/// to follow.
 async fn writes_again(primary: SocketAddr) {
     let began = Instant::now();
     loop {
@@ -184,7 +186,7 @@ async fn recover(servers: &Mongodb, former: usize, fate: Fate) {
     servers.ready().await.expect("all of them are back");
 }
 
-/// How long it took until all were led again, from when the majority took writes again.
+/// The times until all elections had leaders, after the majority took writes again.
 async fn withstand(fates: impl Iterator<Item = Fate>) -> Vec<(Fate, Duration)> {
     let options = Options { partitions: true, ..Options::default() };
     let Some(servers) = available(Mongodb::set(3, options).await) else { return Vec::new() };
@@ -248,7 +250,7 @@ async fn campaign() {
     let rounds: usize =
         std::env::var("TENURE_ROUNDS").map_or(50, |rounds| rounds.parse().expect("a number"));
     let strikes = rounds.div_ceil(ELECTIONS);
-    // A breach ends it, so that whatever is printed had none.
+    // A breach ends the campaign, so all printed rows are without breaches.
     let spans = withstand(FATES.into_iter().cycle().take(FATES.len() * strikes)).await;
     println!(
         "| what happened to the primary | rounds | until all are led: median ms | worst ms | overlaps |"

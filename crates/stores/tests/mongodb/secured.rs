@@ -20,9 +20,12 @@ fn key() -> Key {
     Key::parse("elections/secured").expect("a good key")
 }
 
-/// A server with the users `root` (password `canary:@/`), `app`, who may use one database, and `guest`, who may nothing.
+/// A server with three users.
+///
+/// They are `root` (password `canary:@/`), `app`, who may use one database, and `guest`, who has no
+/// permissions.
 async fn with_users(directory: &Path, arguments: &[String]) -> Result<Mongodb, Failure> {
-    // By a key file the members of a set know each other, and strangers are asked who they are.
+    // With a key file the members of a set know each other, and all other clients must log in.
     let file = directory.join("keyfile");
     std::fs::write(&file, "tenuretenure").expect("written");
     std::fs::set_permissions(&file, PermissionsExt::from_mode(0o400)).expect("permitted");
@@ -31,7 +34,7 @@ async fn with_users(directory: &Path, arguments: &[String]) -> Result<Mongodb, F
         .chain(arguments.iter().cloned())
         .collect();
     let server = Mongodb::single(Options { arguments, ..Options::default() }).await?;
-    // The first user may be made by whoever is on the machine.
+    // A client on the machine may create the first user.
     let address = server[0].address();
     let local = client(&format!("mongodb://{address}/?directConnection=true")).await;
     let root = doc! { "createUser": "root", "pwd": "canary:@/", "roles": ["root"] };
@@ -78,7 +81,7 @@ async fn users_with_the_right_password_are_let_in_and_strangers_are_not() {
     let address = server[0].address();
     let place = format!("{address}/s?directConnection=true&authSource=admin");
     serves(&format!("mongodb://root:canary%3A%40%2F@{place}")).await;
-    // Nobody has to be an administrator: what is not permitted to be checked is not.
+    // A user need not be an administrator: checks without permission are skipped.
     serves(&format!("mongodb://app:app@{place}")).await;
     serves(&format!("mongodb://app:app@{place}&authMechanism=SCRAM-SHA-1")).await;
     let file = directory.path().join("password");
@@ -94,7 +97,9 @@ async fn users_with_the_right_password_are_let_in_and_strangers_are_not() {
     refused(&format!("mongodb://app:app@{elsewhere}")).await;
 }
 
-/// An authority, a certificate for 127.0.0.1 and one for a client, each with its key in one file as MongoDB has it.
+/// An authority, and certificates for 127.0.0.1 and for a client.
+///
+/// Each has its key in the same file, as MongoDB needs it.
 fn certificates(directory: &Path) -> Result<(), Failure> {
     let openssl = |words: &str| {
         let mut command = Command::new("openssl");
@@ -127,7 +132,7 @@ async fn tls_with_our_authority_works_also_as_a_login_and_with_strangers_it_does
     require!(certificates(directory.path()));
     let file = |name: &str| directory.path().join(name).display().to_string();
     let arguments = [
-        // The harness asks without; a client that begins to speak TLS has to go on so.
+        // The harness does not use TLS. A client that begins with TLS has to go on with it.
         ("--tlsMode", "preferTLS".to_owned()),
         ("--tlsCertificateKeyFile", file("server.pem")),
         ("--tlsCAFile", file("ca.pem")),
@@ -142,7 +147,7 @@ async fn tls_with_our_authority_works_also_as_a_login_and_with_strangers_it_does
     serves(&format!("mongodb://app:app@{place}&{ca}&authSource=admin")).await;
     let certificate = format!("tlsCertificateKeyFile={}", file("client.pem"));
     serves(&format!("mongodb://{place}&{ca}&{certificate}&authMechanism=MONGODB-X509")).await;
-    // The server's own certificate is no user's.
+    // The server's own certificate belongs to no user.
     let other = format!("tlsCertificateKeyFile={}", file("server.pem"));
     refused(&format!("mongodb://{place}&{ca}&{other}&authMechanism=MONGODB-X509")).await;
     let options = OpenOptions::default().with_request(Duration::from_secs(2));

@@ -1,4 +1,4 @@
-//! What the way to the server does when it breaks: to leaders, to waits and to subscriptions.
+//! The effects of a broken network on leaders, waits and subscriptions.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ fn url(proxy: &Proxy) -> String {
     Kind::url(&[proxy.address()], "broken")
 }
 
-/// Long enough for a way to be away and back, on a machine that does other things meanwhile.
+/// A lease long enough for an outage of the network, even on a busy machine.
 fn calm() -> Timing {
     Timing::new(Duration::from_secs(20)).expect("room for every part")
 }
@@ -76,7 +76,7 @@ async fn a_way_that_is_cut_for_too_long_costs_the_leadership_before_another_lead
     assert!(next.mandate().is_leader());
 }
 
-/// What a real server keeps over its death, and the emulator does not.
+/// A real server keeps its data when it is killed; the emulator does not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_killed_and_back_in_time_costs_nothing() {
     let server = require!(Kind::start(1, tenure_harness::Version::Newest).await);
@@ -107,7 +107,7 @@ async fn a_wait_survives_its_connection_and_polling_is_asked_for_meanwhile() {
     let mut version = stored(direct.store().put(&key, Expect::Absent, "0".into()).await);
     for round in 0..3 {
         proxy.cut().await;
-        // Whoever waits is woken, or finds that nobody listens.
+        // A wait is woken, or finds that the store does not listen.
         let told = async {
             while waiting.store().notifies() {
                 let wait = waiting.store().changed(&key, Some(&version));

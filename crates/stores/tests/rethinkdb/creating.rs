@@ -1,4 +1,4 @@
-//! Tables that several processes create at once, on whichever server there is.
+//! Tables that several processes create at once, on any kind of server.
 
 use std::time::Duration;
 
@@ -8,14 +8,15 @@ use tenure_harness::{Rethinkdb, require};
 use tenure_stores::rethinkdb::RethinkStore;
 use tenure_stores::{Location, parse};
 
-/// A real server left several tables in every round of this; what it does otherwise is scripted in the crate itself.
+/// A real server left several tables in every round of this test. Its other behaviour is scripted
+/// in the crate itself.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn processes_that_start_together_use_one_table() {
     let server = require!(Rethinkdb::single().await);
     for count in 2..=5 {
         let url = format!("rethinkdb://{}/d?table=t{count}", server[0].address());
         let Ok(Location::Rethinkdb(servers)) = parse(&url) else { panic!("{url}") };
-        // Each has a connection of its own, as processes have.
+        // Each store has a connection of its own, as in processes.
         let opened = (0..count).map(|_| RethinkStore::open(&servers, Duration::from_secs(5), true));
         let stores: Result<Vec<RethinkStore>, _> = join_all(opened).await.into_iter().collect();
         let stores = stores.unwrap_or_else(|error| panic!("{count}: {error:?}"));

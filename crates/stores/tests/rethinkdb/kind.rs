@@ -1,4 +1,4 @@
-//! How RethinkDB is started for these tests.
+//! Starts RethinkDB for these tests.
 
 use std::net::SocketAddr;
 use std::ops::Deref;
@@ -34,7 +34,7 @@ impl Deref for Kind {
 
 impl Servers for Kind {
     const FRAMING: Framing = Framing::Rethinkdb;
-    // A busy machine lets these servers stand still for a while.
+    // A busy machine stops these servers for a while.
     const TTL: Duration = Duration::from_secs(6);
 
     async fn start(_: usize, _: Version) -> Result<Kind, Failure> {
@@ -55,7 +55,7 @@ pub(crate) fn single() -> &'static Result<Shared, Skipped> {
     })
 }
 
-/// The same server, with tables that are followed.
+/// The same server, with feeds of its tables.
 pub(crate) struct Followed {
     shared: &'static Shared,
     user: tokio::sync::OnceCell<Connection>,
@@ -97,7 +97,7 @@ impl FeedSubject for Followed {
     }
 
     fn times(&self) -> Times {
-        // Long enough for an emulator on a machine that does other things meanwhile.
+        // Long enough for an emulator on a busy machine.
         let second = Duration::from_secs(1);
         Times { heartbeat: second / 2, min: second * 4, max: second * 8 }
     }

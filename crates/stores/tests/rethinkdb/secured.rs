@@ -1,4 +1,4 @@
-//! RethinkDB with users, TLS, and tables that are not there.
+//! RethinkDB with users, TLS, and missing tables.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -50,7 +50,7 @@ async fn a_password_may_be_in_a_file() {
     std::fs::write(&file, "canary\n").expect("written");
     let url =
         format!("rethinkdb://admin@{}/d?password-file={}", server[0].address(), file.display());
-    // The password is empty: that this one is wrong shows that it was read.
+    // The right password is empty. The refusal shows that this one was read.
     assert_eq!(refused(&url, OpenOptions::default()).await.fault, Fault::Denied);
 }
 
@@ -113,7 +113,7 @@ fn certificates(directory: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Ends TLS in front of a server, as `--driver-tls-cert` would.
+/// A TLS proxy in front of a server, as with `--driver-tls-cert`.
 async fn secured(directory: &Path, server: SocketAddr) -> (SocketAddr, JoinHandle<()>) {
     let pem = |name: &str| directory.join(name);
     let certificate = CertificateDer::from_pem_file(pem("server.pem")).expect("a certificate");
@@ -132,7 +132,7 @@ async fn secured(directory: &Path, server: SocketAddr) -> (SocketAddr, JoinHandl
         while let Ok((plain, _)) = listener.accept().await {
             let acceptor = acceptor.clone();
             tokio::spawn(async move {
-                // Clients that do not trust us end it here.
+                // Clients that do not trust us end here.
                 let Ok(mut secure) = acceptor.accept(plain).await else { return };
                 let Ok(mut server) = TcpStream::connect(server).await else { return };
                 let _ = tokio::io::copy_bidirectional(&mut secure, &mut server).await;

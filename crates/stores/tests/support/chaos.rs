@@ -1,7 +1,8 @@
-//! Servers fail under twenty elections at once, and a referee sees who believes to lead, and when.
+//! Servers fail under twenty elections at once, and a referee records the leaders.
 //!
-//! Three handles stand for three processes: each has connections of its own and stands in every election. Two rounds
-//! of each fault run with the tests, `scripts/campaign` runs more and prints the figures.
+//! Three handles stand for three processes: each has connections of its own and stands in every
+//! election. Two rounds of each fault run with the tests, `scripts/campaign` runs more and prints
+//! the figures.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,21 +19,21 @@ use crate::support::open;
 
 /// A kind of server that can be cut off from others of its kind.
 pub(crate) trait Apart: Servers {
-    /// The lease under chaos: as short as a session may be where servers count in ticks, and long enough for a busy
-    /// machine.
+    /// The lease under chaos. It is as short as a session may be on servers that count in ticks,
+    /// and long enough for a busy machine.
     const CHAOS_TTL: Duration = Duration::from_secs(4);
 
     /// Starts servers, each in a network of its own.
     fn start_apart(count: usize, version: Version) -> impl Future<Output = Result<Self, Failure>>;
 }
 
-/// One fault strikes so many elections; each of them counts as a round.
+/// The number of elections that one fault strikes. Each of them counts as a round.
 pub(crate) const ELECTIONS: usize = 20;
 const PROCESSES: usize = 3;
-/// What is not over by then hangs.
+/// The time after which a wait counts as hung.
 const LONGEST: Duration = Duration::from_secs(120);
 
-/// What happens to the server that leads, or to the process that leads most.
+/// A fault of the leading server, or of the process that leads most elections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// Killed, and started again afterwards.
@@ -41,7 +42,7 @@ pub(crate) enum Fault {
     Stopped,
     /// Cut off from the other servers; its clients still reach it.
     CutOff,
-    /// The process is cut off from all servers; its connections stay open, and nothing passes.
+    /// The process is cut off from all servers. Its connections stay open, and nothing passes.
     ProcessCutOff,
 }
 
@@ -61,22 +62,22 @@ impl fmt::Display for Fault {
     }
 }
 
-/// What became of the rounds.
+/// The results of the rounds.
 #[derive(Debug, Default)]
 pub(crate) struct Figures {
     pub(crate) rounds: usize,
     /// Elections that changed hands because of a fault.
     pub(crate) changes: usize,
-    /// For how long nobody led, where it changed hands.
+    /// How long an election had no leader, each time it changed hands.
     pub(crate) gaps: Vec<Duration>,
     pub(crate) overlaps: usize,
     pub(crate) regressions: usize,
-    /// Who led when in every election in which one of the two was seen.
+    /// The leaders of every election with an overlap or a regression, and their times.
     pub(crate) report: Vec<String>,
 }
 
 impl Figures {
-    /// Fails unless nobody led beside, or after, a higher token.
+    /// Fails if there were two leaders at once, or a token that did not rise.
     pub(crate) fn assert_safe(&self) {
         let bad = self.overlaps + self.regressions;
         let Figures { overlaps, regressions, report, .. } = self;
@@ -105,7 +106,7 @@ impl Figures {
     }
 }
 
-/// Who believes to lead in each election, by process.
+/// The mandates in each election, by process.
 type Seats = Vec<[Mutex<Option<Mandate>>; PROCESSES]>;
 
 /// When a tenure was first and last seen.
@@ -124,7 +125,7 @@ struct Won {
     at: Instant,
 }
 
-/// By election, in the order in which they were reported.
+/// The tenures of each election, in the order of their reports.
 type Wins = Vec<Vec<Won>>;
 
 #[derive(Debug)]
@@ -136,7 +137,7 @@ struct Books {
 }
 
 impl Books {
-    /// Every tenure of one election: its token, who won it and when, and from when to when it was seen.
+    /// Every tenure of one election: its token, winner and start, and when it was seen.
     fn report(&self, election: usize) -> String {
         let at = |moment: Instant| {
             format!("{:.3}", moment.saturating_duration_since(self.began).as_secs_f64() * 1e3)
@@ -160,7 +161,7 @@ impl Books {
     }
 }
 
-/// Lets the leading server, or the leading process, suffer `times` times, each time until everybody is led again.
+/// Applies a fault `times` times. Waits for leaders in all elections each time.
 pub(crate) async fn suffer<S: Apart>(fault: Fault, times: usize) -> Option<Figures> {
     let servers = match fault {
         Fault::CutOff => S::start_apart(3, Version::Newest).await,
@@ -203,7 +204,7 @@ pub(crate) async fn suffer<S: Apart>(fault: Fault, times: usize) -> Option<Figur
                 ELECTIONS
             }
         };
-        // What it believed meanwhile comes to light now.
+        // Reveals leaders that kept their belief during the fault.
         tokio::time::sleep(S::CHAOS_TTL / 2).await;
         everybody_is_led(&seats).await;
         let after = leaders(&seats);
@@ -216,7 +217,7 @@ pub(crate) async fn suffer<S: Apart>(fault: Fault, times: usize) -> Option<Figur
     Some(figures)
 }
 
-/// Does the leading server in, until everybody is led again without it, and lets it come back.
+/// Makes the leading server fail until all elections have leaders. Then lets it come back.
 async fn strike(servers: &Cluster, fault: Fault, seats: &Seats, ttl: Duration) {
     let victim = servers.settled(None).await.expect("one of the servers leads");
     let server = &servers[victim];
@@ -228,7 +229,7 @@ async fn strike(servers: &Cluster, fault: Fault, seats: &Seats, ttl: Duration) {
         }
     }
     servers.settled(Some(victim)).await.expect("two are enough");
-    // Longer than any session or lease that nobody can prolong.
+    // Longer than any session or lease lasts without renewal.
     tokio::time::sleep(ttl * 3 / 2).await;
     everybody_is_led(seats).await;
     match fault {
@@ -242,7 +243,9 @@ async fn strike(servers: &Cluster, fault: Fault, seats: &Seats, ttl: Duration) {
     servers.settled(None).await.expect("one of the servers leads");
 }
 
-/// Cuts off the process that leads most, until everybody is led by others; how many elections it had led.
+/// Cuts off the process that leads most, until others lead all elections.
+///
+/// Returns how many elections that process had led.
 async fn cut_a_process_off(ways: &[Vec<Proxy>], seats: &Seats, ttl: Duration) -> usize {
     let led = |process: usize| {
         let leads = |election: &[Mutex<Option<Mandate>>; PROCESSES]| {
@@ -285,7 +288,9 @@ fn judge(books: &Books, figures: &mut Figures) {
     }
 }
 
-/// Stands in one election as one process, again and again; every other time it clings to what it has until the end.
+/// Stands in one election as one process, again and again.
+///
+/// Every other time it keeps a lost leadership until the mandate ends.
 async fn stand(
     backend: Backend,
     timing: Timing,
@@ -325,7 +330,7 @@ fn seat(seat: &Mutex<Option<Mandate>>) -> std::sync::MutexGuard<'_, Option<Manda
     seat.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The token that leads in each election, by the belief of its leader.
+/// The leading token of each election, as its leader believes.
 fn leaders(seats: &Seats) -> Vec<Option<u64>> {
     let led = |election: &[Mutex<Option<Mandate>>; PROCESSES]| {
         let leading = |one: &Mutex<Option<Mandate>>| {
@@ -347,7 +352,7 @@ async fn everybody_is_led(seats: &Seats) {
     }
 }
 
-/// Looks at all of them again and again, on a thread of its own.
+/// Watches all mandates, again and again, on a thread of its own.
 struct Referee {
     over: Arc<AtomicBool>,
     watching: std::thread::JoinHandle<Vec<BTreeMap<u64, Seen>>>,
@@ -376,7 +381,9 @@ impl Referee {
     }
 }
 
-/// Notes a tenure that is believed in: not earlier than it was first, and not later than it was last.
+/// Records a tenure while its mandate is valid.
+///
+/// `first` is never too early, and `last` never too late.
 fn look(mandate: &Option<Mandate>, book: &mut BTreeMap<u64, Seen>) {
     let Some(mandate) = mandate else { return };
     let before = Instant::now();
@@ -422,7 +429,7 @@ fn the_referee_sees_two_leaders_at_once_and_tokens_that_fall() {
     assert_eq!(figures.report, [expected.join("\n")], "the other election was in order");
 }
 
-/// Makes two rounds of each fault a test, and the campaign.
+/// Defines tests with two rounds of each fault, and the campaign.
 macro_rules! chaos {
     ($kind:ty) => {
         use $crate::chaos::{Fault, suffer};
@@ -462,7 +469,7 @@ macro_rules! chaos {
 }
 pub(crate) use chaos;
 
-/// Many rounds of every fault; prints the rows of a table.
+/// Runs many rounds of every fault, and prints the rows of a table.
 pub(crate) async fn campaign<S: Apart>() {
     let rounds: usize =
         std::env::var("TENURE_ROUNDS").map_or(100, |rounds| rounds.parse().expect("a number"));
@@ -472,7 +479,7 @@ pub(crate) async fn campaign<S: Apart>() {
     println!("|---|---:|---:|---:|---:|---:|---:|");
     let mut all = Figures::default();
     for fault in Fault::ALL {
-        // A process leads at least a third of them.
+        // A process leads at least a third of the elections.
         let share = if fault == Fault::ProcessCutOff { ELECTIONS / PROCESSES } else { ELECTIONS };
         let Some(figures) = suffer::<S>(fault, rounds.div_ceil(share)).await else { return };
         println!("{}", figures.row(fault));

@@ -1,4 +1,4 @@
-//! What happens to leaders when servers fail, for any kind of server.
+//! The effects of failing servers on leaders, for any kind of server.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use crate::support::open;
 /// A kind of server.
 pub(crate) trait Servers: Deref<Target = Cluster> + Sized {
     const FRAMING: Framing;
-    /// The lease for cases of the suite in which one must expire.
+    /// The lease for cases of the suite in which a lease must expire.
     const TTL: Duration = Duration::from_secs(2);
 
     fn start(count: usize, version: Version) -> impl Future<Output = Result<Self, Failure>>;
@@ -21,7 +21,7 @@ pub(crate) trait Servers: Deref<Target = Cluster> + Sized {
     fn url(addresses: &[SocketAddr], prefix: &str) -> String;
 }
 
-/// Makes each of the functions below a test on this kind of server.
+/// Defines a test on this kind of server for each of the functions below.
 macro_rules! failures {
     ($kind:ty) => {
         $crate::faults::failures! { $kind:
@@ -53,7 +53,7 @@ macro_rules! failures {
 }
 pub(crate) use failures;
 
-/// Makes one function below a test on Debian's servers.
+/// Defines one of the functions below as a test on Debian's servers.
 macro_rules! smoke {
     ($kind:ty) => {
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -67,7 +67,7 @@ macro_rules! smoke {
 }
 pub(crate) use smoke;
 
-/// Long enough for a server to be away and back.
+/// A lease long enough for a server to be away and back.
 pub(crate) fn calm() -> Timing {
     Timing::new(Duration::from_secs(20)).expect("room for every part")
 }
@@ -107,7 +107,7 @@ pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     }
 }
 
-/// Two more renewals were acknowledged: one may have been under way.
+/// Waits for two more acknowledged renewals: the first may have been under way.
 pub(crate) async fn renewed_twice(leader: &Leadership) {
     soon("renewed", leader.mandate().renewed()).await;
     soon("renewed again", leader.mandate().renewed()).await;
@@ -123,12 +123,12 @@ pub(crate) async fn a_server_killed_and_back_in_time_costs_nothing<S: Servers>(s
     assert_eq!(leader.mandate().token(), token);
 }
 
-/// The server stays away: the leader stops by itself, and somebody leads again at a higher token afterwards.
+/// The server stays away: the leader stops by itself, and the next one has a higher token.
 pub(crate) async fn a_server_that_is_away_too_long_costs_the_leadership<S: Servers>(servers: S) {
     let (_backend, leader) = lead::<S>(&servers.addresses(), brisk(), "a").await;
     let mandate = leader.mandate();
     servers[0].kill().await.expect("it runs");
-    // "Must stop" comes first; it is over when the window is.
+    // The call to stop comes first. The leadership ends with its window.
     soon("told to stop", mandate.lost()).await;
     tokio::time::sleep(mandate.remaining()).await;
     assert!(!mandate.is_leader());
@@ -150,12 +150,12 @@ pub(crate) async fn a_server_that_stands_still_for_a_moment_costs_nothing<S: Ser
     assert_eq!(leader.mandate().token(), token);
 }
 
-/// The claim happened, its answer never came: reading shows it, and it is not claimed twice.
+/// The claim happened, but its answer was lost: reading shows it, and it is not repeated.
 pub(crate) async fn a_claim_whose_answer_is_lost_is_found_by_reading<S: Servers>(servers: S) {
     let proxy = Proxy::start(servers[0].address(), S::FRAMING).expect("a proxy");
     let backend = backend::<S>(&[proxy.address()], brisk()).await;
     let election = enter(&backend, brisk()).await;
-    // As it is, or as a text inside JSON.
+    // As plain JSON, or as text inside JSON.
     proxy.lose_answer_of(|request| {
         contains(request, b"\"held\"") || contains(request, b"\\\"held\\\"")
     });
@@ -177,7 +177,8 @@ pub(crate) async fn connections_that_break_cost_nothing<S: Servers>(servers: S) 
     assert!(leader.mandate().is_leader());
 }
 
-/// A connection that nothing closes and nothing passes: another one is opened, though it never says that it is dead.
+/// A connection stays open but passes nothing: another one is opened, although it never reports an
+/// error.
 pub(crate) async fn a_connection_that_falls_silent_is_replaced<S: Servers>(servers: S) {
     let proxy = Proxy::start(servers[0].address(), S::FRAMING).expect("a proxy");
     let timing = calm();
@@ -194,7 +195,8 @@ pub(crate) async fn a_connection_that_falls_silent_is_replaced<S: Servers>(serve
     assert_eq!(leader.mandate().token(), 1);
 }
 
-/// A write that timed out is in doubt; once its connection was given up and another works, it does not happen any more.
+/// A write that timed out has an unknown outcome. It cannot happen any more once its connection was
+/// given up and another one works.
 pub(crate) async fn a_write_that_was_given_up_does_not_happen_later<S: Servers>(servers: S) {
     let proxy = Proxy::start(servers[0].address(), S::FRAMING).expect("a proxy");
     let backend = open(&S::url(&[proxy.address()], "failing"), Duration::from_millis(500)).await;
@@ -215,7 +217,7 @@ pub(crate) async fn a_write_that_was_given_up_does_not_happen_later<S: Servers>(
     assert_eq!(direct.store().get(&key).await.expect("it answers"), None);
 }
 
-/// Opening says so within the request's time.
+/// Opening fails within the request's time.
 pub(crate) async fn a_server_that_is_down_is_told_when_opening<S: Servers>(servers: S) {
     let addresses = servers.addresses();
     servers[0].kill().await.expect("it runs");
@@ -223,7 +225,7 @@ pub(crate) async fn a_server_that_is_down_is_told_when_opening<S: Servers>(serve
     let began = std::time::Instant::now();
     let opened = tenure_stores::open(&S::url(&addresses, "failing"), &options).await;
     let error = opened.expect_err("nobody is there");
-    // Far less than the 40 s that others are waited for; a busy machine may need some of it.
+    // Far less than the 40 s of other waits; a busy machine may need some of it.
     assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
     println!("{}", crate::support::chain(&error));
 }
@@ -251,7 +253,7 @@ pub(crate) async fn a_leader_survives_a_leading_server_that_stands_still<S: Serv
     assert!(leader.mandate().is_leader());
 }
 
-/// With one server gone from the start, whichever the client asks first.
+/// One server is gone from the start, and the client may ask it first.
 pub(crate) async fn two_servers_of_three_are_enough_to_elect<S: Servers>(servers: S) {
     servers[0].kill().await.expect("it runs");
     servers.settled(Some(0)).await.expect("two are enough");
@@ -262,7 +264,7 @@ pub(crate) async fn two_servers_of_three_are_enough_to_elect<S: Servers>(servers
     }
 }
 
-/// A few leaders, one after the other, and who waits is told.
+/// A few leaders follow each other, and a waiting candidate is told.
 pub(crate) async fn leaders_follow_each_other<S: Servers>(servers: S) {
     let (first_backend, first) = lead::<S>(&servers.addresses(), calm(), "a").await;
     let other = backend::<S>(&servers.addresses(), calm()).await;
@@ -278,10 +280,11 @@ pub(crate) async fn leaders_follow_each_other<S: Servers>(servers: S) {
     assert_eq!(listed.len(), 1);
 }
 
-/// Sequential round trips, counted in delays of a proxy: a batch takes as many as one document, and some computing.
+/// Sequential round trips, counted in delays of a proxy: a batch takes as many as one document,
+/// plus computing.
 pub(crate) async fn a_batch_is_sent_at_once<S: Servers>(servers: S) {
     const DELAY: Duration = Duration::from_millis(100);
-    // One by one they would be 100 round trips.
+    // One by one, the documents would take 100 round trips.
     const A_BUSY_MACHINE: f64 = 10.0;
     let proxy = Proxy::start(servers[0].address(), S::FRAMING).expect("a proxy");
     let backend = open(&S::url(&[proxy.address()], "failing"), Duration::from_secs(10)).await;
@@ -294,7 +297,7 @@ pub(crate) async fn a_batch_is_sent_at_once<S: Servers>(servers: S) {
         body: Some("1".into()),
         durability: tenure::Durability::Lasting,
     };
-    // The levels above come into being, and the server warms up.
+    // Creates the parents of the keys, and warms up the server.
     for _ in 0..5 {
         let warm = (1000..1100).map(|number| write(number, tenure::Expect::Absent)).collect();
         assert_eq!(store.put_many(warm).await.len(), 100);

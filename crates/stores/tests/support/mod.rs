@@ -10,7 +10,7 @@ use tenure_stores::{OpenError, OpenOptions};
 
 use crate::faults::Servers;
 
-/// Servers that live as long as the test program, and the URL that leads to them.
+/// Servers that live as long as the test program, and their URL.
 pub(crate) struct Shared {
     name: &'static str,
     pub(crate) url: String,
@@ -18,20 +18,22 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Servers that somebody else runs.
+    /// Servers that were started outside of the tests.
     #[allow(dead_code, reason = "only some servers may be somebody else's")]
     pub(crate) fn elsewhere(name: &'static str, url: String) -> Shared {
         Shared { name, url, ttl: Duration::from_secs(2) }
     }
 
-    /// Where they are.
+    /// Their URL.
     #[allow(dead_code, reason = "only some servers have feeds")]
     pub(crate) fn url(&self) -> &str {
         &self.url
     }
 }
 
-/// Starts servers on a thread that keeps them until the program ends; none where they cannot be had.
+/// Starts servers on a thread that keeps them until the program ends.
+///
+/// Returns the reason if they cannot be started here.
 pub(crate) fn keep<S: Servers + 'static>(
     name: &'static str,
     count: usize,
@@ -46,7 +48,8 @@ pub(crate) fn keep<S: Servers + 'static>(
             Ok(servers) => {
                 let url = S::url(&servers.addresses(), "suite");
                 let _ = tell.send(Ok(Shared { name, url, ttl: S::TTL }));
-                // Never dropped: the kernel ends them with this program, and their logs stay until then.
+                // Never dropped: the kernel ends them with this program, and their logs stay until
+                // then.
                 loop {
                     std::thread::park();
                 }
@@ -70,7 +73,7 @@ impl Subject for &'static Shared {
     }
 
     async fn open(&self) -> Backend {
-        // Many cases run at once on few cores: none of them is about slow answers.
+        // Many cases run at once on few cores, and none of them is about slow answers.
         open(&self.url, Duration::from_secs(20)).await
     }
 
@@ -114,7 +117,8 @@ pub(crate) async fn open(url: &str, request: Duration) -> Backend {
     open_with(url, &OpenOptions::default().with_request(request)).await
 }
 
-/// The same with options. Servers that just started on a busy machine are given a minute to answer in time.
+/// The same with options. Servers that just started on a busy machine are given a minute to answer
+/// in time.
 pub(crate) async fn open_with(url: &str, options: &OpenOptions) -> Backend {
     let began = Instant::now();
     loop {

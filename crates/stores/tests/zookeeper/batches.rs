@@ -15,18 +15,18 @@ use crate::faults::{Servers, soon};
 use crate::kind::{self, Kind};
 use crate::support::open;
 
-/// Many cases run at once on few cores.
+/// Long, because many cases run at once on few cores.
 const REQUEST: Duration = Duration::from_secs(20);
-/// As many as take several requests.
+/// Enough documents for several requests.
 const MANY: usize = 150;
 
-// The numbers of requests on the wire.
+// The codes of requests on the wire.
 const MULTI: i32 = 14;
 const MULTI_READ: i32 = 22;
 
 type Outcomes = Vec<Result<Put, StoreError>>;
 
-/// A handle to a server that the cases share.
+/// Opens a store on a server that the cases share.
 macro_rules! shared {
     () => {
         match kind::single() {
@@ -86,7 +86,7 @@ fn versions(outcomes: Outcomes) -> Vec<Version> {
         .collect()
 }
 
-/// What the documents say; nothing where there is none.
+/// The bodies of the documents; `None` if one does not exist.
 async fn bodies(backend: &Backend, keys: &[Key]) -> Vec<Option<Bytes>> {
     let found = backend.store().get_many(keys).await.expect("they are read");
     found.into_iter().map(|document| document.map(|document| document.body)).collect()
@@ -112,7 +112,7 @@ async fn the_same_on_debians_server() {
 }
 
 async fn everything_but_conflicts_is_stored(backend: &Backend) {
-    // One, and more of them in one request than are taken out one after the other.
+    // One conflict; then more conflicts in one request than are taken out one after the other.
     for at_odds in [&[70][..], &[0, 1, 2, 3, 40, 63, 64, 149]] {
         let keys = keys(&format!("conflicts-{}", at_odds.len()), MANY);
         let before = create(backend, &keys, "1").await;
@@ -156,7 +156,7 @@ async fn creations_replacements_and_deletions_share_a_batch() {
     writes.extend(replacements(&keys[50..100], &before, "2"));
     let deletions = keys[100..].iter().zip(&before[50..]);
     writes.extend(deletions.map(|(key, version)| deletion(key, version)));
-    // One of each kind is at odds: created already, deleted already, and both once more.
+    // One write of each kind is in conflict: a creation, a deletion and a replacement.
     let absent = key("mixture", 999);
     writes[7].key = keys[60].clone();
     writes[60].key = absent.clone();
@@ -268,7 +268,7 @@ async fn what_is_missing_is_nothing_in_its_place(backend: &Backend) {
     }
 }
 
-/// A proxy that counts requests by their number.
+/// Counts the requests with this code at a proxy.
 fn counted(proxy: &Proxy, code: i32) -> Arc<AtomicUsize> {
     let count = Arc::new(AtomicUsize::new(0));
     let counter = count.clone();
@@ -328,7 +328,7 @@ async fn a_batch_that_was_cut_off_is_in_doubt_and_does_not_happen_later() {
     let Some((server, proxy, backend)) = behind_a_proxy(REQUEST).await else { return };
     let keys = keys("cut", 40);
     let before = create(&backend, &keys, "1").await;
-    // In the middle of a request that takes all of them.
+    // In the middle of a request with all of them.
     proxy.drop_after(Direction::ToServer, 2_000);
     let long = "2".repeat(100);
     let outcomes = put(&backend, replacements(&keys, &before, &long)).await;
@@ -351,14 +351,17 @@ async fn a_batch_that_was_given_up_is_in_doubt_and_does_not_happen_later() {
     for outcome in &outcomes {
         assert_eq!(fault(outcome), Some(Fault::Indeterminate), "{outcome:?}");
     }
-    // What the network held back arrives now, perhaps before the server knows of the other connection.
+    // The data that the network held back arrives now, perhaps before the server knows of the other
+    // connection.
     proxy.heal().await;
     let found = nothing_happens_later(&server, &backend, &keys).await;
     let unchanged = found.iter().zip(&before).filter(|(found, before)| found == before).count();
     assert!([0, keys.len()].contains(&unchanged), "all or nothing, not {unchanged}");
 }
 
-/// Once the same handle has another connection, nothing of the old one happens any more; says what it found then.
+/// Checks that nothing happens on the old connection once there is another.
+///
+/// Returns the versions that it found then.
 async fn nothing_happens_later(
     server: &Zookeeper,
     backend: &Backend,

@@ -1,4 +1,4 @@
-//! A server of version 3.5, as far as reading goes: it does not know requests for many nodes.
+//! A fake server of version 3.5, as far as reads go: it does not know requests for many nodes.
 
 use std::io;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ async fn answer(stream: &mut TcpStream, parts: &[&[u8]]) -> io::Result<()> {
     stream.write_all(&[&length[..], &body].concat()).await
 }
 
-/// The body of a transaction's answer whose only part was refused.
+/// The body of the answer to a transaction with a single part that was refused.
 fn refused(error: i32) -> Vec<u8> {
     let head =
         |done: u8, error: i32| [&(-1i32).to_be_bytes()[..], &[done], &error.to_be_bytes()].concat();
@@ -41,7 +41,7 @@ async fn serve(mut stream: TcpStream, many: &AtomicUsize) -> io::Result<()> {
     frame(&mut stream).await?;
     let session = [&[0, 0, 0, 0, 0, 0, 0x0f, 0xa0][..], &7i64.to_be_bytes(), &16i32.to_be_bytes()];
     answer(&mut stream, &[&session.concat(), &[1; 16], &[0]]).await?;
-    // A sync takes the way of writes: its answer waits while what is unknown is refused at once.
+    // A sync goes the way of writes: its answer waits, while an unknown request is refused at once.
     let mut synced: Option<Vec<u8>> = None;
     loop {
         let request = frame(&mut stream).await?;
@@ -54,7 +54,7 @@ async fn serve(mut stream: TcpStream, many: &AtomicUsize) -> io::Result<()> {
             MULTI => synced = Some([head(0), refused(NO_NODE)].concat()),
             MULTI_READ => {
                 many.fetch_add(1, Ordering::Relaxed);
-                // And the connection is closed.
+                // Then the connection is closed.
                 return answer(&mut stream, &[&head(UNIMPLEMENTED)]).await;
             }
             _ => {
@@ -75,7 +75,7 @@ async fn a_server_that_does_not_know_it_is_asked_for_many_documents_once() {
     let counter = many.clone();
     let server = tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            // A client that goes away is no failure of the server's.
+            // A client that goes away is no failure of the server.
             let _ = serve(stream, &counter).await;
         }
     });

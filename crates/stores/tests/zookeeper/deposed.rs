@@ -30,7 +30,7 @@ async fn store(addresses: &[SocketAddr], request: Duration) -> Backend {
     open(&url, request).await
 }
 
-/// A client of its own, whose reads follow a `sync` and nothing else.
+/// Another client. Its reads follow a `sync` and nothing else.
 async fn control(server: SocketAddr) -> Client {
     let options = ClientOptions::new([server.to_string()]);
     let client = Client::new(options.with_session(Duration::from_secs(60)));
@@ -38,12 +38,12 @@ async fn control(server: SocketAddr) -> Client {
     client
 }
 
-/// Several of them, each with a connection of its own.
+/// Several such clients, each with its own connection.
 async fn controls(server: SocketAddr) -> Vec<Client> {
     join_all((0..4).map(|_| control(server))).await
 }
 
-/// Writes until it is stored: servers that elect a leader answer nothing.
+/// Writes until the write is stored: servers that elect a leader answer nothing.
 async fn write(writer: &Backend, key: &Key, expect: Expect, body: &'static str) -> Version {
     for _ in 0..100 {
         let put = writer.store().put(key, expect.clone(), body.into()).await;
@@ -60,7 +60,9 @@ async fn write(writer: &Backend, key: &Key, expect: Expect, body: &'static str) 
     panic!("{key} was never written");
 }
 
-/// Deposes a leader that does not notice, and reads through it; how much another client saw that was old.
+/// Deposes a leader that does not notice, and reads through it.
+///
+/// Returns how many reads of the other clients were old.
 async fn depose(servers: &Zookeeper, round: usize) -> usize {
     let cut = servers.settled(None).await.expect("somebody leads");
     let others: Vec<SocketAddr> =
@@ -68,7 +70,7 @@ async fn depose(servers: &Zookeeper, round: usize) -> usize {
     let writer = store(&others, Duration::from_secs(10)).await;
     let read = key(&format!("elections/read-{round}"));
     let first = write(&writer, &read, Expect::Absent, "first").await;
-    // To the first reader everything in that document is news, the second one knows an earlier version.
+    // To the first reader the whole document is news. The second one knows an earlier version.
     let within = Duration::from_secs(1);
     let address = [servers[cut].address()];
     let readers = [store(&address, within).await, store(&address, within).await];
@@ -82,14 +84,14 @@ async fn depose(servers: &Zookeeper, round: usize) -> usize {
     let elsewhere = control(others[0]).await;
     elsewhere.sync(&node).await.expect("it is connected");
     servers.isolate(cut).expect("it is cut off");
-    // Standing still, it does not notice that the others elect a leader.
+    // While it stands still, it does not notice that the others elect a leader.
     servers[cut].stop().await.expect("it ran");
     servers.settled(Some(cut)).await.expect("two are enough");
     write(&writer, &read, Expect::At(old), "new").await;
     while elsewhere.set_data(&node, "new", None).await.is_err() {
         let _ = elsewhere.connected(Duration::from_secs(10)).await;
     }
-    // Soon after it goes on it notices: these are on their way before.
+    // It notices soon after it goes on, so these requests are sent before.
     let shown: Vec<_> =
         controls.iter().map(|client| (client.sync(&node), client.data(&node))).collect();
     let found = join_all(readers.iter().map(|reader| reader.store().get(&read)));
@@ -126,7 +128,7 @@ async fn a_leader_that_was_deposed_shows_no_reader_what_was() {
     let partitions = zookeeper::Options { partitions: true, ..options() };
     let servers = require!(Zookeeper::ensemble(3, partitions).await);
     let mut seen = 0;
-    // It may notice before it answers anybody. Then nothing was shown, and it is done again.
+    // It may notice before it answers any read. Then nothing was tested, and the round is repeated.
     for round in 0..6 {
         seen += depose(&servers, round).await;
         println!("{seen} reads of other clients were answered with what was, by round {round}");

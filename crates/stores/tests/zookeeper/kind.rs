@@ -1,4 +1,4 @@
-//! How ZooKeeper is started for these tests.
+//! Starts ZooKeeper for these tests.
 
 use std::net::SocketAddr;
 use std::ops::Deref;
@@ -33,7 +33,7 @@ impl Servers for Kind {
 
     fn url(addresses: &[SocketAddr], prefix: &str) -> String {
         let hosts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
-        // As leases: the queue has tests of its own.
+        // As leases: the queue has its own tests.
         format!("zookeeper://{}/{prefix}?protocol=lease", hosts.join(","))
     }
 }
@@ -66,7 +66,7 @@ impl Servers for Lines {
 
     fn url(addresses: &[SocketAddr], prefix: &str) -> String {
         let hosts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
-        // As short a session as the servers allow that a busy machine keeps.
+        // The shortest session that the servers allow and a busy machine keeps.
         format!("zookeeper://{}/{prefix}?ttl=4s", hosts.join(","))
     }
 }

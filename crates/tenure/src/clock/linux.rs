@@ -44,7 +44,9 @@ fn read(clock: ClockId) -> Duration {
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), nanos)
 }
 
-/// tokio's timers stand still while the machine sleeps; this one fires on waking up.
+/// A timer that fires when the machine wakes up.
+///
+/// tokio's timers stand still while the machine sleeps.
 struct BootTimer {
     descriptor: AsyncFd<OwnedFd>,
 }
@@ -86,7 +88,8 @@ impl Timer for BootTimer {
             let read =
                 ready.try_io(|inner| Ok(rustix::io::read(inner.get_ref(), &mut expirations)?));
             match read {
-                // Re-arming clears what an earlier deadline left; then there is nothing to read yet.
+                // Re-arming clears the expiration of an earlier deadline; then there is nothing to
+                // read yet.
                 Err(_would_block) => {}
                 Ok(_) => return,
             }
@@ -94,7 +97,9 @@ impl Timer for BootTimer {
     }
 }
 
-/// What is used where the kernel has no such timer: short sleeps, so that waking up is noticed soon.
+/// The fallback where the kernel has no such timer.
+///
+/// It sleeps for short times, so that it soon notices when the machine wakes up.
 struct TickTimer;
 
 #[async_trait]

@@ -1,4 +1,4 @@
-//! The clock where the system has only one that counts: the standard library's.
+//! The clock for systems with only one usable clock: the standard library's.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! A clock that moves when the test says so.
+//! A clock that moves only when the test advances it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -10,9 +10,9 @@ use super::{Clock, Moment, Timer};
 
 /// A clock for programs under test: it stands still until it is advanced.
 ///
-/// Clones share one time. Candidates wait a moment before they claim a free election, so that a crowd does not claim
-/// at once, and on a clock that stands still this moment never passes: a campaign that is awaited alone never
-/// resolves. Advance the clock while you wait:
+/// Clones share one time. Candidates wait a moment before they claim a free election, so that a
+/// crowd does not claim at once. On a clock that stands still, this moment never passes: a campaign
+/// that is awaited alone never resolves. Advance the clock while you wait:
 ///
 /// ```
 /// use std::sync::Arc;
@@ -101,7 +101,7 @@ struct TestTimer {
 #[async_trait]
 impl Timer for TestTimer {
     async fn until(&mut self, moment: Moment) {
-        // An error means that the clock is gone; then nobody is left to be woken.
+        // An error means that the clock is gone; then there is nothing left to wait for.
         let _ = self.now.wait_for(|now| now.boot >= moment.boot).await;
     }
 }

@@ -1,24 +1,26 @@
-//! What an operator does to a cluster: declare members dead, drain them, pause and resume.
+//! Operator actions: declare members dead, drain them, pause and resume.
 
 use super::books::Books;
 use super::documents::{Charter, LEAST_SLOTS, MemberId, NodeEntry, Nodes};
 use crate::Error;
 
-/// How many members that were declared dead are remembered. Joining again takes a fresh id, so an old one never comes back by
-/// itself; a list of all would outgrow its document.
+/// How many dead members the node list remembers. A member that joins again takes a fresh id, so an
+/// old id never comes back by itself. A list of all dead members would outgrow its document.
 const DEAD_KEPT: usize = 64;
 
 impl Books {
-    /// Declares a member dead: it takes nothing more and does not come back. Says whether it was in the node list.
+    /// Declares a member dead: it takes no more tasks and does not come back.
     ///
-    /// When this returns that is in the store. What it holds is taken over when its leases run out, not before: it may still be
-    /// at work.
+    /// Returns true if the member was in the node list. The declaration is in the store when this
+    /// returns. Other nodes take over the member's tasks only when its leases run out, because it
+    /// may still be at work.
     ///
     /// # Errors
-    /// [`Error::Store`] when the store does not serve, [`Error::Document`] when the node list makes no sense.
+    /// [`Error::Store`] when the store does not serve, [`Error::Document`] when the node list makes
+    /// no sense.
     ///
     /// # Cancel safety
-    /// Not cancel safe: dropping the future leaves it open whether it is declared dead.
+    /// Not cancel safe: dropping the future leaves it open whether the member is declared dead.
     pub async fn mark_dead(&self, member: &MemberId) -> Result<bool, Error> {
         let mut was_listed = false;
         self.change_nodes(|nodes| {
@@ -35,7 +37,9 @@ impl Books {
         Ok(was_listed)
     }
 
-    /// Asks the members of this id or name to finish what they have, to take nothing more and to leave. Says which they are.
+    /// Asks the members of this id or name to finish their tasks and leave.
+    ///
+    /// They take no more tasks. Returns their ids.
     ///
     /// # Errors
     /// As for [`Books::mark_dead`].
@@ -55,7 +59,7 @@ impl Books {
             is_news
         })
         .await?;
-        // Idle members wait on the bell.
+        // Idle members wait for the bell document to change.
         if !meant.is_empty()
             && let Err(error) = self.ring(&self.keys.bell()).await
         {
@@ -64,24 +68,25 @@ impl Books {
         Ok(meant)
     }
 
-    /// Takes nothing in any more: what is in the slots is finished, the rest waits.
+    /// Pauses the cluster: tasks in slots are finished, all others wait.
     ///
     /// # Errors
-    /// [`Error::Store`] when the store does not serve, [`Error::Document`] when the cluster document makes no sense.
+    /// [`Error::Store`] when the store does not serve, [`Error::Document`] when the cluster
+    /// document makes no sense.
     ///
     /// # Cancel safety
-    /// Not cancel safe: dropping the future leaves it open whether it is paused.
+    /// Not cancel safe: dropping the future leaves it open whether the cluster is paused.
     pub async fn pause(&self) -> Result<(), Error> {
         self.set_paused(true).await
     }
 
-    /// Takes in again.
+    /// Resumes the cluster: the leader takes in tasks again.
     ///
     /// # Errors
     /// As for [`Books::pause`].
     ///
     /// # Cancel safety
-    /// Not cancel safe: dropping the future leaves it open whether it is paused.
+    /// Not cancel safe: dropping the future leaves it open whether the cluster is paused.
     pub async fn resume(&self) -> Result<(), Error> {
         self.set_paused(false).await
     }
@@ -93,7 +98,8 @@ impl Books {
             |charter: &Charter| &charter.op,
             |before, op| {
                 Ok(match before {
-                    // What a weak read shows is proven by rewriting it.
+                    // A weak read proves nothing, so the document is rewritten even if nothing
+                    // changes.
                     Some(before) if before.paused == paused && !is_weak => None,
                     Some(before) => Some(Charter {
                         paused,
@@ -110,7 +116,7 @@ impl Books {
         Ok(())
     }
 
-    /// Changes the node list; `change` says whether it changed anything.
+    /// Changes the node list. `change` returns true if it changed the list.
     async fn change_nodes(&self, mut change: impl FnMut(&mut Nodes) -> bool) -> Result<(), Error> {
         let is_weak = self.is_weak();
         self.update(

@@ -11,10 +11,10 @@ use crate::store::{
 };
 use crate::{Backend, Error, Key, Name, Timing};
 
-/// How often somebody else may be faster before a change is given up.
+/// How many conflicts or lost answers a change may meet before it is given up.
 const MOST_ATTEMPTS: u32 = 64;
 
-/// The documents of one cluster: what anybody can do with them, without being one of its nodes.
+/// The documents of one cluster, and the operations that need no membership.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tenure::Error> {
@@ -34,12 +34,12 @@ pub struct Books {
     pub(super) timing: Timing,
 }
 
-/// What a store shows of one key.
+/// The result of reading one key.
 #[derive(Debug)]
 pub(super) enum Shown {
-    /// What stands there, or that nothing does.
+    /// The document at the key, or `None` if there is none.
     Document(Option<Document>),
-    /// Something that it refuses to show: far too large, or no document at all.
+    /// The store refuses to show it: it is far too large, or no document at all.
     Refused,
 }
 
@@ -56,12 +56,14 @@ impl Shown {
 #[derive(Clone, Debug)]
 pub(super) struct Found<T> {
     pub(super) version: Version,
-    /// What it says, if it makes sense.
+    /// The decoded content, or the reason why it makes no sense.
     pub(super) content: Result<T, DocumentError>,
 }
 
 impl Books {
-    /// The documents of the cluster of this name. Nothing is read or written yet.
+    /// Opens the documents of the cluster of this name.
+    ///
+    /// Nothing is read or written yet.
     ///
     /// # Errors
     /// [`Error::Name`] when the name is refused; it has at most five segments.
@@ -74,8 +76,10 @@ impl Books {
         Ok(Books { backend, name, keys, timing: Timing::default() })
     }
 
-    /// The same, with other times: how often to look where the store does not tell of changes, and how long the locks of
-    /// tasks last.
+    /// Sets the times of polling and of locks.
+    ///
+    /// They decide how often to look where the store does not notify of changes, and how long the
+    /// locks of tasks last.
     #[must_use]
     pub fn with_timing(self, timing: Timing) -> Books {
         Books { timing, ..self }
@@ -87,7 +91,7 @@ impl Books {
         &self.name
     }
 
-    /// Where its documents are.
+    /// The keys of the cluster's documents.
     #[must_use]
     pub fn keys(&self) -> &Keys {
         &self.keys
@@ -105,7 +109,7 @@ impl Books {
         self.backend.parts().fresh_op()
     }
 
-    /// Milliseconds since 1970, for people.
+    /// Milliseconds since 1970. Only people read it.
     pub(super) fn wall(&self) -> u64 {
         self.backend.clock().wall()
     }
@@ -115,12 +119,12 @@ impl Books {
         clock.timer().until(clock.now() + span).await;
     }
 
-    /// How long to wait before one looks again without having been told of a change.
+    /// How long to wait for a notification before looking again.
     pub(super) fn poll(&self) -> Duration {
         self.timing.poll(self.store().notifies())
     }
 
-    /// Waits until the document may have changed, or for so long.
+    /// Waits until the document may have changed, but at most for `span`.
     pub(super) async fn wait_for(&self, key: &Key, seen: Option<&Version>, span: Duration) {
         tokio::select! {
             () = self.store().changed(key, seen) => {}
@@ -128,13 +132,13 @@ impl Books {
         }
     }
 
-    /// How many slots there are to look at; none before the first leader.
+    /// The number of slots to look at; 0 before the first leader.
     pub(super) async fn slots(&self) -> Result<usize, Error> {
         let charter = self.read::<Charter>(&self.keys.charter()).await?;
         Ok(charter.map_or(0, |(_, charter)| charter.slots))
     }
 
-    /// Reads all; one document that the store refuses to show does not hide the others.
+    /// Reads all keys. One document that the store refuses to show does not hide the others.
     pub(super) async fn look_at(&self, keys: &[Key]) -> Result<Vec<Shown>, StoreError> {
         match self.store().get_many(keys).await {
             Ok(documents) => return Ok(documents.into_iter().map(Shown::Document).collect()),
@@ -182,11 +186,12 @@ impl Books {
         Ok(Some((document.version, content)))
     }
 
-    /// Changes a document until the change stands in the store, whatever others do meanwhile.
+    /// Changes a document, and retries until the change is in the store.
     ///
-    /// `change` is shown what is there and gives what is to be there instead, under this op; `None` when nothing is to be
-    /// changed. It may be asked several times. What comes back is what was written, or found good as it was. A write whose
-    /// answer was lost is found again by its op.
+    /// `change` gets the current content and an op, and returns the new content under that op, or
+    /// `None` to leave the document as it is. It may be called several times, because other
+    /// processes write too. Returns the content that was written, or that `change` left as it was.
+    /// If the answer to a write is lost, the op in the document shows that the write took effect.
     pub(super) async fn update<T: Format>(
         &self,
         key: &Key,
@@ -220,14 +225,18 @@ impl Books {
         Err(Error::Contended { attempts: MOST_ATTEMPTS })
     }
 
-    /// Rings for the leader. A hint: it looks by itself sooner or later, so a failure is only noted.
+    /// Wakes the leader.
+    ///
+    /// This is a hint: the leader looks by itself sooner or later, so a failure is only logged.
     pub(super) async fn call_leader(&self) {
         if let Err(error) = self.ring(&self.keys.call()).await {
             tracing::debug!(cluster = %self.name, %error, "the leader could not be called");
         }
     }
 
-    /// Rings a bell. That somebody else rang it meanwhile is as good.
+    /// Rings a bell: changes its document, to wake the processes that wait on it.
+    ///
+    /// A conflict is fine: another process rang the bell meanwhile.
     pub(super) async fn ring(&self, bell: &Key) -> Result<(), Error> {
         let (expect, rung) = match self.store().get(bell).await? {
             Some(document) => {
@@ -244,8 +253,9 @@ impl Books {
     }
 }
 
-/// Encodes a document for this key, unless it would be refused when it is read: a number that stood at its limit
-/// already was put there by hand.
+/// Encodes a document for this key, unless a later read would refuse it.
+///
+/// That can only happen if a number was already at its limit, which a person put there by hand.
 ///
 /// # Errors
 /// [`Error::Document`] names the field.

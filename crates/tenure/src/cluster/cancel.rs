@@ -1,10 +1,12 @@
-//! Cancelling a task, wherever it is on its way: on a page, recorded for a slot, or in one.
+//! Cancelling a task: on an inbox page, recorded for a slot, or in a slot.
 //!
-//! A task moves from its page into the cursor and from there into a slot. Whoever looks in that order does not miss it.
+//! A task moves from its page into the cursor, and from there into a slot. A search in that order
+//! does not miss it.
 //!
-//! On a page it is replaced by an entry that says so. A leader that had read the page before may still be about to take the
-//! task in, by a compare-and-set of the cursor. Therefore the cursor is then rewritten as it is: that leader's write conflicts
-//! and it reads everything anew, or it came first, and what was rewritten says that the entry is taken.
+//! On a page, an [`Entry::Cancelled`] replaces the task. A leader that read the page earlier may
+//! still be about to take the task in, by a compare-and-set of the cursor. So the cursor is then
+//! rewritten unchanged. Either the leader's write conflicts, and the leader reads everything again.
+//! Or the leader's write came first, and the rewritten cursor shows that the entry is taken.
 
 use std::time::Duration;
 
@@ -16,25 +18,26 @@ use super::documents::{
 use crate::store::{Expect, Fault, Put, StoreExt, Version};
 use crate::{Error, Key};
 
-/// How often it is looked again before it is given up.
+/// How many times to look for the task before giving up.
 const MOST_LOOKS: u32 = 64;
-/// How long a task that is recorded for a slot is waited for before one looks again.
+/// The longest wait for the leader to fill a slot, before another look.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// How many pages are read at a time.
 const PAGES: u64 = 16;
 
-/// What became of the wish to cancel a task.
+/// The result of cancelling a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cancellation {
-    /// Nobody had begun it, or works on it just now: it is cancelled.
+    /// No node had begun the task, or none works on it now: it is cancelled.
     Cancelled,
-    /// Somebody works on it, and learns of the wish at its next renewal; or a successor does. Its outcome says what came of it.
+    /// A node works on the task, and learns of the request at its next renewal. If that node dies,
+    /// its successor learns of it. The task's outcome shows whether the request came in time.
     Asked,
-    /// It is at its end already, or there never was one.
+    /// The task has already ended, or never existed.
     NotFound,
 }
 
-/// Which task is meant.
+/// Identifies the task to cancel.
 #[derive(Clone, Copy, Debug)]
 enum Whose<'a> {
     Serial(u64),
@@ -50,43 +53,47 @@ impl Whose<'_> {
     }
 }
 
-/// A write that was answered; what was not is looked at again.
+/// The result of a write. `Again` means that it conflicted or its effect is unknown: look again.
 enum Written {
     Stored,
     Again,
 }
 
-/// Whether a task is off its page before any leader took it.
+/// The result of removing a task from its page, before any leader took it.
 enum Off {
     Surely,
-    /// Reads prove nothing here, and no cursor was seen. A leader that passes the page tells whoever waits.
+    /// Reads prove nothing here, and no cursor was seen. The leader that passes the page writes the
+    /// outcome for the waiting process.
     Perhaps,
-    /// It was taken, or it has to be looked at again.
+    /// A leader took it, or another look is needed.
     No,
 }
 
 impl Books {
     /// Cancels the task of this serial number.
     ///
-    /// When this returns the wish is in the store: a task that nobody works on is at its end, one that somebody works on is stopped
-    /// when its holder next renews its lease.
+    /// The request is in the store when this returns. A task that no node works on has ended. A
+    /// task that a node works on is stopped when that node next renews its lease.
     ///
     /// # Errors
-    /// [`Error::Store`] when the store does not serve, [`Error::Contended`] when others were always faster.
+    /// [`Error::Store`] when the store does not serve, [`Error::Contended`] when other writers were
+    /// always faster.
     ///
     /// # Cancel safety
-    /// Not cancel safe: dropping the future leaves it open whether it was cancelled.
+    /// Not cancel safe: dropping the future leaves it open whether the task was cancelled.
     pub async fn cancel(&self, serial: u64) -> Result<Cancellation, Error> {
         self.call_off(Whose::Serial(serial)).await
     }
 
-    /// Cancels the task that was submitted with this receipt, also while it still waits in the inbox.
+    /// Cancels the task that was submitted with this receipt.
+    ///
+    /// It may still wait in the inbox.
     ///
     /// # Errors
     /// As for [`Books::cancel`].
     ///
     /// # Cancel safety
-    /// Not cancel safe: dropping the future leaves it open whether it was cancelled.
+    /// Not cancel safe: dropping the future leaves it open whether the task was cancelled.
     pub async fn cancel_submitted(&self, receipt: &MemberId) -> Result<Cancellation, Error> {
         self.call_off(Whose::Receipt(receipt)).await
     }
@@ -130,7 +137,8 @@ impl Books {
         for first in (from..from + INBOX_PAGES).step_by(PAGES as usize) {
             let numbers: Vec<u64> = (first..(first + PAGES).min(from + INBOX_PAGES)).collect();
             let found = self.pages(&numbers).await?;
-            // Pages are filled in order; where reads prove nothing there may be a gap, but hardly one of so many.
+            // Pages are filled in order. Where reads prove nothing there may be a gap, but hardly
+            // one of so many pages.
             let mut is_over = true;
             for (number, found) in numbers.into_iter().zip(found) {
                 let Some(Found { version, content: Ok(page) }) = found else { continue };
@@ -155,10 +163,11 @@ impl Books {
         Ok(None)
     }
 
-    /// Replaces the entry on its page, and finds out whether a leader took it before.
+    /// Replaces the entry on its page, and checks whether a leader took it before.
     async fn take_off_the_page(&self, listed: &Listed, receipt: &MemberId) -> Result<Off, Error> {
         let Listed { index, version, page } = listed;
-        // If somebody has replaced it already, writing that again proves it and does no harm.
+        // If another process has replaced the entry already, replacing it again proves that and
+        // does no harm.
         let after = page.cancelling(*index, receipt.clone(), self.fresh_op());
         match self.replace(&self.keys.page(page.number), version, after.encode()).await? {
             Written::Stored => {}
@@ -168,13 +177,15 @@ impl Books {
             Some(cursor) if page.number < cursor.page => Off::No,
             Some(cursor) if page.number == cursor.page && *index < cursor.taken => Off::No,
             Some(_) => Off::Surely,
-            // No leader has begun: each reads the pages after it has made the cursor.
+            // No leader has begun: a leader creates the cursor before it reads the pages.
             None if !self.is_weak() => Off::Surely,
             None => Off::Perhaps,
         })
     }
 
-    /// Rewrites the cursor as it is, so that whatever was planned on it before must be planned anew. Only a leader makes one.
+    /// Rewrites the cursor unchanged, so that a leader must plan on it again.
+    ///
+    /// Does not create a cursor: only a leader does.
     async fn touch_cursor(&self) -> Result<Option<Cursor>, Error> {
         self.update(
             &self.keys.cursor(),
@@ -191,7 +202,7 @@ impl Books {
         .await
     }
 
-    /// Says so to whoever waits; no leader knows of the task.
+    /// Writes the outcome for the waiting process. No leader knows of the task.
     async fn tell_cancelled(&self, receipt: &MemberId) -> Result<(), Error> {
         let (at, op) = (self.wall(), self.fresh_op());
         let outcome = Outcome { serial: 0, state: OutcomeState::Cancelled, note: None, at, op };
@@ -202,7 +213,7 @@ impl Books {
         }
     }
 
-    /// Of a task that is nowhere any more: whether its end was that somebody cancelled it.
+    /// Returns whether a task that was found nowhere ended because it was cancelled.
     async fn read_cancellation(&self, whose: Whose<'_>) -> Result<Cancellation, Error> {
         let Whose::Receipt(receipt) = whose else { return Ok(Cancellation::NotFound) };
         let outcome = self.read::<Outcome>(&self.keys.outcome(receipt)).await?;
@@ -212,9 +223,9 @@ impl Books {
         })
     }
 
-    /// Cancels it in its slot; `None` when it has to be looked for again.
+    /// Cancels the task in its slot. `None` means that it must be looked for again.
     async fn cancel_in_a_slot(&self, whose: Whose<'_>) -> Result<Option<Cancellation>, Error> {
-        // The cursor before the slots: what it does not show any more is in its slot, or was.
+        // Read the cursor before the slots: a task that has left the cursor is in its slot, or was.
         let cursor = self.read::<Cursor>(&self.keys.cursor()).await?;
         let intents = cursor.map(|(_, cursor)| cursor.intents).unwrap_or_default();
         let intent = intents.into_iter().find(|intent| {
@@ -239,7 +250,7 @@ impl Books {
         if token.is_some_and(|token| token >= first_token(intent.serial)) {
             return Ok(Some(Cancellation::NotFound));
         }
-        // Only a leader writes it into its slot.
+        // Only a leader writes the task into its slot, so wait for that.
         let (pause, seen) = (self.poll().min(LONGEST_PAUSE), found.map(|found| found.version));
         self.wait_for(&keys[0], seen.as_ref(), pause).await;
         Ok(None)
@@ -276,7 +287,9 @@ impl Books {
         }
     }
 
-    /// Replaces a document that is at this version. In doubt it is looked at again, which shows what happened.
+    /// Replaces a document that is at this version.
+    ///
+    /// If the effect is unknown, the caller looks again and finds out.
     async fn replace(
         &self,
         key: &Key,

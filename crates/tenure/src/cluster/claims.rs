@@ -1,29 +1,33 @@
-//! What one node takes, keeps and finishes, as a pure machine.
+//! The claims of one node, as a pure state machine.
 //!
-//! No clock, no randomness, no I/O in here: `take` is told the time and what happened, `act` says what is to be
-//! done. **Both expire first, at their own `now`.**
+//! There is no clock, no randomness and no I/O in here. `take` gets the time and an input, `act`
+//! returns the actions to carry out. **Both expire first, at their own `now`.**
 //!
-//! # Why no two work on a task with valid windows
-//! A slot is a lease of its own, over one document. A claim is a compare-and-set on the very version that was
-//! looked at: one that is free, or one that stood still for its ttl on the claimer's clock. The holder counts its
-//! window from before the claim or the renewal was *sent*, for ttl/R, and any renewal makes the claim of somebody
-//! who counted from an older version fail. The token rises with every claim and every refill.
+//! # Why no two nodes work on a task with valid windows
+//! Each slot is its own lease, over one document. A claim is a compare-and-set on the exact version
+//! that the claimer looked at. That version is free, or it stood still for its ttl on the claimer's
+//! clock. The holder counts its window from before the claim or the renewal was *sent*, for ttl/R.
+//! Every renewal changes the version, so a claimer that counted from an older version fails. The
+//! token rises with every claim and every refill.
 //!
 //! # Why a task is done once in the books
-//! "Done" is a compare-and-set on the version that shows the task held by this node at the claim's own token. Whoever
-//! was too late finds another version, is told so ([`Verdict::Refused`]), and changes nothing. Nobody but the
-//! leader's refill puts anything else into a slot that is done, and only at a higher token.
+//! "Done" is a compare-and-set on the version that shows the task held by this node at the claim's
+//! own token. A node that is too late finds another version, gets [`Verdict::Refused`], and changes
+//! nothing. Only the leader's refill puts anything else into a slot that is done, and only at a
+//! higher token.
 //!
-//! # What a read may do
-//! On a linearizable store a look that was sent after a write was given up shows what became of it. On a weak one it proves
-//! nothing: only an acknowledged write grants or settles, so what a look shows of our own is written again.
+//! # How far reads are trusted
+//! On a linearizable store, a look that was sent after a write was given up shows whether the write
+//! took effect. On a weak store a look proves nothing: only an acknowledged write grants or settles
+//! a claim. So if a look shows one of our own writes, the node writes it again.
 //!
 //! # Why a task is begun before it is given up
-//! A claim counts as an attempt, because nobody else can tell whether a node that vanished had begun. But a node claims more than
-//! it has workers for, and whatever it had not begun when it died would have lost an attempt. So the last attempt of a task is
-//! claimed only by a node that can begin it at once.
+//! A claim counts as an attempt, because no other node can tell whether a node that vanished had
+//! begun the task. But a node claims more tasks than it has workers, and a task that it had not
+//! begun when it died would have lost an attempt. So the last attempt of a task is claimed only by
+//! a node that can begin it at once.
 //!
-//! One look is under way at a time, one batch of writes, and of each slot at most one write.
+//! At any time at most one look is under way, one batch of writes, and one write of each slot.
 
 mod acting;
 mod looking;
@@ -45,63 +49,66 @@ use crate::lease::record::Op;
 use crate::store::{Expect, Fault, Mark, Put, Reads, Version};
 use crate::timing::Timing;
 
-/// How many writes of one slot whose outcome is unknown are remembered. A forgotten one can no longer grant.
+/// How many writes with unknown outcome are remembered for one slot. A forgotten write can no
+/// longer grant a claim.
 const MOST_SENT: usize = 8;
-/// How many slots are written in one batch.
+/// The most slots that are written in one batch.
 pub const MOST_WRITES: usize = 256;
 
-/// What a node is made of.
+/// The settings of a node.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Which member it is.
+    /// The id of the member.
     pub member: MemberId,
-    /// How its death can be proven, where it can.
+    /// The mark by which others can prove the member's death, where that is possible.
     pub presence: Option<Mark>,
-    /// The times of its locks.
+    /// The times of the member's locks.
     pub timing: Timing,
-    /// What a read of the store proves.
+    /// How far reads of the store can be trusted.
     pub reads: Reads,
-    /// Which kinds of tasks it can do.
+    /// The kinds of tasks that the node can run.
     pub kinds: BTreeSet<String>,
-    /// Draws the pauses. Two nodes should not have the same.
+    /// Seeds the random pauses. Two nodes should not have the same seed.
     pub seed: u64,
 }
 
-/// Where a node stands among the others: where it begins to look, and what its share is.
+/// A node's place in the node list: decides where it begins to claim, and its share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// How many workers those have that stand before it in the node list.
+    /// The number of workers of all nodes before it in the node list.
     pub before: usize,
-    /// Everybody in the node list.
+    /// All members in the node list.
     pub members: BTreeSet<MemberId>,
-    /// How many workers it has.
+    /// The number of its own workers.
     pub workers: usize,
-    /// How many workers all nodes have.
+    /// The number of workers of all nodes.
     pub all_workers: usize,
 }
 
-/// What was found at a slot.
+/// A slot as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
     /// The version that was read.
     pub version: Version,
-    /// Its content, if it made sense.
+    /// The content, or the reason why it makes no sense.
     pub slot: Result<Slot, DocumentError>,
 }
 
-/// What certainly stood in a slot: an acknowledged write of this process, or what its planner found there.
+/// A content that certainly stood in a slot.
+///
+/// It comes from an acknowledged write of this process, or its planner found it there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fact {
-    /// Which slot.
+    /// The slot.
     pub slot: usize,
-    /// At which version.
+    /// The version.
     pub version: Version,
-    /// What stood there.
+    /// The content.
     pub content: Arc<Slot>,
 }
 
 impl Fact {
-    /// Whether it is about something later than this, in the same slot.
+    /// Returns true if this fact is newer than `known`, a content of the same slot.
     #[must_use]
     pub fn is_newer_than(&self, known: &Slot) -> bool {
         (self.content.token, self.content.revision) > (known.token, known.revision)
@@ -111,59 +118,60 @@ impl Fact {
 /// How a task ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// It is done; never again.
+    /// It is done, and never runs again.
     Done(Option<String>),
-    /// It failed; somebody may try again.
+    /// It failed; a node may try it again.
     Failed(String),
-    /// It was stopped because somebody cancelled it.
+    /// It was stopped because it was cancelled.
     Cancelled,
     /// It was given up before its end, through no fault of its own: the attempt does not count.
     Returned,
 }
 
-/// What happened.
+/// An input of the machine.
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// The leader rang: there may be work.
+    /// The leader rang the bell: there may be work.
     Bell,
-    /// Whether the store tells of changes.
+    /// True if the store notifies of changes.
     Notified(bool),
-    /// Whether the leader is in this process, and tells of what it fills.
+    /// True if the leader is in this process, and reports the slots that it fills.
     Fed(bool),
-    /// The leader in this process tells of slots with work in them.
+    /// The leader in this process reports slots with work in them.
     Told(Vec<Fact>),
-    /// How many tasks it may hold at once, and work on at once. Fewer than it holds: it takes none.
+    /// How many tasks the node may hold at once, and work on at once. A node that holds `most` or
+    /// more takes none.
     Hands {
-        /// Held at once, at most.
+        /// The most tasks held at once.
         most: usize,
-        /// Worked on at once, at most.
+        /// The most tasks worked on at once.
         workers: usize,
     },
-    /// Where it stands among the others; without, it takes nothing.
+    /// The node's place in the node list. Without a place it takes no tasks.
     Place(Option<Place>),
-    /// All slots were looked at, in their order.
+    /// The answer to a look at all slots, in their order.
     Looked(Ask, Result<Vec<Option<Seen>>, Fault>),
-    /// A batch of writes was answered, in their order.
+    /// The answers to a batch of writes, in their order.
     Wrote(Ask, Vec<Result<Put, Fault>>),
     /// The holder with this mark is proven dead.
     HolderGone(Mark),
-    /// A task reports; it goes out with the next renewal.
+    /// A task reports its status, which goes out with the next renewal.
     Report(Claim, String),
-    /// The work of a claim has ended, whether it is still held or not.
+    /// The work of a claim has ended, whether the claim is still held or not.
     Ended(Claim, Ending),
 }
 
 /// One claim of one slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Claim {
-    /// Which slot.
+    /// The slot.
     pub slot: usize,
-    /// At which token.
+    /// The token.
     pub token: u64,
 }
 
 impl Claim {
-    /// Under which serial the claimed task was accepted.
+    /// The serial number of the claimed task.
     #[must_use]
     pub fn serial(&self) -> u64 {
         self.token / CLAIMS_A_TASK
@@ -173,34 +181,34 @@ impl Claim {
 /// One write of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlotWrite {
-    /// Which slot.
+    /// The slot.
     pub slot: usize,
     /// The version it replaces.
     pub expect: Expect,
-    /// What it says.
+    /// The new content.
     pub body: Arc<Slot>,
-    /// Whether it must survive a power cut: everything but a renewal.
+    /// True if it must survive a power cut. All writes but renewals must.
     pub lasting: bool,
 }
 
-/// What came of a claim's end.
+/// The decision on a claim's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verdict {
-    /// It is in the books.
+    /// The end is in the books.
     Accepted,
-    /// Somebody else has the task, or had it since: this end counts for nothing.
+    /// Another node has the task, or had it since: this end counts for nothing.
     Refused,
-    /// The task is at its end in the books and its slot was used again before the answer came: by this end or by a later
-    /// attempt's.
+    /// The slot was used again before the answer came. The task has ended in the books, by this end
+    /// or by the end of a later attempt.
     Unknown,
 }
 
-/// What is to be done.
+/// An action to carry out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     /// Look at all slots.
     Look(Ask),
-    /// Write these.
+    /// Write these slots.
     Write(Ask, Vec<SlotWrite>),
     /// Begin this work.
     Begin {
@@ -208,28 +216,29 @@ pub enum Output {
         claim: Claim,
         /// The lease to work under.
         lease: Lease,
-        /// What to do.
+        /// The task.
         task: Arc<Assignment>,
-        /// Which attempt this is, counted from 1.
+        /// The number of this attempt, counted from 1.
         attempt: u32,
     },
-    /// The lease of a claim is longer.
+    /// The lease of a claim was extended.
     Extended(Claim, Lease),
     /// The work must end before its lease does.
     MustStop(Claim),
-    /// Somebody cancelled the task: its work must end.
+    /// The task was cancelled: its work must end.
     Cancel(Claim),
-    /// The claim is lost: its work must end, and counts for nothing unless its end is accepted all the same.
+    /// The claim is lost: its work must end, and counts for nothing unless its end is accepted all
+    /// the same.
     Lost(Claim),
     /// The end of a claim is decided.
     Settled(Claim, Verdict),
     /// A slot makes no sense and is left alone.
     Garbled(usize, DocumentError),
-    /// It finished something, and there is nothing left to take.
+    /// The node finished something, and there is nothing left to take.
     RanDry,
 }
 
-/// One node's part in the work of a cluster.
+/// One node's claims on the tasks of a cluster.
 #[derive(Debug)]
 pub struct Claims {
     settings: Settings,
@@ -241,22 +250,25 @@ pub struct Claims {
     fed: bool,
     asks: u64,
     ops: u64,
-    /// Counts what was learnt: a look that was sent before a slot's view was taken says nothing new of it.
+    /// Rises with every update of a slot's view. A look that was sent before the update shows
+    /// nothing newer of that slot.
     learnt: u64,
     look: Option<Look>,
-    /// A look is wanted: the bell rang, or there may be more than was seen.
+    /// A look is wanted: the bell rang, or there may be more work than was seen.
     stale: bool,
-    /// What became of some write is not known: a look is wanted whether there are hands or not.
+    /// The outcome of some write is unknown: a look is needed even if the node can take no more
+    /// tasks.
     doubt: bool,
     last_look: Option<Moment>,
-    /// No look before this: the last one failed, or others shall have their share.
+    /// No look and no claim until this pause ends: a request failed, or other nodes get time to
+    /// take their share.
     pause: Option<(Moment, Duration)>,
-    /// The first take since the bell has been: what is left now is for whoever has hands.
+    /// The node took its fair share since the last wake-up; the rest is first come, first served.
     shared_out: bool,
-    /// Something was finished since it last ran dry.
+    /// A claim was settled since the last [`Output::RanDry`].
     finished: bool,
     batch: Option<Batch>,
-    /// How many writes leave in one batch: as many as the store answers well within a request's time.
+    /// The most writes in one batch: as many as the store answers well within a request's time.
     pace: usize,
     slots: Vec<Known>,
     mine: BTreeMap<usize, Mine>,
@@ -277,7 +289,7 @@ struct Batch {
     writes: Vec<(usize, Arc<Slot>)>,
 }
 
-/// What is known of one slot.
+/// The node's knowledge of one slot.
 #[derive(Clone, Debug, Default)]
 struct Known {
     view: Option<View>,
@@ -285,9 +297,9 @@ struct Known {
     sent: Vec<(Op, Moment)>,
     /// A write is under way.
     flying: bool,
-    /// What became of the last write is not known.
+    /// The outcome of the last write is unknown.
     doubt: bool,
-    /// What makes no sense was told of already.
+    /// The version that was already reported as making no sense.
     garbled: Option<Version>,
 }
 
@@ -295,7 +307,7 @@ struct Known {
 struct View {
     version: Version,
     slot: Arc<Slot>,
-    /// When this very version was first seen, after the answer arrived.
+    /// When this version was first seen, after the answer arrived.
     since: Moment,
     learnt: u64,
     /// Its holder is proven dead.
@@ -306,7 +318,7 @@ struct View {
 #[derive(Debug)]
 struct Mine {
     token: u64,
-    /// Gone once it is lost.
+    /// `None` once the claim is lost.
     lease: Option<Lease>,
     stopping: bool,
     cancelled: bool,
@@ -317,7 +329,7 @@ struct Mine {
 }
 
 impl Claims {
-    /// A node that holds nothing yet.
+    /// Creates the machine of a node that holds nothing yet.
     #[must_use]
     pub fn new(settings: Settings) -> Claims {
         Claims {
@@ -346,19 +358,19 @@ impl Claims {
         }
     }
 
-    /// How many tasks it holds, or is about to.
+    /// The number of claims that were granted and are not settled yet.
     #[must_use]
     pub fn holding(&self) -> usize {
         self.mine.len()
     }
 
-    /// How many writes the store takes in one batch without keeping them waiting.
+    /// How many writes the store answers in one batch without delay.
     #[must_use]
     pub fn pace(&self) -> usize {
         self.pace
     }
 
-    /// The marks of others that hold something: those whose death is worth noticing.
+    /// The marks of other members that hold a task, to notice their death.
     pub fn foreign_marks(&self) -> impl Iterator<Item = &Mark> {
         self.slots.iter().filter_map(|known| {
             let holding = known.view.as_ref().filter(|view| !view.gone)?.slot.holding()?;
@@ -366,7 +378,7 @@ impl Claims {
         })
     }
 
-    /// Takes what happened; `act` says what follows.
+    /// Handles an input. `act` returns the actions that follow.
     pub fn take(&mut self, now: Moment, input: Input) {
         self.expire(now);
         match input {
@@ -392,7 +404,7 @@ impl Claims {
         }
     }
 
-    /// What is to be done now. `wall` is only shown.
+    /// Returns the actions that are due now. `wall` is only shown to people.
     pub fn act(&mut self, now: Moment, wall: u64) -> Vec<Output> {
         self.expire(now);
         self.give_up(now);
@@ -415,7 +427,9 @@ impl Claims {
         }
     }
 
-    /// What has passed by now is over, whatever is said afterwards.
+    /// Ends leases that have run out, and stops work near the end of its lease.
+    ///
+    /// An answer that comes later changes neither.
     fn expire(&mut self, now: Moment) {
         for (slot, mine) in &mut self.mine {
             let claim = Claim { slot: *slot, token: mine.token };

@@ -1,4 +1,4 @@
-//! What a task is told of where it runs.
+//! The context in which a task runs.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::node::Stopped;
 use super::shared::Shared;
 use crate::{Error, Mandate};
 
-/// Where a task runs, and under which right.
+/// The context of a running task: its member, its mandate and its cluster.
 #[derive(Clone, Debug)]
 pub struct Context {
     pub(super) task: Arc<Assignment>,
@@ -23,42 +23,44 @@ pub struct Context {
     pub(super) reporter: StatusReporter,
     pub(super) stop: watch::Receiver<Option<Stopped>>,
     pub(super) books: Books,
-    /// One for all tasks of a process.
+    /// One instance for all tasks of a node.
     pub(super) shared: Shared,
 }
 
 impl Context {
-    /// What people call the task.
+    /// The task's name for people.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.task.id
     }
 
-    /// The number under which it was accepted.
+    /// The serial number under which the task was accepted.
     #[must_use]
     pub fn serial(&self) -> u64 {
         self.task.serial
     }
 
-    /// Which attempt this is, counted from 1.
+    /// The number of this attempt, counted from 1.
     #[must_use]
     pub fn attempt(&self) -> u32 {
         self.attempt
     }
 
-    /// On which member it runs.
+    /// The member that runs the task.
     #[must_use]
     pub fn member(&self) -> &MemberId {
         &self.member
     }
 
-    /// The right to do it. Its token is greater than that of every earlier attempt.
+    /// The right to work on the task. Its token is greater than that of every earlier attempt.
     #[must_use]
     pub fn mandate(&self) -> &Mandate {
         &self.mandate
     }
 
-    /// Resolves when the work must stop, and says why. What does not end by itself soon after is dropped.
+    /// Resolves when the work must stop, with the reason.
+    ///
+    /// Work that does not end by itself soon after is dropped.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -70,42 +72,47 @@ impl Context {
         }
     }
 
-    /// Says how far it is.
+    /// The reporter of the task's status.
     #[must_use]
     pub fn reporter(&self) -> &StatusReporter {
         &self.reporter
     }
 
-    /// The books of the cluster that it is a task of.
+    /// The books of the task's cluster.
     #[must_use]
     pub fn books(&self) -> &Books {
         &self.books
     }
 
-    /// Submits another task to the same cluster: when this returns it is in the store. Waits while the inbox is full.
+    /// Submits another task to the same cluster.
     ///
-    /// A task that is begun twice submits twice; give what it submits ids that follow from its own.
+    /// The task is in the store when this returns. Waits while the inbox is full.
+    ///
+    /// A task that is begun twice submits twice, so derive the ids of submitted tasks from its own
+    /// id.
     ///
     /// # Errors
     /// As for [`Books::submit`].
     ///
     /// # Cancel safety
-    /// Not cancel safe: dropping the future leaves it open whether it was accepted.
+    /// Not cancel safe: dropping the future leaves it open whether the task was accepted.
     pub async fn emit(&self, order: Order) -> Result<(), Error> {
         self.books.submit(vec![order]).await
     }
 
-    /// Something that the tasks of this process share for a while, such as a connection: made by whoever asks first, and again
-    /// once it is older than `ttl`.
+    /// Returns a value that the tasks of this node share, such as a connection.
     ///
-    /// What is shared is known by its type and its name. At most 256 things are; the oldest goes when there are more, and
-    /// whoever uses it keeps it until it is done.
+    /// The first caller makes the value. It is shared for a while, and made again once it is older
+    /// than the `ttl` that it was made with.
+    ///
+    /// The type and the name identify the value. At most 256 values are kept. When there are more,
+    /// the oldest is removed, and tasks that use it keep it until they are done.
     ///
     /// # Errors
-    /// What `make` says. The next who asks tries again.
+    /// The error of `make`. The next caller tries again.
     ///
     /// # Cancel safety
-    /// Cancel safe: if this was the one who made it, another does.
+    /// Cancel safe: if this call was making the value, another call makes it.
     pub async fn shared<T, E, F>(
         &self,
         name: &str,
@@ -120,7 +127,7 @@ impl Context {
     }
 }
 
-/// Says how far a task is: a heartbeat that the leader and `tenure tasks` can read.
+/// Reports a task's status: a heartbeat that the leader and `tenure tasks` can read.
 #[derive(Clone, Debug)]
 pub struct StatusReporter {
     pub(super) claim: Claim,
@@ -128,10 +135,12 @@ pub struct StatusReporter {
 }
 
 impl StatusReporter {
-    /// Reports; the newest report goes out with the next renewal, which this brings forward. Shortened to 4 KiB.
+    /// Reports a status, shortened to 4 KiB.
+    ///
+    /// The newest report goes out with the next renewal, and a report brings that renewal forward.
     pub fn report(&self, status: &str) {
         let end = status.floor_char_boundary(MAX_NOTE_BYTES);
-        // A node that has stopped has nobody left to tell.
+        // An error means that the node has stopped, and no longer takes reports.
         let _ = self.reports.send((self.claim, status[..end].to_owned()));
     }
 }

@@ -1,4 +1,4 @@
-//! What happens on a node, for whoever shows it.
+//! Events on a node, for programs that show them.
 
 use std::time::Duration;
 
@@ -8,59 +8,59 @@ use super::claims::{Ending, Verdict};
 use super::documents::DocumentError;
 use crate::Key;
 
-/// Something that happened on this node.
+/// An event on this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
     /// An attempt at a task began here.
     Began {
-        /// The number under which it was accepted.
+        /// The serial number under which the task was accepted.
         serial: u64,
-        /// What people call it.
+        /// The task's name for people.
         id: String,
-        /// Which attempt, counted from 1.
+        /// The number of the attempt, counted from 1.
         attempt: u32,
     },
-    /// An attempt at a task ended here, and the books have said what they make of it.
+    /// An attempt at a task ended here, and the verdict of the books is known.
     Ended {
-        /// The number under which it was accepted.
+        /// The serial number under which the task was accepted.
         serial: u64,
-        /// What people call it.
+        /// The task's name for people.
         id: String,
-        /// Which attempt, counted from 1.
+        /// The number of the attempt, counted from 1.
         attempt: u32,
         /// How it ended.
         ending: Ending,
-        /// Whether it will be tried again.
+        /// True if the task will be tried again.
         again: bool,
-        /// What the books made of it.
+        /// The verdict of the books on this end.
         verdict: Verdict,
         /// How long it took.
         took: Duration,
     },
-    /// This node began to plan for all, or stopped.
+    /// This node began to lead, or stopped.
     Leading(bool),
     /// A document makes no sense; it is left alone.
     Garbled {
-        /// Where it stands.
+        /// The key of the document.
         key: Key,
-        /// What is wrong with it.
+        /// The reason why it makes no sense.
         error: DocumentError,
     },
-    /// So many nodes take part now.
+    /// The number of nodes that take part now.
     Members(usize),
-    /// A source gave something that no cluster takes; it is counted as dead.
+    /// A source gave an item that no cluster accepts; it is counted as dead.
     Refused {
-        /// The number under which it was counted.
+        /// The serial number under which the item was counted.
         serial: u64,
-        /// What it was called.
+        /// The item's name for people.
         id: String,
-        /// What is wrong with it.
+        /// The reason why it was refused.
         error: DocumentError,
     },
-    /// Somebody declared this member dead, or asked it to finish what it has: it takes nothing more.
+    /// This member was declared dead or asked to drain: it takes no more tasks.
     Retired,
 }
 
-/// Where events go. That nobody listens is fine.
+/// The sender of events. It is fine if there is no listener.
 pub(super) type Events = broadcast::Sender<Event>;

@@ -1,4 +1,4 @@
-//! A task that was submitted, for whoever waits for its end.
+//! A submitted task, for the process that waits for its end.
 
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -17,13 +17,13 @@ use crate::{Error, Version};
 /// How a task ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// It is done; this came of it.
+    /// It is done, with this result.
     Done(Option<String>),
-    /// Its attempts are used up, and it is a dead letter; this is what the last one said.
+    /// Its attempts are used up, and it is a dead letter. This is the error of the last attempt.
     Failed(String),
     /// It was cancelled before it was done.
     Cancelled,
-    /// It was not waited for any longer ([`Execution::with_timeout`]). The task itself goes on.
+    /// The wait timed out ([`Execution::with_timeout`]). The task itself goes on.
     TimedOut,
 }
 
@@ -41,8 +41,9 @@ type Callback = Box<dyn FnOnce(&Ended) + Send>;
 
 /// A submitted task: await it for its end. Dropping it changes nothing; the task goes on.
 ///
-/// The outcome is kept in the store until it is read here, for an hour. Whoever keeps the [receipt](Execution::receipt) can come
-/// back for it later, from another process too ([`Books::execution`]).
+/// The outcome is kept in the store until it is read here, for an hour. With the
+/// [receipt](Execution::receipt), this or another process can come back for it later
+/// ([`Books::execution`]).
 #[must_use = "a submitted task goes on by itself, but its outcome is only read when this is awaited"]
 pub struct Execution {
     books: Books,
@@ -50,12 +51,12 @@ pub struct Execution {
     deadline: Option<(Moment, Duration)>,
     began: Moment,
     callback: Mutex<Option<Callback>>,
-    /// What was read. The document goes when it is read.
+    /// The outcome that was read. Reading it deletes the document.
     read: Mutex<Option<Ended>>,
 }
 
 impl Books {
-    /// Accepts one task, and gives what to wait for its end with.
+    /// Submits one task, and returns a handle to wait for its end.
     ///
     /// # Errors
     /// As for [`Books::submit`].
@@ -69,7 +70,7 @@ impl Books {
         Ok(execution)
     }
 
-    /// The task that was submitted with this receipt, some time ago or elsewhere.
+    /// The task that was submitted with this receipt, earlier or by another process.
     pub fn execution(&self, receipt: MemberId) -> Execution {
         Execution {
             began: self.backend.clock().now(),
@@ -83,21 +84,26 @@ impl Books {
 }
 
 impl Execution {
-    /// Under which name the outcome is kept.
+    /// The name under which the outcome is kept.
     #[must_use]
     pub fn receipt(&self) -> &MemberId {
         &self.receipt
     }
 
-    /// The same, waited for so long at most, from the moment it was submitted.
+    /// Sets how long to wait for the task's end.
+    ///
+    /// The time counts from the submission, or from the call of [`Books::execution`].
     pub fn with_timeout(self, timeout: Duration) -> Execution {
         let deadline = Some((self.began, timeout));
         Execution { deadline, ..self }
     }
 
-    /// The same, and this is called once whoever awaits it learns that it failed or was not waited for any longer.
+    /// Sets a callback for when the task failed or the wait timed out.
     ///
-    /// As with every future, nothing happens while nobody awaits it: spawn it to be told in the background.
+    /// It is called once the code that awaits this execution learns of that.
+    ///
+    /// As with every future, nothing happens unless the execution is awaited: spawn it to be called
+    /// in the background.
     pub fn on_failure_or_timeout(
         self,
         callback: impl FnOnce(&Ended) + Send + 'static,
@@ -105,24 +111,25 @@ impl Execution {
         Execution { callback: Mutex::new(Some(Box::new(callback))), ..self }
     }
 
-    /// Asks for its end before it is done. Whether that came in time its outcome says.
+    /// Asks to cancel the task. Its outcome shows whether the request came in time.
     ///
     /// # Errors
     /// As for [`Books::cancel`].
     ///
     /// # Cancel safety
-    /// Not cancel safe: dropping the future leaves it open whether it was cancelled.
+    /// Not cancel safe: dropping the future leaves it open whether the task was cancelled.
     pub async fn cancel(&self) -> Result<Cancellation, Error> {
         self.books.cancel_submitted(&self.receipt).await
     }
 
-    /// Waits for its end. Once it was read, the same is said again.
+    /// Waits for the task's end. Once the outcome was read, later calls return it again.
     ///
     /// # Errors
-    /// [`Error::Store`] when the store does not serve for more than a minute, [`Error::Document`] when the outcome makes no sense.
+    /// [`Error::Store`] when the store does not serve for more than a minute, [`Error::Document`]
+    /// when the outcome makes no sense.
     ///
     /// # Cancel safety
-    /// Cancel safe: what was not read yet is still there.
+    /// Cancel safe: an outcome that was not read yet is still there.
     pub async fn outcome(&self) -> Result<Ended, Error> {
         let ended = self.wait().await?;
         let callback = match ended {
@@ -155,7 +162,7 @@ impl Execution {
         }
     }
 
-    /// How long it is still waited for.
+    /// The time that is left to wait, or `None` if it is over.
     fn left(&self) -> Option<Duration> {
         let Some((began, timeout)) = self.deadline else { return Some(Duration::MAX) };
         let waited = self.books.backend.clock().now().at_most_since(began);
@@ -167,7 +174,7 @@ impl Execution {
         *lock(&self.read) = Some(ended.clone());
         let key = self.books.keys.outcome(&self.receipt);
         if let Err(error) = self.books.store().delete(&key, version).await {
-            // The leader sweeps what is an hour old.
+            // The leader deletes outcomes that are an hour old.
             tracing::debug!(%key, %error, "an outcome that was read is left where it is");
         }
         ended

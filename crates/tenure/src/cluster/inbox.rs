@@ -1,7 +1,8 @@
-//! Accepting tasks: a ring of pages that anybody may write on and the leader reads.
+//! Accepting tasks: a ring of pages that any process may write and the leader reads.
 //!
-//! What was sent without an answer is never sent to another page before it is certain that it did not happen, so
-//! nothing is accepted twice. [`documents::Page`](super::documents::Page) says how that can be known.
+//! Entries that were sent without an answer are never sent to another page until it is certain that
+//! the first write had no effect. So no entry is accepted twice.
+//! [`documents::Page`](super::documents::Page) explains how a writer can be certain.
 
 mod packing;
 mod search;
@@ -19,17 +20,18 @@ use search::Search;
 use sight::{Sight, look};
 
 impl Books {
-    /// Accepts tasks: when this returns they are in the store, and will be done. Waits while the inbox is full.
+    /// Submits tasks. When this returns they are in the store, and will be done.
     ///
-    /// They are accepted in their order, each exactly once, whatever answers are lost; a store that does not serve is waited
-    /// for, up to a minute.
+    /// Waits while the inbox is full. The tasks are accepted in their order, each exactly once,
+    /// even if answers are lost. A store that does not serve is waited for, up to a minute.
     ///
     /// # Errors
-    /// [`Error::Order`] names the first task that no cluster would take; then none was accepted.
-    /// [`Error::Store`] when the store does not serve and none was accepted, [`Error::PartlyAccepted`] says how many were otherwise.
+    /// [`Error::Order`] names the first task that no cluster would accept; then none was accepted.
+    /// [`Error::Store`] when the store does not serve and no task was accepted. Otherwise
+    /// [`Error::PartlyAccepted`] says how many were.
     ///
     /// # Cancel safety
-    /// Not cancel safe: dropping the future leaves it open which of them were accepted.
+    /// Not cancel safe: dropping the future leaves it open which tasks were accepted.
     pub async fn submit(&self, orders: Vec<Order>) -> Result<(), Error> {
         for (index, order) in orders.iter().enumerate() {
             order.check().map_err(|source| Error::Order { index, source })?;
@@ -58,16 +60,19 @@ impl Books {
         Ok(())
     }
 
-    /// Sees to it that the leader, for whom this page comes next, can pass it if there is something on a page after it.
+    /// Closes gaps in the inbox, so that the leader can pass empty pages.
     ///
-    /// Pages are filled in order, so that is only needed where a reader was shown what never lasted (a store whose reads prove
-    /// nothing) or somebody deleted documents. Says whether there was such a gap.
+    /// `next` is the page that the leader reads next. If a later page has entries, this writes
+    /// [`Entry::NOTHING`] on the empty pages before it.
+    ///
+    /// Pages are filled in order, so a gap appears only if a weak read showed a page that never
+    /// lasted, or if documents were deleted. Returns true if there was a gap.
     ///
     /// # Errors
     /// [`Error::Store`] when the store does not serve.
     ///
     /// # Cancel safety
-    /// Cancel safe: what it writes on a page has no effect of its own.
+    /// Cancel safe: the entries that it writes have no effect of their own.
     pub async fn mend_inbox(&self, next: u64) -> Result<bool, Error> {
         let numbers: Vec<u64> = (next..next + INBOX_PAGES).collect();
         let found = self.pages(&numbers).await?;
@@ -85,7 +90,7 @@ impl Books {
                 mended = true;
                 let entries = vec![Entry::NOTHING];
                 let page = Page::filling(number, before.as_ref(), entries, self.fresh_op());
-                // Whoever was faster has closed the gap as well.
+                // On a conflict, a faster writer has closed the gap as well.
                 let _: Put =
                     self.store().put(&self.keys.page(number), expect, page.encode()).await?;
             }
@@ -99,7 +104,7 @@ impl Books {
     }
 }
 
-/// Where a page can be written.
+/// An empty page that can be written.
 #[derive(Debug)]
 struct Spot {
     number: u64,
@@ -107,17 +112,17 @@ struct Spot {
     before: Option<Page>,
 }
 
-/// What to wait for when there is no such page.
+/// The document to wait for when there is no empty page.
 #[derive(Debug)]
 struct Full {
     key: Key,
     seen: Option<Version>,
 }
 
-/// Why entries could not be written.
+/// The reason why entries could not be written.
 #[derive(Debug)]
 struct Stuck {
-    /// Whether they may have been, or may yet be.
+    /// True if they may have been written, or may yet be.
     doubtful: bool,
     error: Error,
 }
@@ -138,22 +143,23 @@ struct Clerk<'a> {
     patience: Patience<'a>,
     /// All pages before this one are taken.
     from: u64,
-    /// Pages from this one on could not be there yet when the cursor was last read.
+    /// Pages from this one on could not exist yet when the cursor was last read.
     limit: u64,
-    /// How many were written.
+    /// The number of pages that were written.
     pages: usize,
 }
 
-/// How far the writing of one page has come.
+/// The progress of writing one page.
 #[derive(Debug)]
 enum Errand {
-    /// A page has to be found. Nothing that was sent can happen any more.
+    /// A page must be found. No earlier write can take effect any more.
     Seeking,
-    /// This one was empty. All that was sent was sent to it, and may have happened, or may yet.
+    /// This page was empty. All earlier writes were sent to it; each may have taken effect, or may
+    /// yet.
     Ready { spot: Spot, sent: Vec<Op> },
-    /// What was sent to this page may have happened, or may yet.
+    /// The writes to this page may have taken effect, or may yet.
     Unsettled { number: u64, sent: Vec<Op> },
-    /// They stand on this page.
+    /// The entries stand on this page.
     Accepted { number: u64 },
 }
 
@@ -192,7 +198,7 @@ impl<'a> Clerk<'a> {
         }
     }
 
-    /// One step. After an error the errand is where it was.
+    /// Does one step. An error leaves the errand as it was.
     async fn advance(&mut self, errand: &mut Errand, entries: &[Entry]) -> Result<Errand, Error> {
         match errand {
             Errand::Seeking => Ok(match self.seek().await? {
@@ -224,20 +230,23 @@ impl<'a> Clerk<'a> {
         let key = self.books.keys.page(number);
         match self.books.store().put(&key, expect.clone(), page.encode()).await {
             Ok(Put::Stored(_)) => Ok(Errand::Accepted { number }),
-            // A conflict may be with this very write, where something between us and the store sent it twice.
+            // The conflict may be with this same write, if something between us and the store sent
+            // it twice.
             Ok(Put::Conflict) => Ok(Errand::Unsettled { number, sent: std::mem::take(sent) }),
             Err(error) if error.fault == Fault::Indeterminate => {
                 Ok(Errand::Unsettled { number, sent: std::mem::take(sent) })
             }
             Err(error) => {
-                // It had no effect and never will.
+                // The write had no effect and never will.
                 sent.pop();
                 Err(error.into())
             }
         }
     }
 
-    /// Finds out whether what was sent to a page has happened. If it can still happen, it is made to.
+    /// Finds out whether a write to this page took effect.
+    ///
+    /// If one still can, the next step writes the entries to the same page again.
     async fn settle(&mut self, number: u64, sent: &mut Vec<Op>) -> Result<Errand, Error> {
         let found = self.books.pages(&[number]).await?.pop().flatten();
         let unsettled =
@@ -251,7 +260,8 @@ impl<'a> Clerk<'a> {
                 Ok(Errand::Seeking)
             }
             Sight::Ours | Sight::Taken => Ok(unsettled(sent)),
-            // Whichever of the writes comes first, the others then conflict: all expect this version, or one that is gone.
+            // All writes expect this version, or one that is gone. So once one of them succeeds,
+            // the others conflict.
             Sight::Empty { expect, before } => {
                 let spot = Spot { number, expect, before };
                 Ok(Errand::Ready { spot, sent: std::mem::take(sent) })
@@ -268,7 +278,9 @@ impl<'a> Clerk<'a> {
         }
     }
 
-    /// Whether what was read is what stands there. Where reads prove nothing, only a rewrite that is acknowledged shows it.
+    /// Returns true if the page certainly stands in the store as it was read.
+    ///
+    /// Where reads prove nothing, only an acknowledged rewrite shows that.
     async fn is_proven(&self, number: u64, found: Option<&Found<Page>>) -> Result<bool, Error> {
         if !self.books.is_weak() {
             return Ok(true);
@@ -283,7 +295,7 @@ impl<'a> Clerk<'a> {
         }
     }
 
-    /// The first empty page, or what to wait for.
+    /// Finds the first empty page, or the document to wait for.
     async fn seek(&mut self) -> Result<Result<Spot, Full>, Error> {
         loop {
             if self.from >= self.limit
@@ -314,7 +326,7 @@ impl<'a> Clerk<'a> {
         }
     }
 
-    /// Learns which pages can be there.
+    /// Reads the cursor to learn which pages can exist.
     async fn read_cursor(&mut self) -> Result<Result<(), Full>, Error> {
         let key = self.books.keys.cursor();
         let found = self.books.read::<Cursor>(&key).await?;

@@ -1,12 +1,13 @@
-//! Where work comes from: inputs, in three kinds.
+//! Inputs, the sources of work, in three kinds.
 //!
 //! - [`Local`]: a listener, which runs on every node that has it.
-//! - [`Supervised`]: pollers and consumers, whose parts the leader shares out among the members; each part runs under a
-//!   lease of its own.
-//! - [`Windowed`]: something that the leader lists, a window at a time, with its place kept in the store.
+//! - [`Supervised`]: pollers and consumers. The leader shares out their parts among the members;
+//!   each part runs under its own lease.
+//! - [`Windowed`]: a source that the leader lists, a window at a time. Its position is kept in the
+//!   store.
 //!
-//! [`inputs`](super::inputs) has those that need nothing but a file system, the crate `tenure-inputs` those that need a
-//! network.
+//! [`inputs`](super::inputs) has the inputs that need nothing but a file system, the crate
+//! `tenure-inputs` has those that need a network.
 
 mod emitter;
 mod local;
@@ -33,19 +34,19 @@ pub use template::Template;
 /// The most bytes of an input's name: it is a part of the names of its leases.
 pub const MAX_INPUT_NAME_BYTES: usize = 64;
 
-/// Why an input failed, in words; it is tried again after a pause.
+/// The reason why an input failed, as text. The input is tried again after a pause.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct InputError(pub String);
 
 impl InputError {
-    /// Says what was attempted, and what came of it with all its causes.
+    /// Describes an attempt and its error, with all causes of the error.
     pub fn new(doing: impl fmt::Display, error: &dyn std::error::Error) -> InputError {
         let mut says = format!("{doing}: {error}");
         let mut cause = error.source();
         while let Some(next) = cause {
             let words = next.to_string();
-            // Some errors say what their cause says.
+            // Some errors repeat the text of their cause.
             if !says.ends_with(&words) {
                 says = format!("{says}: {words}");
             }
@@ -61,46 +62,54 @@ pub trait Local: Send + Sync + 'static {
     /// Runs until it fails or is dropped. It is started again after a pause.
     ///
     /// # Errors
-    /// Whatever ended it.
+    /// The reason why it ended.
     async fn run(&self, emitter: &Emitter) -> Result<(), InputError>;
 }
 
-/// One part of a supervised input: whatever its maker understands. Parts with equal values are the same part.
+/// One part of a supervised input.
+///
+/// Only the input itself interprets the value. Parts with equal values are the same part.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Partition(pub serde_json::Value);
 
-/// What a partition runs with.
+/// The context of a running partition.
 #[derive(Clone, Debug)]
 pub struct PartitionContext {
-    /// The right to run this partition; its token rises whenever it changes hands.
+    /// The right to run this partition. Its token rises whenever the partition changes hands.
     pub mandate: Mandate,
-    /// Where to put what it finds.
+    /// Accepts the tasks that the partition finds.
     pub emitter: Emitter,
 }
 
-/// An input that is partitioned once, and stopped, repartitioned and started again when members change: a poller, a
-/// consumer group.
+/// An input in parts, such as a poller or a consumer group.
 ///
-/// A part never runs twice at once, whoever is slow to hear of a change: it runs under a lease of its own, named by its
-/// value. Parts whose values differ are taken to be independent of each other. So rather give the same parts whatever the
-/// members are (`["orders", 0]` to `["orders", 63]`) than ranges that depend on how many there are: the old ranges may
-/// still run somewhere for a moment when the new ones start.
+/// It is partitioned once. When members change, it is stopped, repartitioned and started again.
+///
+/// A part never runs twice at once, even if a member is slow to hear of a change: it runs under its
+/// own lease, named by its value. Parts with different values are taken to be independent of each
+/// other. So give the same parts for any members (`["orders", 0]` to `["orders", 63]`), rather than
+/// ranges that depend on the number of members: the old ranges may still run somewhere for a moment
+/// when the new ones start.
 #[async_trait]
 pub trait Supervised: Send + Sync + 'static {
-    /// Its parts for these members, at most 1,024, and 60 KiB as JSON together with the members. The leader asks.
+    /// Returns the parts for these members. The leader calls this.
+    ///
+    /// There may be at most 1,024 parts, and 60 KiB as JSON together with the members.
     ///
     /// # Errors
-    /// Whatever keeps it from saying; it is asked again after a pause.
+    /// The reason why it cannot answer; it is asked again after a pause.
     ///
     /// # Cancel safety
     /// Must be cancel safe: it is dropped when the leader stops leading.
     async fn partitions(&self, members: &[NodeEntry]) -> Result<Vec<Partition>, InputError>;
 
-    /// Runs one part until it is dropped, which happens when it moves to another member or the right to run it is lost.
+    /// Runs one part until it is dropped.
+    ///
+    /// That happens when the part moves to another member or the right to run it is lost.
     ///
     /// # Errors
-    /// Whatever ended it; it is started again after a pause.
+    /// The reason why it ended; it is started again after a pause.
     ///
     /// # Cancel safety
     /// Must be cancel safe.
@@ -111,14 +120,14 @@ pub trait Supervised: Send + Sync + 'static {
     ) -> Result<(), InputError>;
 }
 
-/// What a windowed input has to offer.
+/// The next items of a windowed input.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Window {
     /// The next items, in order.
     pub orders: Vec<Order>,
-    /// Where to go on after them; kept in the store with them. At most 4 KiB.
+    /// The position after these items, kept in the store with them. At most 4 KiB.
     pub position: Option<String>,
-    /// There will never be more.
+    /// True if there will never be more items.
     pub drained: bool,
 }
 
@@ -127,37 +136,44 @@ pub struct Window {
 pub enum End {
     /// It was done.
     Done,
-    /// Its attempts were used up; it is among the dead letters, and may be retried.
+    /// Its attempts were used up. It is a dead letter, and may be retried.
     Dead,
-    /// Somebody cancelled it.
+    /// It was cancelled.
     Cancelled,
 }
 
-/// An input that the leader reads a window at a time, with its place kept in the store: files in a directory or a bucket.
+/// An input that the leader reads a window at a time, such as files.
+///
+/// The files may be in a directory or a bucket. The position is kept in the store.
 #[async_trait]
 pub trait Windowed: Send + Sync + 'static {
-    /// The next items after `position`, at most `max`. Waits while there are none and it is not drained.
+    /// Returns the next items after `position`, at most `max`.
     ///
-    /// Asked twice for the same position it must give the same items, or more of them.
+    /// Waits while there are no items, unless the input is drained.
+    ///
+    /// When asked twice for the same position, it must return the same items, or more of them.
     ///
     /// # Errors
-    /// Whatever keeps it from saying; it is asked again after a pause.
+    /// The reason why it cannot answer; it is asked again after a pause.
     ///
     /// # Cancel safety
     /// Must be cancel safe.
     async fn outstanding(&self, position: Option<&str>, max: usize) -> Result<Window, InputError>;
 
-    /// Told that this item is at its end and in the books, and how it ended. At least once; the item's place is used again
-    /// afterwards. It is told of tasks that came from elsewhere too, if they look the same.
+    /// Takes note that an item has ended, and how.
+    ///
+    /// The end is in the item's slot already. This is called at least once for each item, before
+    /// the slot is used again. It is also called for tasks that came from elsewhere, if they look
+    /// the same.
     ///
     /// # Errors
-    /// Whatever keeps it from taking note; it is told again.
+    /// The reason why it cannot take note; it is told again.
     async fn commit(&self, id: &str, payload: &[u8], end: End) -> Result<(), InputError>;
 }
 
 /// The inputs of a node.
 ///
-/// Names must be the same on all nodes for supervised inputs, and each is used once.
+/// A supervised input must have the same name on all nodes. Each name is used once.
 #[derive(Clone, Default)]
 pub struct Inputs {
     pub(super) local: Vec<(String, Arc<dyn Local>)>,
@@ -166,27 +182,29 @@ pub struct Inputs {
 }
 
 impl Inputs {
-    /// None yet.
+    /// Creates an empty set of inputs.
     #[must_use]
     pub fn new() -> Inputs {
         Inputs::default()
     }
 
-    /// The same, and one that runs on this node.
+    /// Adds an input that runs on this node.
     #[must_use]
     pub fn local(mut self, name: &str, input: impl Local) -> Inputs {
         self.local.push((name.into(), Arc::new(input)));
         self
     }
 
-    /// The same, and one whose parts are shared out among the members.
+    /// Adds an input in parts that are shared out among the members.
     #[must_use]
     pub fn supervised(mut self, name: &str, input: impl Supervised) -> Inputs {
         self.supervised.push((name.into(), Arc::new(input)));
         self
     }
 
-    /// The same, and the one that the leader lists; the cluster keeps one position, so there is one, and the last counts.
+    /// Sets the input that the leader lists.
+    ///
+    /// The cluster keeps one position, so there is one such input, and the last call counts.
     #[must_use]
     pub fn windowed(mut self, input: impl Windowed) -> Inputs {
         self.windowed = Some(Arc::new(input));

@@ -1,4 +1,4 @@
-//! Whoever leads a cluster plans for all: stands for leadership, and plans as long as it has it.
+//! Leading a cluster: stands for leadership, and plans for all nodes while leading.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use super::listers::Listers;
 use super::planner::Planner;
 use crate::{Candidate, Election, Error};
 
-/// How long after a failure it stands again.
+/// How long a node waits before it stands again.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Stands, plans while it leads, and stands again; until it is dropped.
+/// Stands for leadership, plans while it leads, and stands again; until it is dropped.
 pub(super) async fn lead(
     election: Election,
     candidate: Candidate,
@@ -23,7 +23,7 @@ pub(super) async fn lead(
     loop {
         listers.gone().await;
         if let Err(error) = planner.books.uphold_succession().await {
-            // A store that does not serve says so again below.
+            // If the store does not serve, the campaign below reports it.
             tracing::debug!(%error, "the leaders' token could not be looked at");
         }
         if let Err(error) =
@@ -46,7 +46,7 @@ async fn tenure(
     loop {
         let mandate = leadership.mandate();
         tell(planner, leading, true);
-        // Planning is dropped in the middle of whatever it does; every step of it can be cut anywhere.
+        // Planning may be dropped at any point: every step of it can be cut off anywhere.
         let planned = tokio::select! {
             planned = mandate.scope(planner.run(&mandate)) => Some(planned),
             () = listers.come() => None,
@@ -68,7 +68,7 @@ async fn tenure(
                 continue;
             }
         }
-        // Others shall try what this one could not.
+        // Give other nodes the chance to plan.
         leadership.resign().await;
         return Ok(());
     }
@@ -76,6 +76,6 @@ async fn tenure(
 
 fn tell(planner: &Planner, leading: &watch::Sender<bool>, leads: bool) {
     leading.send_replace(leads);
-    // Nobody has to listen.
+    // An error means that there is no listener, which is fine.
     let _ = planner.events.send(Event::Leading(leads));
 }

@@ -1,7 +1,7 @@
-//! Members that can list the source, as seen by one that cannot.
+//! Members that can list the source, as seen by a member that cannot.
 //!
-//! Whoever leads lists the source. A node without one, which leads, would keep it from being listed; so it leaves the lead to
-//! those that have one, as long as they live.
+//! The leader lists the source. If a node without a source led, the source would not be listed. So
+//! such a node leaves the lead to nodes that have one, as long as they live.
 
 use super::books::Books;
 use super::documents::MemberId;
@@ -11,19 +11,19 @@ use crate::Timing;
 use crate::clock::Moment;
 use std::collections::BTreeMap;
 
-/// What is known of the others.
+/// The known members that can list the source.
 #[derive(Debug)]
 pub(super) struct Listers {
     books: Books,
     timing: Timing,
-    /// This node can list the source itself, and need not know of others.
+    /// True if this node can list the source itself, and need not know of others.
     is_one: bool,
-    /// The revision of each lock, and since when it stands there.
+    /// The revision of each member's lock, and when it was first seen.
     seen: Seen,
 }
 
 impl Listers {
-    /// Nothing is known yet.
+    /// Creates an empty list: no other member is known yet.
     pub(super) fn new(planner: &Planner) -> Listers {
         let (books, timing) = (planner.books.clone(), planner.timing);
         Listers { books, timing, is_one: planner.source.is_some(), seen: BTreeMap::new() }
@@ -52,7 +52,9 @@ impl Listers {
         }
     }
 
-    /// Whether one of them lives. In doubt none does: then this node leads, and somebody at least does.
+    /// Returns true if a member lives that can list the source.
+    ///
+    /// In doubt it returns false: then this node leads, so that there is a leader at least.
     async fn are_there(&mut self) -> bool {
         match self.books.members().await {
             Ok(members) => {
@@ -69,7 +71,9 @@ impl Listers {
 
 type Seen = BTreeMap<MemberId, (u64, Moment)>;
 
-/// Whether one of them lives: a lock that stands still for its ttl on this clock is a dead member's.
+/// Returns true if one of these members lives and can list the source.
+///
+/// A lock that stands still for its ttl on this clock belongs to a dead member.
 fn look(seen: &mut Seen, now: Moment, members: &[MemberView]) -> bool {
     let before = std::mem::take(seen);
     let mut alive = false;

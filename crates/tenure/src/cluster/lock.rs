@@ -1,4 +1,6 @@
-//! A lock that tasks can carry with them: stored with a task, it locks wherever the task runs.
+//! A lock that tasks can carry with them.
+//!
+//! It is stored with a task, and locks wherever the task runs.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,10 +10,12 @@ use crate::leadership::{Leadership, Resignation};
 use crate::name::check_segment;
 use crate::{Election, Error, Mandate, NameError};
 
-/// A lock of the whole cluster, known by its name. As data it is just that name, so tasks can have it among their fields.
+/// A lock of the whole cluster, identified by its name.
 ///
-/// It is a lease of its own, as elections have them: whoever holds it and vanishes loses it after the ttl, and each holder has a
-/// fencing token greater than all before.
+/// It serializes as that name, so tasks can have it among their fields.
+///
+/// The lock is its own lease, like an election. A holder that vanishes loses it after the ttl, and
+/// each holder has a fencing token greater than all before.
 ///
 /// ```
 /// # use tenure::cluster::{Context, Lock, TaskError};
@@ -30,7 +34,7 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// The lock of this name, in whichever cluster it is used.
+    /// Creates the lock of this name, for use in any cluster.
     ///
     /// # Errors
     /// [`NameError`] when the name is not one printable segment.
@@ -39,19 +43,20 @@ impl Lock {
         Ok(Lock { name: name.into() })
     }
 
-    /// Its name.
+    /// The name of the lock.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Waits until nobody else holds it, and holds it.
+    /// Waits until the lock is free, and takes it.
     ///
     /// # Errors
-    /// [`Error::Ended`] when an operator has ended it, and what else ends a candidacy. A store that does not answer is waited for.
+    /// [`Error::Ended`] when an operator has ended the lock, and every other error that ends a
+    /// candidacy. A store that does not answer is waited for.
     ///
     /// # Cancel safety
-    /// Cancel safe: dropping the future frees what it may just have got.
+    /// Cancel safe: dropping the future frees the lock if it was just taken.
     pub async fn acquire(&self, context: &Context) -> Result<Guard, Error> {
         let election = election(context, "locks", &self.name)?;
         Ok(Guard { leadership: election.campaign(candidate(context)?).await? })
@@ -72,9 +77,11 @@ impl From<Lock> for String {
     }
 }
 
-/// Holds a [`Lock`], or a permit of a [`Semaphore`](super::Semaphore). Dropping it gives it back, in the background.
+/// Holds a [`Lock`], or a permit of a [`Semaphore`](super::Semaphore).
 ///
-/// Like every lease it can be lost while it is held: [`Guard::mandate`] tells in time.
+/// Dropping the guard gives the lock or permit back, in the background.
+///
+/// Like every lease, it can be lost while it is held: [`Guard::mandate`] tells in time.
 #[derive(Debug)]
 #[must_use = "dropping a guard gives the lock back"]
 pub struct Guard {
@@ -86,29 +93,29 @@ impl Guard {
         Guard { leadership }
     }
 
-    /// The right that it stands for, with its fencing token.
+    /// The right to hold the lock, with its fencing token.
     #[must_use]
     pub fn mandate(&self) -> Mandate {
         self.leadership.mandate()
     }
 
-    /// Gives it back, and says what became of that.
+    /// Gives the lock or permit back, and returns the result.
     ///
     /// # Cancel safety
-    /// Cancel safe: it is given back in the background.
+    /// Cancel safe: the lock or permit is given back in the background.
     pub async fn release(self) -> Resignation {
         self.leadership.resign().await
     }
 }
 
-/// The election behind a lock. Its record is made by whoever first wins it.
+/// The election behind a lock. Its first winner creates the record.
 pub(super) fn election(context: &Context, kind: &str, name: &str) -> Result<Election, Error> {
     let books = &context.books;
     let name = format!("clusters/{}/{kind}/{name}", books.name);
     Election::builder(&books.backend, &name).timing(books.timing).build()
 }
 
-/// Who stands for it: the member, and for which task.
+/// The candidate for a lock: names the member and the task.
 pub(super) fn candidate(context: &Context) -> Result<Candidate, Error> {
     Ok(Candidate::new(&format!("{}-{}", context.member(), context.serial()))?)
 }

@@ -1,10 +1,12 @@
 //! Tasks that were lost with their documents, and how an operator gives them up.
 //!
-//! A task that was taken in stands in a slot until the leader has counted it. When somebody overwrites that document with what makes no
-//! sense, or deletes it, nobody can work on the task, and it stays open for ever. *That* some are lost follows from the books: more
-//! are open than stand in slots. While the cursor still has the intent that put a task there, it can be put there again, as a
-//! new leader does. Of the others nobody knows any more what they were. Only an operator knows that a document does not come
-//! back; when one says so each of them gets a slot in which it stands as cancelled, and the leader counts that as any other.
+//! A task that was taken in stands in a slot until the leader has counted it. If that document is
+//! deleted, or overwritten so that it makes no sense, no node can work on the task, and it stays
+//! open for ever. The books show *that* tasks are lost: more are open than stand in slots. While
+//! the cursor still has the intent that put a task there, the task can be put there again, as a new
+//! leader does. The content of all other lost tasks is unknown. Only an operator knows that a
+//! document does not come back. When the operator says so, each of these tasks gets a slot in which
+//! it stands as cancelled, and the leader counts it like any other.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,39 +18,43 @@ use super::documents::{Assignment, Cursor, Format as _, Progress, Slot, first_to
 use crate::store::{Durability, Expect, Fault, Put, StoreExt as _, Version, Write};
 use crate::{Error, Key};
 
-/// How often it is looked, where the leader changes the books meanwhile.
+/// How many looks to take when giving tasks up. The leader changes the books meanwhile.
 const MOST_LOOKS: u32 = 64;
-/// How often, by somebody who only wants to know.
+/// How many looks to take when only counting lost tasks.
 const FEW_LOOKS: u32 = 8;
-/// How long it is waited before one looks again.
+/// The pause before another look.
 const PAUSE: Duration = Duration::from_millis(50);
-/// The number of a task whose number nobody knows: those that are given out begin with 1.
+/// The serial number of a task with an unknown number. Those that are given out begin with 1.
 const UNKNOWN: u64 = 0;
 
-/// What became of the tasks that were lost.
+/// The result of giving up lost tasks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GivenUp {
-    /// So many were still known to the books, and wait in their slots again.
+    /// How many were still known to the books, and wait in their slots again.
     pub restored: u64,
-    /// So many are counted as cancelled.
+    /// How many are counted as cancelled.
     pub lost: u64,
 }
 
-/// What stands where, at one moment.
+/// The state of all slots at one moment.
 #[derive(Default)]
 struct Look {
-    /// How many tasks are open, and stand nowhere: nobody knows what they were.
+    /// How many tasks are open but stand nowhere. Their content is unknown.
     lost: u64,
-    /// Tasks that the cursor still has, and that do not stand where it says: the leader is about to write them, or has.
+    /// Tasks that the cursor still has, but that are not in their slots. The leader is about to
+    /// write them, or has written them.
     known: Vec<(Key, Expect, Assignment)>,
-    /// Slots that make no sense, and are none of these.
+    /// Slots that make no sense, and into which the cursor puts nothing.
     garbled: Vec<(Key, Version)>,
-    /// A slot in which nothing stands that anybody could read.
+    /// A slot without a readable task: it makes no sense, is vacant or is absent.
     place: Option<(Key, Expect)>,
 }
 
 impl Look {
-    /// How many are missing. A slot that is yet to be written may be absent, but it makes sense if it is there.
+    /// The number of missing tasks.
+    ///
+    /// A slot that the leader is yet to write may be absent, so it does not count. If it is there,
+    /// it must make sense.
     fn missing(&self) -> u64 {
         let overwritten = |(_, expect, _): &&(Key, Expect, Assignment)| *expect != Expect::Absent;
         self.lost + self.known.iter().filter(overwritten).count() as u64
@@ -56,11 +62,14 @@ impl Look {
 }
 
 impl Books {
-    /// How many tasks were lost, because the documents of their slots were overwritten or deleted; `None` when the books change
-    /// faster than they can be read.
+    /// Counts the tasks that were lost with the documents of their slots.
+    ///
+    /// The documents were overwritten or deleted. Returns `None` if the books change faster than
+    /// they can be read.
     ///
     /// # Errors
-    /// [`Error::Store`] when the store does not serve, [`Error::Document`] when the cursor or the cluster document makes no sense.
+    /// [`Error::Store`] when the store does not serve, [`Error::Document`] when the cursor or the
+    /// cluster document makes no sense.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -74,17 +83,20 @@ impl Books {
         Ok(None)
     }
 
-    /// Puts those tasks back that were lost and that the books still know, and gives the others up: each is counted as cancelled.
-    /// Slots that make no sense are freed.
+    /// Restores the lost tasks that the books still know, and gives up the others.
     ///
-    /// Do it only when their documents do not come back: what is restored after this would be counted once more. Where
-    /// [reads prove nothing](crate::Reads::Weak) two looks must agree that are a ttl apart.
+    /// Each task that is given up is counted as cancelled. Slots that make no sense are freed.
+    ///
+    /// Call this only if the documents do not come back: a document that is restored later would be
+    /// counted once more. Where [reads prove nothing](crate::Reads::Weak), two looks that are a ttl
+    /// apart must agree.
     ///
     /// # Errors
-    /// As for [`Books::lost`]; [`Error::Contended`] when the books changed all the time: [pause](Books::pause) them.
+    /// As for [`Books::lost`], and [`Error::Contended`] when the books changed all the time: then
+    /// [pause](Books::pause) the cluster.
     ///
     /// # Cancel safety
-    /// Not cancel safe: dropping the future leaves it open how many were given up.
+    /// Not cancel safe: dropping the future leaves it open how many tasks were given up.
     pub async fn give_up_lost(&self) -> Result<GivenUp, Error> {
         let mut first = None;
         for _ in 0..MOST_LOOKS {
@@ -105,7 +117,7 @@ impl Books {
             }
             match look.place {
                 Some((key, expect)) => self.put_as_cancelled(&key, expect).await?,
-                // Every slot is full: the next one that is at its end makes room.
+                // Every slot is full: the next task that ends makes room.
                 None => self.sleep(PAUSE).await,
             }
         }
@@ -124,8 +136,10 @@ impl Books {
         Ok(if lost(&first) == lost(&second) { second } else { None })
     }
 
-    /// One look at everything, between two looks at the cursor: while that stands still only ends and claims are written into
-    /// slots, and nothing goes in or out.
+    /// Reads all slots, between two reads of the cursor.
+    ///
+    /// While the cursor stands still, only ends and claims are written into slots, and no task goes
+    /// in or out. Returns `None` if the cursor changed.
     async fn look_for_lost(&self) -> Result<Option<Look>, Error> {
         let Some((version, cursor)) = self.read::<Cursor>(&self.keys.cursor()).await? else {
             return Ok(Some(Look::default()));
@@ -140,7 +154,7 @@ impl Books {
         Ok(Some(tell(&cursor, keys, slots)))
     }
 
-    /// Puts a task whose name nobody knows into a slot, at its end.
+    /// Puts a task of unknown content into a slot, ended as cancelled.
     async fn put_as_cancelled(&self, key: &Key, expect: Expect) -> Result<(), Error> {
         let nobody = self.backend.parts().fresh_id();
         let task = Assignment {
@@ -150,21 +164,24 @@ impl Books {
             payload: Bytes::new(),
             attempts: 1,
             timeout: None,
-            // For nobody: it comes from no source, which need not hear of it either.
+            // No member has this id. A task with an address does not come from the source, so the
+            // source is not told of it.
             to: Some(nobody),
             receipt: None,
         };
         let error = "the document of its slot was overwritten or deleted, and it was given up";
         let slot = Slot { cancel: true, ..self.slot(task, Progress::Dead { error: error.into() }) };
         match self.store().put(key, expect, slot.encode()).await {
-            // The next look shows what happened.
+            // The next look shows whether the write took effect.
             Ok(Put::Stored(_) | Put::Conflict) => Ok(()),
             Err(error) if error.fault == Fault::Indeterminate => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Writes tasks into their slots as the cursor says, which only a leader does otherwise: whoever is slower conflicts.
+    /// Writes tasks into their slots as the cursor says.
+    ///
+    /// Otherwise only a leader does this. If both write, the slower one conflicts.
     async fn put_back(&self, known: Vec<(Key, Expect, Assignment)>) {
         let nobody = Progress::Outstanding { avoid: None, error: None };
         let write = |(key, expect, task)| Write {
@@ -194,7 +211,9 @@ impl Books {
         }
     }
 
-    /// Deletes what makes no sense and holds no task. That somebody wrote something else there meanwhile is as good.
+    /// Deletes slots that make no sense and hold no task.
+    ///
+    /// A conflict is fine: the slot was written anew meanwhile.
     async fn free(&self, garbled: Vec<(Key, Version)>) {
         let delete = |(key, version)| Write {
             key,
@@ -213,9 +232,9 @@ impl Books {
     }
 }
 
-/// What is lost, by what stands in the slots and what the cursor is about to put there.
+/// Finds the lost tasks, from the slots and the intents of the cursor.
 fn tell(cursor: &Cursor, keys: Vec<Key>, slots: Vec<Option<Found<Slot>>>) -> Look {
-    // Where the cluster document lost count there may be slots that were not looked at.
+    // If the cluster document lost count, there may be slots that were not looked at.
     let beyond = cursor.intents.iter().filter(|intent| intent.slot >= keys.len());
     let mut there = beyond.filter(|intent| intent.task.is_some()).count() as u64;
     let (mut known, mut garbled, mut empty) = (Vec::new(), Vec::new(), None);
@@ -225,12 +244,12 @@ fn tell(cursor: &Cursor, keys: Vec<Key>, slots: Vec<Option<Found<Slot>>>) -> Loo
             intent.slot == number && token.is_none_or(|token| token < first_token(intent.serial))
         });
         match (intent, found) {
-            // It is about to be written, or was and is gone again.
+            // The intent is about to be written, or was written and is gone again.
             (Some(intent), found) => {
                 there += u64::from(intent.task.is_some());
                 let readable = found.as_ref().is_some_and(|found| found.content.is_ok());
                 let expect = found.map_or(Expect::Absent, |found| Expect::At(found.version));
-                // Over what can be read only the leader writes.
+                // Only the leader writes over a readable slot.
                 let task = intent.task.clone().filter(|_| !readable);
                 known.extend(task.map(|task| (key, expect, task)));
             }

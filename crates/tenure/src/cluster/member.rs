@@ -1,4 +1,4 @@
-//! Joining a cluster, and what a member can do.
+//! Joining a cluster, and the operations of a member.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::{Backend, Candidate, Election, Error, Timing};
 /// How many events a slow listener may be behind before it misses some.
 const EVENTS: usize = 4096;
 
-/// What a node says of itself when it joins.
+/// The description of a node that joins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
     workers: usize,
@@ -31,13 +31,15 @@ pub struct Member {
 }
 
 impl Member {
-    /// A node that works on so many tasks at once. None: it only plans, or looks.
+    /// Describes a node that works on at most `workers` tasks at once.
+    ///
+    /// With 0 workers it only plans, or looks.
     #[must_use]
     pub fn new(workers: usize) -> Member {
         Member { workers, name: String::new() }
     }
 
-    /// The same, under a name for people.
+    /// Sets a name for people.
     #[must_use]
     pub fn named(mut self, name: impl Into<String>) -> Member {
         self.name = name.into();
@@ -45,7 +47,7 @@ impl Member {
     }
 }
 
-/// How a node joins a cluster.
+/// The settings of a node that joins a cluster.
 #[derive(Debug)]
 #[must_use = "nothing happens until `join`"]
 pub struct Builder {
@@ -58,31 +60,31 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// What the node says of itself; one worker unless this is set.
+    /// Sets the description of the node; one worker unless this is set.
     pub fn member(mut self, member: Member) -> Self {
         self.member = member;
         self
     }
 
-    /// The times of its locks; a ttl of 15 s unless this is set.
+    /// Sets the times of the node's locks; a ttl of 15 s unless this is set.
     pub fn timing(mut self, timing: Timing) -> Self {
         self.timing = timing;
         self
     }
 
-    /// Which kinds of tasks it can do.
+    /// Sets the kinds of tasks that the node can run.
     pub fn tasks(mut self, tasks: Tasks) -> Self {
         self.tasks = tasks;
         self
     }
 
-    /// Where work comes from.
+    /// Sets the inputs that work comes from.
     pub fn inputs(mut self, inputs: Inputs) -> Self {
         self.inputs = inputs;
         self
     }
 
-    /// Joins: when this returns, the node is in the node list, and works.
+    /// Joins the cluster: when this returns, the node is in the node list, and works.
     ///
     /// # Errors
     /// [`Error::Store`] when the store does not serve, [`Error::Name`], [`Error::Full`].
@@ -91,7 +93,7 @@ impl Builder {
     /// Cancel safe: at worst an entry is left in the node list, which the leader removes.
     pub async fn join(self) -> Result<Cluster, Error> {
         let Builder { backend, name, member, timing, tasks, inputs } = self;
-        // Who leads a cluster is decided by a lease on every store.
+        // On every store, a lease decides which node leads a cluster.
         let backend = backend.without_queue();
         let books = Books::open(&backend, &name)?.with_timing(timing);
         inputs.check()?;
@@ -99,7 +101,8 @@ impl Builder {
             check_segment(&member.name)?;
         }
         if let Err(error) = books.uphold_succession().await {
-            // A store that does not serve says so again below; a cursor that makes no sense whoever leads tells of.
+            // If the store does not serve, a request below reports it. If the cursor makes no
+            // sense, the leader reports it.
             tracing::debug!(cluster = %name, %error, "the leaders' token could not be looked at");
         }
         let me = backend.parts().fresh_id();
@@ -150,7 +153,8 @@ impl Builder {
             },
             membership,
         );
-        // It ends by itself when the last handle is gone, after it has given back what it holds.
+        // The node ends by itself when the last handle is dropped, after it has given back its
+        // tasks.
         drop(tokio::spawn(node.run()));
         let shared = Shared {
             books,
@@ -165,17 +169,17 @@ impl Builder {
     }
 }
 
-/// Works until the node has left: who left plans no more, and takes nothing in.
+/// Runs `work` until the node has left: then it plans no more, and takes nothing in.
 async fn until_over(mut over: watch::Receiver<bool>, work: BoxFuture<'static, ()>) {
     tokio::select! {
         biased;
-        // An error means that the node's task is gone, which is as good.
+        // An error means that the node's task is gone, so the node is over, too.
         _ = over.wait_for(|over| *over) => {}
         () = work => {}
     }
 }
 
-/// Tasks that end with the last handle of the cluster.
+/// Background tasks that end with the last handle of the cluster.
 #[derive(Debug)]
 struct Helpers(Vec<JoinHandle<()>>);
 
@@ -185,9 +189,9 @@ impl Drop for Helpers {
     }
 }
 
-/// A cluster that this process is a member of. Clones speak of the same membership.
+/// A cluster that this process is a member of. Clones share one membership.
 ///
-/// Dropping the last of them gives back what is being worked on and leaves, in the background.
+/// Dropping the last clone gives running tasks back and leaves, in the background.
 #[derive(Clone, Debug)]
 pub struct Cluster {
     shared: Arc<Shared>,
@@ -205,7 +209,9 @@ struct Shared {
 }
 
 impl Cluster {
-    /// Joins a cluster as a node that can do no tasks of its own kinds; [`Cluster::builder`] names those.
+    /// Joins a cluster as a node that can run no kinds of tasks.
+    ///
+    /// Use [`Cluster::builder`] to name kinds.
     ///
     /// # Errors
     /// As for [`Builder::join`].
@@ -216,7 +222,7 @@ impl Cluster {
         Cluster::builder(backend, name).member(member).join().await
     }
 
-    /// Joins a cluster with other settings.
+    /// Returns a builder to join a cluster with other settings.
     pub fn builder(backend: &Backend, name: &str) -> Builder {
         Builder {
             backend: backend.clone(),
@@ -228,31 +234,31 @@ impl Cluster {
         }
     }
 
-    /// Which member this is.
+    /// The id of this member.
     #[must_use]
     pub fn id(&self) -> &MemberId {
         &self.shared.me
     }
 
-    /// The documents of the cluster, which need no membership.
+    /// The documents of the cluster, for operations that need no membership.
     #[must_use]
     pub fn books(&self) -> &Books {
         &self.shared.books
     }
 
-    /// What happens on this node, from now on.
+    /// Subscribes to the events on this node, from now on.
     #[must_use]
     pub fn events(&self) -> broadcast::Receiver<Event> {
         self.shared.events.subscribe()
     }
 
-    /// Whether this node plans for all.
+    /// Returns true if this node leads, and plans for all.
     #[must_use]
     pub fn is_leader(&self) -> bool {
         *self.shared.leading.borrow()
     }
 
-    /// Who takes part.
+    /// The members of the cluster.
     ///
     /// # Errors
     /// [`Error::Store`] when the store does not serve.
@@ -263,18 +269,19 @@ impl Cluster {
         Ok(self.books().members().await?.items)
     }
 
-    /// Hands a task to the cluster. It is in the store when this returns, and will be done.
+    /// Submits a task to the cluster. It is in the store when this returns, and will be done.
     ///
     /// # Errors
-    /// [`Error::Store`] when the store does not serve, [`Error::Document`] when it is too large.
+    /// As for [`Books::submit`]: [`Error::Store`] when the store does not serve, [`Error::Order`]
+    /// when the task is too large.
     ///
     /// # Cancel safety
-    /// Not cancel safe: dropping the future leaves it open whether it was accepted.
+    /// Not cancel safe: dropping the future leaves it open whether the task was accepted.
     pub async fn submit(&self, order: Order) -> Result<Execution, Error> {
         self.books().submit_one(order).await
     }
 
-    /// Waits until some member has an idle worker, and gives all that have.
+    /// Waits for idle workers, and returns one of each member that has any.
     ///
     /// # Errors
     /// [`Error::Store`] when the store does not serve.
@@ -297,8 +304,10 @@ impl Cluster {
         }
     }
 
-    /// Declares a worker's node dead: it takes nothing more, and never comes back under this id. What it holds is
-    /// free when its locks have run out. It stands in the store when this returns.
+    /// Declares a worker's node dead.
+    ///
+    /// The node takes no more tasks, and never comes back under this id. Its tasks are free when
+    /// its locks have run out. The declaration is in the store when this returns.
     ///
     /// # Errors
     /// [`Error::Store`] when the store does not serve.
@@ -306,11 +315,13 @@ impl Cluster {
     /// # Cancel safety
     /// Not cancel safe: dropping the future leaves it open whether it was done.
     pub async fn mark_dead(&self, worker: &Worker) -> Result<(), Error> {
-        // That it was dead already is as good.
+        // It does not matter whether the node was in the node list.
         self.books().mark_dead(&worker.member).await.map(drop)
     }
 
-    /// Brings a dead letter back; whether there was one. It stands in the store when this returns.
+    /// Brings a dead letter back. Returns false if there is none.
+    ///
+    /// The request is in the store when this returns.
     ///
     /// # Errors
     /// [`Error::Store`] when the store does not serve.
@@ -321,33 +332,33 @@ impl Cluster {
         self.books().re_enqueue(serial).await
     }
 
-    /// Finishes what runs here, takes nothing more and leaves; returns when that is done.
+    /// Finishes the running tasks, takes no more and leaves; returns when that is done.
     ///
     /// # Cancel safety
-    /// Cancel safe: it goes on in the background.
+    /// Cancel safe: the node goes on leaving in the background.
     pub async fn drain(&self) {
-        // A node that has stopped has left already.
+        // An error means that the node has stopped, so it has left already.
         let _ = self.shared.orders.send(node::Order::Drain);
         self.gone().await;
     }
 
-    /// Stops what runs here, gives it back and leaves; returns when that is done.
+    /// Stops the running tasks, gives them back and leaves; returns when that is done.
     ///
     /// # Cancel safety
-    /// Cancel safe: it goes on in the background.
+    /// Cancel safe: the node goes on leaving in the background.
     pub async fn leave(&self) {
-        // A node that has stopped has left already.
+        // An error means that the node has stopped, so it has left already.
         let _ = self.shared.orders.send(node::Order::Leave);
         self.gone().await;
     }
 
-    /// Resolves when nothing of this node is left in the store, its leadership included.
+    /// Resolves when nothing of this node is left in the store, not even leadership.
     async fn gone(&self) {
         self.left().await;
         self.books().backend.close().await;
     }
 
-    /// Resolves when this node has left: because it was told to here, or because somebody drained it.
+    /// Resolves when this node has left, by a call here or because it was drained.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -366,19 +377,19 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Whose worker it is.
+    /// The member that the worker belongs to.
     #[must_use]
     pub fn member(&self) -> &MemberId {
         &self.member
     }
 
-    /// Hands a task to this worker's node, and to no other while it lives.
+    /// Submits a task to this worker's node. No other node takes it while that node is listed.
     ///
     /// # Errors
     /// As for [`Cluster::submit`].
     ///
     /// # Cancel safety
-    /// Not cancel safe: dropping the future leaves it open whether it was accepted.
+    /// Not cancel safe: dropping the future leaves it open whether the task was accepted.
     pub async fn submit(&self, order: Order) -> Result<Execution, Error> {
         self.books.submit_one(Order { to: Some(self.member.clone()), ..order }).await
     }

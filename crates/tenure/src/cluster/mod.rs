@@ -1,6 +1,7 @@
-//! Nodes that never talk to each other share work through documents in a store they already have.
+//! Nodes share work through documents in a store they already have.
 //!
-//! A leader plans, everyone works, anyone may die.
+//! The nodes never talk to each other. One node leads and plans. Every node works, and any node may
+//! die.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -34,20 +35,25 @@
 //! ```
 //!
 //! # How it is made
-//! Tasks stand in numbered *slots*, a document each, so that all of them are read by one request however long the backlog is
-//! ([`documents`] has every format). A slot is a lease of its own: a node claims it by compare-and-set, at a token that
-//! only rises, renews all that it holds in one batch, and writes the end under the claim's own token. [`claims`] says why no two
-//! work on a task with valid mandates, and why it is done once in the books.
+//! Tasks stand in numbered *slots*, one document each. One request reads all slots, however long
+//! the backlog is ([`documents`] has every format). Each slot is its own lease: a node claims it by
+//! compare-and-set, at a token that only rises. The node renews all of its slots in one batch, and
+//! writes a task's end under the claim's own token. [`claims`] explains why no two nodes work on a
+//! task with valid mandates, and why the books count a task as done only once.
 //!
-//! Whoever leads (an election by lease among the nodes) fills slots from the inbox, where anybody may submit ([`Books`]), and from an
-//! input that it lists ([`input`]); it counts what is at its end, keeps results and dead letters, and takes nodes off the list that
-//! let their locks run out. When it dies the next one goes on where the store says it was.
+//! The nodes elect a leader by lease. The leader fills slots from the inbox, where any process may
+//! submit ([`Books`]), and from an input that it lists ([`input`]). It counts ended tasks, keeps
+//! results and dead letters, and removes nodes with expired locks from the node list. When it dies,
+//! the next leader continues from the state in the store.
 //!
-//! # What is promised
-//! A task that was accepted is begun at least once (or given up after a node died in the moment between its last claim and its
-//! start, which nobody can tell from dying just after), and counted exactly once: as done, dead or cancelled. Never do two
-//! attempts hold valid mandates at once. An attempt may be begun again when its node dies or is cut off, so that what it changes
-//! elsewhere should be fenced by its token.
+//! # Guarantees
+//! An accepted task is begun at least once, and counted exactly once: as done, dead or cancelled.
+//! There is one exception: if a node dies between its last claim of a task and the start, the task
+//! may be given up without having begun. Other nodes cannot tell that from a death just after the
+//! start.
+//!
+//! Two attempts never hold valid mandates at once. A task may be begun again when its node dies or
+//! is cut off, so its changes elsewhere should be fenced by its token.
 
 mod administration;
 mod books;

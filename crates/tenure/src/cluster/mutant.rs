@@ -1,33 +1,34 @@
-//! Broken twins of the cluster's rules.
+//! Rules of the cluster that tests can break on purpose.
 //!
-//! A checker that has never failed proves nothing. Each of these rules can be switched off, and the suite fails unless its
-//! tests and simulations notice. The switch exists only with the feature `mutants`; without it the check is a constant the
-//! compiler removes. It is one of the *thread*: a simulation runs on one, and tests beside it stay sound.
+//! A checker that has never failed proves nothing. Each of these rules can be switched off, and the
+//! suite fails unless its tests and simulations notice. The switch exists only with the feature
+//! `mutants`; without it the check is a constant that the compiler removes. Each *thread* has its
+//! own switch: a simulation runs on one thread, and tests on other threads stay sound.
 
 /// A rule of the cluster that is broken on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ClusterMutant {
     /// The cursor moves on without waiting until its intents are seen in the slots.
     CursorFirst,
-    /// Slots are written before the cursor says what goes into them.
+    /// Slots are written before the cursor records their contents.
     SlotsFirst,
-    /// A slot whose task is counted is not made vacant.
+    /// A slot is not made vacant after its task is counted.
     CountsTwice,
-    /// What a weak read shows is counted without a write that confirms it.
+    /// A weak read shows a task as ended, and it is counted without a confirming write.
     WeakCounts,
-    /// A slot that a weak read shows free is filled without a write that confirms it.
+    /// A weak read shows a slot as free, and it is filled without a confirming write.
     WeakFills,
-    /// A new leader does not finish what its predecessor had recorded.
+    /// A new leader does not finish the intents that its predecessor recorded.
     ForgetsRecordedIntents,
     /// A page of the inbox is freed before the cursor says that it is taken.
     PageFreedEarly,
-    /// The planner counts what was written beside it before it held the cursor.
+    /// The planner counts by facts of writes that were sent before it held the cursor.
     OldNewsCount,
-    /// The planner counts what was written beside it although it knows something newer of the slot.
+    /// The planner counts by a fact although it knows a newer content of the slot.
     NewsGoBack,
-    /// A dead letter that is brought back stays a dead letter, too.
+    /// A dead letter stays a dead letter after it is brought back.
     RetryKeepsLetter,
-    /// A slot is claimed whatever its version.
+    /// A slot is claimed after its ttl even if its version changed: renewals are not noticed.
     ClaimWithoutVersion,
     /// A slot is claimed before it stood still for its ttl.
     ClaimEarly,
@@ -40,7 +41,7 @@ pub enum ClusterMutant {
 }
 
 impl ClusterMutant {
-    /// All of them.
+    /// All mutants.
     pub const ALL: [ClusterMutant; 15] = [
         ClusterMutant::CursorFirst,
         ClusterMutant::SlotsFirst,
@@ -59,7 +60,7 @@ impl ClusterMutant {
         ClusterMutant::LateAnswerRevives,
     ];
 
-    /// Whether this rule is broken on this thread.
+    /// Returns true if this rule is broken on this thread.
     pub(super) fn is_on(self) -> bool {
         #[cfg(feature = "mutants")]
         return BROKEN.get() == Some(self);
@@ -76,7 +77,7 @@ thread_local! {
     static BROKEN: std::cell::Cell<Option<ClusterMutant>> = const { std::cell::Cell::new(None) };
 }
 
-/// Breaks one rule for whatever runs on this thread from now on, or none.
+/// Breaks this rule on this thread from now on, or no rule.
 #[cfg(feature = "mutants")]
 pub fn break_rule(mutant: Option<ClusterMutant>) {
     BROKEN.set(mutant);

@@ -1,15 +1,21 @@
-//! What the two parts of one process tell each other about slots: the planner, if it leads, and the node that works.
+//! Facts about slots that the planner and the node of one process exchange.
 //!
-//! Neither has to read what the other has just written. A *fact* is an acknowledged write of a slot: this content stood there, at
-//! this version, when the write was answered. A node that takes an old fact for the truth loses a compare-and-set, and no more.
+//! The planner plans while the process leads; the node works.
+//!
+//! Neither has to read a slot that the other has just written. A *fact* is an acknowledged write of
+//! a slot: this content stood there, at this version, when the write was answered. A node that
+//! takes an old fact for the truth loses a compare-and-set, and no more.
 //!
 //! # Why the planner may count by facts
-//! It counts a task once, and then only it puts anything else into the slot, so a fact must not be about something that a
-//! leader before it has counted. A fact counts only if its write was *sent* after this process took the cursor over: then its
-//! compare-and-set found the task uncounted at a time when nobody else could count any more. And it counts only if it is newer
-//! than what the planner knows of the slot, whose tokens rise with every task and revisions with every write.
+//! The planner counts a task once, and then only the planner puts anything else into the slot. So a
+//! fact must not be about a task that an earlier leader has counted. A fact counts only if its
+//! write was *sent* after this process took the cursor over: then its compare-and-set found the
+//! task uncounted at a time when no other leader could count any more. And a fact counts only if it
+//! is newer than the planner's knowledge of the slot. A slot's token rises with every task, and its
+//! revision with every write.
 //!
-//! An acknowledged write needs no confirmation, so that on a store whose reads prove nothing this saves a write a task as well.
+//! An acknowledged write needs no confirmation. So on a store with weak reads, facts also save one
+//! write for each task.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,7 +26,8 @@ use super::claims::Fact;
 use super::documents::Nodes;
 use super::mutant::ClusterMutant;
 
-/// Both directions. Of each slot the newest fact is kept, so that it is bounded by their number.
+/// The facts in both directions. Only the newest fact of each slot is kept, so the number of slots
+/// bounds them.
 #[derive(Debug, Default)]
 pub(super) struct News {
     for_planner: Mutex<Worked>,
@@ -31,9 +38,9 @@ pub(super) struct News {
 
 #[derive(Debug, Default)]
 struct Worked {
-    /// Counts how often the cursor was taken over here.
+    /// How many times this process has taken over the cursor.
     takeovers: u64,
-    /// The cursor is ours.
+    /// True while a planner of this process holds the cursor.
     heard: bool,
     facts: BTreeMap<usize, Fact>,
 }
@@ -44,12 +51,14 @@ struct Filled {
     nodes: Option<Arc<Nodes>>,
 }
 
-/// When something was sent: after which taking over of the cursor, if this process had it.
+/// When a write was sent: after which takeover of the cursor, or `None` without the cursor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sent(Option<u64>);
 
 impl News {
-    /// For a planner that has taken the cursor over just now: what is sent from now on is for it.
+    /// Starts to collect facts for a planner that has just taken over the cursor.
+    ///
+    /// It gets the facts of writes that are sent from now on.
     pub(super) fn hear(&self) -> Hearing<'_> {
         let mut worked = self.worked_facts();
         worked.takeovers += 1;
@@ -60,18 +69,18 @@ impl News {
         Hearing(self, worked.takeovers)
     }
 
-    /// Whether a planner of this process plans, so that it tells of what it fills.
+    /// Returns true if a planner of this process plans, and reports the slots it fills.
     pub(super) fn has_planner(&self) -> bool {
         self.worked_facts().heard
     }
 
-    /// To be called before a write leaves.
+    /// Notes when a write is sent. Must be called before that.
     pub(super) fn sending(&self) -> Sent {
         let worked = self.worked_facts();
         Sent(worked.heard.then_some(worked.takeovers))
     }
 
-    /// These writes, sent then, were acknowledged.
+    /// Reports acknowledged writes that were sent at `sent`, and wakes the planner.
     pub(super) fn worked(&self, sent: Sent, facts: impl IntoIterator<Item = Fact>) {
         let mut worked = self.worked_facts();
         let counts = worked.heard && sent == Sent(Some(worked.takeovers));
@@ -82,7 +91,7 @@ impl News {
         self.call_planner();
     }
 
-    /// There may be something to do for the planner.
+    /// Wakes the planner: there may be something to do.
     pub(super) fn call_planner(&self) {
         self.planner_wakes.notify_one();
     }
@@ -92,7 +101,7 @@ impl News {
         self.planner_wakes.notified().await;
     }
 
-    /// There is work in these slots.
+    /// Tells the node that there is work in these slots.
     pub(super) fn filled(&self, facts: impl IntoIterator<Item = Fact>) {
         let mut filled = self.filled_facts();
         filled.facts.extend(facts.into_iter().map(|fact| (fact.slot, fact)));
@@ -103,24 +112,24 @@ impl News {
         }
     }
 
-    /// Where there is work, as far as the node was not told before.
+    /// Takes the slots with work that the node was not told of before.
     pub(super) fn take_filled(&self) -> Vec<Fact> {
         std::mem::take(&mut self.filled_facts().facts).into_values().collect()
     }
 
-    /// Who takes part, as the planner saw it before it tells of more work.
+    /// Passes on the node list. The planner does this before it reports more work.
     pub(super) fn saw_nodes(&self, nodes: Option<&Arc<Nodes>>) {
         if let Some(nodes) = nodes {
             self.filled_facts().nodes = Some(nodes.clone());
         }
     }
 
-    /// The same, as far as the node was not told before.
+    /// Takes the node list, if there is one that the node was not told of before.
     pub(super) fn take_nodes(&self) -> Option<Arc<Nodes>> {
         self.filled_facts().nodes.take()
     }
 
-    /// Resolves when there is something to take.
+    /// Resolves when the node was told of work.
     pub(super) async fn node_called(&self) {
         self.node_wakes.notified().await;
     }
@@ -134,7 +143,7 @@ impl News {
     }
 }
 
-/// A planner that holds the cursor, and hears what is written beside it until this is dropped.
+/// Collects facts for a planner that holds the cursor, until this is dropped.
 #[derive(Debug)]
 #[must_use]
 pub(super) struct Hearing<'a>(&'a News, u64);

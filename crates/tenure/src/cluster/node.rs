@@ -1,7 +1,8 @@
-//! The loop of one node: runs the machine of claims on a store, and the tasks it takes.
+//! The loop of one node: runs the claims machine on a store, and the tasks that it takes.
 //!
-//! Nothing here decides who works on what; that is [`claims`](super::claims)' business. Claims, renewals and completions that are
-//! due together leave in one batch, and the member's own lock goes along.
+//! Nothing here decides which node works on which task: [`claims`](super::claims) does. Claims,
+//! renewals and completions that are due together leave in one batch, together with the member's
+//! own lock.
 
 mod member;
 mod work;
@@ -32,20 +33,20 @@ use work::{Running, Stop};
 
 pub use work::Stopped;
 
-/// So much work is claimed ahead of the workers, when tasks are short: what they do in this time.
+/// When tasks are short, a node claims ahead the work of this much time.
 const AHEAD: Duration = Duration::from_millis(100);
-/// Never more than this, however short the tasks.
+/// The most tasks that are claimed ahead, however short they are.
 const MOST_AHEAD: usize = 192;
 
-/// What a node is told from outside.
+/// A command to a node.
 pub(super) enum Order {
-    /// Finish what runs, take nothing more, leave.
+    /// Finish the running tasks, take no more, leave.
     Drain,
-    /// Stop what runs, and leave.
+    /// Stop the running tasks, and leave.
     Leave,
 }
 
-/// What a node is made of.
+/// The parts of a node.
 pub(super) struct Settings {
     pub(super) books: Books,
     pub(super) me: MemberId,
@@ -53,17 +54,17 @@ pub(super) struct Settings {
     pub(super) workers: usize,
     pub(super) timing: Timing,
     pub(super) tasks: Tasks,
-    /// What the planner fills, if it is in this process, and what it is told of.
+    /// Exchanges facts with the planner of this process.
     pub(super) news: Arc<News>,
     pub(super) events: broadcast::Sender<Event>,
     pub(super) orders: mpsc::UnboundedReceiver<Order>,
-    /// Whether the node is still in the cluster.
+    /// Becomes true when the node has left the cluster.
     pub(super) over: watch::Sender<bool>,
 }
 
 type Request = BoxFuture<'static, Answer>;
 
-/// What a request came to.
+/// The result of a request.
 enum Answer {
     Looked(Ask, Result<Looked, StoreError>),
     Wrote {
@@ -93,9 +94,9 @@ pub(super) struct Node {
     membership: Membership,
     keys: Vec<Key>,
     bell: Option<Version>,
-    /// What the bell is now is being asked for.
+    /// True while the bell document is being read.
     bell_asked: bool,
-    /// Begun, and waiting for a worker.
+    /// Granted claims that wait for a worker.
     waiting: VecDeque<Claim>,
     running: BTreeMap<Claim, Running>,
     works: FuturesUnordered<BoxFuture<'static, (Claim, Ending)>>,
@@ -103,16 +104,16 @@ pub(super) struct Node {
     reports: mpsc::UnboundedReceiver<(Claim, String)>,
     requests: FuturesUnordered<Request>,
     watched: Vec<Mark>,
-    /// What its tasks share.
+    /// The values that its tasks share.
     shared: Shared,
     busy: usize,
-    /// How long a task takes, of late.
+    /// The average time that recent tasks took.
     usual: Option<Duration>,
     draining: bool,
     leaving: bool,
-    /// Somebody declared it dead, or drains it.
+    /// True once the node was declared dead or asked to drain.
     retired: bool,
-    /// Nobody can give orders any more.
+    /// True once the channel of orders is closed.
     deaf: bool,
 }
 
@@ -156,7 +157,7 @@ impl Node {
         }
     }
 
-    /// Works until it is told to leave and everything is settled.
+    /// Works until the node is told to leave and everything is settled.
     pub(super) async fn run(mut self) {
         self.place();
         self.set_keys(LEAST_SLOTS);
@@ -181,10 +182,10 @@ impl Node {
         self.set.over.send_replace(true);
     }
 
-    /// Waits until something happens, and takes all that has.
+    /// Waits until something happens, and handles everything that has happened.
     async fn wait(&mut self, now: Moment) {
         let wake = [self.claims.wake(now), self.membership.wake(now)].into_iter().flatten().min();
-        // Clocks that disagree, or a mistake of ours, cost one heartbeat.
+        // Clocks that disagree, or a mistake of ours, cost at most one heartbeat.
         let latest = now + self.set.timing.heartbeat();
         let wake = wake.map_or(latest, |wake| wake.min(latest));
         let (books, bell) = (self.set.books.clone(), self.bell.clone());
@@ -210,8 +211,11 @@ impl Node {
         }
     }
 
-    /// The bell's document changed. What it is now is asked for, and waited on from then: a store that wakes early must not
-    /// keep us turning, and this loop waits for no answer, since it is what tells work to stop.
+    /// Handles a change of the bell document.
+    ///
+    /// A request in the background reads the document, and the node then waits for a change of that
+    /// version: a store that wakes early must not keep the loop spinning. The loop itself waits for
+    /// no answer, because it is the loop that tells work to stop.
     fn rung(&mut self) {
         self.claims.take(self.clock.now(), Input::Bell);
         self.bell_asked = true;
@@ -225,7 +229,7 @@ impl Node {
         }));
     }
 
-    /// The planner beside us has filled slots, or seen something in them to be taken.
+    /// Takes the node list and the slots with work from the planner of this process.
     fn take_news(&mut self, now: Moment) {
         if let Some(nodes) = self.set.news.take_nodes()
             && self.membership.saw(&nodes)
@@ -286,7 +290,7 @@ impl Node {
                 let is_last = attempt >= task.attempts;
                 let running = Running::new(lease, self.clock.clone(), task, attempt);
                 self.running.insert(claim, running);
-                // A worker was idle for it when it was claimed.
+                // A last attempt goes first: a worker was idle for it when it was claimed.
                 match is_last {
                     true => self.waiting.push_front(claim),
                     false => self.waiting.push_back(claim),
@@ -325,7 +329,7 @@ impl Node {
     }
 
     fn tell(&self, event: Event) {
-        // Nobody has to listen.
+        // An error means that there is no listener, which is fine.
         let _ = self.set.events.send(event);
     }
 
@@ -453,7 +457,7 @@ impl Node {
         slots
     }
 
-    /// Learns of the death of those that hold something, where it can be proven.
+    /// Watches the members that hold a task, where their death can be proven.
     fn watch_marks(&mut self) {
         let Some(presence) = self.set.books.backend.presence().cloned() else { return };
         let mut fresh: Vec<Mark> = Vec::new();
@@ -487,7 +491,7 @@ impl Node {
                 self.ordered(Some(Order::Leave));
             }
         }
-        // What nobody has begun yet goes back at once.
+        // Tasks that wait for a worker go back at once.
         if self.draining || self.leaving {
             let waiting: Vec<Claim> = self.waiting.iter().copied().collect();
             for claim in waiting {
@@ -497,7 +501,7 @@ impl Node {
     }
 }
 
-/// What the planner beside us may go by.
+/// The fact of an acknowledged write, for the planner of this process.
 fn acknowledged((write, answer): (SlotWrite, &Result<Put, StoreError>)) -> Option<Fact> {
     match answer {
         Ok(Put::Stored(version)) => {

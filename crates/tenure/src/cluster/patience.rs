@@ -1,4 +1,4 @@
-//! How long a store that does not serve is waited for.
+//! Waiting for a store that does not serve, within limits.
 
 use std::time::Duration;
 
@@ -7,16 +7,16 @@ use crate::clock::Moment;
 use crate::store::Fault;
 use crate::{Error, store::StoreError};
 
-/// After so long without a single answer it is given up.
+/// A store that gives no answer for this long is given up.
 const LONGEST: Duration = Duration::from_secs(60);
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Counts how long a store has not served. Any answer ends that.
+/// Measures how long a store has not served. Any answer ends that.
 #[derive(Debug)]
 pub(super) struct Patience<'a> {
     books: &'a Books,
-    /// Since when, and how long to pause next.
+    /// Since when the store fails, and how long to pause next.
     failing: Option<(Moment, Duration)>,
 }
 
@@ -25,12 +25,14 @@ impl<'a> Patience<'a> {
         Patience { books, failing: None }
     }
 
-    /// The store has answered.
+    /// Notes that the store has answered.
     pub(super) fn renew(&mut self) {
         self.failing = None;
     }
 
-    /// Pauses after an error that may pass; gives any other back, and this one after a minute.
+    /// Pauses after an error that may pass.
+    ///
+    /// Returns any other error, and after a minute this one, too.
     pub(super) async fn after(&mut self, error: Error) -> Result<(), Error> {
         let passes = matches!(
             &error,

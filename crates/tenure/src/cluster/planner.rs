@@ -1,22 +1,29 @@
-//! The leader's part: counting what is at its end, and putting what is next into slots.
+//! The leader's part: counts ended tasks, and puts the next tasks into slots.
 //!
 //! # Why no task is lost, and none counted twice
-//! Everything turns on one document, the cursor, which a leader takes over first of all: from then on no write of an earlier
-//! leader's to it succeeds. One compare-and-set of it records at once what is counted, what is taken in, and the *intents*: what is
-//! now to be written into which slot, under which serial number. Slots are written from recorded intents only, and the
-//! cursor moves on only when each of them is seen in its slot; whoever leads next finishes them first. A slot that is counted
-//! has an intent, so that it is used again before anything is counted once more; what is taken in has an intent, so that
-//! it is in a slot before the cursor forgets it. Serial numbers only rise and a slot's token rises with them: an intent that
-//! has been applied is recognised whatever became of its slot since, and a leader that does not know yet that it was
-//! deposed can only write what its successor would write, too.
+//! Everything depends on one document, the cursor. A new leader takes it over before anything else;
+//! from then on no earlier leader's write to it succeeds. One compare-and-set of the cursor records
+//! the tasks that are counted, the tasks that are taken in, and the *intents*. An intent says which
+//! task is to be written into which slot, under which serial number; without a task it makes the
+//! slot vacant.
 //!
-//! Every step may be cut off anywhere and done again: dead letters, outcomes and pieces of results are written before the
-//! cursor counts what they are about, pages of the inbox are freed after it says that they are taken. A dead letter that stands
-//! before its task is counted is not brought back before it is: counting the task would make the letter once more.
+//! Slots are written from recorded intents only. The cursor moves on only when each intent is seen
+//! in its slot, and the next leader finishes the intents first. Each counted slot has an intent, so
+//! it is used again before anything is counted once more. Each task that is taken in has an intent,
+//! so it is in a slot before the cursor forgets it. Serial numbers only rise, and a slot's token
+//! rises with them. So an intent that was applied is recognised even if its slot has changed since.
+//! And a leader that does not know yet that it was deposed can only write the same content as its
+//! successor.
 //!
-//! # What a read may do
-//! On a weak store a read proves nothing, so that whatever is counted, taken in or relied on is first written once more, at
-//! the version that was read: only an acknowledged write counts.
+//! Every step may be cut off anywhere and done again. Dead letters, outcomes and pieces of results
+//! are written before the cursor counts their tasks. Pages of the inbox are freed after the cursor
+//! says that they are taken. A dead letter may stand in the store before its task is counted. It is
+//! not brought back until then, because counting the task would write the letter once more.
+//!
+//! # How far reads are trusted
+//! On a weak store a read proves nothing. So the leader writes a document once more, at the version
+//! that it read, before it counts, takes in or relies on anything there: only an acknowledged write
+//! counts.
 
 mod apply;
 mod catching_up;
@@ -58,11 +65,11 @@ use crate::clock::Moment;
 use crate::store::{Expect, Fault, Put, StoreExt as _, Version};
 use crate::{Error, Key, Mandate, Timing};
 
-/// The shortest time between two rounds while there is still something for nodes to take: a round costs about the same
-/// whether it counts one task or hundreds.
+/// The shortest time between two rounds while nodes have tasks to take. A round costs about the
+/// same whether it counts one task or hundreds.
 const PACE: Duration = Duration::from_millis(5);
 
-/// How often the inbox is searched for a gap, where there should never be one.
+/// How often to search the inbox for a gap, on a store that should have none.
 const MENDING: Duration = Duration::from_secs(60);
 
 /// Plans the work of a cluster, for as long as its node leads.
@@ -70,7 +77,7 @@ pub(super) struct Planner {
     pub(super) books: Books,
     pub(super) timing: Timing,
     pub(super) source: Option<Arc<dyn Windowed>>,
-    /// What the node beside it has written, and what it is told of.
+    /// Exchanges facts with the node of this process.
     pub(super) news: Arc<News>,
     pub(super) events: Events,
     pub(super) me: MemberId,
@@ -79,20 +86,22 @@ pub(super) struct Planner {
 /// A later leader has taken the cursor over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Deposed {
-    /// The token of its mandate.
+    /// The token of that leader's mandate.
     pub(super) by: u64,
 }
 
 impl Planner {
-    /// Plans until somebody else does. Run it in [`Mandate::scope`]: it stops when it is dropped.
+    /// Plans until a later leader does.
     ///
-    /// A store that does not serve, and a cursor that makes no sense, are told of and tried again.
+    /// Run it in [`Mandate::scope`]: it stops when it is dropped.
+    ///
+    /// If the store does not serve, or the cursor makes no sense, that is reported and tried again.
     ///
     /// # Errors
     /// [`Error::Exhausted`] when there are no serial numbers left.
     ///
     /// # Cancel safety
-    /// Cancel safe: whoever plans next finds what was recorded, and goes on from there.
+    /// Cancel safe: the next leader finds the recorded state, and goes on from there.
     pub(super) async fn run(&mut self, mandate: &Mandate) -> Result<Deposed, Error> {
         let mut shift = Shift::new(self, mandate.token());
         loop {
@@ -120,43 +129,44 @@ enum Round {
     Idle,
 }
 
-/// One leadership's planning. Whatever is in here can be lost at any moment.
+/// The planning of one leadership. All of this state can be lost at any moment.
 struct Shift<'a> {
     planner: &'a Planner,
     token: u64,
     office: Option<Office>,
-    /// What the node beside it writes, since the cursor was taken over.
+    /// Facts from the node of this process, since the cursor was taken over.
     hearing: Option<Hearing<'a>>,
-    /// The last look, and what was heard and written since. Much of it is usually still true at the next.
+    /// The last look, with the facts and writes since. Much of it is usually still true at the next
+    /// look.
     look: Look,
-    /// How many slots the charter has, by an acknowledged write.
+    /// The number of slots in the charter, by an acknowledged write.
     slots: Option<usize>,
     pages: Pages,
     source: Source,
     commits: Commits,
     members: Members,
-    /// When the locks of members are looked at again.
+    /// When to look at the locks of members again.
     members_due: Moment,
     sweep: Sweep,
-    /// When the inbox is searched for a gap again.
+    /// When to search the inbox for a gap again.
     mending_due: Moment,
-    /// Slots were filled, or may have been by a predecessor, and nobody was told.
+    /// Slots were filled, perhaps by a predecessor, and the nodes were not told.
     bell_due: bool,
-    /// What the call was when it was last looked at, before everything else was.
+    /// The version of the call document when it was last read, before everything else.
     call: Option<Version>,
     call_due: bool,
     /// When the last round began.
     began: Moment,
-    /// When it was last known what there is, by a look or by what was heard.
+    /// When the planner last learnt the state of the slots, by a look or by facts.
     caught_up: Option<Moment>,
     last_look: Option<Moment>,
-    /// Somebody rang since the last look, or something was done without one.
+    /// A look is due: the leader was called, or the cursor was taken over.
     look_due: bool,
-    /// The last round left something for nodes to take.
+    /// The last round left tasks for nodes to take.
     stocked: bool,
-    /// Which documents make no sense, as was told.
+    /// The versions of documents that were reported as making no sense.
     told: BTreeMap<Key, Version>,
-    /// Why planning was held up last, as was told.
+    /// The reported reason why planning was last held up.
     held_up: Option<String>,
 }
 
@@ -198,7 +208,7 @@ impl<'a> Shift<'a> {
         self.books().backend.clock().now()
     }
 
-    /// Nothing that was learnt about the cursor counts any more.
+    /// Forgets the cursor, and the facts and pages that were learnt under it.
     fn leave_office(&mut self) {
         self.office = None;
         self.hearing = None;
@@ -206,7 +216,7 @@ impl<'a> Shift<'a> {
     }
 
     async fn pause(&mut self, error: &Error) {
-        // It is told once, however long it lasts.
+        // The same reason is reported once, however long it lasts.
         let says = format!("{error}: {}", cause(error).unwrap_or_default());
         if self.held_up.as_ref() != Some(&says) {
             if let Error::Document { key, source } = error {
@@ -226,11 +236,11 @@ impl<'a> Shift<'a> {
     }
 
     fn tell(&self, event: Event) {
-        // That nobody listens is fine.
+        // An error means that there is no listener, which is fine.
         let _ = self.planner.events.send(event);
     }
 
-    /// One round: finish what is recorded, count what is at its end, take in what is next.
+    /// Does one round: finishes recorded intents, counts ended tasks, takes in the next.
     async fn round(&mut self) -> Result<Round, Stop> {
         let books = self.books();
         self.began = self.now();
@@ -257,7 +267,7 @@ impl<'a> Shift<'a> {
     async fn act(&mut self, office: &mut Office, look: &mut Look) -> Result<Round, Stop> {
         let books = self.books();
         if charter::uphold(books, office.cursor(), look, &mut self.slots).await? {
-            // Somebody may have been faster, or the look was an old one: no hurry.
+            // Another process may have been faster, or the look was old: no hurry.
             books.sleep(PACE).await;
             look.is_outdated = true;
             return Ok(Round::Busy);
@@ -270,7 +280,7 @@ impl<'a> Shift<'a> {
         self.move_on(office, look).await
     }
 
-    /// Does what keeps the store tidy. None of it may hold up the work.
+    /// Keeps the store tidy. A failure here must not hold up the work.
     async fn keep_house(&mut self, office: &Office, look: &Look) {
         let books = self.books();
         let pages = self.pages.tidy(books, office.cursor()).await;
@@ -282,7 +292,9 @@ impl<'a> Shift<'a> {
         }
     }
 
-    /// Writes the slots of recorded intents. False while one of them is not seen there.
+    /// Writes the slots of recorded intents.
+    ///
+    /// Returns false while an intent is not seen in its slot.
     async fn apply(&mut self, office: &mut Office, look: &mut Look) -> Result<bool, Stop> {
         if office.unseen.is_empty() && !office.letters_due {
             return Ok(true);
@@ -292,14 +304,14 @@ impl<'a> Shift<'a> {
         self.bell_due |= applied.filled;
         self.planner.news.filled(applied.facts);
         if !applied.wholly && (applied.failed || office.unseen.len() == before) {
-            // The store is in the way, or somebody: no hurry.
+            // The store failed, or another writer was faster: no hurry.
             let pause = if applied.failed { self.planner.timing.request() } else { PACE };
             self.books().sleep(pause).await;
         }
         Ok(applied.wholly)
     }
 
-    /// Counts and takes in, by one write of the cursor, and then writes the slots.
+    /// Counts and takes in tasks by one write of the cursor, then writes the slots.
     async fn move_on(&mut self, office: &mut Office, look: &mut Look) -> Result<Round, Stop> {
         let books = self.books();
         let ended = self.collect(office, look).await?;
@@ -336,7 +348,10 @@ impl<'a> Shift<'a> {
         Ok(Round::Busy)
     }
 
-    /// What is at its end, with all that must be in the store before it may be counted.
+    /// Collects the ended tasks that are ready to be counted.
+    ///
+    /// The source was told of its own items, and all documents that must come before the count are
+    /// in the store.
     async fn collect(&mut self, office: &Office, look: &mut Look) -> Result<Vec<Ended>, Stop> {
         let books = self.books();
         let now = self.now();
@@ -378,7 +393,10 @@ impl<'a> Shift<'a> {
         Ok(draft)
     }
 
-    /// Leaves dead letters in the inbox whose task is not counted and will not be now, and whatever comes after them.
+    /// Leaves retries in the inbox while their tasks are not counted.
+    ///
+    /// A retry is postponed if its task is in a slot and this round does not count it. All entries
+    /// after the retry wait, too.
     fn postpone_retries(&mut self, look: &Look, ended: &[Ended], items: &mut Vec<Item>) {
         let first = items.iter().position(|item| match item.what {
             What::Retry(serial) => {
@@ -388,13 +406,14 @@ impl<'a> Shift<'a> {
         });
         let Some(first) = first else { return };
         if let What::Retry(serial) = items[first].what {
-            // Letters are written after the source was told, and whatever comes of the retry tells it again.
+            // The source was told before the letter was written, and the end of the retry tells it
+            // again.
             self.commits.assume_told(serial);
         }
         items.truncate(first);
     }
 
-    /// Now and then, looks whether there is something in the inbox beyond a page that nobody has written.
+    /// Now and then, looks for inbox entries after a page that was never written.
     async fn mend_inbox(&mut self, cursor: &Cursor) -> Result<(), Stop> {
         let now = self.now();
         if !self.pages.is_empty() || now.boot < self.mending_due.boot {
@@ -413,7 +432,9 @@ impl<'a> Shift<'a> {
         Ok(())
     }
 
-    /// Writes the next piece of the results. One that stands there already was written by somebody who never counted it.
+    /// Writes the next piece of the results.
+    ///
+    /// A piece that stands there already was written by a leader that never counted it.
     async fn write_piece(&mut self, office: &mut Office, reports: Vec<Report>) -> Result<(), Stop> {
         let books = self.books();
         let key = books.keys.piece(office.cursor().pieces);
@@ -425,7 +446,7 @@ impl<'a> Shift<'a> {
             Err(error) => return Err(error.into()),
         }
         let found = books.store().get(&key).await?;
-        // If it were a successor's, the cursor would have been taken over before it was written.
+        // If a successor had written the piece, it would have taken over the cursor before.
         office.confirm(books).await?;
         let expect = found.map_or(Expect::Absent, |found| Expect::At(found.version));
         match books.store().put(&key, expect, piece).await? {
@@ -434,7 +455,7 @@ impl<'a> Shift<'a> {
         }
     }
 
-    /// A rule broken on purpose: nothing says yet what these slots are filled from.
+    /// A rule broken on purpose: slots are filled before the cursor records their intents.
     async fn write_slots_first(&mut self, draft: &Draft, look: &mut Look) {
         let ttl = self.planner.timing.ttl();
         for intent in &draft.cursor.intents {
@@ -451,7 +472,7 @@ impl<'a> Shift<'a> {
         }
     }
 
-    /// Looks after the members, every heartbeat.
+    /// Removes members that are gone, checked every heartbeat.
     async fn mind_members(&mut self, look: &Look) -> Result<(), Error> {
         let now = self.now();
         if now.boot < self.members_due.boot {
@@ -476,13 +497,14 @@ impl<'a> Shift<'a> {
         let due = [self.commits.due(), self.source.due()].into_iter().flatten();
         let due = due.chain([self.members_due, self.sweep.due()]);
         let alone = self.is_alone(&self.look);
-        // A bell that was not rung is tried again soon.
+        // If the bell was not rung, try again soon.
         let due = due.chain((self.bell_due && !alone).then(|| self.now() + request));
-        // What others did shows in a look only.
+        // Only a look shows the writes of other nodes.
         let unlooked = self.caught_up > self.last_look;
         let due = due.chain(self.next_look(alone).filter(|_| unlooked));
         for moment in due {
-            // What was due before the last round began has been thought of there, and was not possible or not wanted.
+            // The last round already considered earlier deadlines. Their work was not possible or
+            // not wanted then.
             if moment.boot > self.began.boot && moment.boot < wake.boot {
                 wake = moment;
             }
@@ -501,7 +523,7 @@ impl<'a> Shift<'a> {
     }
 }
 
-/// What an error came of, which its own words leave out.
+/// The cause of an error, which the error's own text leaves out.
 fn cause(error: &dyn std::error::Error) -> Option<String> {
     error.source().map(ToString::to_string)
 }

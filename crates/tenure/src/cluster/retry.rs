@@ -5,20 +5,22 @@ use super::documents::Entry;
 use crate::store::StoreExt;
 use crate::{Error, Key};
 
-/// How many letters are asked for at a time.
+/// How many letters are read at a time.
 const LETTERS: usize = 256;
 
 impl Books {
-    /// Brings these dead letters back: each is done again from its first attempt, under a new serial number.
+    /// Brings these dead letters back.
     ///
-    /// When this returns it is in the store that they are to come back. Those that are no dead letters are given back, and
-    /// nothing is done about them.
+    /// Each is done again from its first attempt, under a new serial number.
+    ///
+    /// The request is in the store when this returns. Serial numbers without a dead letter are
+    /// returned, and nothing is done about them.
     ///
     /// # Errors
     /// As for [`Books::submit`].
     ///
     /// # Cancel safety
-    /// Not cancel safe: dropping the future leaves it open which of them come back.
+    /// Not cancel safe: dropping the future leaves it open which letters come back.
     pub async fn retry(&self, serials: &[u64]) -> Result<Vec<u64>, Error> {
         let mut missing = Vec::new();
         let mut entries = Vec::new();
@@ -35,13 +37,13 @@ impl Books {
         Ok(missing)
     }
 
-    /// Brings all dead letters back that there are now, and says how many.
+    /// Brings back all dead letters that there are now, and returns their number.
     ///
     /// # Errors
     /// As for [`Books::retry`].
     ///
     /// # Cancel safety
-    /// Not cancel safe: dropping the future leaves it open which of them come back.
+    /// Not cancel safe: dropping the future leaves it open which letters come back.
     pub async fn retry_all(&self) -> Result<usize, Error> {
         let (mut asked, mut after) = (0, None);
         loop {
@@ -57,13 +59,15 @@ impl Books {
         }
     }
 
-    /// Brings one dead letter back, and says whether there was one. When this returns that is in the store.
+    /// Brings one dead letter back. Returns false if there is none.
+    ///
+    /// The request is in the store when this returns.
     ///
     /// # Errors
     /// As for [`Books::retry`].
     ///
     /// # Cancel safety
-    /// Not cancel safe: dropping the future leaves it open whether it comes back.
+    /// Not cancel safe: dropping the future leaves it open whether the letter comes back.
     pub async fn re_enqueue(&self, serial: u64) -> Result<bool, Error> {
         if self.store().get(&self.keys.letter(serial)).await?.is_none() {
             return Ok(false);

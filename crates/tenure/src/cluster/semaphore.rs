@@ -9,15 +9,17 @@ use super::lock::{Guard, candidate, election};
 use crate::name::{MAX_SEGMENT_BYTES, check_segment};
 use crate::{Error, NameError};
 
-/// The most permits of a semaphore: whoever waits stands for all of them at once.
+/// The most permits of a semaphore. A waiting task stands for all of them at once.
 pub const MOST_PERMITS: u32 = 64;
-/// How many bytes the number of a permit takes, with what stands before it.
+/// How many bytes a permit's number takes in a name, with the hyphen before it.
 const PERMIT_BYTES: usize = 3;
 
-/// So many may hold it at once, in the whole cluster. As data it is a name and a number.
+/// A semaphore of the whole cluster: at most `permits` holders at once.
 ///
-/// Each permit is a lease of its own, as a [`Lock`](super::Lock) is. All who use the name must agree on the number: where they do
-/// not, as many may hold it as the largest says.
+/// It serializes as a name and a number.
+///
+/// Each permit is its own lease, as a [`Lock`](super::Lock) is. All users of a name must agree on
+/// the number of permits. If they do not, the largest number is the limit.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Wire", into = "Wire")]
 pub struct Semaphore {
@@ -25,26 +27,27 @@ pub struct Semaphore {
     permits: u32,
 }
 
-/// Why there is no such semaphore.
+/// The reason why a semaphore is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SemaphoreError {
-    /// Its name is not one printable segment, or too long.
+    /// The name is not one printable segment, or too long.
     #[error("the semaphore's name is refused: {0}")]
     Name(#[from] NameError),
-    /// Nobody could ever hold it, or too many.
+    /// The number of permits is 0 or too large.
     #[error("a semaphore has between 1 and {MOST_PERMITS} permits, not {permits}")]
     Permits {
-        /// How many it was to have.
+        /// The number of permits that was asked for.
         permits: u32,
     },
 }
 
 impl Semaphore {
-    /// The semaphore of this name, in whichever cluster it is used.
+    /// Creates the semaphore of this name, for use in any cluster.
     ///
     /// # Errors
-    /// [`SemaphoreError`] when the name is not one printable segment of at most 125 bytes, or the number is out of range.
+    /// [`SemaphoreError`] when the name is not one printable segment of at most 125 bytes, or the
+    /// number of permits is out of range.
     pub fn new(name: &str, permits: u32) -> Result<Semaphore, SemaphoreError> {
         check_segment(name)?;
         if name.len() + PERMIT_BYTES > MAX_SEGMENT_BYTES {
@@ -57,28 +60,28 @@ impl Semaphore {
         Ok(Semaphore { name: name.into(), permits })
     }
 
-    /// Its name.
+    /// The name of the semaphore.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// How many may hold it at once.
+    /// The number of permits.
     #[must_use]
     pub fn permits(&self) -> u32 {
         self.permits
     }
 
-    /// Waits until fewer than all permits are held, and holds one.
+    /// Waits until a permit is free, and takes it.
     ///
-    /// It stands for all of them, keeps the first it gets and withdraws from the others. For a moment it may so hold more than
-    /// one, never less than one.
+    /// The task stands for all permits, keeps the first that it gets and withdraws from the others.
+    /// So for a moment it may hold more than one, never less than one.
     ///
     /// # Errors
     /// As for [`Lock::acquire`](super::Lock::acquire).
     ///
     /// # Cancel safety
-    /// Cancel safe: dropping the future frees what it may just have got.
+    /// Cancel safe: dropping the future frees a permit that was just taken.
     pub async fn acquire(&self, context: &Context) -> Result<Guard, Error> {
         let mut standing = FuturesUnordered::new();
         for permit in 0..self.permits {
@@ -89,9 +92,10 @@ impl Semaphore {
         let mut refused = None;
         while let Some(elected) = standing.next().await {
             match elected {
-                // The others are dropped, which withdraws them.
+                // The other candidacies are dropped, which withdraws them.
                 Ok(leadership) => return Ok(Guard::new(leadership)),
-                // A permit that is no more, such as one that an operator ended, leaves the others.
+                // If a permit no longer exists, for example because an operator ended it, the
+                // others remain.
                 Err(error) => refused = Some(error),
             }
         }

@@ -1,4 +1,4 @@
-//! Settings of the cluster: any JSON, put and read by anybody, versioned.
+//! Settings of the cluster: versioned JSON that any process may put and read.
 
 use serde_json::{Map, Value};
 
@@ -7,17 +7,17 @@ use super::documents::{Format, Settings};
 use crate::Error;
 use crate::lease::record::Op;
 
-/// What became of settings that were put.
+/// The result of putting settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SettingsPut {
-    /// They stand, as this version.
+    /// They are stored, as this version.
     Stored(u64),
-    /// Somebody had put others: these.
+    /// They were not stored, because the present settings have another version. These are present.
     Conflict(Option<Settings>),
 }
 
 impl Books {
-    /// The settings, if anybody has put some.
+    /// The settings, if there are any.
     ///
     /// # Errors
     /// [`Error::Store`] when the store does not serve, [`Error::Document`] when they make no sense.
@@ -28,14 +28,14 @@ impl Books {
         Ok(self.read(&self.keys.settings()).await?.map(|(_, settings)| settings))
     }
 
-    /// Puts settings in the place of those of this version; 0 when nobody has put any.
+    /// Replaces the settings of version `expected`; 0 means that there are none yet.
     ///
     /// # Errors
-    /// [`Error::Document`] when they are too large or what stands there makes no sense, [`Error::Store`] when the store does not
-    /// serve.
+    /// [`Error::Document`] when the settings are too large or the present ones make no sense,
+    /// [`Error::Store`] when the store does not serve.
     ///
     /// # Cancel safety
-    /// Not cancel safe: dropping the future leaves it open whether they were put.
+    /// Not cancel safe: dropping the future leaves it open whether the settings were put.
     pub async fn put_settings(
         &self,
         settings: Map<String, Value>,
@@ -48,8 +48,9 @@ impl Books {
         let refused = |source| Error::Document { key: key.clone(), source };
         let is_weak = self.is_weak();
         let change = |before: Option<&Settings>, op: Op| {
-            // Where reads prove nothing, neither finding one's own nor another's is a proof; writing it again is. That there are
-            // none although there were is not believed: then the write conflicts, and one looks again.
+            // Where reads prove nothing, it proves nothing to find our own settings, or those of
+            // another process; writing them again does. A read that finds none although there were
+            // some is not believed: then the write conflicts, and `update` reads again.
             let is_mine = match before {
                 Some(before) => sent.contains(&before.op),
                 None => is_weak && expected > 0,

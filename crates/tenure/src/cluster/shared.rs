@@ -1,4 +1,4 @@
-//! What the tasks of one process share for a while: a connection, a token, a table.
+//! Values that the tasks of one node share for a while: a connection, a token, a table.
 
 use std::any::{Any, TypeId};
 use std::collections::BTreeMap;
@@ -11,12 +11,13 @@ use tokio::sync::OnceCell;
 
 use crate::clock::{Clock, Moment};
 
-/// The most things that are shared at a time. The oldest goes when there are more; whoever uses it keeps it until it is done.
+/// The most things that are shared at a time. When there are more, the oldest is removed; tasks
+/// that use it keep it until they are done.
 const MOST_SHARED: usize = 256;
 
 type Thing = Arc<dyn Any + Send + Sync>;
 
-/// Things that are shared, by their types and names. Clones share the same.
+/// Shared things, by their types and names. Clones share the same things.
 #[derive(Clone, Default)]
 pub struct Shared {
     things: Arc<Mutex<BTreeMap<(TypeId, String), Entry>>>,
@@ -24,14 +25,16 @@ pub struct Shared {
 
 #[derive(Clone)]
 struct Entry {
-    /// Made by whoever asks first; all others wait for that.
+    /// The first caller makes the thing; all others wait for that.
     cell: Arc<OnceCell<Thing>>,
     asked: Moment,
     ttl: Duration,
 }
 
 impl Shared {
-    /// The thing of this type and name, made now unless it was within the ttl that it was made with.
+    /// Returns the thing of this type and name, and makes it if needed.
+    ///
+    /// It is made anew once it is older than the ttl that it was made with.
     pub(super) async fn obtain<T, E, F>(
         &self,
         clock: &dyn Clock,

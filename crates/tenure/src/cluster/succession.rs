@@ -1,7 +1,8 @@
-//! The leaders' tokens go on after those that the books know.
+//! Keeps the leaders' tokens above those that the books know.
 //!
-//! Whoever leads writes its token into the cursor, and gives way to a greater one. If somebody deletes the document of the leadership,
-//! tokens begin at 1 again, and every leader would give way to one that is long gone, until enough of them have.
+//! A leader writes its token into the cursor, and gives way to a greater one. If the document of
+//! the leadership is deleted, tokens begin at 1 again. Then every leader would give way to a leader
+//! that is long gone, until the tokens have risen far enough.
 
 use std::time::Duration;
 
@@ -12,15 +13,16 @@ use crate::store::{Expect, Put, StoreExt as _};
 use crate::{Error, Protocol};
 
 impl Books {
-    /// Sees to it that the next leader's token is greater than that of whoever led last.
+    /// Makes sure that the next leader's token is greater than the last leader's.
     ///
-    /// A leadership that is held is left alone: it is for its holder to give it up.
+    /// A leadership that is held is left alone: only its holder can give it up.
     ///
     /// # Errors
-    /// [`Error::Store`] when the store does not serve, [`Error::Document`] when the cursor makes no sense.
+    /// [`Error::Store`] when the store does not serve, [`Error::Document`] when the cursor makes no
+    /// sense.
     ///
     /// # Cancel safety
-    /// Cancel safe: it is done, or not.
+    /// Cancel safe: the one write is done, or not.
     pub(super) async fn uphold_succession(&self) -> Result<(), Error> {
         let Some((_, cursor)) = self.read::<Cursor>(&self.keys.cursor()).await? else {
             return Ok(());
@@ -30,7 +32,7 @@ impl Books {
             None => (Expect::Absent, None),
             Some(document) => match Record::decode(&document.body) {
                 Ok(record) => (Expect::At(document.version), Some(record)),
-                // Whoever stands says what is wrong with it.
+                // A candidate that stands reports the error in the record.
                 Err(_) => return Ok(()),
             },
         };
@@ -40,14 +42,15 @@ impl Books {
                 cluster = %self.name, token = cursor.leader,
                 "somebody deleted the document of the leadership; its token was put back"
             ),
-            // Whoever was faster has made one; if that is too low as well, it is found the next time.
+            // Another process was faster. If its token is too low as well, the next call finds
+            // that.
             Put::Conflict => {}
         }
         Ok(())
     }
 }
 
-/// The record with this token, if it has a smaller one and nobody holds it.
+/// The record raised to this token, if its own is smaller and it is free.
 fn raised(before: Option<Record>, token: u64, books: &Books) -> Option<Record> {
     let op = books.fresh_op();
     match before {
@@ -57,7 +60,7 @@ fn raised(before: Option<Record>, token: u64, books: &Books) -> Option<Record> {
         None if token == 0 => None,
         None => Some(Record {
             protocol: Protocol::Lease,
-            // How it ended nobody knows.
+            // It is unknown how the last leadership ended.
             state: State::Free { clean: false },
             expire: 0,
             token,

@@ -1,4 +1,4 @@
-//! What tasks are to programs: registered types with payloads, never code from the store.
+//! Tasks as programs see them: registered types with payloads, never code from the store.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,33 +11,34 @@ use serde::de::DeserializeOwned;
 
 use super::context::Context;
 
-/// A task: data that is stored, and what to do with it on whichever node takes it.
+/// A task: stored data, and the work to do with it on the node that takes it.
 ///
-/// It may be begun more than once: a node that dies or is cut off loses its tasks to others. What it changes elsewhere should be
-/// fenced by the token of [`Context::mandate`].
+/// A task may be begun more than once: a node that dies or is cut off loses its tasks to others.
+/// Its changes elsewhere should be fenced by the token of [`Context::mandate`].
 #[async_trait]
 pub trait Task: Serialize + DeserializeOwned + Send + Sync + 'static {
     /// Names the type in the store. Never reuse one for another type.
     const KIND: &'static str;
 
-    /// Does it. What comes back is kept with the books, shortened to 4 KiB.
+    /// Runs the task. The result is kept with the books, shortened to its last 4 KiB.
     ///
     /// # Errors
-    /// Whatever makes this attempt fail: it is tried again, on another node if there is one, until its attempts are used up.
+    /// The reason why this attempt failed. The task is tried again, on another node if there is
+    /// one, until its attempts are used up.
     async fn run(self, context: &Context) -> Result<Option<String>, TaskError>;
 }
 
-/// Why an attempt failed, in words.
+/// The reason why an attempt failed, as text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskError(String);
 
 impl TaskError {
-    /// Says why.
+    /// Creates an error with this text.
     pub fn new(says: impl Into<String>) -> TaskError {
         TaskError(says.into())
     }
 
-    /// Why, in words.
+    /// The text of the error.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -50,7 +51,7 @@ impl fmt::Display for TaskError {
     }
 }
 
-/// Any error fails an attempt, with what it says and what its causes say.
+/// Any error fails an attempt, with its own text and the texts of its causes.
 impl<E: std::error::Error> From<E> for TaskError {
     fn from(error: E) -> TaskError {
         let mut says = error.to_string();
@@ -63,36 +64,36 @@ impl<E: std::error::Error> From<E> for TaskError {
     }
 }
 
-/// Runs the tasks of one kind from their bytes. [`Tasks::with`] makes one of a [`Task`].
+/// Runs the tasks of one kind from their bytes. [`Tasks::with`] makes a handler of a [`Task`].
 #[async_trait]
 pub trait Handler: Send + Sync + 'static {
-    /// Does one task.
+    /// Runs one task.
     ///
     /// # Errors
-    /// Whatever makes this attempt fail.
+    /// The reason why this attempt failed.
     async fn handle(&self, payload: Bytes, context: &Context) -> Result<Option<String>, TaskError>;
 }
 
-/// Which kinds of tasks a node can do. It leaves others to others.
+/// The kinds of tasks that a node can run. It leaves other kinds to other nodes.
 #[derive(Clone, Default)]
 pub struct Tasks {
     handlers: BTreeMap<String, Arc<dyn Handler>>,
 }
 
 impl Tasks {
-    /// None yet.
+    /// Creates an empty set of kinds.
     #[must_use]
     pub fn new() -> Tasks {
         Tasks::default()
     }
 
-    /// The same, and tasks of this type.
+    /// Adds tasks of this type.
     #[must_use]
     pub fn with<T: Task>(self) -> Tasks {
         self.handling(T::KIND, Arc::new(Typed::<T>(std::marker::PhantomData)))
     }
 
-    /// The same, and tasks of this kind, which the handler decodes itself.
+    /// Adds tasks of this kind, which the handler decodes itself.
     #[must_use]
     pub fn handling(mut self, kind: &str, handler: Arc<dyn Handler>) -> Tasks {
         self.handlers.insert(kind.into(), handler);
@@ -123,7 +124,7 @@ impl<T: Task> Handler for Typed<T> {
             .map_err(|error| TaskError::new(format!("this is no {}: {error}", T::KIND)))?;
         tokio::select! {
             biased;
-            // Looked at before every step of the work, so that what was paused takes none too many.
+            // Checked before every step of the work, so that paused work takes no step too many.
             _ = context.stopped() => Err(TaskError::new("it was stopped")),
             outcome = context.mandate().scope(task.run(context)) => match outcome {
                 Ok(outcome) => outcome,

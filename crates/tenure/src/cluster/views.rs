@@ -1,6 +1,7 @@
-//! What can be seen of a cluster without taking part in it.
+//! Views of a cluster that need no membership.
 //!
-//! All of this is read document by document while others write: it is as new as the read, and no more exact than that.
+//! Each view is read document by document while other processes write. It is as new as the read,
+//! and no more exact than that.
 
 mod members;
 mod results;
@@ -15,5 +16,5 @@ pub use totals::Totals;
 use super::documents::DocumentError;
 use crate::Key;
 
-/// A document that makes no sense: it was skipped, and somebody should look at it.
+/// A document that makes no sense: it was skipped, and an operator should look at it.
 pub type Garbled = (Key, DocumentError);

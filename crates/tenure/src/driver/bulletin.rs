@@ -1,4 +1,4 @@
-//! What a candidacy shows its handles, whatever protocol decides it.
+//! The state that a candidacy shows its handles, for either protocol.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -15,14 +15,14 @@ use crate::mandate::Tenure;
 use crate::status::{Leader, Role, Status};
 use crate::store::StoreError;
 
-/// What a candidate's handles say to its machine.
+/// A message from a candidate's handles to its machine.
 #[derive(Clone, Debug)]
 pub(crate) enum Word {
-    /// The work of a lost tenure has ended: stand again.
+    /// The work of a lost tenure has ended: the candidate stands again.
     WorkEnded,
-    /// Whatever work there was has ended: give everything up.
+    /// All work has ended: give everything up.
     Release(Farewell),
-    /// Its work cannot be ended: leave, and let what is held run out by itself.
+    /// The work cannot be ended: leave, and let the lease or entry run out by itself.
     Abandon,
     /// Publish another value.
     Publish(Bytes),
@@ -31,7 +31,7 @@ pub(crate) enum Word {
     ForceLoss,
 }
 
-/// What the candidate's handles and the driver share.
+/// The state that the candidate's handles and the driver share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) status: watch::Sender<Status>,
@@ -42,7 +42,7 @@ pub(crate) struct Shared {
 struct SharedState {
     slot: Option<SlotId>,
     tenure: Option<Arc<Tenure>>,
-    /// The handle has said goodbye: whatever is won from now on is nobody's.
+    /// The handle has said goodbye: a tenure won from now on is resigned at once.
     left: bool,
 }
 
@@ -60,7 +60,7 @@ impl Shared {
         self.lock().slot
     }
 
-    /// Revokes every mandate at once, those yet to come included.
+    /// Revokes every mandate at once, including mandates yet to come.
     pub(crate) fn leave(&self) {
         let tenure = {
             let mut state = self.lock();
@@ -85,7 +85,9 @@ impl Shared {
     }
 }
 
-/// The driver's side of [`Shared`]: every output of a machine that is meant for people ends here.
+/// The driver's side of [`Shared`].
+///
+/// It receives every output of a machine that is meant for people.
 pub(super) struct Bulletin {
     shared: Arc<Shared>,
     over: bool,
@@ -97,12 +99,12 @@ impl Bulletin {
         Bulletin { shared, over: false }
     }
 
-    /// Whether the handles were told how the candidacy ended.
+    /// Returns true if the handles were told how the candidacy ended.
     pub(super) fn is_over(&self) -> bool {
         self.over
     }
 
-    /// The handles are gone, or the backend is closed: nothing is led any more.
+    /// Ends the leadership, because the handles are gone or the backend is closed.
     pub(super) fn goodbye(&self) {
         self.shared.leave();
     }
@@ -177,12 +179,12 @@ impl Bulletin {
         self.tell(|status| status.role = Role::Over(outcome));
     }
 
-    /// Shows what is wrong, until something goes well.
+    /// Shows an error until the next success.
     pub(super) fn warn(&self, error: Error) {
         self.tell(|status| status.error = Some(error));
     }
 
-    /// Keeps what last went wrong in the status, until something goes well.
+    /// Keeps the last error in the status, until the next success.
     pub(super) fn note(&self, error: Option<&StoreError>) {
         let known = self.shared.status.borrow().error.is_some();
         if error.is_some() || known {
@@ -202,7 +204,7 @@ impl Bulletin {
 }
 
 impl Drop for Bulletin {
-    /// The driver may be dropped with its runtime: then nobody renews any more.
+    /// If the driver is dropped with its runtime, the lease is no longer renewed.
     fn drop(&mut self) {
         self.with_tenure(|tenure| tenure.close(Loss::Stopped));
         self.shared.lock().slot = None;

@@ -1,4 +1,4 @@
-//! One candidacy in the driver that the lease protocol decides: its machine and its registration.
+//! One candidacy in the driver under the lease protocol: its machine and its registration.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::{Error, Key, Name, Protocol};
 pub(crate) struct Candidacy {
     pub(crate) name: Name,
     pub(crate) key: Key,
-    /// Where its floor is, if one is kept.
+    /// The key of its floor, if a floor is kept.
     pub(crate) floor: Option<Key>,
     pub(crate) machine: Machine,
     pub(crate) shared: Arc<Shared>,
@@ -39,7 +39,7 @@ impl CandidateSlot {
         CandidateSlot { key, floor, machine, bulletin, registration }
     }
 
-    /// What is said on behalf of a candidate whose handles are gone, or whose backend is closed.
+    /// The farewell for a candidate without handles, or with a closed backend.
     pub(super) fn goodbye(&mut self) -> Word {
         self.bulletin.goodbye();
         Word::Release(Farewell::Free)
@@ -185,7 +185,7 @@ fn seen_floor(document: Document) -> SeenFloor {
     SeenFloor { version: document.version, laid: Laid::decode(&document.body) }
 }
 
-/// What is wrong with a record that is none, or another protocol's.
+/// The error for a document that is not a valid record, or a record of the other protocol.
 pub(super) fn garbled(name: Name, source: RecordError) -> Error {
     match source {
         RecordError::Queue => {
@@ -198,7 +198,7 @@ pub(super) fn garbled(name: Name, source: RecordError) -> Error {
     }
 }
 
-/// Fills in when the lease ends, as people read it.
+/// Fills in when the lease ends by the wall clock, for people.
 fn stamped(record: Record, wall: u64) -> Record {
     match record.state {
         State::Held(_) => {

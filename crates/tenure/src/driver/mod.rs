@@ -1,8 +1,8 @@
 //! The one loop that runs every machine of a backend.
 //!
-//! However many elections there are, one task serves them: it collects what the machines want to read
-//! and write into batches, waits for answers, hints and the earliest deadline, and steps the machines
-//! they concern. Nothing here decides anything about leadership; that is the machines' business.
+//! One task serves any number of elections. It collects the machines' reads and writes into
+//! batches, waits for answers, hints and the earliest deadline, and steps the machines that they
+//! concern. The driver decides nothing about leadership; only the machines do.
 
 mod bulletin;
 mod candidate;
@@ -36,21 +36,22 @@ pub(crate) use queue::{Entrant, LineObservation};
 pub(crate) use registration::REFRESH_TTLS;
 use requests::{Done, Queue};
 
-/// Nothing leaves earlier than this before its time, however large the batch it could join.
+/// The longest time by which a request may leave early to join a batch.
 const LONGEST_LEAD: Duration = Duration::from_millis(500);
 
-/// A look at a line is taken this much early, when others look anyway.
+/// The longest time by which a line is read early, when other slots read theirs anyway.
 const LONGEST_LOOK_LEAD: Duration = Duration::from_secs(15);
 
-/// Which machine a request or hint belongs to.
+/// The machine that a request or hint belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct SlotId(u64);
 
-/// A way to talk to a backend's driver. The driver ends when the last of them is gone and every
-/// goodbye has been answered.
+/// A way to talk to a backend's driver.
+///
+/// The driver ends when the last handle is gone and every goodbye has been answered.
 #[derive(Clone, Debug)]
 pub(crate) struct Handle {
-    // Unbounded, since goodbyes come from `Drop`; each candidacy sends a handful in its life.
+    // Unbounded, because goodbyes come from `Drop`; each candidacy sends a handful in its life.
     commands: mpsc::UnboundedSender<Command>,
 }
 
@@ -68,7 +69,7 @@ impl Handle {
         !self.commands.is_closed()
     }
 
-    /// Whether the driver will hear it.
+    /// Returns true if the driver will hear the command.
     pub(crate) fn send(&self, command: Command) -> bool {
         self.commands.send(command).is_ok()
     }
@@ -76,7 +77,7 @@ impl Handle {
     pub(crate) async fn close(&self) {
         let (closed, done) = oneshot::channel();
         if self.send(Command::Close(closed)) {
-            // An error means that the driver has stopped, which is what we wait for.
+            // An error means that the driver has stopped, and we wait for just that.
             let _ = done.await;
         }
     }
@@ -92,7 +93,7 @@ pub(crate) fn start(runtime: &tokio::runtime::Handle, parts: Parts) -> Handle {
     Handle { commands: sender }
 }
 
-/// What a slot in line works with: all of the driver but the slots.
+/// The parts of the driver that a slot in line works with: all but the slots.
 macro_rules! io {
     ($driver:ident, $sessions:ident) => {
         Io {
@@ -110,7 +111,7 @@ macro_rules! io {
 struct Driver {
     parts: Parts,
     commands: mpsc::UnboundedReceiver<Command>,
-    /// Nobody can send any more; what is left says goodbye.
+    /// No handle is left to send commands; the remaining slots say goodbye.
     deaf: bool,
     timer: Box<dyn Timer>,
     slots: BTreeMap<SlotId, Slot>,
@@ -126,7 +127,7 @@ struct Driver {
     /// How many slots have told their handles how it ended, and only clean up.
     lingering: usize,
     closing: Vec<oneshot::Sender<()>>,
-    /// Since when nobody listens and all that is left is to clean up.
+    /// Since when no handle is left and only the clean-up goes on.
     alone_since: Option<Moment>,
 }
 
@@ -146,7 +147,7 @@ enum Kind {
     LineObserver(Box<LineObservation>),
 }
 
-/// A wait for something, cancelled when the slot no longer wants it.
+/// A pending wait, cancelled when the slot no longer wants it.
 struct Armed<T> {
     on: T,
     abort: AbortHandle,
@@ -166,7 +167,7 @@ enum Hint {
     Moved(SlotId),
 }
 
-/// What a slot wants done after a step.
+/// The wishes of a slot after a step.
 #[derive(Default)]
 struct Wants {
     over: bool,
@@ -205,10 +206,11 @@ impl Driver {
     async fn run(mut self) {
         loop {
             self.send_batches();
-            // What lingers has told everybody how it ended, and the store has not answered it for a ttl.
+            // Lingering slots have told their handles how the candidacy ended, and the store has
+            // not answered them for a ttl.
             if self.slots.len() == self.lingering {
                 self.closing.drain(..).for_each(|closed| {
-                    // Whoever asked may have gone away since.
+                    // The caller may have gone away since.
                     let _ = closed.send(());
                 });
                 if self.deaf && self.may_end() {
@@ -222,7 +224,7 @@ impl Driver {
         }
     }
 
-    /// Whether nothing is left to clean up, or it has taken so long that the session is over anyway.
+    /// Returns true if nothing is left to clean up, or if the session must be over by now.
     fn may_end(&mut self) -> bool {
         let Some(sessions) = self.sessions.as_ref().filter(|_| self.lingering > 0) else {
             return true;
@@ -232,7 +234,7 @@ impl Driver {
         now.at_least_since(since) >= patience
     }
 
-    /// Waits for the next thing to happen, and takes it.
+    /// Waits for the next event, and takes it.
     async fn wait(&mut self) {
         let due = self.due.first().map(|(boot, _)| *boot);
         let patience = self.sessions.as_ref().map_or(Duration::ZERO, |known| known.now.ttl * 2);
@@ -249,7 +251,7 @@ impl Driver {
         };
         let sleep = async {
             match wake {
-                // A clock that does not count sleep may be behind: then this wakes early, no harm.
+                // The clock without sleep may be behind. Then this wakes early, which does no harm.
                 Some(wake) => {
                     timer.until(Moment { monotonic: clock.now().monotonic, ..wake }).await
                 }
@@ -263,7 +265,7 @@ impl Driver {
                 None => self.part(),
             },
             Some(done) = self.requests.next(), if !self.requests.is_empty() => self.take_done(done),
-            // Before the hints: a session that is over explains every entry that is gone with it.
+            // Before the hints: the end of a session explains the deletion of all its entries.
             () = session => self.take_session(),
             Some(hint) = self.hints.next(), if !self.hints.is_empty() => {
                 if let Ok(hint) = hint {
@@ -274,7 +276,7 @@ impl Driver {
         }
     }
 
-    /// Takes everything else that is already there, so that its requests leave in one batch.
+    /// Takes all other pending events, so that their requests leave in one batch.
     fn drain(&mut self) {
         while let Ok(command) = self.commands.try_recv() {
             self.take_command(command);
@@ -309,7 +311,9 @@ impl Driver {
         }
     }
 
-    /// Lets time pass for one slot; says whether it looks at its line although nothing was heard.
+    /// Lets time pass for one slot.
+    ///
+    /// Returns true if the slot reads its line without having heard of a change.
     fn tick_one(&mut self, id: SlotId) -> bool {
         match self.slots.get(&id).map(|slot| &slot.kind) {
             Some(Kind::Candidate(_) | Kind::Observer(_)) => {
@@ -327,8 +331,10 @@ impl Driver {
         }
     }
 
-    /// One who looks although nothing was heard takes along all who would soon: so a process with
-    /// thousands of idle followers has one busy moment in half a minute, not one every few milliseconds.
+    /// Lets the other slots that would soon read their lines do so now.
+    ///
+    /// So a process with thousands of idle followers has one busy moment in half a minute, not one
+    /// every few milliseconds.
     fn look_together(&mut self, now: Duration) {
         let ttl = self.sessions.as_ref().map_or(Duration::ZERO, |sessions| sessions.now.ttl);
         let soon = now.saturating_add(ttl.min(LONGEST_LOOK_LEAD));
@@ -350,14 +356,14 @@ impl Driver {
         }
     }
 
-    /// When something leaves anyway, lets what is due soon go along.
+    /// When a request leaves anyway, lets requests that are due soon go along.
     fn gather(&mut self) {
         if self.queue.is_empty() {
             return;
         }
         let soon = self.parts.clock.now().boot.saturating_add(LONGEST_LEAD);
         let near = self.due.range(..(soon, SlotId(0))).map(|(_, id)| *id);
-        // A candidate decides by itself whether it is near enough to its time.
+        // Each candidate decides by itself whether it is near enough to its time.
         let near: Vec<SlotId> = near.collect();
         near.into_iter().for_each(|id| self.step(id, Input::Batch));
     }
@@ -402,7 +408,7 @@ impl Driver {
         }
     }
 
-    /// Every guard is gone: nobody would take part in what is left.
+    /// Handles the end of all handles: no process would take part in the elections any more.
     fn part(&mut self) {
         self.deaf = true;
         self.say_goodbye();
@@ -426,7 +432,7 @@ impl Driver {
         }
     }
 
-    /// What a candidate's handle said.
+    /// Passes a message from a candidate's handle on.
     fn tell(&mut self, id: SlotId, word: Word) {
         let Some(slot) = self.slots.get_mut(&id) else { return };
         match &mut slot.kind {
@@ -503,7 +509,9 @@ impl Driver {
         self.arrange(id, wants);
     }
 
-    /// Steps a candidate in line; says whether it looks at the line although nothing was heard.
+    /// Steps a candidate in line.
+    ///
+    /// Returns true if it reads the line without having heard of a change.
     fn step_in_line(
         &mut self,
         id: SlotId,
@@ -559,7 +567,7 @@ impl Driver {
         self.arrange(id, wants);
     }
 
-    /// Sets the slot's alarm and its waits to what it wants now.
+    /// Sets the slot's alarm and its waits to its current wishes.
     fn arrange(&mut self, id: SlotId, wants: Wants) {
         if wants.over {
             return self.forget(id);
@@ -629,18 +637,18 @@ fn arm<T>(
     Armed { on, abort }
 }
 
-/// Whose answer it is: a machine's, or the registration's beside it.
+/// The origin of a request: a machine, or the registration beside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
     Machine(crate::lease::machine::Ask),
-    /// The floor's, which belongs to the machine too.
+    /// A request for the floor, which belongs to the machine too.
     Floor(crate::lease::machine::Ask),
     Registration,
     Observation,
     Opening,
 }
 
-/// What the store answered to one request of a batch.
+/// The store's answer to one request of a batch.
 pub(crate) enum Answer {
     Read(Result<Option<Document>, StoreError>),
     Write(Result<Put, StoreError>),

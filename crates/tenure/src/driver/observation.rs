@@ -1,4 +1,6 @@
-//! One observer in the driver: it reads when the record may have changed, and tells what it saw.
+//! One observer in the driver.
+//!
+//! It reads when the record may have changed, and reports the state.
 
 use std::time::Duration;
 
@@ -15,7 +17,7 @@ use crate::observer::{Seen, Standing};
 use crate::store::{Document, StoreError, Version};
 use crate::{Error, Key, Name, Timing};
 
-/// Somebody who watches an election without standing in it.
+/// An observer of an election, without a candidacy of its own.
 pub(crate) struct Observation {
     pub(crate) name: Name,
     pub(crate) key: Key,
@@ -24,7 +26,7 @@ pub(crate) struct Observation {
     pub(crate) state: Watching,
 }
 
-/// What an observer knows.
+/// The knowledge of an observer.
 #[derive(Default)]
 pub(crate) struct Watching {
     view: Option<View>,
@@ -117,7 +119,7 @@ impl Observation {
         self.publish(now);
     }
 
-    /// Tells what there is, when it differs from what was told.
+    /// Reports the current state, if it differs from the last report.
     fn publish(&mut self, now: Moment) {
         let Some(view) = &self.state.view else { return };
         let lapsed =
@@ -125,7 +127,8 @@ impl Observation {
         let standing = Standing::of(&self.name, view.record.as_ref(), lapsed);
         self.seen.send_if_modified(|seen| {
             let same = matches!(seen, Some(Ok(told)) if told.is_like(&standing));
-            // A renewal moves only `expire`: the value is kept current, nobody is woken for it.
+            // A renewal moves only `expire`: the value is kept current, but receivers are not
+            // woken.
             *seen = Some(Ok(standing));
             !same
         });
@@ -143,7 +146,7 @@ impl Observation {
 
     fn until_poll(&self, now: Moment) -> Duration {
         let Some(read) = self.state.last_read else { return Duration::ZERO };
-        // After a failure nothing is being watched: look again soon.
+        // After a failure there is no watch: read again soon.
         let notified = self.state.notified && !self.state.failed;
         self.timing.poll(notified).saturating_sub(now.at_least_since(read))
     }
@@ -154,7 +157,7 @@ impl Observation {
             return Wants::default();
         }
         let lapse = state.view.as_ref().and_then(|view| self.until_lapse(now, view));
-        // Once it has lapsed there is nothing more to wait for but a change.
+        // Once the leader has lapsed, only a change matters.
         let lapse = lapse.filter(|span| !span.is_zero());
         let death = state.view.as_ref().filter(|_| !state.gone).and_then(|view| {
             let mark = view.record.as_ref()?.holder()?.presence.clone()?;

@@ -1,7 +1,7 @@
 //! A candidate's entry in the list of candidates.
 //!
-//! Nothing is decided by it: it is there for people, and for programs that show who stands. It is
-//! written once, refreshed rarely, and removed when the candidate leaves.
+//! No decision uses the list: it is for people, and for programs that show the candidates. An entry
+//! is written once, refreshed rarely, and removed when the candidate leaves.
 
 use std::time::Duration;
 
@@ -16,9 +16,9 @@ use crate::registry::Entry;
 use crate::store::{Durability, Expect, Put, Version, Write};
 use crate::{Key, Name, Timing};
 
-/// An entry is refreshed after so many ttls, and shown as stale after twice as many.
+/// The number of ttls after which an entry is refreshed. It is shown as stale after twice as many.
 pub(crate) const REFRESH_TTLS: u32 = 10;
-/// A removal that keeps failing is given up: a stale entry is shown as one.
+/// A removal that keeps failing is given up: the entry is then shown as stale.
 const MOST_REMOVALS: u32 = 3;
 
 pub(super) struct Registration {
@@ -28,7 +28,7 @@ pub(super) struct Registration {
     timing: Timing,
     stored: Stored,
     busy: Option<Doing>,
-    /// Since when, and for how long, there is nothing to do; `None`: at once.
+    /// Since when, and for how long, there is nothing to do; `None` means to act at once.
     rest: Option<(Moment, Duration)>,
     removing: Option<u32>,
     settled: bool,
@@ -37,11 +37,11 @@ pub(super) struct Registration {
 enum Stored {
     Absent,
     At(Version),
-    /// The last write was not answered: read before the next.
+    /// The last write was not answered: read before the next write.
     Unknown,
 }
 
-/// What the request under way is for.
+/// The purpose of the request under way.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Doing {
     Looking,
@@ -105,7 +105,7 @@ impl Registration {
         Some(span.saturating_sub(now.at_least_since(since)))
     }
 
-    /// What is to be asked of the store now, if anything.
+    /// The next request to the store, if one is due.
     pub(super) fn next(&mut self, now: Moment, wall: u64) -> Option<Next> {
         if self.settled || self.busy.is_some() {
             return None;
@@ -141,13 +141,15 @@ impl Registration {
                 self.rest = None;
             }
             Answer::Write(Ok(Put::Stored(version))) => {
-                // Whoever leaves while its entry is still on the way has yet to remove it.
+                // If the candidate left while its entry was still on the way, the entry must still
+                // be removed.
                 self.settled = doing == Some(Doing::Removing);
                 self.stored = Stored::At(version);
             }
             Answer::Write(Ok(Put::Conflict)) | Answer::Read(Err(_)) | Answer::Write(Err(_)) => {
                 self.stored = Stored::Unknown;
-                // The machine beside it reports the store's troubles; here it is enough to try later.
+                // The candidate's machine reports the store's troubles; here it is enough to try
+                // later.
                 self.rest = Some((now, self.timing.ttl()));
             }
         }

@@ -12,10 +12,11 @@ use crate::store::{Document, Fault, Put, Store, StoreError, Write};
 
 /// The most documents one call carries.
 const MOST_IN_A_BATCH: usize = 512;
-/// A backend ends every call within its own time-out, far shorter; this is for one that does not.
+/// The time limit for a backend that does not end its calls. Every backend should end a call within
+/// its own, far shorter, time-out.
 pub(super) const LONGEST_CALL: Duration = Duration::from_secs(30);
 
-/// What is to leave next.
+/// The requests that leave next.
 #[derive(Default)]
 pub(super) struct Queue {
     reads: Vec<(SlotId, Request, Key)>,
@@ -43,7 +44,7 @@ impl Queue {
         self.reads.is_empty() && self.writes.is_empty()
     }
 
-    /// Empties the queue into as few calls as it takes.
+    /// Empties the queue into as few calls as possible.
     pub(super) fn batches(&mut self, store: &Arc<dyn Store>) -> Vec<BoxFuture<'static, Done>> {
         let mut calls = Vec::new();
         while !self.writes.is_empty() {
@@ -56,7 +57,7 @@ impl Queue {
         calls
     }
 
-    /// As many writes as fit. Two of one key are never in the same call.
+    /// As many writes as fit. Two writes of one key are never in the same call.
     fn next_writes(&mut self) -> Vec<(SlotId, Request, Write)> {
         let mut keys = BTreeSet::new();
         let (batch, later) = std::mem::take(&mut self.writes).into_iter().partition(
@@ -84,7 +85,7 @@ async fn put(store: Arc<dyn Store>, batch: Vec<(SlotId, Request, Write)>) -> Don
     let (asked, writes): (Vec<_>, Vec<Write>) =
         batch.into_iter().map(|(id, request, write)| ((id, request), write)).unzip();
     let count = writes.len();
-    // Dropping the call leaves its outcome unknown, and that is how it is reported.
+    // Dropping the call leaves its outcome unknown, so it is reported as indeterminate.
     let answer = tokio::time::timeout(LONGEST_CALL, store.put_many(writes)).await;
     let outcomes = match answer {
         Ok(outcomes) if outcomes.len() == count => outcomes,

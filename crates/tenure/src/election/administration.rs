@@ -8,7 +8,9 @@ use crate::lease::ruling::{self, Ruling};
 use crate::store::{Durability, Expect, Fault, Put, Reads, StoreExt, Write};
 use crate::{Error, Key, Name, Protocol};
 
-/// A record changes every few seconds; whoever loses so many races meets a broken store.
+/// The most lost races before an administrative change is given up.
+///
+/// A record changes every few seconds, so losing this many means that the store is broken.
 const MOST_ATTEMPTS: u32 = 64;
 
 impl Election {
@@ -40,7 +42,7 @@ impl Election {
         }
     }
 
-    /// Sees to it that the election exists and has not ended.
+    /// Makes sure that the election exists and has not ended.
     pub(super) async fn ensure(&self, create: bool) -> Result<(), Error> {
         let record = self.read().await?.map(|(record, _)| record);
         if let Some(recorded @ Protocol::Queue) = record.as_ref().map(|record| record.protocol) {
@@ -75,7 +77,8 @@ impl Election {
     ) -> impl Fn(Option<&Record>, Op) -> Result<Ruling, Error> {
         move |record, op| match record.map(|record| record.protocol) {
             Some(Protocol::Lease) | None => Ok(decide(record, op)),
-            // Its tokens would begin below those that the queue gave out, so this holds when it is deleted too.
+            // The tokens of a lease would begin below the tokens that the queue gave out. So a
+            // deleted queue is refused too.
             Some(recorded @ Protocol::Queue) => Err(self.other_protocol(recorded)),
         }
     }
@@ -84,7 +87,7 @@ impl Election {
         Error::Protocol { name: self.name.clone(), recorded, wanted: self.backend.protocol() }
     }
 
-    /// Carries a ruling out, however often somebody else is faster.
+    /// Carries out a ruling, and tries again when another process is faster.
     pub(super) async fn rule(
         &self,
         decide: impl Fn(Option<&Record>, Op) -> Result<Ruling, Error>,
@@ -99,7 +102,7 @@ impl Election {
             let op = self.backend.parts().fresh_op();
             let wanted = match (decide(record, op.clone())?, record) {
                 (Ruling::Write(wanted), _) => wanted,
-                // What a weak read shows is proven by rewriting it.
+                // A weak read is proven by rewriting the record.
                 (Ruling::Stands, Some(record)) if self.reads_are_weak() => {
                     record.following(op.clone())
                 }
@@ -131,7 +134,7 @@ impl Election {
     }
 }
 
-/// Whether there is an election, as far as others are concerned: what makes no sense might be one.
+/// Returns true if the document counts as an election. An unreadable document might be one.
 fn counts(body: &[u8]) -> bool {
     Record::decode(body).map_or(true, |record| !is_deleted(&record))
 }

@@ -1,4 +1,4 @@
-//! What a line shows those who only look.
+//! The view of a line for observers and listings.
 
 use std::sync::Arc;
 
@@ -20,14 +20,14 @@ use super::administration::is_deleted;
 #[derive(Clone, Debug)]
 pub(crate) struct View {
     pub(crate) standing: Standing,
-    /// The first in line.
+    /// The first candidate's entry.
     pub(crate) first: Option<Entry>,
 }
 
-/// Looks at an election that is a queue.
+/// Reads an election that is a queue.
 ///
 /// # Errors
-/// [`Error::Store`], and [`Error::Protocol`] when there is no queue but a lease of this name.
+/// [`Error::Store`], and [`Error::Protocol`] when this name belongs to a lease, not to a queue.
 pub(crate) async fn look(
     store: &Arc<dyn Store>,
     line: &Arc<dyn SessionQueue>,
@@ -41,7 +41,7 @@ pub(crate) async fn look(
     Ok(view(name, &seen))
 }
 
-/// A queue that is not there may be a lease.
+/// Refuses a lease of this name: a missing queue may be one.
 async fn refuse_a_lease(store: &Arc<dyn Store>, name: &Name, key: &Key) -> Result<(), Error> {
     let Some(document) = store.get(key).await? else { return Ok(()) };
     let record = Record::decode(&document.body)
@@ -75,7 +75,7 @@ fn view(name: &Name, line: &Line) -> View {
             let first = first_of(places);
             let token = first.map_or(0, |place| place.entry.token);
             let standing = match (first, *unclean) {
-                // Somebody led and did not leave cleanly: whoever is first waits out the lock delay.
+                // A leader did not leave cleanly: the first candidate waits out the lock delay.
                 (_, Some(unclean)) if unclean != token => {
                     standing(ElectionState::Lapsed, None, unclean)
                 }
@@ -87,12 +87,12 @@ fn view(name: &Name, line: &Line) -> View {
     }
 }
 
-/// The first candidate. What belongs to no session is none.
+/// The first candidate. An entry without a session is no candidate.
 fn first_of(places: &[Place]) -> Option<&Place> {
     places.iter().find(|place| place.holder.is_some())
 }
 
-/// Those in line, in their order; and what stands there without being a candidate, which has no place.
+/// The candidates in line, in order, and entries without a session, which have no position.
 pub(crate) fn candidates(line: &Line) -> Vec<Registered> {
     let places: &[Place] = match line {
         Line::Missing => &[],
@@ -118,12 +118,13 @@ pub(crate) fn candidates(line: &Line) -> Vec<Registered> {
     found
 }
 
-/// An entry that belongs to no session, for people.
+/// Describes an entry that belongs to no session, for people.
 fn ignored(place: &Place) -> Registered {
     let entry = &place.entry.name;
     tracing::warn!(%entry, "this entry has no session: it is no candidate, and is ignored");
     let name = entry.rsplit('/').next().unwrap_or(entry);
-    // By hand it may be called anything; its token is another one's too rarely to matter.
+    // An entry made by hand may have any name. Its token rarely equals another id, so that is no
+    // problem.
     let unnamed = |_| CandidateId::from_bits(u128::from(place.entry.token));
     Registered {
         id: CandidateId::parse(name).unwrap_or_else(unnamed),
@@ -135,7 +136,7 @@ fn ignored(place: &Place) -> Registered {
     }
 }
 
-/// The names of those in line, for people.
+/// The names of the candidates in line, for people.
 pub(crate) fn names(line: &Line) -> String {
     const MOST: usize = 5;
     let all = candidates(line);
@@ -146,10 +147,10 @@ pub(crate) fn names(line: &Line) -> String {
     if names.is_empty() { "somebody".into() } else { names.join(", ") }
 }
 
-/// How many lines are looked at together.
+/// How many lines are read at the same time.
 const TOGETHER: usize = 16;
 
-/// Fills in what the documents of queues do not say.
+/// Fills in the state of queues, which their documents do not contain.
 pub(crate) async fn look_at_all(
     store: &Arc<dyn Store>,
     line: &Arc<dyn SessionQueue>,
@@ -174,7 +175,7 @@ pub(crate) async fn look_at_all(
 mod tests {
     use super::*;
 
-    /// Also those whose names no candidate of ours could have (issue 13, point 15).
+    /// Includes entries with names that no candidate of ours could have (issue 13, point 15).
     #[test]
     fn all_entries_without_a_session_are_reported() {
         let names = ["by-hand", "..", "a\u{202e}b", ""];

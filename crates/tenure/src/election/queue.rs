@@ -1,7 +1,8 @@
 //! Elections that are lines: opened, entered, ended and deleted.
 //!
-//! The document of such an election says that it is a queue, so that nobody holds it by a lease; everything
-//! else is the queue's own. It is written before anybody joins, and never says more than the queue does.
+//! The document of such an election says that it is a queue, so that no process holds it by a
+//! lease; everything else is in the queue itself. The document is written before any candidate
+//! joins, and never says more than the queue does.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,17 +22,17 @@ use crate::store::{Document, Expect, Fault, Put, StoreError};
 use crate::timing::check_session_grace;
 use crate::{Error, Protocol};
 
-/// Whoever has not left by then, beside what its session may take to end, does not leave.
+/// How long candidates may take to leave, beside the time for their sessions to end.
 const LONGEST_WIND_DOWN: Duration = Duration::from_secs(10);
-/// A notification that was lost is made good after so long.
+/// The time after which a second read makes up for a lost notification.
 const SECOND_LOOK: Duration = Duration::from_secs(1);
-/// How often a call whose outcome is unknown is made again: all of these may be.
+/// How often a call with an unknown outcome is repeated. All of these calls may be repeated.
 const MOST_ATTEMPTS: u32 = 5;
-/// How often a deletion may lose against those who create.
+/// How often a deletion may lose a race against a creation.
 const MOST_RACES: u32 = 64;
 
 impl Election {
-    /// Sees to it that the line exists, that the record says so, and that it has not ended.
+    /// Makes sure that the line exists, that the record says so, and that it has not ended.
     pub(super) async fn ensure_line(
         &self,
         queue: &Arc<dyn SessionQueue>,
@@ -46,14 +47,14 @@ impl Election {
             }
             Line::Missing if create => self.make_line(queue).await.map(|_| ()),
             Line::Missing => {
-                // A lease of this name is another matter than none at all.
+                // A lease of this name gets a different error than a missing election.
                 line::look(self.backend.store(), queue, &self.name, &self.key).await?;
                 Err(Error::Missing { name: self.name.clone() })
             }
         }
     }
 
-    /// Makes the line, or the next generation of one that has ended.
+    /// Creates the line, or the next generation of one that has ended.
     pub(super) async fn create_line(&self, queue: &Arc<dyn SessionQueue>) -> Result<(), Error> {
         self.check_grace(queue).await?;
         match made(queue.survey(&self.key).await?) {
@@ -62,7 +63,7 @@ impl Election {
         }
     }
 
-    /// Ends the line; one that does not exist is made for that, so that its end lasts.
+    /// Ends the line. A missing line is created first, so that its end lasts.
     pub(super) async fn end_line(&self, queue: &Arc<dyn SessionQueue>) -> Result<(), Error> {
         let generation = match self.made_line(queue).await? {
             Line::Ended { .. } => return self.record_line(false).await,
@@ -75,10 +76,11 @@ impl Election {
         self.write_end(queue, generation).await
     }
 
-    /// Ends the line, hides it, and removes it when everybody has left.
+    /// Ends the line, hides it, and removes it when all candidates have left.
     ///
-    /// The record is hidden before the line is removed, and only if it is still the one that was read before
-    /// the line was looked at: whoever makes the next generation rewrites it, and that one stays.
+    /// The record is hidden before the line is removed, and only if it is still the version that
+    /// was read before the line was looked at. The creation of the next generation rewrites the
+    /// record, and that generation stays.
     pub(super) async fn delete_line(&self, queue: &Arc<dyn SessionQueue>) -> Result<(), Error> {
         let mut ended = None;
         for _ in 0..MOST_RACES {
@@ -92,7 +94,7 @@ impl Election {
             match self.made_line(queue).await? {
                 Line::Missing => {}
                 Line::Ended { generation, .. } => ended = Some(generation),
-                // Somebody has made it again since: that one is not ours to delete.
+                // Another process has created the line again since: that one is not ours to delete.
                 Line::Open { .. } if ended.is_some() => return Ok(()),
                 Line::Open { generation, .. } => {
                     self.write_end(queue, generation).await?;
@@ -109,7 +111,7 @@ impl Election {
         Err(Error::Contended { attempts: MOST_RACES })
     }
 
-    /// Marks this very record as deleted; says whether nobody changed it meanwhile.
+    /// Marks this very record as deleted; returns true if it had not changed meanwhile.
     async fn hide(&self, found: Option<(Record, Document)>) -> Result<bool, Error> {
         let Some((record, document)) = found else { return Ok(true) };
         let op = self.backend.parts().fresh_op();
@@ -119,7 +121,7 @@ impl Election {
         match self.write(Expect::At(document.version), hidden.encode()).await {
             Ok(Put::Stored(_)) => Ok(true),
             Ok(Put::Conflict) => Ok(false),
-            // Another look tells.
+            // The next round reads again and finds out.
             Err(Error::Store(error)) if error.fault == Fault::Indeterminate => Ok(false),
             Err(error) => Err(error),
         }
@@ -129,7 +131,7 @@ impl Election {
         Ok(made(queue.look(&self.key).await?))
     }
 
-    /// Stands in line.
+    /// Starts a candidacy in line.
     pub(super) fn stand_in_line(&self, candidate: Candidate) -> Result<Candidacy, Error> {
         let parts = self.backend.parts();
         let id = parts.fresh_id();
@@ -149,7 +151,7 @@ impl Election {
         Ok(Candidacy::new(self.clone(), shared, driver))
     }
 
-    /// Refuses a stop budget that the session leaves no room for.
+    /// Refuses a stop budget that is too long for the session.
     async fn check_grace(&self, queue: &Arc<dyn SessionQueue>) -> Result<(), Error> {
         let Some(grace) = self.timing.chosen_grace() else { return Ok(()) };
         let mut sessions = queue.session();
@@ -162,8 +164,10 @@ impl Election {
         Ok(check_session_grace(grace, granted)?)
     }
 
-    /// Resolves once a session is granted that leaves no room for the stop budget. That of [`Election::open`] may have
-    /// been too late to check, or another one has taken its place since.
+    /// Resolves once a session is granted that is too short for the stop budget.
+    ///
+    /// The session may have come too late for the check in [`Election::open`], or a new session has
+    /// replaced it since.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -174,7 +178,7 @@ impl Election {
             let mut sessions = queue.session();
             let unfit =
                 sessions.wait_for(|session| session.number > 0 && refused(session.ttl).is_some());
-            // A queue that is gone grants nothing more.
+            // A queue that is gone grants no more sessions.
             if let Some(error) = unfit.await.ok().and_then(|session| refused(session.ttl)) {
                 return error.into();
             }
@@ -182,7 +186,9 @@ impl Election {
         std::future::pending().await
     }
 
-    /// `again`: its last generation has ended, so that its settings may change.
+    /// Records that this election is a queue.
+    ///
+    /// `again` means that its last generation has ended, so that its settings may change.
     async fn record_line(&self, again: bool) -> Result<(), Error> {
         let decide = |record: Option<&_>, op| {
             ruling::queue(record, self.terms(), again, op)
@@ -191,8 +197,10 @@ impl Election {
         self.rule(decide).await
     }
 
-    /// Makes the line, between two writes of its record: the first says that it is a queue before anybody can
-    /// join, the second that it is there, to whoever is deleting it.
+    /// Creates the line, between two writes of its record.
+    ///
+    /// The first write says that it is a queue, before any candidate can join. The second says that
+    /// the line exists, so that a concurrent deletion notices.
     async fn make_line(&self, queue: &Arc<dyn SessionQueue>) -> Result<u64, Error> {
         self.record_line(true).await?;
         let generation = insistently(|| queue.create(&self.key)).await?;
@@ -224,7 +232,7 @@ impl Election {
             let seen = queue.look(&self.key).await?;
             let first = match &seen {
                 Line::Missing => return Ok(()),
-                // Somebody has created it again: this generation is gone.
+                // Another process has created it again: this generation is gone.
                 Line::Open { .. } => return Ok(()),
                 Line::Ended { generation: found, .. } if *found != generation => return Ok(()),
                 Line::Ended { places, .. } => places.first().map(|place| place.entry.clone()),
@@ -236,7 +244,7 @@ impl Election {
             tokio::select! {
                 biased;
                 () = queue.moved(&self.key, first.as_ref()) => {
-                    // A hint that keeps coming must not keep us asking.
+                    // Hints that keep coming must not make us ask without a pause.
                     timer.until(clock.now() + SECOND_LOOK / 20).await;
                 }
                 () = timer.until(clock.now() + SECOND_LOOK) => {}
@@ -245,7 +253,8 @@ impl Election {
     }
 }
 
-/// The line as one of ours made it: one that only other clients of the store have used is not made yet.
+/// The line as tenure made it. A line that only other clients of the store have used is not made
+/// yet.
 fn made(line: Line) -> Line {
     match line {
         Line::Open { generation: 0, .. } => Line::Missing,
@@ -253,7 +262,7 @@ fn made(line: Line) -> Line {
     }
 }
 
-/// Makes a call that changes nothing when it is made twice until its outcome is known.
+/// Repeats an idempotent call until its outcome is known.
 async fn insistently<'a, T>(
     mut call: impl FnMut() -> BoxFuture<'a, Result<T, StoreError>> + Send,
 ) -> Result<T, Error> {

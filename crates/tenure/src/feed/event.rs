@@ -1,4 +1,4 @@
-//! What a feed tells, as a stream, as callbacks and as lines of JSON.
+//! The events of a feed: as a stream, as callbacks and as lines of JSON.
 
 use std::fmt;
 use std::panic::AssertUnwindSafe;
@@ -18,15 +18,16 @@ use crate::Error;
 /// How many events a slow reader may be behind before it misses some, and is told so.
 const MOST_WAITING: usize = 1024;
 
-/// What happened on a feed.
+/// An event of a feed.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event {
-    /// A document of the table changed; none of ours. The database's own change object.
+    /// A document of the table's users changed. Contains the database's own change object.
     Change(Value),
     /// This feed has become a follower, or the leader.
     NewState(State),
-    /// Somebody leads who did not, or not under this token: the first one, and oneself, included.
+    /// There is a new leader, or a leader under a new token. Includes the first leader, and this
+    /// feed.
     NewLeader {
         /// The id of its feed.
         leader: String,
@@ -35,21 +36,22 @@ pub enum Event {
     },
     /// Changes are being followed, from the start or again.
     SubscribeStarted,
-    /// Changes can no longer, or not yet again, be followed. Until they can, this feed does not lead.
+    /// Changes cannot be followed, either any more or still. Until they can, this feed does not
+    /// lead.
     SubscribeError(Error),
     /// The leader's document could not be read or written.
     HeartbeatError(Error),
-    /// This reader was too slow: so many events are lost to it.
+    /// This reader was too slow, and has lost this many events.
     Missed(u64),
 }
 
-/// The part a feed plays.
+/// The state of a feed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
-    /// Somebody else leads, or nobody.
+    /// Another feed leads, or none does.
     Follower,
-    /// It leads.
+    /// This feed leads.
     Leader,
 }
 
@@ -63,7 +65,7 @@ impl fmt::Display for State {
 }
 
 impl Event {
-    /// The event as one line of JSON; docs/json.md. An error is told with its causes.
+    /// The event as one line of JSON; see docs/json.md. An error includes its causes.
     #[must_use]
     pub fn to_json(&self) -> String {
         serde_json::to_string(&Line::of(self)).expect("text, numbers and JSON always encode")
@@ -130,7 +132,7 @@ fn causes(error: &Error) -> String {
     text
 }
 
-/// Every event from now on. Nothing of the past is shown again.
+/// Every event from now on. Past events are not repeated.
 ///
 /// It goes on from one start of the feed to the next, and ends when the feed is dropped.
 #[derive(Debug)]
@@ -152,10 +154,10 @@ impl Stream for Events {
     }
 }
 
-/// Something that is called with every event.
+/// A callback that is called with every event.
 pub(super) type Callback = Arc<dyn Fn(&Event) + Send + Sync>;
 
-/// Tells everybody who wants to know.
+/// Distributes events to callbacks and streams.
 pub(super) struct Teller {
     events: broadcast::Sender<Event>,
     callbacks: Vec<Callback>,
@@ -172,12 +174,12 @@ impl Teller {
 
     pub(super) fn tell(&self, event: Event) {
         for callback in &self.callbacks {
-            // A callback that panics must not take the leadership's bookkeeping with it.
+            // A panic of a callback must not break the leadership's bookkeeping.
             if std::panic::catch_unwind(AssertUnwindSafe(|| callback(&event))).is_err() {
                 tracing::error!("a callback of the feed panicked");
             }
         }
-        // An error means that nobody reads the stream.
+        // An error means that the stream has no reader.
         let _ = self.events.send(event);
     }
 }

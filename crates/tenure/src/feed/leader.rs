@@ -1,16 +1,17 @@
 //! The one record of a feed as a store for the lease protocol.
 //!
-//! Who leads a feed is decided by the same machine that decides every election: this shows it the table's
-//! documents as the documents of a [`Store`]. Two things are added. Heartbeats that the feed shows are
-//! answered from what it showed, so that followers need not read; and what passes by (who leads, to whom
-//! it is asked to hand over) is kept for the [`Feed`](super::Feed).
+//! The machine that decides every election also decides the leader of a feed: this module shows it
+//! the table's documents as the documents of a [`Store`]. It adds two features. Heartbeats that the
+//! subscription shows are answered from there, so that followers need not read. The current leader
+//! and any request to hand over are kept for the [`Feed`](super::Feed).
 //!
 //! # Why a shown heartbeat may stand for a read
-//! A follower that reads a renewal does one thing: it starts its timer again, on that version. A feed may
-//! be late, and may show a write that is never committed, but never one before it was sent, and the
-//! holder counts its window from the sending. So the timer starts no earlier than it may, and the claim
-//! that follows it compares with the very version that was shown. Anything but a renewal by the same
-//! holder under the same terms is read for good, and so is whatever there is after a write of our own.
+//! A follower that reads a renewal only restarts its timer on that version. A subscription may be
+//! late, and may show a write that is never committed. But it never shows a write before it was
+//! sent, and the holder counts its window from the sending. So the timer starts no earlier than it
+//! may, and the claim that follows compares with the very version that was shown. Everything else
+//! is really read: any change but a renewal by the same holder under the same terms, and any
+//! document after a write of our own.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,17 +33,19 @@ use crate::lease::record::{Record, State};
 use crate::store::{Document, Expect, Fault, Page, Put, Reads, Store, StoreError, Version, Write};
 use crate::{Error, Key, Name};
 
-/// How often somebody else may be faster before asking for a hand-over is given up.
+/// How many lost races a request for a hand-over survives before it is given up.
 const MOST_ATTEMPTS: u32 = 64;
-/// A feed whose document stayed the same for so many ttls is not registered any more. It refreshes it every tenth.
+/// The number of ttls after which an unchanged registration counts as gone.
+///
+/// A feed refreshes its document every tenth ttl.
 const STALE_TTLS: u32 = 20;
-/// How many registrations are remembered.
+/// The most registrations that are remembered.
 const MOST_REGISTRATIONS: usize = 1024;
 
-/// How many candidacies of this feed are remembered. One that left has a ttl to be done.
+/// The most candidacies of this feed that are remembered. A leaving candidacy is done within a ttl.
 const MOST_REMEMBERED: usize = 16;
 
-/// Whom the table shows as its leader.
+/// The leader that the table shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Known {
     pub(super) holder: CandidateId,
@@ -65,30 +68,30 @@ pub(super) struct LeaderStore {
     memory: Mutex<Memory>,
 }
 
-/// What the feed last showed of the leader's document.
+/// The last state of the leader's document that the subscription showed.
 #[derive(Clone, Debug, Default)]
 struct Shown {
-    /// How often it showed something.
+    /// How many states it showed.
     count: u64,
-    /// What it was, if it made sense.
+    /// The state, if it was a valid record.
     found: Option<(Found, Record)>,
 }
 
 #[derive(Debug, Default)]
 struct Memory {
     answered: Option<Answered>,
-    /// The candidacies that write through here, the newest last. One may still be leaving while the next
-    /// one stands.
+    /// The candidacies that write through here, the newest last. One may still be leaving while the
+    /// next one stands.
     mine: VecDeque<CandidateId>,
-    /// Whom the record is freed for.
+    /// The feed that the record is freed for.
     successor: Option<String>,
     registrations: Registrations,
 }
 
-/// Registrations of other feeds, and since when each was seen to be the same.
+/// Registrations of other feeds, and since when each has been unchanged.
 ///
-/// Their timestamps are those of whichever server took the write, and servers' clocks differ: only this process's own
-/// clock tells how long a registration was left alone.
+/// Their timestamps come from the server that took the write, and servers' clocks differ. Only this
+/// process's own clock tells how long a registration was left alone.
 #[derive(Debug, Default)]
 struct Registrations {
     seen: HashMap<String, (Version, Moment)>,
@@ -119,13 +122,15 @@ impl Memory {
     }
 }
 
-/// What the machine was last answered about the leader's document.
+/// The last answer to the machine about the leader's document.
 #[derive(Clone, Debug)]
 struct Answered {
     record: Option<Record>,
-    /// How often the feed had shown something when the question left.
+    /// How many states the subscription had shown when the question was sent.
     shown: u64,
-    /// It was read, and nothing was written by us since: what the feed shows may stand for a read.
+    /// True if it was read and we have not written since.
+    ///
+    /// Then a shown renewal may stand for a read.
     settled: bool,
 }
 
@@ -154,7 +159,7 @@ impl LeaderStore {
         }
     }
 
-    /// Forgets what an earlier candidacy saw: the next one reads for itself.
+    /// Forgets the view of an earlier candidacy: the next one reads for itself.
     pub(super) fn begin(&self) {
         let mut memory = self.lock();
         memory.answered = None;
@@ -163,22 +168,22 @@ impl LeaderStore {
         self.asked.send_replace(None);
     }
 
-    /// Whom the table shows as its leader, from now on.
+    /// The leader that the table shows, from now on.
     pub(super) fn known(&self) -> watch::Receiver<Option<Known>> {
         self.known.subscribe()
     }
 
-    /// To whom somebody asks us to hand over, from now on.
+    /// The feed that we are asked to hand over to, from now on.
     pub(super) fn asked(&self) -> watch::Receiver<Option<String>> {
         self.asked.subscribe()
     }
 
-    /// The next release leaves the first claim to this feed.
+    /// Makes the next release prefer this feed for the first claim.
     pub(super) fn prefer(&self, successor: String) {
         self.lock().successor = Some(successor);
     }
 
-    /// Takes what the feed shows of the leader's document.
+    /// Takes a state of the leader's document from the subscription.
     pub(super) fn show(&self, found: Option<Found>) {
         let found = found.and_then(|found| {
             let record = Record::decode(&to_body(&found.fields, &self.me)).ok()?;
@@ -187,7 +192,7 @@ impl LeaderStore {
         self.shown.send_modify(|shown| *shown = Shown { count: shown.count + 1, found });
     }
 
-    /// Whether a feed of this id takes part.
+    /// Returns true if a feed of this id takes part.
     pub(super) async fn is_registered(&self, id: &str) -> Result<bool, StoreError> {
         let found = self.feed.read(&self.table, &[registration(id)]).await?;
         let Some(found) = found.into_iter().next().flatten() else { return Ok(false) };
@@ -196,12 +201,12 @@ impl LeaderStore {
         Ok(self.lock().registrations.is_fresh(id, &found.version, ttl, now))
     }
 
-    /// Asks whoever leads to hand over to this feed: by a note in the leader's document.
+    /// Asks the leader to hand over to this feed, by a note in the leader's document.
     pub(super) async fn ask_for(&self, id: &str) -> Result<(), Error> {
         let mut sent: Vec<String> = Vec::new();
         for _ in 0..MOST_ATTEMPTS {
             let found = self.feed.read(&self.table, &[LEADER.into()]).await?;
-            // Nobody has ever led: whoever is preferred may as well claim it now.
+            // There has never been a leader: the preferred feed may claim at once.
             let Some(found) = found.into_iter().next().flatten() else { return Ok(()) };
             let field = |name: &str| found.fields.get(name).and_then(Value::as_str);
             let done = field("op").is_some_and(|op| sent.iter().any(|sent| sent == op))
@@ -248,18 +253,18 @@ impl LeaderStore {
     }
 
     fn id_of(&self, key: &Key) -> String {
-        // The driver knows two kinds of documents: the record, and its own registration.
+        // The driver uses two kinds of documents: the record, and its own registration.
         if *key == self.key { LEADER.into() } else { registration(&self.me) }
     }
 
-    /// The leader's document from the feed, where that may stand for a read.
+    /// The leader's document from the subscription, where it may stand for a read.
     fn shown_renewal(&self) -> Option<Document> {
         let Shown { count, found } = self.shown.borrow().clone();
         let (found, record) = found?;
         let mut memory = self.lock();
         let answered = memory.answered.as_ref().filter(|answered| answered.settled)?;
         let before = answered.record.as_ref()?;
-        // What is ours must be read: a write that the feed shows, and that never commits, proves nothing.
+        // Our own writes must be read: the subscription may show a write that never commits.
         let another = record.holder().is_some_and(|holder| !memory.mine.contains(&holder.id));
         if !another || !is_renewal(before, &record) || preferred(&found.fields).is_some() {
             return None;
@@ -268,7 +273,7 @@ impl LeaderStore {
         Some(Document { version: found.version, body: to_body(&found.fields, &self.me) })
     }
 
-    /// Keeps what a read of the leader's document showed.
+    /// Keeps the result of a read of the leader's document.
     fn note_read(&self, shown: u64, found: Option<&Found>) {
         let record = found.and_then(|found| Record::decode(&to_body(&found.fields, &self.me)).ok());
         let holder = record.as_ref().and_then(Record::holder);
@@ -304,7 +309,8 @@ impl LeaderStore {
         match body {
             Some(body) if key == self.key => self.write_leader(expect, &body).await,
             Some(body) => self.register(expect, &body).await,
-            // One candidacy of this feed is followed by the next; it is the feed that unregisters.
+            // The next candidacy of this feed uses the same registration, so only the feed
+            // unregisters.
             None => Ok(Put::Stored(Version::new(""))),
         }
     }
@@ -351,7 +357,7 @@ impl LeaderStore {
         self.feed.heartbeat(&self.table, Beat { id, expect, fields: Some(fields) }).await
     }
 
-    /// Whether the feed has shown more of the leader's document than the machine was told.
+    /// Returns true if the subscription has shown a state that the machine does not know.
     fn is_news(&self, shown: &Shown, seen: Option<&Version>) -> bool {
         let memory = self.lock();
         let Some(answered) = &memory.answered else { return shown.count > 0 };
@@ -359,7 +365,7 @@ impl LeaderStore {
             return false;
         }
         match (&shown.found, &answered.record) {
-            // Late news of what was there before is none.
+            // A late notification of an older state is no news.
             (Some((found, now)), Some(before)) => {
                 now.revision > before.revision
                     || now.revision == before.revision && Some(&found.version) != seen
@@ -430,19 +436,21 @@ impl Store for LeaderStore {
     }
 }
 
-/// The document of a feed that takes part.
+/// The id of a feed's registration document.
 fn registration(id: &str) -> String {
     format!("feeds/{id}")
 }
 
-/// Whose claim or renewal this is. Whoever leaves may rewrite another's record; that makes it nobody's.
+/// The holder, if this record is its own claim or renewal.
+///
+/// A candidate that leaves may rewrite another holder's record; such a record does not count.
 fn written_by_its_holder(record: &Record) -> Option<&CandidateId> {
     let id = &record.holder()?.id;
     let number = record.op.as_str().strip_prefix(id.as_str())?;
     number.starts_with('-').then_some(id)
 }
 
-/// Whether the second is the first, renewed by its holder under the same terms.
+/// Returns true if `after` is `before`, renewed by its holder under the same terms.
 fn is_renewal(before: &Record, after: &Record) -> bool {
     let (Some(holder), Some(same)) = (before.holder(), after.holder()) else { return false };
     holder.id == same.id

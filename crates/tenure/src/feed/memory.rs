@@ -14,7 +14,7 @@ use super::store::{
 };
 use crate::store::{Expect, Fault, MAX_DOCUMENT_BYTES, Put, Reads, StoreError, Version};
 
-/// How many changes of a table are remembered. A subscriber that is further behind is told so.
+/// The most changes of a table that are remembered. A subscriber further behind gets an error.
 const MOST_REMEMBERED: usize = 1024;
 
 /// Tables in this process's memory. Clones share them.
@@ -27,7 +27,7 @@ pub struct MemoryFeed {
 #[derive(Debug)]
 pub struct Table {
     content: Mutex<Content>,
-    /// The number of the newest change: what subscribers wait on.
+    /// The number of the newest change. Subscribers wait on it.
     newest: watch::Sender<u64>,
 }
 
@@ -39,7 +39,7 @@ struct Content {
 }
 
 impl MemoryFeed {
-    /// No tables yet.
+    /// Creates a feed without tables.
     #[must_use]
     pub fn new() -> MemoryFeed {
         MemoryFeed::default()
@@ -60,8 +60,10 @@ impl MemoryFeed {
 }
 
 impl Table {
-    /// Inserts or replaces a document of the table's users. Ours cannot be written this way by mistake:
-    /// they are what [`is_metadata`] says, and are no change to anybody.
+    /// Inserts or replaces a document of the table's users.
+    ///
+    /// An id for which [`is_metadata`] is true belongs to us, and a write to it is never shown as a
+    /// change.
     pub fn write(&self, id: &str, document: Value) {
         lock(&self.content).replace(id, Some(document), &self.newest);
     }
@@ -71,7 +73,7 @@ impl Table {
         lock(&self.content).replace(id, None, &self.newest);
     }
 
-    /// A document, whosever it is.
+    /// A document, one of ours or of the table's users.
     #[must_use]
     pub fn read(&self, id: &str) -> Option<Value> {
         lock(&self.content).documents.get(id).cloned()
@@ -98,7 +100,9 @@ impl Content {
         newest.send_replace(self.written);
     }
 
-    /// The first change after this one; `None` while there is none; an error when it was forgotten.
+    /// The first change after this one.
+    ///
+    /// `None` while there is none; an error when it was forgotten.
     fn after(&self, seen: u64) -> Option<Result<(u64, Item), StoreError>> {
         let (oldest, _) = self.changes.front()?;
         if self.changes.len() == MOST_REMEMBERED && seen + 1 < *oldest {
@@ -174,7 +178,7 @@ impl FeedStore for MemoryFeed {
         let later = stream::unfold((table.newest.subscribe(), table, seen), async |state| {
             let (mut newest, table, seen) = state;
             loop {
-                // Marked as seen first: what is written after the look wakes us again.
+                // Marked as seen first, so that a write after the check wakes us again.
                 newest.mark_unchanged();
                 match lock(&table.content).after(seen) {
                     Some(Ok((number, item))) => {
@@ -203,7 +207,7 @@ impl FeedStore for MemoryFeed {
     }
 }
 
-/// A document of ours, with the server's time: here it is this machine's.
+/// Adds the server's time to a document of ours: here it is this machine's time.
 fn stamp(mut fields: Fields) -> Result<Value, StoreError> {
     let wall = crate::clock::system().wall();
     fields.insert("timestamp".into(), wall.into());
@@ -215,8 +219,10 @@ fn stamp(mut fields: Fields) -> Result<Value, StoreError> {
     Ok(document)
 }
 
-/// A document of ours as it is read. Its `op` is its version; whatever has none was not written by us, and
-/// then its whole text is.
+/// A document of ours as it is read.
+///
+/// Its `op` is its version. A document without an `op` was not written by us, and its whole text
+/// serves as its version.
 fn found(document: &Value) -> Option<Found> {
     let fields = document.as_object()?.clone();
     let op = fields.get("op").and_then(Value::as_str).map(ToOwned::to_owned);
@@ -224,6 +230,6 @@ fn found(document: &Value) -> Option<Found> {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Every change below is complete before anything can panic.
+    // Every change below is complete before a panic can happen.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

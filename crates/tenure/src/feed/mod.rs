@@ -1,7 +1,7 @@
-//! A leader feed: leadership on a table, and the changes of that table, in one.
+//! A leader feed: leadership on a table, combined with the changes of that table.
 //!
-//! Every process of a fleet follows the same table. One of them leads, and all of them are told of the
-//! table's changes and of who leads:
+//! Every process of a fleet follows the same table. One of them leads, and all of them hear of the
+//! table's changes and of new leaders:
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tenure::Error> {
@@ -31,22 +31,23 @@
 //! ```
 //!
 //! # Who leads
-//! All feeds start as followers. A record in the table says who leads; the leader writes it again at each
-//! heartbeat. A follower that sees no heartbeat for its election time-out elects itself, by a
-//! compare-and-set of that very record with a higher token, and says so only when the write has been
-//! committed. It is the lease protocol of [`lease`](crate::lease), with its promises: one leader at a
-//! time, tokens that rise, and work that is told to stop before its lease can end. The database's changes
-//! are wake-ups and proofs of nothing.
+//! All feeds start as followers. A record in the table names the leader, and the leader writes it
+//! again at each heartbeat. A follower that sees no heartbeat for its election time-out elects
+//! itself: it replaces that very record by a compare-and-set with a higher token, and reports
+//! itself as leader only when the write has been committed. It is the lease protocol of
+//! [`lease`](crate::lease), with its promises: one leader at a time, tokens that rise, and work
+//! that is told to stop before its lease can end. The database's changes are only wake-ups; they
+//! prove nothing.
 //!
-//! A follower that cannot follow the table any more is deaf: it would elect itself over a leader that is
-//! well. So a feed whose subscription fails becomes a follower, gives up what it leads, and stands again
-//! when its subscription is back.
+//! A follower that can no longer follow the table is deaf: it would elect itself over a healthy
+//! leader. So when the subscription of a feed fails, the feed becomes a follower, gives up its
+//! leadership, and stands again when its subscription is back.
 //!
 //! # Time-outs
-//! A leader writes its `election_timeout_min` into the record as its `ttl`, and counts its own window from
-//! it. Everybody else waits that ttl, whatever their own settings, plus what they draw between nothing and
-//! the difference of *their* two time-outs: anew for each heartbeat they see. Feeds of a table may
-//! therefore differ in all settings.
+//! A leader writes its `election_timeout_min` into the record as its `ttl`, and counts its own
+//! window from it. Every other feed waits that ttl, regardless of its own settings. It adds a
+//! random time between zero and the difference of *its* two time-outs, drawn anew for each
+//! heartbeat it sees. Feeds of a table may therefore differ in all settings.
 //!
 //! # Bring another database
 //! Implement [`FeedStore`]; docs/adding-a-feed.md shows how, and [`MemoryFeed`] is the example.
@@ -88,11 +89,13 @@ pub use store::{
 };
 pub use work::Working;
 
-/// A backend ends every call within its own time-out, far shorter; this is for one that does not.
+/// The time limit for a backend that does not end its calls. Every backend should end a call within
+/// its own, far shorter, time-out.
 const LONGEST_CALL: Duration = Duration::from_secs(30);
 
-/// One process's part in a leader feed. Dropping it revokes its mandates at once and leaves in the
-/// background.
+/// One process's part in a leader feed.
+///
+/// Dropping it revokes its mandates at once and leaves in the background.
 pub struct Feed {
     shared: Arc<Shared>,
     running: tokio::sync::Mutex<Option<Running>>,
@@ -110,7 +113,7 @@ struct Shared {
     /// The tenure of this feed, until its work has ended.
     tenure: Mutex<Option<Arc<Tenure>>>,
     work: Arc<Work>,
-    /// Why it stopped by itself.
+    /// The reason why the feed stopped by itself.
     failure: watch::Sender<Option<Error>>,
 }
 
@@ -122,12 +125,12 @@ struct Running {
 }
 
 impl Feed {
-    /// A feed on this backend, to be set up.
+    /// A builder for a feed on this backend.
     pub fn builder(backend: &Backend) -> Builder {
         Builder::new(backend)
     }
 
-    /// What it is called.
+    /// The id of this feed.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.shared.id
@@ -145,16 +148,18 @@ impl Feed {
         self.shared.timing
     }
 
-    /// Every event from now on, over all its starts and stops.
+    /// Every event from now on, across all starts and stops of the feed.
     #[must_use]
     pub fn events(&self) -> Events {
         self.shared.teller.events()
     }
 
-    /// Starts: creates what is missing, follows the table, and stands. A feed that is started stays so.
+    /// Starts: creates a missing table, follows it, and stands.
+    ///
+    /// A feed that is already started stays so.
     ///
     /// # Errors
-    /// What the database said. Nothing is left behind, and it may be started again.
+    /// The error of the database. Nothing is left behind, and the feed may be started again.
     ///
     /// # Cancel safety
     /// Cancel safe: at worst the table has been created.
@@ -168,7 +173,7 @@ impl Feed {
         Ok(())
     }
 
-    /// Starts on another backend: a connection of the caller's. What runs is stopped first.
+    /// Starts on another backend, such as a connection of the caller. A running feed stops first.
     ///
     /// # Errors
     /// As for [`Feed::start`].
@@ -183,15 +188,15 @@ impl Feed {
 
     /// Stops: waits until the leader's work has ended, frees the record, and leaves.
     ///
-    /// When it returns this feed is a follower, and has said so. The rest of the work is told to stop by its
-    /// mandate. A feed that is not started is left as it is.
+    /// When it returns, this feed is a follower and has reported so. All other work is told to stop
+    /// by its mandate. A feed that is not started is left as it is.
     ///
     /// # Cancel safety
     /// Cancel safe: it goes on stopping in the background.
     pub async fn stop(&self) {
         let mut running = self.running.lock().await;
         let Some(run) = running.as_mut() else { return };
-        // An error means that it has stopped by itself.
+        // An error means that the feed has stopped by itself.
         let _ = run.orders.send(Order::Stop).await;
         if let Err(error) = (&mut run.task).await {
             tracing::error!(%error, "the feed's task failed");
@@ -211,16 +216,19 @@ impl Feed {
         self.start().await
     }
 
-    /// Hands the leadership to the feed with this id: `false` when no feed of that id takes part.
+    /// Hands the leadership to the feed with this id.
     ///
-    /// The leader stops its work first and frees the record for that feed, and all others hold back for
-    /// half a ttl. Any feed may ask; `true` means that the leader has done so, or has been asked to.
+    /// Returns `false` when no feed of that id takes part.
+    ///
+    /// The leader first stops its work and then frees the record for that feed. All other feeds
+    /// hold back for half a ttl. Any feed may call this. `true` means that the leader has handed
+    /// over, or has been asked to.
     ///
     /// # Errors
-    /// [`Error::FeedStopped`] when this feed is not started; what the database said.
+    /// [`Error::FeedStopped`] when this feed is not started, and any error of the database.
     ///
     /// # Cancel safety
-    /// Not cancel safe: dropping the future leaves it open whether the leader was asked.
+    /// Not cancel safe: after dropping the future, the leader may or may not have been asked.
     pub async fn elect(&self, id: &str) -> Result<bool, Error> {
         let (store, orders) = {
             let running = self.running.lock().await;
@@ -245,13 +253,13 @@ impl Feed {
         Ok(true)
     }
 
-    /// Whether this feed leads, and its work need not stop yet. No I/O.
+    /// Returns true if this feed leads and its work need not stop yet. No I/O.
     #[must_use]
     pub fn is_leader(&self) -> bool {
         self.mandate().is_some()
     }
 
-    /// The part it plays.
+    /// The current state.
     #[must_use]
     pub fn state(&self) -> State {
         if self.is_leader() { State::Leader } else { State::Follower }
@@ -264,17 +272,21 @@ impl Feed {
         Some(tenure.mandate()).filter(|mandate| mandate.must_stop().is_none())
     }
 
-    /// Says that somebody acts as leader until the guard is dropped; `None` when this feed does not lead.
+    /// Declares that work as leader goes on until the guard is dropped.
+    ///
+    /// Returns `None` when this feed does not lead.
     #[must_use]
     pub fn working(&self) -> Option<Working> {
         let tenure = self.shared.lock_tenure().clone()?;
-        // First counted, then looked: whoever stops us looks in the other order.
+        // Count first, then check the mandate. The side that stops us does the opposite: it stops
+        // the tenure first, and then reads the count.
         let working = self.shared.work.begin(tenure.mandate());
         working.mandate().must_stop().is_none().then_some(working)
     }
 
-    /// Resolves when the feed has stopped by itself, and says why: its record was deleted, or the database
-    /// refuses for good. It may be started again.
+    /// Resolves with the reason when the feed has stopped by itself.
+    ///
+    /// Its record was deleted, or the database refuses for good. The feed may be started again.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -358,7 +370,7 @@ impl Shared {
 
 impl Drop for Feed {
     fn drop(&mut self) {
-        // The mandates end here. The task notices that nobody can give it orders any more, and leaves.
+        // The mandates end here. The task notices that no orders can come any more, and leaves.
         if let Some(tenure) = &*self.shared.lock_tenure() {
             tenure.close(Loss::Resigned);
         }
@@ -375,7 +387,7 @@ impl fmt::Debug for Feed {
     }
 }
 
-/// The answer of a call, or that it did not come.
+/// The answer of a call, or an error if it takes too long.
 async fn within<T>(
     doing: &str,
     call: impl Future<Output = Result<T, StoreError>>,

@@ -1,19 +1,20 @@
-//! The document that says who leads, as it stands in the table.
+//! The document in the table that names the leader.
 //!
-//! It is the record of the lease protocol, spread over fields that people and leaderfeed's users read:
-//! `id` is `leader`, `value` the leader's id, `timestamp` the server's time of the last heartbeat. What is
-//! read is untrusted; only names are changed here, and [`Record::decode`](crate::lease::record::Record::decode)
-//! checks the rest as it does on any store.
+//! It is the record of the lease protocol, spread over fields that people and leaderfeed's users
+//! read: `id` is `leader`, `value` the leader's id, `timestamp` the server's time of the last
+//! heartbeat. A document from the table is untrusted. This module only renames fields, and
+//! [`Record::decode`](crate::lease::record::Record::decode) checks the rest as it does on any
+//! store.
 
 use bytes::Bytes;
 use serde_json::Value;
 
 use super::store::{Fields, LEADER};
 
-/// Whom the next claim is left to.
+/// The field that names the feed that may claim next.
 pub(super) const PREFERRED: &str = "preferred";
 
-/// The lease protocol's record as the table's document.
+/// Converts the lease protocol's record to the table's document.
 pub(super) fn to_fields(body: &[u8], preferred: Option<&str>) -> Option<Fields> {
     let mut record: Fields = serde_json::from_slice(body).ok()?;
     let mut fields = Fields::new();
@@ -22,7 +23,7 @@ pub(super) fn to_fields(body: &[u8], preferred: Option<&str>) -> Option<Fields> 
     if let Some(preferred) = preferred {
         fields.insert(PREFERRED.into(), preferred.into());
     }
-    // When a lease ends is told by `timestamp` and `ttl`, in the server's time instead of the holder's. A
+    // `timestamp` and `ttl` show when a lease ends, in the server's time instead of the holder's. A
     // feed's candidates publish their id and nothing else.
     for dropped in ["expire", "value", "value_base64"] {
         record.remove(dropped);
@@ -31,11 +32,11 @@ pub(super) fn to_fields(body: &[u8], preferred: Option<&str>) -> Option<Fields> 
     Some(fields)
 }
 
-/// The table's document as the lease protocol's record, for the feed with this id.
+/// Converts the table's document to the lease protocol's record, for the feed with this id.
 ///
-/// A record that was freed for somebody else is shown to us as one that was not freed cleanly, with half a
-/// ttl as its lock delay: that is how long a candidate holds back, and it needs no rule of its own in the
-/// machine. The delay that is really in force takes effect at the claim.
+/// A record that was freed for another feed is shown to us as not freed cleanly, with half a ttl as
+/// its lock delay. So a candidate holds back that long, without an extra rule in the machine. The
+/// real lock delay takes effect at the claim.
 pub(super) fn to_body(fields: &Fields, me: &str) -> Bytes {
     let mut record = fields.clone();
     let number = |name: &str| fields.get(name).and_then(Value::as_u64).unwrap_or(0);
@@ -59,7 +60,7 @@ pub(super) fn to_body(fields: &Fields, me: &str) -> Bytes {
     Value::Object(record).to_string().into()
 }
 
-/// Whom the record is, or is to be, handed to.
+/// The feed that the record is, or should be, handed to.
 pub(super) fn preferred(fields: &Fields) -> Option<&str> {
     fields.get(PREFERRED).and_then(Value::as_str)
 }

@@ -1,4 +1,4 @@
-//! A feed at work: one half follows the table, the other stands and leads.
+//! A running feed: one half follows the table, the other stands and leads.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -18,17 +18,17 @@ use crate::status::Status;
 use crate::store::{Fault, Reads, Store as _, StoreError};
 use crate::{Election, Error};
 
-/// The first pause after a subscription that failed, and the longest.
+/// The first pause after a failed subscription, and the longest.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// What a started feed is told.
+/// An order to a started feed.
 pub(super) enum Order {
     Stop,
     HandOver { to: String, done: oneshot::Sender<bool> },
 }
 
-/// Why a feed no longer leads.
+/// The reason why a feed no longer leads.
 enum Why {
     Lost,
     Deaf,
@@ -36,15 +36,15 @@ enum Why {
     HandOver { to: String, done: Option<oneshot::Sender<bool>> },
 }
 
-/// What follows a candidacy.
+/// The step after a candidacy.
 enum Next {
-    /// Another one, once the table can be followed.
+    /// Another candidacy, once the table can be followed.
     Again,
     Stop,
     Failed(Error),
 }
 
-/// What came of a while of following.
+/// The result of a time as follower.
 enum Followed {
     Elected(Arc<Tenure>),
     Left(Next),
@@ -106,7 +106,8 @@ impl Run {
             private.close().await;
             store.unregister().await
         };
-        // A database that does not answer is not waited for: the lease runs out, the registration grows old.
+        // Do not wait for a database that does not answer: the lease runs out, and the registration
+        // grows old.
         match tokio::time::timeout(shared.timing.ttl(), leave).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::debug!(%error, "the registration is left to grow old"),
@@ -127,12 +128,12 @@ struct Listener<'a> {
     private: &'a Backend,
     hearing: &'a watch::Sender<bool>,
     cursor: Option<Cursor>,
-    /// Something of the table was shown.
+    /// True if a change of the table was shown.
     shown: bool,
 }
 
 impl Listener<'_> {
-    /// Follows the table until it is over, however often that fails.
+    /// Follows the table until the feed is over, and subscribes again after every failure.
     async fn listen(mut self, mut subscription: Subscription, mut over: watch::Receiver<bool>) {
         loop {
             let failed = tokio::select! {
@@ -143,7 +144,7 @@ impl Listener<'_> {
             };
             let Some(error) = failed else {
                 let parting = self.feed.unsubscribe(subscription);
-                // What the server is not told it finds out by itself.
+                // If the server is not told, it finds out by itself.
                 let _ = tokio::time::timeout(self.shared.timing.ttl(), parting).await;
                 return;
             };
@@ -161,7 +162,7 @@ impl Listener<'_> {
         }
     }
 
-    /// Takes what is shown until there is no more.
+    /// Takes items until the subscription fails or ends.
     async fn follow(&mut self, subscription: &mut Subscription) -> StoreError {
         while let Some(item) = subscription.next().await {
             match item {
@@ -200,7 +201,8 @@ impl Listener<'_> {
                 Ok(subscription) => return subscription,
                 Err(error) => {
                     if error.fault == Fault::Permanent {
-                        // The place may be forgotten. What happened since then is lost to this feed.
+                        // The database may have forgotten the place. The changes since then are
+                        // lost to this feed.
                         self.cursor = None;
                     }
                     self.tell(error);
@@ -223,9 +225,9 @@ struct Stander<'a> {
     hearing: watch::Receiver<bool>,
     known: watch::Receiver<Option<Known>>,
     asked: watch::Receiver<Option<String>>,
-    /// The leader with the highest token that was told.
+    /// The leader with the highest token that was reported.
     told: Option<Known>,
-    /// It was told that the leader's document makes no sense.
+    /// True if it was reported that the leader's document is invalid.
     garbled: bool,
 }
 
@@ -251,7 +253,7 @@ impl Stander<'_> {
         }
     }
 
-    /// One candidacy, with as many tenures as it wins.
+    /// Runs one candidacy, with as many tenures as it wins.
     async fn campaign(&mut self, mut candidacy: Candidacy) -> Next {
         let mut token = 0;
         loop {
@@ -284,7 +286,7 @@ impl Stander<'_> {
                 Why::HandOver { to, done } => {
                     self.store.prefer(to);
                     let released = leadership.resign().await == Resignation::Released;
-                    // Whoever asked may have gone away since.
+                    // The caller may have gone away since.
                     let _ = done.map(|done| done.send(released));
                     return Next::Again;
                 }
@@ -314,14 +316,15 @@ impl Stander<'_> {
         }
     }
 
-    /// Leads until there is a reason not to, and until the work has ended then.
+    /// Leads until there is a reason to stop, and then waits until the work has ended.
     async fn lead(&mut self, leadership: &Leadership, tenure: &Arc<Tenure>) -> Why {
         *self.shared.lock_tenure() = Some(tenure.clone());
         let token = tenure.mandate().token();
         self.shared.teller.tell(Event::NewState(State::Leader));
         self.tell_leader(&self.shared.id, Known { holder: leadership.id(), token });
         let why = self.until_over(leadership).await;
-        // Told to stop before anybody hears of it. The lease is kept until the work has ended.
+        // The work is told to stop before the change is reported. The lease is kept until the work
+        // has ended.
         tenure.stop();
         self.shared.teller.tell(Event::NewState(State::Follower));
         self.shared.work.ended().await;
@@ -349,8 +352,10 @@ impl Stander<'_> {
         }
     }
 
-    /// Fails when a leader's token is at or below one that this feed has told of another leader: the record was
-    /// deleted, or the table created anew.
+    /// Reports the current leader.
+    ///
+    /// Fails when its token is at or below the token that this feed has reported of another leader:
+    /// the record was deleted, or the table created anew.
     fn tell_whom_we_follow(&mut self, status: &Status) -> Result<(), Error> {
         let garbled = matches!(status.error, Some(Error::Record { .. }));
         if let Some(error) = status.error.clone().filter(|_| garbled && !self.garbled) {
@@ -369,7 +374,7 @@ impl Stander<'_> {
         Ok(())
     }
 
-    /// Whether tokens have fallen between the leader that was told last and the one that is shown.
+    /// Returns true if the token fell between the last reported leader and the one shown now.
     fn has_fallen(&self, told: &Known, shown: &Known) -> bool {
         match shown.token.cmp(&told.token) {
             // A weak read may show an earlier leader.
@@ -383,7 +388,8 @@ impl Stander<'_> {
     fn tell_leader(&mut self, name: &str, leader: Known) {
         if self.told.as_ref().is_none_or(|told| leader.token > told.token) {
             let token = leader.token;
-            // No later candidacy leads with this token: the record may be deleted before it stands.
+            // No later candidacy may lead with this token: the record may be deleted before it
+            // stands.
             self.election.note_token(token);
             self.told = Some(leader);
             self.shared.teller.tell(Event::NewLeader { leader: name.to_owned(), token });
@@ -391,11 +397,11 @@ impl Stander<'_> {
     }
 }
 
-/// Whether the order is to stop. Whoever does not lead has nothing to hand over.
+/// Returns true if the order is to stop. A feed that does not lead refuses to hand over.
 fn refuse(order: Option<Order>) -> bool {
     match order {
         Some(Order::HandOver { to: _, done }) => {
-            // Whoever asked may have gone away since.
+            // The caller may have gone away since.
             let _ = done.send(false);
             false
         }

@@ -1,4 +1,4 @@
-//! How a feed is set up.
+//! The settings of a feed.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -13,19 +13,23 @@ use crate::backend::Backend;
 use crate::candidate::Candidate;
 use crate::{Error, Timing};
 
-/// The shortest heartbeat: below, a database would do little else.
+/// The shortest heartbeat. With a shorter one, a database would do little else.
 const LEAST_HEARTBEAT: Duration = Duration::from_millis(100);
-/// What a heartbeat is unless it is set.
+/// The default heartbeat.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 
-/// The times of a feed; what is not set follows from the rest.
+/// The times of a feed; unset times follow from the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Intervals {
-    /// How often the leader writes; 1 s unless it is set.
+    /// How often the leader writes; default 1 s.
     pub heartbeat: Option<Duration>,
-    /// The least time without a heartbeat after which a follower elects itself; twice the heartbeat.
+    /// The shortest time without a heartbeat after which a follower elects itself.
+    ///
+    /// The default is twice the heartbeat.
     pub election_timeout_min: Option<Duration>,
-    /// The most time without a heartbeat after which a follower elects itself; twice the least.
+    /// The longest time without a heartbeat after which a follower elects itself.
+    ///
+    /// The default is twice the shortest.
     pub election_timeout_max: Option<Duration>,
 }
 
@@ -78,58 +82,62 @@ impl Builder {
         }
     }
 
-    /// What this feed is called: the `value` of the leader's document while it leads. Random unless it is
-    /// set; no two feeds of a table should share one.
+    /// Sets the id of this feed: the `value` of the leader's document while it leads.
+    ///
+    /// The default is random; no two feeds of a table should share one.
     pub fn id(mut self, id: impl Into<String>) -> Builder {
         self.id = Some(id.into());
         self
     }
 
-    /// The table; the backend's own unless it is set.
+    /// Sets the table; the default is the backend's own.
     pub fn table(mut self, table: impl Into<String>) -> Builder {
         self.table = Some(table.into());
         self
     }
 
-    /// How often the leader writes; 1 s unless it is set.
+    /// Sets how often the leader writes; default 1 s.
     pub fn heartbeat_interval(mut self, interval: Duration) -> Builder {
         self.intervals.heartbeat = Some(interval);
         self
     }
 
-    /// The least time without a heartbeat after which a follower elects itself; twice the heartbeat
-    /// interval unless it is set. It is the ttl that this feed writes when it leads.
+    /// Sets the shortest time without a heartbeat after which a follower elects itself.
+    ///
+    /// The default is twice the heartbeat interval. It is the ttl that this feed writes when it
+    /// leads.
     pub fn election_timeout_min(mut self, min: Duration) -> Builder {
         self.intervals.election_timeout_min = Some(min);
         self
     }
 
-    /// The most time without a heartbeat after which a follower elects itself; twice the least unless it is
-    /// set. Each follower draws anew at each heartbeat.
+    /// Sets the longest time without a heartbeat after which a follower elects itself.
+    ///
+    /// The default is twice the shortest. Each follower draws anew at each heartbeat.
     pub fn election_timeout_max(mut self, max: Duration) -> Builder {
         self.intervals.election_timeout_max = Some(max);
         self
     }
 
-    /// All three at once.
+    /// Sets all three times at once.
     pub fn intervals(mut self, intervals: Intervals) -> Builder {
         self.intervals = intervals;
         self
     }
 
-    /// Whether to create a database or table that does not exist. They are, unless this is set to `false`.
+    /// Sets whether to create a missing database or table; default `true`.
     pub fn create_if_missing(mut self, create: bool) -> Builder {
         self.create = create;
         self
     }
 
-    /// Whether to show what the table already holds as changes first. It is not, unless this is set.
+    /// Sets whether to show the present content of the table as changes first; default `false`.
     pub fn from_start(mut self, from_start: bool) -> Builder {
         self.from_start = from_start;
         self
     }
 
-    /// Calls this with every event, in their order. It must not block: the feed waits for it.
+    /// Calls this with every event, in order. It must not block: the feed waits for it.
     pub fn on_event(mut self, callback: impl Fn(&Event) + Send + Sync + 'static) -> Builder {
         self.callbacks.push(Arc::new(callback));
         self
@@ -169,7 +177,7 @@ impl Builder {
     ///
     /// # Errors
     /// [`Error::FeedTiming`] and [`Error::Timing`] name the rule that the times break,
-    /// [`Error::Candidate`] and [`Error::Table`] what is wrong with the id or the table's name,
+    /// [`Error::Candidate`] and [`Error::Table`] say why the id or the table's name is refused,
     /// [`Error::NoFeed`] when the backend has none.
     pub fn build(self) -> Result<Feed, Error> {
         let timing = self.intervals.timing()?;
@@ -211,7 +219,7 @@ impl fmt::Debug for Builder {
     }
 }
 
-/// Times of a feed that cannot be kept, with the rule.
+/// Times of a feed that cannot be kept, with the broken rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FeedTimingError {
@@ -232,7 +240,7 @@ pub enum FeedTimingError {
         /// The heartbeat interval.
         heartbeat: Duration,
     },
-    /// All followers would stand up at the same moment.
+    /// All followers would elect themselves at the same moment.
     #[error(
         "an election time-out of at most {max:?} is too short for one of at least {min:?}; its \
          maximum must be at least twice its minimum"
@@ -285,7 +293,8 @@ mod tests {
         let max = Intervals { election_timeout_max: Some(SECOND * 3), ..Intervals::default() };
         let says = refusal(max);
         assert!(says.contains("at least twice its minimum"), "{says}");
-        // Twice the heartbeat, and still no room for the requests: the lease's own rule shows its sum.
+        // Twice the heartbeat, but still no room for the requests: the lease's own rule shows its
+        // sum.
         let says = refusal(beating(SECOND / 10));
         assert!(says.contains("a part must be at least 30ms"), "{says}");
     }

@@ -1,4 +1,4 @@
-//! What the leader's work is, as far as a feed can know: whoever says that it works.
+//! The leader's work, as far as a feed can know: callers hold a guard while they work.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use crate::{Error, Mandate};
 
-/// How much work there is.
+/// The number of guards.
 #[derive(Debug, Default)]
 pub(super) struct Work {
     guards: watch::Sender<usize>,
@@ -19,17 +19,20 @@ impl Work {
         Working { work: self.clone(), mandate }
     }
 
-    /// Resolves when nobody works any more.
+    /// Resolves when no guard is left.
     pub(super) async fn ended(&self) {
         // The sender is ours, so there is no error to see.
         let _ = self.guards.subscribe().wait_for(|guards| *guards == 0).await;
     }
 }
 
-/// Held while somebody acts as the leader: the leadership is not given to another feed before it is dropped.
+/// A guard that is held while its owner acts as leader.
 ///
-/// That holds for a hand-over, for a stop and for a feed that fails. It does not hold for a lease that
-/// runs out because the database does not answer: heed [`Mandate::lost`], or work inside [`Working::scope`].
+/// The leadership is not given to another feed before the guard is dropped.
+///
+/// That holds for a hand-over, for a stop and for a feed that fails. It does not hold when the
+/// lease runs out because the database does not answer: heed [`Mandate::lost`], or work inside
+/// [`Working::scope`].
 #[must_use = "dropping it says that the work has ended"]
 #[derive(Debug)]
 pub struct Working {
@@ -44,7 +47,7 @@ impl Working {
         &self.mandate
     }
 
-    /// Runs work for as long as this feed leads: it is dropped the moment it must stop.
+    /// Runs work for as long as this feed leads; drops it at the moment it must stop.
     ///
     /// # Errors
     /// [`Error::Lost`] when leadership ended before the work was done.

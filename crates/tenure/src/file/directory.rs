@@ -16,21 +16,21 @@ use super::parents::{Above, Parents, sync, walk};
 use super::step::step;
 use crate::store::{Fault, StoreError};
 
-/// Directories are the owner's alone: who writes here decides who leads.
+/// Only the owner may use the directories: a user who can write here decides the leader.
 pub(super) const DIRECTORY_MODE: Mode = Mode::RWXU;
 pub(super) const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 
 const OPEN_DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// The rights of everyone but the owner.
+/// The rights of every user but the owner.
 const OTHERS: u32 = 0o077;
 
-/// A lock is asked for again this soon, then less and less often.
+/// The first and the longest pause between two attempts to lock.
 const FIRST_PAUSE: Duration = Duration::from_micros(100);
 const LONGEST_PAUSE: Duration = Duration::from_millis(1);
 
-/// Which file it is, whatever its name.
+/// The identity of a file, independent of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Identity {
     pub device: u64,
@@ -52,7 +52,7 @@ pub(super) struct Root {
 }
 
 impl Root {
-    /// Creates the directory if it is missing, and refuses one that others could tamper with.
+    /// Creates a missing directory, and refuses one that other users could tamper with.
     pub(super) fn open(
         path: &Path,
         force_file_system: bool,
@@ -61,7 +61,7 @@ impl Root {
         let doing = || format!("opening the directory {}", path.display());
         let absolute = std::path::absolute(path)
             .map_err(|error| StoreError::new(Fault::Permanent, "file", doing(), error))?;
-        // Without its trailing slash, through which a link would be followed.
+        // Remove the trailing slash, because a link would be followed through it.
         let path: PathBuf = absolute.components().collect();
         let above = walk(&path, parents)?;
         let descriptor = match open_in(&above) {
@@ -99,7 +99,9 @@ impl Root {
         &self.descriptor
     }
 
-    /// Fails when another directory took this one's place: others would not see what we write.
+    /// Fails when another directory has replaced this one.
+    ///
+    /// Other processes would not see our writes.
     pub(super) fn check(&self) -> Result<(), StoreError> {
         let now = stat(&self.path).map(|found| Identity::of(&found));
         if now == Ok(self.identity) {
@@ -120,7 +122,7 @@ impl Root {
         }
     }
 
-    /// Opens a directory below, and makes what is missing on the way.
+    /// Opens a directory below, and creates missing directories on the way.
     pub(super) fn make(&self, directory: &[String]) -> Result<OwnedFd, Errno> {
         let mut at = open_directory(&self.descriptor, ".")?;
         for name in directory {
@@ -135,7 +137,9 @@ impl Root {
         Ok(at)
     }
 
-    /// Locks a directory that was found or made: nobody else writes there until it is unlocked.
+    /// Locks a directory that was found or made.
+    ///
+    /// No other process writes there until it is unlocked.
     pub(super) fn lock(
         &self,
         directory: &[String],
@@ -143,7 +147,8 @@ impl Root {
         deadline: Instant,
     ) -> Result<(), Errno> {
         lock(descriptor, deadline)?;
-        // Whoever moved it away meanwhile left us the lock of a directory nobody looks into.
+        // If the directory was moved away meanwhile, we hold the lock of a directory that is no
+        // longer used.
         let now = self.find(directory)?.map(fstat).transpose()?;
         let ours = Identity::of(&fstat(descriptor)?);
         match now {
@@ -153,15 +158,15 @@ impl Root {
     }
 }
 
-/// Opens what is at a path below a directory. No link on the way is followed, nor at its end.
+/// Opens a path below a directory. Follows no link, neither on the way nor at its end.
 pub(super) fn open_below(top: &OwnedFd, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
     if !path.contains('/') && flags.contains(OFlags::NOFOLLOW) {
-        // There is no way to go astray on, and this is cheaper.
+        // One segment cannot lead outside, and this call is cheaper.
         return openat(top, path, flags, Mode::empty());
     }
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
     match openat2(top, path, flags, Mode::empty(), resolve) {
-        // Kernels before 5.6 do not know it, and some containers' filters refuse it.
+        // Kernels before 5.6 do not have this call, and some containers' filters refuse it.
         Err(Errno::NOSYS | Errno::PERM) => open_step_by_step(top, path, flags),
         other => other,
     }
@@ -181,7 +186,7 @@ fn open_step_by_step(top: &OwnedFd, path: &str, flags: OFlags) -> Result<OwnedFd
 fn make_one(parent: &OwnedFd, name: &str) -> Result<(), Errno> {
     step()?;
     match mkdirat(parent, name, DIRECTORY_MODE) {
-        // Somebody else made it just now.
+        // Another process made it just now.
         Ok(()) | Err(Errno::EXIST) => {}
         Err(errno) => return Err(errno),
     }
@@ -209,7 +214,8 @@ pub(super) fn lock(directory: &OwnedFd, deadline: Instant) -> Result<(), Errno> 
 
 /// Unlocks a directory, although it stays open.
 ///
-/// Explicitly: a child that is being started holds a copy of the descriptor for a moment.
+/// It unlocks explicitly: a child that is being started holds a copy of the descriptor for a
+/// moment.
 pub(super) fn unlock(directory: &OwnedFd) {
     // It can only fail for a descriptor that is not open.
     let _ = flock(directory, FlockOperation::Unlock);
@@ -241,7 +247,9 @@ fn check_owner(found: &Stat) -> Result<(), String> {
     Ok(())
 }
 
-/// A user who may only read the directory can still lock it, and no process could open it then.
+/// Refuses a directory that other users may enter.
+///
+/// A user who may only read it can still lock it, and then no process could open the store.
 fn check_mode(mode: u32) -> Result<(), String> {
     if mode & OTHERS == 0 {
         return Ok(());
@@ -253,8 +261,10 @@ fn check_mode(mode: u32) -> Result<(), String> {
     ))
 }
 
-/// Locks and renames must mean the same to everybody who sees the directory, which network file
-/// systems do not promise.
+/// Refuses file systems where locks and renames may differ between processes.
+///
+/// They must mean the same to every process that sees the directory, and network file systems do
+/// not promise that.
 fn check_file_system(magic: u64, force: bool) -> Result<(), String> {
     let name = match magic & 0xffff_ffff {
         // ext2, ext3, ext4; xfs; btrfs; tmpfs; zfs; overlayfs.
@@ -293,7 +303,7 @@ mod tests {
         for path in ["a/b/c", "a/b", "a", ".", "link/b/c", "link", "a/x", "x/y", "a/b/c/d"] {
             let identity = |opened: Result<OwnedFd, Errno>| {
                 opened.and_then(fstat).map(|found| Identity::of(&found)).map_err(|errno| {
-                    // A link to a directory is told apart from a file in its place by neither.
+                    // Neither call tells a link to a directory from a file in its place.
                     if errno == Errno::NOTDIR { Errno::LOOP } else { errno }
                 })
             };
@@ -307,7 +317,7 @@ mod tests {
         for good in [0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994, 0x2fc1_2fc1, 0x794c_7630] {
             assert_eq!(check_file_system(good, false), Ok(()));
         }
-        // The kernel's word is signed on some machines.
+        // The kernel's number is signed on some machines.
         assert_eq!(check_file_system(0xffff_ffff_9123_683e, false), Ok(()));
         let says = check_file_system(0x6969, false).expect_err("refused");
         assert!(says.contains("nfs"), "{says}");

@@ -1,4 +1,4 @@
-//! Bringing things to the disk. Tests remember what was, and lose the rest in a power cut.
+//! Syncs to the disk. Tests record them, and lose all other data in a power cut.
 
 use std::os::fd::AsFd;
 
@@ -24,7 +24,9 @@ pub(super) fn fdatasync(descriptor: impl AsFd) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Brings everything below the store's directory to the disk, and whatever else is on its file system.
+/// Brings everything below the store's directory to the disk.
+///
+/// That includes everything else on its file system.
 pub(super) fn syncfs(top: impl AsFd) -> Result<(), Errno> {
     step()?;
     rustix::fs::syncfs(&top)?;

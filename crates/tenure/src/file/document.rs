@@ -11,11 +11,11 @@ use super::directory::{Identity, open_below};
 use super::error::{failed, refused};
 use crate::store::{Document, Fault, MAX_DOCUMENT_BYTES, StoreError, Version};
 
-/// A fifo must not make us wait, nor a link lead us away.
+/// A fifo must not block us, and a link must not be followed.
 const OPEN_DOCUMENT: OFlags =
     OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 
-/// Each try loses only to a renewal that falls into the microseconds of the read before.
+/// The most attempts to read. Each fails only if a renewal comes within the microseconds of a read.
 const MOST_TRIES: usize = 100;
 
 /// Reads a document at a path below a directory; `None` when there is none.
@@ -23,7 +23,7 @@ pub(super) fn read(directory: &OwnedFd, name: &str) -> Result<Option<Document>, 
     read_while(directory, name, || {})
 }
 
-/// The same, while something else happens after the file was opened.
+/// Reads a document; `meanwhile` runs after the file was opened.
 fn read_while(
     directory: &OwnedFd,
     name: &str,
@@ -32,8 +32,8 @@ fn read_while(
     for _ in 0..MOST_TRIES {
         let Some(file) = open(directory, name)? else { return Ok(None) };
         meanwhile();
-        // Locked, so that nobody rewrites it as a spare, and then looked at again: while it was not
-        // locked somebody may have.
+        // Lock the file, so that it is not rewritten as a spare. Then check it again, because it
+        // may have been rewritten before the lock.
         let locked = flock(&file, FlockOperation::NonBlockingLockShared).is_ok();
         let found = fstat(&file).map_err(|errno| failed(doing(name), errno))?;
         if locked && is_still(directory, name, &found) {
@@ -45,7 +45,7 @@ fn read_while(
     Err(refused(Fault::Unavailable, doing(name), says))
 }
 
-/// The same, where the directory's lock keeps everybody from rewriting anything.
+/// Reads a document under the directory's lock, which prevents any rewriting.
 pub(super) fn read_locked(directory: &OwnedFd, name: &str) -> Result<Option<Document>, StoreError> {
     match open(directory, name)? {
         Some(file) => {
@@ -115,7 +115,7 @@ fn read_body(file: &OwnedFd, found: &Stat) -> Result<Content, Errno> {
             if filled > MAX_DOCUMENT_BYTES {
                 return Ok(Content::TooLarge(filled as u64));
             }
-            // Somebody appends to it by hand.
+            // A person appends to the file by hand.
             body.resize((filled * 2).min(MAX_DOCUMENT_BYTES + 1), 0);
         } else if filled == size as usize {
             break;
@@ -127,8 +127,8 @@ fn read_body(file: &OwnedFd, found: &Stat) -> Result<Content, Errno> {
 
 /// Names a content.
 ///
-/// Versions are only compared with versions of this process, so the hash may be keyed by chance:
-/// nobody can write two contents that share one.
+/// Versions are only compared with versions of this process. So the hash has random keys, and no
+/// user can craft two contents with the same version.
 pub(super) fn version(body: &[u8]) -> Version {
     static KEYS: OnceLock<[RandomState; 2]> = OnceLock::new();
     let [first, second] = KEYS.get_or_init(|| [RandomState::new(), RandomState::new()]);
@@ -156,7 +156,7 @@ mod tests {
             opened += 1;
             if opened == 1 {
                 renew(&directory, "b.json", b"second").expect("renewed");
-                // The writer dies when it has rewritten half of what the reader has open.
+                // The writer dies when it has rewritten half of the file that the reader has open.
                 let (third, came) = run(Script::Dies(1), || renew(&directory, "b.json", b"third"));
                 assert!(came && third.is_err());
                 let torn = std::fs::read(at.path().join(".b.json.spare")).expect("read");

@@ -1,4 +1,4 @@
-//! What the kernel said, in words an operator can act on.
+//! The kernel's errors, in words an operator can act on.
 
 use rustix::io::Errno;
 
@@ -8,17 +8,17 @@ use crate::store::{Fault, StoreError};
 
 pub(super) const BACKEND: &str = "file";
 
-/// Something that had no effect.
+/// The error for a call without effect.
 pub(super) fn failed(doing: impl Into<String>, errno: Errno) -> StoreError {
     StoreError::new(fault(errno), BACKEND, doing, words(errno))
 }
 
-/// Something that may have had its effect all the same.
+/// The error for a call that may have had its effect all the same.
 pub(super) fn unsure(doing: impl Into<String>, errno: Errno) -> StoreError {
     StoreError::new(Fault::Indeterminate, BACKEND, doing, words(errno))
 }
 
-/// Something that we refuse, and why.
+/// The error for a request that we refuse, with the reason.
 pub(super) fn refused(
     fault: Fault,
     doing: impl Into<String>,

@@ -1,4 +1,4 @@
-//! A directory that we have locked, and the journal that it may have.
+//! A locked directory, and its journal if it has one.
 
 use std::os::fd::OwnedFd;
 
@@ -17,13 +17,14 @@ pub(super) struct Held<'h> {
     journal: Option<Journal>,
     contents: Option<Contents>,
     known: &'h Known,
-    /// Why there is no journal to write to, although the directory may have one.
+    /// The reason why there is no journal to write to, although the directory may have one.
     refused: Option<Errno>,
 }
 
 impl<'h> Held<'h> {
-    /// Settles what is left of others' writes in a directory that was locked just now. It is unlocked in the end,
-    /// and also when this fails.
+    /// Settles the unfinished writes of others in a directory that was locked just now.
+    ///
+    /// The directory is unlocked when this is dropped, and also when this call fails.
     pub(super) fn settle(
         path: &'h [String],
         descriptor: &'h OwnedFd,
@@ -44,7 +45,7 @@ impl<'h> Held<'h> {
         self.journal.is_some()
     }
 
-    /// Makes the journal agree with the documents after something went wrong.
+    /// Makes the journal agree with the documents after a failure.
     pub(super) fn settle_again(&mut self) -> Result<(), Errno> {
         match &mut self.journal {
             Some(journal) => journal.settle(self.descriptor),
@@ -52,21 +53,22 @@ impl<'h> Held<'h> {
         }
     }
 
-    /// Brings a record to the disk, in the journal that is there or a new one.
+    /// Brings a record to the disk, in the existing journal or a new one.
     pub(super) fn append(&mut self, record: &mut Record) -> Result<(), Failure> {
         let journal = self.with_room(record).map_err(Failure::Untouched)?;
         journal.append(record)
     }
 
-    /// Says that the documents show the last record.
+    /// Notes that the documents show the last record.
     pub(super) fn finish(&mut self) {
         if let Some(journal) = &mut self.journal {
             journal.finish();
         }
     }
 
-    /// Puts a document back from the journal, where somebody removed it by hand. `None` when the journal
-    /// does not know it, false when it was deleted as it should be.
+    /// Puts a document back from the journal, if it was removed by hand.
+    ///
+    /// `None` when the journal does not know it, false when it was deleted properly.
     pub(super) fn put_back(&mut self, name: &str) -> Result<Option<bool>, Errno> {
         let Some(contents) = self.contents()? else { return Ok(None) };
         let (at, length) = match contents.lasting(name) {
@@ -76,7 +78,7 @@ impl<'h> Held<'h> {
         };
         let Some(journal) = &self.journal else { return Ok(None) };
         let body = journal.body(at, length)?;
-        // Without a sync: the journal has it.
+        // Without a sync: the journal has the content.
         Temporary::write(self.descriptor, &body)?.rename_to(name)?;
         Ok(Some(true))
     }
@@ -89,7 +91,7 @@ impl<'h> Held<'h> {
             self.journal = match self.replacement(record) {
                 Ok(journal) => Some(journal),
                 Err(errno) => {
-                    // The one we had open may not be the one that has the name.
+                    // The journal that we have open may not be the one that has the name.
                     self.refused = Some(errno);
                     None
                 }

@@ -18,7 +18,7 @@ use crate::store::{
     Document, Durability, Expect, Fault, MAX_DOCUMENT_BYTES, Put, StoreError, Version, Write,
 };
 
-/// One write, and where it goes in its directory.
+/// One write, and its file name in its directory.
 #[derive(Debug)]
 pub(super) struct Job<'a> {
     pub index: usize,
@@ -33,7 +33,7 @@ pub(super) enum Stage<'d> {
 }
 
 impl<'a> Job<'a> {
-    /// The write, and the directory it concerns.
+    /// Makes a job for the write, and returns its directory.
     pub(super) fn new(index: usize, write: &'a Write) -> (Vec<String>, Job<'a>) {
         let Place { directory, name } = Place::of(&write.key);
         (directory, Job { index, write, name })
@@ -53,8 +53,10 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Whether it goes through the journal where there is one. Every deletion does: what the journal holds would
-    /// be put back as if it had been deleted by hand.
+    /// Returns true if the write goes through the journal where there is one.
+    ///
+    /// Every deletion does. Otherwise the journal's content would be put back, as after a deletion
+    /// by hand.
     pub(super) fn is_recorded(&self) -> bool {
         self.lasts() || self.write.body.is_none()
     }
@@ -81,7 +83,7 @@ impl<'a> Job<'a> {
         temporary.map(Stage::Written).map_err(|errno| failed(self.doing(), errno))
     }
 
-    /// Whether it may happen now: what it expects is what is there.
+    /// Returns true if the write may happen now: its expectation holds.
     pub(super) fn may_happen(&self, held: &mut Held<'_>) -> Result<bool, StoreError> {
         self.check_size()?;
         if !self.holds(document::read_locked(held.descriptor(), &self.name)?) {
@@ -90,7 +92,7 @@ impl<'a> Job<'a> {
         Ok(!(self.creates() && self.put_back(held)?))
     }
 
-    /// Carries out a write that may happen, without a journal.
+    /// Carries out an allowed write, without a journal.
     pub(super) fn commit(
         &self,
         directory: &OwnedFd,
@@ -114,7 +116,7 @@ impl<'a> Job<'a> {
             }
         };
         unsettled.begin(&self.write.key);
-        // The kept copy goes first: what people read is then never ahead of what lasts.
+        // The kept copy goes first, so that the document is never ahead of the lasting content.
         if let Err(kept) = temporary.keep_as(&path::kept(&self.name)) {
             return Err(match kept {
                 Kept::Untouched(errno) => {
@@ -129,13 +131,13 @@ impl<'a> Job<'a> {
         Ok(self.stored())
     }
 
-    /// The document's file, and what the journal is to say of it.
+    /// The document's file name, and the change to write into the journal.
     pub(super) fn change(&self) -> (&str, Change<'_>) {
         let change = self.write.body.as_deref().map_or(Change::Deleted, Change::Written);
         (&self.name, change)
     }
 
-    /// Makes the document what the journal says already.
+    /// Gives the document the content that the journal already has.
     pub(super) fn show(&self, directory: &OwnedFd) -> Result<(), Errno> {
         match &self.write.body {
             Some(body) => self.show_body(directory, body).map_err(Failure::errno),
@@ -143,18 +145,18 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Whether the document is what this write makes of it.
+    /// Returns true if the document shows this write.
     pub(super) fn is_shown(&self, directory: &OwnedFd) -> Result<bool, StoreError> {
         let shown = document::read_locked(directory, &self.name)?.map(|document| document.body);
         Ok(shown == self.write.body)
     }
 
-    /// What it answers once it happened.
+    /// The answer once the write has happened.
     pub(super) fn stored(&self) -> Put {
         Put::Stored(self.write.body.as_deref().map_or_else(gone, document::version))
     }
 
-    /// Replaces the document, or creates it, without bringing anything to the disk.
+    /// Replaces or creates the document, without a sync.
     fn show_body(&self, directory: &OwnedFd, body: &[u8]) -> Result<(), Failure> {
         if !self.creates() {
             match spare::renew(directory, &self.name, body)? {
@@ -184,8 +186,9 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Puts a document back that somebody removed without asking the store. To create it anew would be to
-    /// forget its token, and whom it was held by.
+    /// Puts back a document that was removed without the store.
+    ///
+    /// Creating it anew would lose its token and its holder.
     fn put_back(&self, held: &mut Held<'_>) -> Result<bool, StoreError> {
         let from_journal =
             held.put_back(&self.name).map_err(|errno| failed(self.doing(), errno))?;
@@ -213,7 +216,7 @@ impl<'a> Job<'a> {
     }
 }
 
-/// Removes a document and everything of its own.
+/// Removes a document, its kept copy and its spare.
 pub(super) fn unlink_all(directory: &OwnedFd, name: &str) -> Result<(), Errno> {
     for file in [name, &path::kept(name), &path::spare(name)] {
         match step().and_then(|()| unlinkat(directory, file, AtFlags::empty())) {
@@ -224,7 +227,7 @@ pub(super) fn unlink_all(directory: &OwnedFd, name: &str) -> Result<(), Errno> {
     Ok(())
 }
 
-/// After a deletion the version means nothing.
+/// The version after a deletion, which means nothing.
 fn gone() -> Version {
     document::version(&[])
 }

@@ -1,4 +1,4 @@
-//! What a mark says. It comes out of documents, so nothing in it is believed before it is checked.
+//! The content of a mark. It comes from documents, so everything in it is checked before use.
 
 use std::fs;
 use std::io;
@@ -10,7 +10,7 @@ use super::directory::Identity;
 use super::path;
 use crate::store::Mark;
 
-/// A file somebody keeps locked.
+/// A file that a process keeps locked.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Locked {
     pub file: String,
@@ -28,7 +28,7 @@ pub(super) struct Life {
     pub locked: Locked,
 }
 
-/// What must all be gone.
+/// The process and its work, which must both be gone.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Claim {
     pub life: Life,
@@ -46,7 +46,7 @@ impl Life {
 }
 
 impl Claim {
-    /// Numbers that JSON readers round are written as text.
+    /// Encodes the claim. Numbers that JSON readers would round are written as text.
     pub(super) fn mark(&self) -> Mark {
         let mut map = Map::new();
         let mut say = |name: &str, value: Value| drop(map.insert(name.to_owned(), value));
@@ -66,7 +66,7 @@ impl Claim {
         Mark(map)
     }
 
-    /// `None` for anything odd: then nothing is known.
+    /// Decodes a mark; `None` for any invalid one, which then proves nothing.
     pub(super) fn read(mark: &Mark) -> Option<Claim> {
         let map = &mark.0;
         let process = u32::try_from(map.get("pid")?.as_u64()?).ok()?;
@@ -99,7 +99,7 @@ fn number(map: &Map<String, Value>, name: &str) -> Option<u64> {
     text(map, name)?.parse().ok()
 }
 
-/// What `/proc` says of a process id.
+/// The state of a process id in `/proc`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Process {
     Alive { start: u64 },
@@ -112,7 +112,7 @@ pub(super) fn look_at(process: u32) -> io::Result<Process> {
     match fs::read(format!("/proc/{process}/stat")) {
         Ok(stat) => parse_stat(&stat).ok_or_else(|| io::Error::other("/proc is not as expected")),
         Err(error) if is_gone(&error) => {
-            // Without /proc everybody would look dead.
+            // Without /proc every process would look dead.
             fs::metadata("/proc/self/stat").map(|_| Process::Gone)
         }
         Err(error) => Err(error),
@@ -124,6 +124,8 @@ fn is_gone(error: &io::Error) -> bool {
         || rustix::io::Errno::from_io_error(error) == Some(rustix::io::Errno::SRCH)
 }
 
+/// Parses the `stat` file of a process.
+///
 /// The second field is the program's name in parentheses, and may itself hold parentheses.
 fn parse_stat(stat: &[u8]) -> Option<Process> {
     let after_name = stat.iter().rposition(|byte| *byte == b')')? + 1;
@@ -138,7 +140,7 @@ fn parse_stat(stat: &[u8]) -> Option<Process> {
     })
 }
 
-/// Which pid namespace this process is in.
+/// The id of this process's pid namespace.
 pub(super) fn namespace() -> io::Result<u64> {
     Ok(fs::metadata("/proc/self/ns/pid")?.ino())
 }

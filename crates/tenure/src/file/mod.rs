@@ -1,13 +1,13 @@
 //! Documents in a directory of this machine: no server, and people read them with `cat`.
 //!
-//! The key `elections/a/b` is the file `DIR/elections/a/b.json`, holding the body as it is. Several
-//! processes share a directory; each write locks the directory its document is in, compares, and
-//! renames a new file into place, so a reader sees the old content or the new, never half.
+//! The key `elections/a/b` is the file `DIR/elections/a/b.json`, which holds the unchanged body.
+//! Several processes share a directory. Each write locks its document's directory, compares, and
+//! renames a new file into place. So a reader sees the old content or the new, never half of one.
 //!
-//! A lasting write reaches the disk before it is acknowledged: a few as files of their own, many in one directory
-//! through its journal, `.journal`. A renewal does not: a power cut ends
-//! every leader, and the first to open the directory afterwards puts every document back to its last
-//! lasting content. (What became of the last renewals is of no interest then.)
+//! A lasting write reaches the disk before it is acknowledged: a few as files of their own, many in
+//! one directory through its journal, `.journal`. A renewal does not: a power cut ends every
+//! leader, and the first process to open the directory afterwards puts every document back to its
+//! last lasting content. (The outcome of the last renewals does not matter then.)
 //!
 //! All processes must see the same kernel's locks, so only local file systems are accepted.
 //! Changes are noticed by inotify, without polling. [`FilePresence`] proves that a process is dead,
@@ -69,15 +69,17 @@ use self::write::Batch;
 use crate::Key;
 use crate::store::{Document, Fault, Page, Put, Reads, Store, StoreError, Version, Write};
 
-/// How a directory is opened.
+/// The options for opening a directory.
 #[derive(Clone, Debug)]
 pub struct FileOptions {
     /// Every call ends within this time.
     pub request: Duration,
     /// Accept a file system that is not known to keep the store's promises.
     pub force_file_system: bool,
-    /// Accept parents of the directory that another user could rename, and with it elect a second
-    /// leader. For user namespaces, where root's directories do not look like root's.
+    /// Accept parents of the directory that another user could rename.
+    ///
+    /// That user could then have a second leader elected. For user namespaces, where root's
+    /// directories do not look like root's.
     pub trust_parents: bool,
     /// Pretend that the machine was booted under this name. For tests of recovery.
     #[doc(hidden)]
@@ -121,9 +123,9 @@ impl FileStore {
     /// Opens a directory, and creates it if it is missing. Blocks for a moment.
     ///
     /// # Errors
-    /// [`Fault::Permanent`] for a link, something that is no directory, a file system where locks are
-    /// not known to hold, a directory that others may enter, or one of whose parents another user
-    /// could rename; [`Fault::Denied`] when it is another user's, or not writable;
+    /// [`Fault::Permanent`] for a link, for anything but a directory, for a file system where locks
+    /// are not known to hold, for a directory that others may enter, or if another user could
+    /// rename one of its parents. [`Fault::Denied`] when it is another user's, or not writable.
     /// [`Fault::Unavailable`] when another process keeps it locked.
     pub fn open(directory: &Path, options: FileOptions) -> Result<FileStore, StoreError> {
         let parents = if options.trust_parents { Parents::Trusted } else { Parents::Checked };
@@ -165,13 +167,17 @@ impl FileStore {
         self.shared.root.path()
     }
 
-    /// This process's proof of life here, and the proof of others' death. One for all clones.
+    /// This process's proof of life here, and the proof of other processes' death.
+    ///
+    /// All clones share one.
     #[must_use]
     pub fn presence(&self) -> Arc<FilePresence> {
         Arc::clone(&self.shared.presence)
     }
 
-    /// Does blocking work on a thread for it. `None`: it did not end in time, and may yet.
+    /// Does blocking work on a thread of its own.
+    ///
+    /// Returns `None` if the work did not end in time. It may still end later.
     async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Shared) -> T + Send + 'static,
@@ -198,7 +204,7 @@ impl Shared {
     ) -> Result<Vec<Option<Document>>, StoreError> {
         self.root.check()?;
         let mut documents = Vec::with_capacity(keys.len());
-        // Most batches are of one directory.
+        // Most batches are for one directory.
         let mut at: Option<(Vec<String>, Option<OwnedFd>)> = None;
         for key in keys {
             let fails = |errno| failed(format!("reading {key}"), errno);
@@ -224,7 +230,9 @@ impl Shared {
         Ok(documents)
     }
 
-    /// Before a document is read whose journal could say more than it shows.
+    /// Settles the journal before an unsettled document is read.
+    ///
+    /// The journal could be ahead of the document.
     fn settle(
         &self,
         key: &Key,
@@ -248,7 +256,9 @@ impl Shared {
     }
 }
 
-/// Locks are waited for a little less long than the whole call, so that its answer is definite.
+/// The deadline for locks.
+///
+/// It is a little before the whole call's, so that the call's answer is definite.
 fn lock_deadline(request: Duration) -> Instant {
     Instant::now() + request * 3 / 4
 }
@@ -314,12 +324,12 @@ impl Store for FileStore {
         let place = Place::of(key);
         let path = place.path();
         loop {
-            // Listen first, then look, then wait: nothing that happens in between is lost.
+            // Listen first, then look, then wait: no change in between is lost.
             let Some(mut bell) = self.shared.bells.listen(&place.directory, &place.name) else {
                 return std::future::pending().await;
             };
-            // These reads do not wait for the disk: the caller read the document just now, or
-            // somebody wrote it when the bell rang.
+            // These reads do not wait for the disk: the caller just read the document, or another
+            // process wrote it when the bell rang.
             loop {
                 match self.shared.version(&path) {
                     Ok(version) if version.as_ref() == seen => {}
@@ -334,7 +344,7 @@ impl Store for FileStore {
     }
 }
 
-/// Where the files lie that prove processes alive.
+/// The directory of the files that prove processes alive.
 fn presence_directory() -> Vec<String> {
     vec!["presence".to_owned()]
 }

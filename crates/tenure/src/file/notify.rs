@@ -1,4 +1,4 @@
-//! Bells that ring when a file changes: one inotify instance and one task for a whole store.
+//! Bells, the notifications of file changes: one inotify instance and one task per store.
 
 use std::collections::HashMap;
 use std::io;
@@ -18,6 +18,8 @@ use crate::descriptor;
 
 const BUFFER_BYTES: usize = 16 * 1024;
 
+/// The events to watch for.
+///
 /// A document is only ever renamed into place or deleted; a presence file is only ever closed.
 const EVENTS: WatchFlags = WatchFlags::MOVED_TO
     .union(WatchFlags::DELETE)
@@ -26,7 +28,7 @@ const EVENTS: WatchFlags = WatchFlags::MOVED_TO
     .union(WatchFlags::ONLYDIR)
     .union(WatchFlags::MASK_ADD);
 
-/// What ends a watch: there is nothing more to hear from that directory.
+/// The events that end a watch: no more events can come from that directory.
 const ENDED: ReadFlags = ReadFlags::DELETE_SELF
     .union(ReadFlags::MOVE_SELF)
     .union(ReadFlags::UNMOUNT)
@@ -50,12 +52,12 @@ struct Live {
 impl Drop for Live {
     fn drop(&mut self) {
         self.task.abort();
-        // Whoever still waits listens anew.
+        // Waiters that are left must listen anew.
         self.board.watches().clear();
     }
 }
 
-/// Who listens to what.
+/// The inotify instance, and the listeners by watch and name.
 #[derive(Debug)]
 struct Board {
     descriptor: AsyncFd<OwnedFd>,
@@ -76,12 +78,12 @@ impl Bells {
         Bells { root, live: Mutex::new(None), broken: Arc::new(AtomicBool::new(false)) }
     }
 
-    /// Whether bells ring, as far as is known.
+    /// Returns true if bells ring, as far as is known.
     pub(super) fn work(&self) -> bool {
         !self.broken.load(Ordering::Relaxed)
     }
 
-    /// Starts to listen for a document's file, or, where its directory is missing, for that.
+    /// Starts to listen for a document's file, or for its directory if that is missing.
     ///
     /// `None` when the kernel has no more watches for us.
     pub(super) fn listen(&self, directory: &[String], name: &str) -> Option<Bell> {
@@ -115,7 +117,7 @@ impl Bells {
     fn board(&self) -> io::Result<Arc<Board>> {
         let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
         match &*live {
-            // It ends with the runtime it was started on.
+            // The task ends with the runtime it was started on.
             Some(running) if !running.task.is_finished() => Ok(Arc::clone(&running.board)),
             Some(_) | None => {
                 let descriptor = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
@@ -149,14 +151,14 @@ impl Bells {
             };
             let events = EVENTS | WatchFlags::CREATE;
             let bell = Bell::hang(Arc::clone(&board), &deepest, missing, events, Reach::Above)?;
-            // It may have been made before the watch was set.
+            // The directory may have been made before the watch was set.
             if matches!(open_directory(&deepest, missing), Err(Errno::NOENT)) {
                 return Ok(Some(bell));
             }
         }
     }
 
-    /// Walks as far as there are directories; gives the first name that is missing.
+    /// Walks down as far as the directories exist; returns the first missing name.
     fn deepest<'d>(&self, directory: &'d [String]) -> Result<(OwnedFd, Option<&'d str>), Errno> {
         let mut at = open_directory(self.root.descriptor(), ".")?;
         for name in directory {
@@ -172,18 +174,18 @@ impl Bells {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reach {
-    /// The bell hangs where the file is.
+    /// The bell listens in the file's own directory.
     Exact,
-    /// It hangs above, where the next directory on the way will appear.
+    /// The bell listens further up, where the next directory on the way will appear.
     Above,
 }
 
-/// What a ring means.
+/// The meaning of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ring {
     /// The file may have changed; the bell goes on listening.
     Rang,
-    /// The bell hangs in the wrong place by now: listen anew.
+    /// The bell listens in the wrong place by now: listen anew.
     Moved,
 }
 
@@ -205,7 +207,7 @@ impl Bell {
         events: WatchFlags,
         reach: Reach,
     ) -> Result<Bell, Errno> {
-        // Through the descriptor: a path could lead elsewhere by now.
+        // Through the descriptor, because a path could lead elsewhere by now.
         let path = format!("/proc/self/fd/{}", directory.as_raw_fd());
         let mut watches = board.watches();
         let watch = inotify::add_watch(&board.descriptor, path, events)?;
@@ -218,7 +220,7 @@ impl Bell {
         Ok(Bell { board, watch, name: name.to_owned(), reach, receiver })
     }
 
-    /// Waits for the next ring. Cancel safe: a ring stays until it was waited for.
+    /// Waits for the next ring. Cancel safe: a ring is kept until it was waited for.
     pub(super) async fn rung(&mut self) -> Ring {
         match (self.receiver.changed().await, self.reach) {
             (Ok(()), Reach::Exact) => Ring::Rang,
@@ -231,7 +233,7 @@ impl Drop for Bell {
     fn drop(&mut self) {
         let mut watches = self.board.watches();
         let Some(names) = watches.get_mut(&self.watch) else { return };
-        // Our own receiver still counts itself.
+        // Our own receiver is still in the count.
         if names.get(&self.name).is_some_and(|sender| sender.receiver_count() <= 1) {
             names.remove(&self.name);
         }
@@ -243,7 +245,7 @@ impl Drop for Bell {
     }
 }
 
-/// Reads what happened, and rings.
+/// Reads events, and rings the bells.
 async fn ring(board: Arc<Board>, broken: Arc<AtomicBool>) {
     let mut buffer = vec![MaybeUninit::uninit(); BUFFER_BYTES];
     loop {
@@ -261,7 +263,7 @@ async fn ring(board: Arc<Board>, broken: Arc<AtomicBool>) {
     board.watches().clear();
 }
 
-/// Rings for everything that is there to read; gives why there is no more.
+/// Rings for all events that can be read now; returns the error that ended the reading.
 fn drain(board: &Board, buffer: &mut [MaybeUninit<u8>]) -> Errno {
     let mut reader = inotify::Reader::new(&board.descriptor, buffer);
     loop {
@@ -271,7 +273,7 @@ fn drain(board: &Board, buffer: &mut [MaybeUninit<u8>]) -> Errno {
         };
         let mut watches = board.watches();
         if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
-            // Anything may have happened.
+            // Events were lost, so any file may have changed.
             watches.values().flat_map(HashMap::values).for_each(|sender| sender.send_replace(()));
         } else if event.events().intersects(ENDED) {
             if watches.remove(&event.wd()).is_some() {

@@ -1,9 +1,9 @@
 //! The directories above the store's: found or made one by one, and checked.
 //!
 //! A user who may rename one of them can put an empty directory in the store's place. A second
-//! leader would stand there, with the same token as the first. So each of them, and each symbolic
-//! link on the way, must belong to root or to us, and no other user may write to it. A sticky
-//! directory such as `/tmp` may be written to by others: there only owners rename their entries.
+//! leader could then be elected there, with the same token as the first. So each of them, and each
+//! symbolic link on the way, must belong to root or to us, and no other user may write to it. Other
+//! users may write to a sticky directory such as `/tmp`: there only owners rename their entries.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -18,20 +18,20 @@ use super::disk::fsync;
 use super::error::{failed, refused};
 use crate::store::{Fault, StoreError};
 
-/// Enough to walk through a directory, even one that we may not list.
+/// The flags to walk through a directory, even one that we may not list.
 const WALK: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-/// Parents that we make: everyone may pass, only we write, whatever the umask is.
+/// The mode of parents that we make: all users may pass, only we may write, with any umask.
 const PARENT_MODE: Mode =
     Mode::RWXU.union(Mode::RGRP).union(Mode::XGRP).union(Mode::ROTH).union(Mode::XOTH);
-/// As many links as the kernel follows.
+/// The most links to follow, as in the kernel.
 const MOST_LINKS: usize = 40;
 const STICKY: u32 = 0o1000;
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
-/// Whether the directories above the store's are checked.
+/// The treatment of the directories above the store's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Parents {
-    /// One that another user can replace is refused.
+    /// A directory that another user can replace is refused.
     Checked,
     /// The caller vouches for them.
     Trusted,
@@ -44,7 +44,7 @@ pub(super) struct Above {
     pub name: OsString,
 }
 
-/// Walks to the directory above an absolute path, and makes the directories that are missing.
+/// Walks to the directory above an absolute path, and makes missing directories.
 pub(super) fn walk(path: &Path, parents: Parents) -> Result<Above, StoreError> {
     let doing = || format!("opening the directory {}", path.display());
     let mut way = Way { path, parents, left: VecDeque::new(), links: 0 };
@@ -60,7 +60,7 @@ pub(super) fn walk(path: &Path, parents: Parents) -> Result<Above, StoreError> {
     Ok(Above { directory: at.directory, name: ".".into() })
 }
 
-/// Where the walk has come to.
+/// The current place of the walk.
 struct At {
     directory: OwnedFd,
     /// Its path without links, for messages.
@@ -116,7 +116,7 @@ impl Way<'_> {
         }
     }
 
-    /// Goes on where a link leads. The link itself was checked.
+    /// Continues at the target of a link. The link itself was checked.
     fn follow(&mut self, at: At, name: &OsStr) -> Result<At, Errno> {
         self.links += 1;
         if self.links > MOST_LINKS {
@@ -144,7 +144,9 @@ impl Way<'_> {
     }
 }
 
-/// Why another user could replace this directory or link, or an entry of it; `None` when none can.
+/// The reason why another user could replace this directory or link, or an entry of it.
+///
+/// `None` when no other user can.
 fn replaceable(shown: &Path, owner: u32, mode: u32, us: u32) -> Option<String> {
     let shown = shown.display();
     let trust = "if you trust its users, as in a user namespace, say so with trust-parents=true in \
@@ -210,7 +212,7 @@ mod tests {
             (us, DIRECTORY | 0o757, false),
             (other, DIRECTORY | 0o700, false),
             (other, DIRECTORY | 0o1777, false),
-            // The mode of a link says nothing; its owner may replace it.
+            // The mode of a link has no meaning; its owner may replace it.
             (root, LINK | 0o777, true),
             (us, LINK | 0o777, true),
             (other, LINK | 0o777, false),

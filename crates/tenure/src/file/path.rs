@@ -1,9 +1,10 @@
 //! Keys as paths, and back.
 //!
-//! `elections/a/b` is `elections/a/b.json`. A file system holds every byte but `/` and NUL, so only
-//! three things are escaped, and no segment of 128 bytes outgrows a file name:
+//! `elections/a/b` is `elections/a/b.json`. A file system holds every byte but `/` and NUL. So only
+//! three cases are escaped, and no segment of 128 bytes outgrows a file name:
 //! - a leading `.` is `%2E`: dot-files are the store's own;
-//! - the dot of a trailing `.json` is `%2E`: the directory `a.json` and the document `a` would clash;
+//! - the dot of a trailing `.json` is `%2E`: the directory `a.json` and the document `a` would
+//!   clash;
 //! - a `%` before two hexadecimal digits is `%25`: else it would be read as an escape.
 
 use crate::Key;
@@ -13,13 +14,13 @@ const SUFFIX: &str = ".json";
 const KEPT: &str = ".kept";
 const SPARE: &str = ".spare";
 const TEMPORARY: &str = ".temp";
-/// The record that the work of a work file was started.
+/// The suffix of the record that the work of a work file was started.
 const START: &str = ".start";
 /// The file that lasting writes of a directory go through.
 pub(super) const JOURNAL: &str = ".journal";
 const RANDOM_DIGITS: usize = 32;
 
-/// Where a document lives below the store's directory.
+/// The place of a document below the store's directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     /// The directories to walk, outermost first.
@@ -47,7 +48,7 @@ impl Place {
     }
 }
 
-/// What a key is a directory under, when it is a prefix.
+/// The directory that holds the documents below this prefix.
 pub(super) fn directory(prefix: &Key) -> Vec<String> {
     prefix.segments().map(encode).collect()
 }
@@ -57,18 +58,18 @@ pub(super) fn kept(name: &str) -> String {
     format!(".{name}{KEPT}")
 }
 
-/// Where the next renewal is written.
+/// The file that the next renewal is written to.
 pub(super) fn spare(name: &str) -> String {
     format!(".{name}{SPARE}")
 }
 
-/// The document's file name whose lasting content this is, if it is one.
+/// The document's file name, if this is the name of its kept copy.
 pub(super) fn name_of_kept(file: &str) -> Option<&str> {
     let name = file.strip_prefix('.')?.strip_suffix(KEPT)?;
     segment_of_document(name).map(|_| name)
 }
 
-/// A fresh name that nobody else uses.
+/// A fresh name that is used nowhere else.
 pub(super) fn temporary() -> String {
     format!(".{}{TEMPORARY}", random())
 }
@@ -88,22 +89,22 @@ pub(super) fn is_random(name: &str) -> bool {
         && name.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// The record of the start of the work that holds this file.
+/// The name of the record that the work of this work file was started.
 pub(super) fn start(work: &str) -> String {
     format!("{work}{START}")
 }
 
-/// The work file whose record this is, if it is one.
+/// The name of the work file, if this is the name of its record.
 pub(super) fn work_of_start(file: &str) -> Option<&str> {
     file.strip_suffix(START).filter(|work| is_random(work))
 }
 
-/// The segment a document's file name stands for; `None` for a name we never write.
+/// The segment that a document's file name stands for; `None` for a name we never write.
 pub(super) fn segment_of_document(file: &str) -> Option<String> {
     decode(file.strip_suffix(SUFFIX)?)
 }
 
-/// The segment a directory's name stands for; `None` for a name we never write.
+/// The segment that a directory's name stands for; `None` for a name we never write.
 pub(super) fn segment_of_directory(file: &str) -> Option<String> {
     decode(file)
 }

@@ -1,6 +1,8 @@
-//! Power cuts for tests: a directory as the disk would have it, from what was synced on this thread.
+//! Simulated power cuts for tests.
 //!
-//! Of everything that was not synced, a cut loses all, nothing, or some.
+//! They rebuild a directory as the disk would have it, from the syncs of this thread.
+//!
+//! Of all data that was not synced, a cut loses all, nothing, or some.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -15,7 +17,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, fstat, openat, statat};
 use super::directory::Identity;
 use super::tree::entries;
 
-/// How much of what was not synced reaches the disk all the same.
+/// How much unsynced data reaches the disk all the same.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Luck {
     /// Nothing.
@@ -26,12 +28,12 @@ pub(super) enum Luck {
     Mixed { seed: u64 },
 }
 
-/// What is known to be on the disk.
+/// The data known to be on the disk.
 #[derive(Debug, Default)]
 struct Disk {
     files: HashMap<Identity, Vec<u8>>,
     directories: HashMap<Identity, HashMap<String, Identity>>,
-    /// So that no other file gets the same inode.
+    /// Kept open, so that no other file gets the same inode.
     open: Vec<OwnedFd>,
 }
 
@@ -39,12 +41,12 @@ thread_local! {
     static DISK: RefCell<Option<Disk>> = const { RefCell::new(None) };
 }
 
-/// From now on, what this thread syncs is remembered.
+/// Starts to record the syncs of this thread.
 pub(super) fn watch() {
     DISK.set(Some(Disk::default()));
 }
 
-/// A file or a directory was synced.
+/// Notes that a file or a directory was synced.
 pub(super) fn synced(descriptor: BorrowedFd<'_>) {
     DISK.with_borrow_mut(|disk| {
         if let Some(disk) = disk {
@@ -53,7 +55,7 @@ pub(super) fn synced(descriptor: BorrowedFd<'_>) {
     });
 }
 
-/// Everything below was synced.
+/// Notes that everything below was synced.
 pub(super) fn all_synced(top: BorrowedFd<'_>) {
     DISK.with_borrow_mut(|disk| {
         if let Some(disk) = disk {
@@ -62,7 +64,7 @@ pub(super) fn all_synced(top: BorrowedFd<'_>) {
     });
 }
 
-/// Makes a directory what the disk has of it after a power cut.
+/// Reduces a directory to the state that the disk has after a power cut.
 pub(super) fn cut(at: &Path, luck: Luck) {
     let disk = DISK.take().expect("somebody watched");
     let moved = at.with_extension("before the cut");
@@ -183,7 +185,7 @@ impl Rebuilding<'_> {
         self.made.insert(identity, at.to_owned());
     }
 
-    /// Some blocks of the one and some of the other.
+    /// Mixes blocks of both contents.
     fn torn(&mut self, synced: &[u8], current: &[u8]) -> Vec<u8> {
         let length = if self.is_lucky() { current.len() } else { synced.len() };
         let mut body = vec![0; length];

@@ -1,8 +1,9 @@
 //! Proof of life and of death: a file that a process keeps locked for as long as it lives.
 //!
-//! The kernel frees the lock when the last descriptor of the open file is closed, however its holders
-//! die, and inotify reports that close. The lock belongs to the open file, which a guardian process
-//! may share. It is therefore never unlocked, only closed: one unlock would free it for all.
+//! The kernel frees the lock when the last descriptor of the open file is closed, no matter how its
+//! holders die, and inotify reports that close. The lock belongs to the open file, which a guardian
+//! process may share. So the file is only ever closed, never unlocked: one unlock would free it for
+//! all.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -26,12 +27,12 @@ use super::work::WorkFile;
 use super::{path, presence_directory};
 use crate::store::{Fault, Mark, Presence, StoreError};
 
-/// This process's proof of life in a directory, and the proof of others' death.
+/// This process's proof of life in a directory, and the proof of other processes' death.
 pub struct FilePresence {
     root: Arc<Root>,
     bells: Arc<Bells>,
     boot: String,
-    /// A child forked off must neither speak for this process nor remove its files.
+    /// A forked child must neither speak for this process nor remove its files.
     process: u32,
     own: Mutex<Own>,
     proofs: Mutex<HashMap<Claim, WeakShared<BoxFuture<'static, ()>>>>,
@@ -42,7 +43,7 @@ pub struct FilePresence {
 struct Own {
     life: Option<(Life, OwnedFd)>,
     work: Option<Locked>,
-    /// Files of work that ended. Documents may still name them, so they stay until the end.
+    /// Files of ended work. Documents may still name them, so they stay until the end.
     earlier: Vec<String>,
 }
 
@@ -66,8 +67,8 @@ impl FilePresence {
 
     /// A copy of the descriptor that holds the lock, for a guardian process to inherit.
     ///
-    /// The process counts as alive until every copy is closed. It is closed at `exec` unless the
-    /// caller says otherwise.
+    /// The process counts as alive until every copy is closed. The copy is closed at `exec` unless
+    /// the caller changes that.
     ///
     /// # Errors
     /// When there is no presence file and none can be made, or no descriptor is left.
@@ -77,9 +78,10 @@ impl FilePresence {
         descriptor.try_clone()
     }
 
-    /// Makes a file that the work of this process is to inherit; marks name it from now on.
+    /// Makes a file for the work of this process to inherit; marks name it from now on.
     ///
-    /// While any process has it open the work is not over, and this process is not proven gone.
+    /// While any process has the file open, the work is not over, and this process is not proven
+    /// dead.
     ///
     /// # Errors
     /// [`Fault::Unavailable`] while earlier work still has its file open: a mark names only one.
@@ -103,8 +105,10 @@ impl FilePresence {
         Ok(WorkFile::new(descriptor, locked, Arc::clone(&self.root), Arc::clone(&self.bells)))
     }
 
-    /// Records that the work which inherits this file starts now: [`started`](FilePresence::started)
-    /// finds it from now on. Call it before the work exists.
+    /// Records that the work that inherits this file starts now.
+    ///
+    /// [`started`](FilePresence::started) finds the work from now on. Call it before the work
+    /// exists.
     ///
     /// # Errors
     /// When the record cannot be written. Then the work must not be started.
@@ -116,8 +120,8 @@ impl FilePresence {
 
     /// The work of an election that was started and may still run.
     ///
-    /// The next leader must start nothing before all of it has ended. Work that was put into a control
-    /// group is listed even when its file is free: a process may have closed that.
+    /// The next leader must start nothing before all of it has ended. Work in a control group is
+    /// listed even when its file is free, because a process of the work may have closed the file.
     ///
     /// # Errors
     /// When the directory cannot be read.
@@ -156,7 +160,7 @@ impl FilePresence {
         Err(refused(Fault::Permanent, doing, says))
     }
 
-    /// One proof for all who wait for the same process.
+    /// The proof of one process's death, shared by all waiters for it.
     fn proof(&self, claim: &Claim) -> Shared<BoxFuture<'static, ()>> {
         let mut proofs = self.proofs.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(running) = proofs.get(claim).and_then(WeakShared::upgrade) {
@@ -177,7 +181,7 @@ impl FilePresence {
     }
 
     fn own(&self) -> MutexGuard<'_, Own> {
-        // Nothing below panics half-way through a change.
+        // No code below panics half-way through a change.
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -217,18 +221,19 @@ impl Drop for FilePresence {
             started::forget(&directory, &work.file);
         }
         for file in files {
-            // Not unlinked: if anything is still in this process's name, its followers prove its death
-            // by this file, and without it they would wait for the ttl. A sweep takes it in an hour.
+            // The file is not unlinked. If a document still names this process, its followers prove
+            // its death by this file; without it they would wait for the ttl. A sweep removes the
+            // file in an hour.
             let _ = super::sweep::mark_as_dead(&directory, &file);
         }
     }
 }
 
-/// Makes a file and locks it before anybody knows its name.
+/// Makes a file and locks it before its name is known to others.
 fn create(root: &Root) -> Result<(Locked, OwnedFd), Errno> {
     let directory = root.make(&presence_directory())?;
     let file = path::random();
-    // Open for writing: only the close of a writer rings.
+    // Open for writing: only the close of a writer rings the bell.
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let descriptor = openat(&directory, &file, flags, FILE_MODE)?;
     let locked = flock(&descriptor, FlockOperation::NonBlockingLockExclusive)

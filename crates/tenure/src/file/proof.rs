@@ -10,15 +10,20 @@ use super::mark::{Claim, Life, Locked, Process, look_at, namespace};
 use super::notify::{Bell, Bells, Ring};
 use super::presence_directory;
 
-/// The bell can ring a few milliseconds before the lock is free.
+/// How long to probe often after a bell.
+///
+/// It can ring a few milliseconds before the lock is free.
 const AFTER_A_BELL: Duration = Duration::from_millis(50);
 const BETWEEN_PROBES: Duration = Duration::from_millis(1);
-/// Mostly it is free within half a millisecond, and the shortest sleep takes two.
+/// How long to probe without sleeping. Mostly the lock is free within half a millisecond, and the
+/// shortest sleep takes two.
 const WITHOUT_SLEEP: Duration = Duration::from_millis(1);
-/// A dying process frees its lock a little before it is a zombie.
+/// How long to wait for a dying process: it frees its lock a little before it is a zombie.
 const WHILE_DYING: Duration = Duration::from_secs(5);
 const BETWEEN_LATER_PROBES: Duration = Duration::from_millis(20);
-/// How often a lock that is not free is looked at after that, each time after twice as long: five seconds in all.
+/// How often a lock that is not free is probed after that.
+///
+/// Each pause is twice as long as the one before: five seconds in all.
 const LATER_PROBES: u32 = 7;
 
 /// Waits for one process to be proven dead.
@@ -31,15 +36,15 @@ pub(super) struct Prover {
 }
 
 impl Prover {
-    /// Resolves once it is proven, else never.
+    /// Resolves once the death is proven, else never.
     pub(super) async fn proven(self) {
         if self.claim.life.boot != self.boot {
-            // Its files may be gone, or be of the same names by chance. Nothing can be proven.
+            // Its files may be gone, or have the same names by chance. Nothing can be proven.
             return std::future::pending().await;
         }
         loop {
             let files = [Some(&self.claim.life.locked), self.claim.work.as_ref()];
-            // Listen, then probe: a death in between rings.
+            // Listen, then probe: a death in between rings the bell.
             let mut bells = Vec::with_capacity(files.len());
             for locked in files.into_iter().flatten() {
                 let heard = self.bells.listen_for_close(&presence_directory(), &locked.file);
@@ -51,15 +56,19 @@ impl Prover {
         }
     }
 
-    /// Probes at once, after each ring, and for a while after both. Nothing is proven when the bells hang in the wrong place.
+    /// Probes at once, after each ring, and for a while after both.
     ///
-    /// Of a process that is just dying a bell may ring a little before its lock is free, and it may have rung before anybody
-    /// listened. On a busy machine it may not run for a while in between, and no bell rings again.
+    /// Returns without proof when the bells listen in the wrong place.
+    ///
+    /// The bell of a dying process may ring a little before its lock is free, and it may have rung
+    /// before we listened. On a busy machine the process may not run for a while in between, and no
+    /// bell rings again.
     async fn watch(&self, bells: &mut [Bell]) -> Evidence {
         let (mut began, mut rang, mut later) = (Instant::now(), false, 0);
         loop {
             let evidence = self.probe();
-            // Not the runtime's clock: the kernel does not die faster when a test pauses that one.
+            // Not the runtime's clock: if a test pauses that clock, the kernel still needs real
+            // time.
             let passed = began.elapsed();
             let pause = match evidence {
                 Evidence::Gone => return evidence,
@@ -102,11 +111,11 @@ impl Prover {
     }
 }
 
-/// What a probe found.
+/// The result of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Evidence {
     Gone,
-    /// The locks are free, but the process is still there. It may also live on without them.
+    /// The locks are free, but the process still exists. It may also live on without them.
     Dying,
     None,
 }
@@ -126,10 +135,10 @@ async fn any(bells: &mut [Bell]) -> Ring {
     }
 }
 
-/// Whether this very file is there and nobody has it locked.
+/// Returns true if this very file exists and is not locked.
 ///
-/// Read-only and shared: a descriptor for writing would ring the bell again, and an exclusive lock
-/// would make two probers see each other.
+/// Read-only and shared: closing a descriptor for writing would ring the bell again, and an
+/// exclusive lock would make two probers see each other.
 pub(super) fn is_free(root: &Root, locked: &Locked) -> bool {
     let Ok(Some(directory)) = root.find(&presence_directory()) else { return false };
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -138,14 +147,14 @@ pub(super) fn is_free(root: &Root, locked: &Locked) -> bool {
         && flock(&file, FlockOperation::NonBlockingLockShared).is_ok()
 }
 
-/// Whether the process is gone, as far as this pid namespace can tell.
+/// Returns true if the process is gone, as far as this pid namespace can tell.
 pub(super) fn has_ended(life: &Life) -> bool {
     match namespace() {
         // Its process id means nothing here; the lock alone decides.
         Ok(ours) if ours != life.namespace => true,
         Ok(_) => match look_at(life.process) {
             Ok(Process::Gone) => true,
-            // Another process that was given the same id.
+            // Another process may have got the same id.
             Ok(Process::Alive { start }) => start != life.start,
             // A zombie runs nothing any more, and its lock is free.
             Ok(Process::Zombie { .. }) => true,

@@ -1,9 +1,10 @@
 //! After a power cut, documents go back to their last lasting content.
 //!
 //! A renewal is renamed into place without a sync, so a power cut may leave an empty or torn file.
-//! Every lasting write therefore keeps a second name for its content, `.NAME.kept`, that renewals do
-//! not touch; many that are written together are in the directory's journal. The file `.boot` says under which boot of the machine the directory was last opened;
-//! the first to open it after another boot puts the lasting contents back.
+//! Every lasting write therefore keeps a second name for its content, `.NAME.kept`, which renewals
+//! do not touch. Many lasting writes together are in the directory's journal instead. The file
+//! `.boot` names the boot of the machine under which the directory was last opened. The first
+//! process to open it after another boot puts the lasting contents back.
 
 use std::os::fd::OwnedFd;
 use std::time::Instant;
@@ -24,7 +25,7 @@ use super::tree::{Entry, each_directory};
 const BOOT: &str = ".boot";
 const BOOT_ID_BYTES: usize = 64;
 
-/// Which boot of the machine this is.
+/// The id of the machine's current boot.
 pub(super) fn boot_id() -> std::io::Result<String> {
     Ok(std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
 }
@@ -84,7 +85,9 @@ fn restore(directory: &OwnedFd, entries: &[Entry]) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Makes the documents in a journal what it says. They need no sync: the journal goes on to hold them.
+/// Gives the documents the contents that the journal has.
+///
+/// They need no sync, because the journal still holds them.
 fn replay(directory: &OwnedFd, mut journal: Journal) -> Result<Contents, Errno> {
     let contents = Contents::recover(&mut journal)?;
     for (name, lasting) in contents.all() {
@@ -117,7 +120,9 @@ fn put_back(directory: &OwnedFd, kept: &str, name: &str) -> Result<bool, Errno> 
     Ok(true)
 }
 
-/// It was never written lastingly, so it may be missing as well; torn it is of no use.
+/// Removes an empty document without lasting content.
+///
+/// It was never written lastingly, so it may be missing as well; an empty file is of no use.
 fn remove_if_empty(directory: &OwnedFd, name: &str) -> Result<bool, Errno> {
     if statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?.st_size != 0 {
         return Ok(false);

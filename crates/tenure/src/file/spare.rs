@@ -1,14 +1,14 @@
 //! Renewals without new files: a document and its spare change places.
 //!
-//! A new file for each renewal is expensive: the file system allocates it, flushes it because it is
-//! renamed over another (ext4), and frees the old one; and an ext4 without a journal searches longer
-//! and longer for a file that was not freed a moment ago. So a renewal rewrites `.NAME.spare`, the
-//! file that held the document before, and exchanges the two names.
+//! A new file for each renewal is expensive. The file system allocates it, flushes it because it is
+//! renamed over another (ext4), and frees the old one. And an ext4 without a journal searches
+//! longer and longer for a file that was not freed a moment ago. So a renewal rewrites
+//! `.NAME.spare`, the file that held the document before, and exchanges the two names.
 //!
-//! A file that was read as the document may thus be rewritten later. Readers therefore hold a shared
-//! lock on the file they read, and look whether it *still* is the document once they have it; a spare
-//! that somebody has locked is not rewritten. All this happens under the directory's lock, so only
-//! readers are in the way.
+//! So a file that was read as the document may be rewritten later. Readers therefore hold a shared
+//! lock on the file they read, and check that it *still* is the document once they have the lock. A
+//! locked spare is not rewritten. All this happens under the directory's lock, so only readers can
+//! interfere.
 
 use std::os::fd::OwnedFd;
 
@@ -22,7 +22,7 @@ use super::directory::FILE_MODE;
 use super::path;
 use super::step::step;
 
-/// How a renewal went.
+/// The result of a renewal.
 #[derive(Debug)]
 pub(super) enum Renewal {
     Done,
@@ -30,7 +30,7 @@ pub(super) enum Renewal {
     Unsupported,
 }
 
-/// Why a renewal failed.
+/// The reason why a renewal failed.
 #[derive(Debug)]
 pub(super) enum Failure {
     Untouched(Errno),
@@ -45,12 +45,13 @@ impl Failure {
     }
 }
 
-/// Replaces a document that exists. Its directory is locked.
+/// Replaces a document that exists. Its directory must be locked.
 pub(super) fn renew(directory: &OwnedFd, name: &str, body: &[u8]) -> Result<Renewal, Failure> {
     let spare = path::spare(name);
     let (file, length) = prepare(directory, &spare).map_err(Failure::Untouched)?;
     fill(&file, length, body).map_err(Failure::Untouched)?;
-    // Before it becomes the document: a process that is stopped here must not keep readers out.
+    // Unlock it before it becomes the document: a process that is stopped here must not keep
+    // readers out.
     let _ = flock(&file, FlockOperation::Unlock);
     step().map_err(Failure::Unsure)?;
     match renameat_with(directory, &spare, directory, name, RenameFlags::EXCHANGE) {
@@ -63,7 +64,7 @@ pub(super) fn renew(directory: &OwnedFd, name: &str, body: &[u8]) -> Result<Rene
     }
 }
 
-/// Opens the spare, or a new one if it cannot be rewritten; and says how long it is.
+/// Opens the spare, or a new one if it cannot be rewritten; also returns its length.
 fn prepare(directory: &OwnedFd, spare: &str) -> Result<(OwnedFd, usize), Errno> {
     let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     match openat(directory, spare, flags, Mode::empty()) {
@@ -87,7 +88,7 @@ fn prepare(directory: &OwnedFd, spare: &str) -> Result<(OwnedFd, usize), Errno> 
     Ok((file, 0))
 }
 
-/// Whether nobody reads it, and it is not the kept content of a lasting write as well.
+/// Returns true if the file has no readers and is not a kept copy as well.
 fn is_ours_alone(file: &OwnedFd, found: &Stat) -> Result<bool, Errno> {
     if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile || found.st_nlink != 1 {
         return Ok(false);

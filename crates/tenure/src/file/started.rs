@@ -1,7 +1,7 @@
-//! Work that was started: who started it, and whether that process is dead.
+//! Started work: its starter, and the proof that the starter is dead.
 //!
 //! The record of a start is a file of its own, `presence/<work file>.start`. The work inherits the
-//! work file and may write anything into it, so nothing in there is believed. The work never holds
+//! work file and may write anything into it, so its content is never trusted. The work never holds
 //! the record, and only this user may write to the directory.
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -24,41 +24,41 @@ use super::work::WorkProbe;
 use super::{path, presence_directory};
 use crate::store::Mark;
 
-/// A record is shorter.
+/// The most bytes of a record.
 const MOST_BYTES: usize = 16 * 1024;
-/// The content of a record makes no sense.
+/// The error for a record with invalid content.
 pub(super) const UNREADABLE: Errno = Errno::ILSEQ;
 
-/// A control group that work was put into.
+/// A control group that contains work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControlGroup {
-    /// Where it was made.
+    /// Its path when it was made.
     pub path: PathBuf,
     /// Its inode: another group may have its path later.
     pub inode: u64,
 }
 
-/// The record of a start, as the leader gives it.
+/// The data of a start that the leader records.
 #[derive(Clone, Debug)]
 pub struct WorkStart<'a> {
     /// The election that the work belongs to.
     pub election: &'a str,
     /// The token of the leadership.
     pub token: u64,
-    /// The control group that the work is put into, if there is one.
+    /// The control group that will contain the work, if there is one.
     pub control_group: Option<ControlGroup>,
 }
 
-/// Who started work.
+/// The state of the process that started work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Starter {
-    /// It is proven dead, and so is every process that shared its proof of life.
+    /// The process is proven dead, and so is every process that shared its proof of life.
     Dead,
-    /// Its death is not proven.
+    /// The death of the process is not proven.
     MayLive,
 }
 
-/// Work that was started, and that may still run.
+/// Started work that may still run.
 #[derive(Clone, Debug)]
 pub struct StartedWork {
     root: Arc<Root>,
@@ -77,13 +77,13 @@ impl StartedWork {
         (self.work.identity.device, self.work.identity.inode)
     }
 
-    /// The user that owns this file: the one that the work was started as.
+    /// The owner of this file: the user that started the work.
     #[must_use]
     pub fn user(&self) -> u32 {
         self.user
     }
 
-    /// The token of the leadership that it was started in.
+    /// The token of the leadership in which it was started.
     #[must_use]
     pub fn token(&self) -> u64 {
         self.token
@@ -95,30 +95,31 @@ impl StartedWork {
         self.life.process
     }
 
-    /// When that process started, in ticks since the boot. Everything that it started is younger.
+    /// When that process started, in ticks since the boot. All processes that it started are
+    /// younger.
     #[must_use]
     pub fn process_start(&self) -> u64 {
         self.life.start
     }
 
-    /// The control group that it was put into, if there is one.
+    /// The control group that contains it, if there is one.
     #[must_use]
     pub fn control_group(&self) -> Option<&ControlGroup> {
         self.control_group.as_ref()
     }
 
-    /// Whether the process that started it is dead.
+    /// Returns whether the process that started it is dead.
     #[must_use]
     pub fn starter(&self) -> Starter {
         if is_dead(&self.root, &self.life) { Starter::Dead } else { Starter::MayLive }
     }
 
-    /// Tells when no process has the file locked any more.
+    /// A probe that resolves when no process has the file locked any more.
     pub fn probe(&self) -> &WorkProbe {
         &self.probe
     }
 
-    /// Removes the record: nothing of this work is left.
+    /// Removes the record, when nothing of this work is left.
     pub fn forget(&self) {
         if let Ok(Some(directory)) = self.root.find(&presence_directory()) {
             forget(&directory, &self.work.file);
@@ -137,13 +138,13 @@ pub(super) fn record(
     map.insert("election".to_owned(), start.election.into());
     map.insert("token".to_owned(), start.token.to_string().into());
     if let Some(ControlGroup { path, inode }) = &start.control_group {
-        // A path that is not text is none that this program makes.
+        // This program never makes a path that is not text.
         map.insert("cgroup".to_owned(), path.to_str().ok_or(Errno::INVAL)?.into());
         map.insert("cgroup_ino".to_owned(), inode.to_string().into());
     }
     let directory = root.make(&presence_directory())?;
     let text = Value::Object(map).to_string();
-    // Without a sync: a record of an earlier boot is of no interest.
+    // Without a sync: a record of an earlier boot does not matter.
     Temporary::write(&directory, text.as_bytes())?.rename_to(&path::start(&work.file))
 }
 
@@ -151,12 +152,12 @@ pub(super) fn record(
 pub(super) fn forget(directory: &OwnedFd, work: &str) {
     match unlinkat(directory, path::start(work), AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => {}
-        // It says of a free file that it was used once.
+        // The record that stays behind is about a free file, so it does no harm.
         Err(errno) => tracing::debug!(work, %errno, "left the record of a start behind"),
     }
 }
 
-/// Whether the work file of this record is gone.
+/// Returns true if the work file of this record is gone.
 pub(super) fn is_stray(directory: &OwnedFd, work: &str) -> bool {
     matches!(statat(directory, work, AtFlags::SYMLINK_NOFOLLOW), Err(Errno::NOENT))
 }
@@ -164,7 +165,8 @@ pub(super) fn is_stray(directory: &OwnedFd, work: &str) -> bool {
 /// The started work of an election that may still run.
 ///
 /// Work without a control group is over when its file is free; its record is removed if the process
-/// that made it is dead. Where there is a group, the caller must look into it.
+/// that made it is dead. Work in a control group is always returned, and the caller must look into
+/// the group.
 pub(super) fn find(
     root: &Arc<Root>,
     bells: &Arc<Bells>,
@@ -182,7 +184,7 @@ pub(super) fn find(
             Ok(record) => record,
             // Its owner, or another leader, has just removed it.
             Err(Errno::NOENT) => continue,
-            // Work that may still run is not passed over: it could be this election's.
+            // Never skip work that may still run: it could be this election's.
             Err(errno) if may_be_locked(&directory, name) => return Err(errno),
             Err(errno) => {
                 // Written before a power failure, for example. Its work has ended.
@@ -222,7 +224,9 @@ struct Record {
     control_group: Option<ControlGroup>,
 }
 
-/// Which file it is, and whose. `None` when it is gone: it was free for a day, and was swept away.
+/// The identity and the owner of a file.
+///
+/// `None` when it is gone: it was free for a day, and was swept away.
 fn look_at(directory: &OwnedFd, name: &str) -> Result<Option<(Identity, u32)>, Errno> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     match openat(directory, name, flags, Mode::empty()) {
@@ -235,7 +239,7 @@ fn look_at(directory: &OwnedFd, name: &str) -> Result<Option<(Identity, u32)>, E
     }
 }
 
-/// Whether a process may have this file locked. In doubt, yes.
+/// Returns true if a process may have this file locked. In doubt, true.
 fn may_be_locked(directory: &OwnedFd, name: &str) -> bool {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     match openat(directory, name, flags, Mode::empty()) {
@@ -244,7 +248,7 @@ fn may_be_locked(directory: &OwnedFd, name: &str) -> bool {
     }
 }
 
-/// Reads a record. [`UNREADABLE`] when the file is none.
+/// Reads a record. Fails with [`UNREADABLE`] when the file is not a valid record.
 fn read(directory: &OwnedFd, name: &str) -> Result<Record, Errno> {
     let text = read_small(directory, name, MOST_BYTES)?;
     let map = serde_json::from_slice(&text).ok();
@@ -266,13 +270,13 @@ fn parse(mut map: Map<String, Value>) -> Option<Record> {
     Some(Record { election, token, life, control_group })
 }
 
-/// Whether the process and its guardian are dead. In doubt, no.
+/// Returns true if the process and its guardian are dead. In doubt, false.
 fn is_dead(root: &Root, life: &Life) -> bool {
     if is_free(root, &life.locked) {
         return has_ended(life);
     }
-    // The proof of life of a process that died long ago was swept away. Its number still tells, but
-    // only in the namespace that gave it.
+    // The proof of life of a process that died long ago was swept away. Its process number still
+    // helps, but only in the namespace that gave it.
     let swept = root.find(&presence_directory()).is_ok_and(|directory| {
         directory.is_some_and(|directory| is_stray(&directory, &life.locked.file))
     });
@@ -344,7 +348,7 @@ mod tests {
         records.find(|path| path.extension() == Some("start".as_ref())).expect("a record")
     }
 
-    /// Issue 13, 3: a leader that passes over a record starts CMD beside live work.
+    /// Issue 13, 3: a leader that skips a record starts CMD beside live work.
     #[test]
     fn a_record_that_cannot_be_read_is_passed_over_only_when_its_work_has_ended() {
         let at = tempfile::tempdir().expect("a directory");
@@ -366,7 +370,7 @@ mod tests {
         assert!(presence.started("job").expect("listed").is_empty(), "it has ended");
     }
 
-    /// Like an exhausted table of descriptors, or a bad disk: here the file lets no process open it.
+    /// Like an exhausted table of descriptors, or a bad disk: here the file cannot be opened.
     #[test]
     fn a_record_that_another_leader_removes_meanwhile_is_no_failure_and_any_other_error_is() {
         let at = tempfile::tempdir().expect("a directory");
@@ -399,8 +403,9 @@ mod tests {
         assert!(presence.started("job").expect("listed").is_empty());
     }
 
-    /// A process whose proof of life was swept away is dead only by its number, and a number of another
-    /// pid namespace tells nothing here.
+    /// A swept-away process is dead only by its number.
+    ///
+    /// A number from another pid namespace proves nothing here.
     #[test]
     fn who_was_swept_away_is_proven_dead_only_in_its_own_pid_namespace() {
         let at = tempfile::tempdir().expect("a directory");
@@ -409,7 +414,7 @@ mod tests {
         let starter = |change: &dyn Fn(&mut Life)| {
             record_of(&presence, work.locked(), |life| {
                 life.locked.file = path::random();
-                // Above every number that is given to a process.
+                // Above every number that a process can have.
                 life.process = i32::MAX.unsigned_abs();
                 change(life);
             });

@@ -1,8 +1,8 @@
-//! A place where tests make a system call fail, or the process die before it.
+//! A hook where tests make a system call fail, or the process die before the call.
 
 use rustix::io::Errno;
 
-/// Stands before every system call that changes the directory.
+/// Called before every system call that changes the directory.
 #[cfg(not(test))]
 #[inline]
 pub(super) fn step() -> Result<(), Errno> {
@@ -18,12 +18,12 @@ mod scripted {
 
     use super::Errno;
 
-    /// What happens at a step.
+    /// The failure to simulate.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(in crate::file) enum Script {
-        /// Nothing.
+        /// No failure.
         Calm,
-        /// The step after so many others fails, and life goes on.
+        /// The step after this many others fails once.
         Fails(usize),
         /// That step and all later ones never happen: the process is dead.
         Dies(usize),
@@ -33,7 +33,7 @@ mod scripted {
         static SCRIPT: Cell<Script> = const { Cell::new(Script::Calm) };
     }
 
-    /// Runs `work` on this thread under a script; says whether the script's moment came.
+    /// Runs `work` on this thread under a script; returns true if the script's moment came.
     pub(in crate::file) fn run<T>(script: Script, work: impl FnOnce() -> T) -> (T, bool) {
         SCRIPT.set(script);
         let result = work();

@@ -1,4 +1,4 @@
-//! What dead processes left behind.
+//! Removes the files of dead processes.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -17,14 +17,14 @@ use super::tree::{each_directory, entries};
 
 /// The mode of a dead process's file.
 const DEAD_MODE: Mode = Mode::RUSR;
-/// No write takes this long.
+/// The age at which a temporary file is stale: no write takes this long.
 const TEMPORARY_AGE: Duration = Duration::from_secs(60 * 60);
-/// A file nobody locks is looked at after so long.
+/// The age at which an unlocked presence file is examined.
 const PRESENCE_AGE: Duration = Duration::from_secs(24 * 60 * 60);
-/// A file known to be a dead process's is kept for so long: its followers have proven its death by then.
+/// How long the file of a dead process is kept. By then its followers have proven its death.
 const DEAD_AGE: Duration = Duration::from_secs(60 * 60);
 
-/// Removes stale files. Failing to do so harms nobody, so it is only logged.
+/// Removes stale files. A failure does no harm, so it is only logged.
 pub(super) fn sweep(root: &Root) {
     if let Err(errno) = sweep_temporaries(root) {
         tracing::debug!(%errno, "sweeping temporary files");
@@ -46,9 +46,11 @@ fn sweep_temporaries(root: &Root) -> Result<(), Errno> {
     })
 }
 
-/// In two phases: a leader that died just now must be found by those who follow it.
+/// Sweeps in two phases: marks a file as dead, and removes it later.
 ///
-/// A file nobody locks is marked first, by its mode, and removed an hour later at the earliest.
+/// The followers of a leader that died just now need its file.
+///
+/// An unlocked file is first marked as dead by its mode, and removed an hour later at the earliest.
 fn sweep_presence(root: &Root) -> Result<(), Errno> {
     let Some(directory) = root.find(&presence_directory())? else { return Ok(()) };
     for entry in entries(&directory)? {
@@ -73,7 +75,8 @@ fn sweep_one(directory: &OwnedFd, name: &str) -> Result<(), Errno> {
     if !older_than(&found, if marked { DEAD_AGE } else { PRESENCE_AGE }) {
         return Ok(());
     }
-    // Read-only and shared: a writer would ring the bell, an exclusive lock would look like life.
+    // Read-only and shared: closing a writer would ring the bell, and an exclusive lock would look
+    // like life.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = openat(directory, name, flags, Mode::empty())?;
     if flock(&file, FlockOperation::NonBlockingLockShared).is_err() {
@@ -86,18 +89,19 @@ fn sweep_one(directory: &OwnedFd, name: &str) -> Result<(), Errno> {
     }
 }
 
-/// Says that the process of this file is, or will be at once, dead: its hour begins.
+/// Marks the process of this file as dead, or about to be: its hour begins.
 pub(super) fn mark_as_dead(directory: &OwnedFd, name: &str) -> Result<(), Errno> {
     let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
     let times = Timestamps { last_access: now, last_modification: now };
     // The time first: if we die between the two, the hour begins again and is not cut short.
     utimensat(directory, name, &times, AtFlags::SYMLINK_NOFOLLOW)?;
-    // The presence directory is ours alone (0700), so nobody can have put a link in its place.
+    // The presence directory is ours alone (0700), so no other user can have put a link in its
+    // place.
     chmodat(directory, name, DEAD_MODE, AtFlags::empty())
 }
 
 fn older_than(found: &Stat, age: Duration) -> bool {
     let modified = UNIX_EPOCH + Duration::from_secs(u64::try_from(found.st_mtime).unwrap_or(0));
-    // The file system stamps with the wall clock, so that is what its ages are told by.
+    // The file system stamps with the wall clock, so ages are measured by it.
     SystemTime::now().duration_since(modified).is_ok_and(|passed| passed > age)
 }

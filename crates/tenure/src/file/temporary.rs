@@ -16,7 +16,7 @@ const CREATE: OFlags = OFlags::WRONLY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
 
-/// A whole content under a name of its own. Dropped, it leaves nothing behind.
+/// A whole content under a name of its own. Dropping it removes the file.
 #[derive(Debug)]
 pub(super) struct Temporary<'d> {
     directory: &'d OwnedFd,
@@ -59,12 +59,12 @@ impl<'d> Temporary<'d> {
         fsync(&self.file)
     }
 
-    /// Gives the content a second, lasting name, in place of what had it.
+    /// Gives the content a second, lasting name, replacing any file of that name.
     pub(super) fn keep_as(&self, name: &str) -> Result<(), Kept> {
         link_over(self.directory, &self.name, name)
     }
 
-    /// Makes it the document.
+    /// Renames it to the document's name.
     pub(super) fn rename_to(mut self, name: &str) -> Result<(), Errno> {
         step()?;
         renameat(self.directory, &self.name, self.directory, name)?;
@@ -81,7 +81,7 @@ impl Drop for Temporary<'_> {
     }
 }
 
-/// How far giving a second name got before it failed.
+/// The state after giving a second name has failed.
 #[derive(Debug)]
 pub(super) enum Kept {
     /// Nothing changed.
@@ -90,7 +90,7 @@ pub(super) enum Kept {
     Unsure(Errno),
 }
 
-/// Makes `name` a second name of the file `of`, in one step for everybody who looks.
+/// Makes `name` a second name of the file `of`, atomically for all readers.
 pub(super) fn link_over(directory: &OwnedFd, of: &str, name: &str) -> Result<(), Kept> {
     let second = path::temporary();
     let linked = step().and_then(|()| linkat(directory, of, directory, &second, AtFlags::empty()));
@@ -105,7 +105,7 @@ pub(super) fn link_over(directory: &OwnedFd, of: &str, name: &str) -> Result<(),
 fn discard(directory: &OwnedFd, name: &str) {
     let removed = step().and_then(|()| unlinkat(directory, name, AtFlags::empty()));
     if let Err(errno) = removed {
-        // The next sweep takes it.
+        // The next sweep removes it.
         tracing::debug!(name, %errno, "left a temporary file behind");
     }
 }

@@ -118,7 +118,8 @@ fn one_of_a_hundred_contenders_wins_each_round() {
         let contend = |contender: usize| {
             let (at, version) = (&at, version.clone());
             move || {
-                // A handle of its own: locks of one process's descriptors exclude each other too.
+                // Each uses a handle of its own: locks of descriptors in one process exclude each
+                // other too.
                 let body = format!("{round} {contender}");
                 let write = write("a/b", Expect::At(version), &body, Durability::Lasting);
                 put_here(&open(at), write).expect("answered")
@@ -216,7 +217,7 @@ fn a_directory_that_others_could_tamper_with_is_refused() {
     let mode = |mode| {
         fs::set_permissions(file(&at, ""), fs::Permissions::from_mode(mode)).expect("changed");
     };
-    // A user who may only read or pass can lock the directory, and so keep everyone out.
+    // A user who may only read or pass can lock the directory, and so keep all others out.
     for other in [0o770, 0o720, 0o750, 0o755, 0o701] {
         mode(other);
         let error = refusal(file(&at, ""));
@@ -237,7 +238,7 @@ fn a_directory_that_others_could_tamper_with_is_refused() {
     }
 }
 
-/// The store as it is opened at a path below the test's directory.
+/// Opens the store at a path below the test's directory.
 fn opened_below(at: &TempDir, below: &str, trust_parents: bool) -> Result<FileStore, StoreError> {
     let options = FileOptions { trust_parents, ..FileOptions::default() };
     FileStore::open(&at.path().join(below), options)
@@ -312,7 +313,7 @@ fn a_parent_or_a_link_of_another_user_is_refused_by_its_path() {
 
 const UNWRITABLE: &str = "TENURE_TEST_UNWRITABLE_DIRECTORY";
 
-/// Not a test: what the next one runs as a user who is not root.
+/// Not a test: the next test runs this as a user who is not root.
 #[test]
 fn helper_that_opens_an_unwritable_directory() {
     let Some(path) = std::env::var_os(UNWRITABLE) else { return };
@@ -364,7 +365,8 @@ async fn a_directory_that_was_replaced_is_noticed() {
 #[tokio::test]
 async fn a_lock_somebody_keeps_makes_the_store_unavailable_in_time() {
     let at = directory();
-    // The lock is given up after three quarters of it. A request that takes it all is indeterminate.
+    // The lock is given up after three quarters of the time. A request that takes all of it is
+    // indeterminate.
     let request = Duration::from_secs(6);
     let options = FileOptions { request, ..FileOptions::default() };
     let store = FileStore::open(&file(&at, ""), options).expect("opened");
@@ -478,7 +480,7 @@ fn after_a_reboot_documents_go_back_to_their_last_lasting_content() {
     let store = open_at_boot(&at, "first");
     let lasting = write("a/b", Expect::Absent, "lasting", Durability::Lasting);
     let mut version = stored(put_here(&store, lasting));
-    // Several, because each writes where the one before the last was.
+    // Several renewals, because each rewrites the file of the one before the last.
     for number in 0..5 {
         let body = format!("renewal {number}");
         let renewal = write("a/b", Expect::At(version), &body, Durability::UntilPowerCut);
@@ -545,7 +547,7 @@ fn a_reader_sees_whole_documents_while_renewals_rewrite_old_ones() {
     assert_eq!(fs::read_dir(file(&at, "a")).expect("there").count(), 3, "document, kept, spare");
 }
 
-/// Runs one write with a script for each of its steps, and checks what is read afterwards.
+/// Runs one write with a script for each of its steps, and checks the content afterwards.
 fn at_every_step(script: fn(usize) -> Script, durability: Durability, body: Option<&str>) {
     for number in 0.. {
         let at = directory();
@@ -725,7 +727,7 @@ async fn dropping_the_last_clone_releases_every_descriptor() {
         let links = fs::read_dir("/proc/self/fd").expect("listed").flatten();
         links.filter_map(|entry| fs::metadata(entry.path()).ok()).any(|found| found.ino() == inode)
     };
-    // The task is aborted, and ends when the runtime next looks at it.
+    // The task is aborted, and ends when the runtime next polls it.
     for _ in 0..1000 {
         if !ours() {
             return;

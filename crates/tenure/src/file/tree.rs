@@ -11,7 +11,7 @@ use super::{document, path};
 use crate::store::Page;
 use crate::{Key, MAX_KEY_SEGMENTS};
 
-/// An entry of a directory whose name is text. Names that are not are never ours.
+/// An entry of a directory with a name that is text. Other names are never ours.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub name: String,
@@ -30,7 +30,7 @@ pub(super) fn entries(directory: &OwnedFd) -> Result<Vec<Entry>, Errno> {
         if name == "." || name == ".." {
             continue;
         }
-        // Some file systems do not say what it is.
+        // Some file systems do not report the type.
         let mut kind = entry.file_type();
         if kind == FileType::Unknown
             && let Ok(found) = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)
@@ -42,7 +42,7 @@ pub(super) fn entries(directory: &OwnedFd) -> Result<Vec<Entry>, Errno> {
     Ok(found)
 }
 
-/// Looks at a directory: its path below the store's, itself, and its entries.
+/// A visitor of a directory: gets its path below the store's, itself, and its entries.
 pub(super) type Visit<'v> = dyn FnMut(&[String], &OwnedFd, &[Entry]) -> Result<(), Errno> + 'v;
 
 /// Calls `visit` with every directory that could hold documents, and its entries.
@@ -69,7 +69,7 @@ fn descend(at: &mut Vec<String>, directory: &OwnedFd, visit: &mut Visit<'_>) -> 
                 descend(at, &below, visit)?;
                 at.pop();
             }
-            // Removed or replaced meanwhile.
+            // It was removed or replaced meanwhile.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
             Err(errno) => return Err(errno),
         }
@@ -96,7 +96,7 @@ pub(super) fn list(
     for key in keys {
         match document::read(root.descriptor(), &path::Place::of(&key).path()) {
             Ok(Some(document)) => page.documents.push((key, document)),
-            // Deleted meanwhile.
+            // It was deleted meanwhile.
             Ok(None) => {}
             Err(error) => {
                 tracing::warn!(%key, %error, reason = %error.source, "skipped in a listing");

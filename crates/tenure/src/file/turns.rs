@@ -1,10 +1,10 @@
-//! Threads of one process wait for a directory in a line, not by asking the kernel again and again.
+//! Lets threads of one process wait for a directory without polling the kernel's lock.
 
 use std::collections::HashSet;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// Whose turn it is in each directory.
+/// The directories in which a thread has its turn.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     taken: Mutex<HashSet<Vec<String>>>,

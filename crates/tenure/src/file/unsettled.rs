@@ -1,9 +1,9 @@
-//! Lasting writes that others can read already, and a power cut could still undo.
+//! Lasting writes that are already readable, but that a power cut could still undo.
 //!
-//! A leader that was not told whether its claim was written reads the document, and leads if it
-//! finds its own claim. That claim must not vanish in a power cut, or its token would be given
-//! again. So a read of this process brings the directory to the disk first while one of its own
-//! writes there is under way, or failed half-way.
+//! If a leader was not told whether its claim was written, it reads the document, and leads if it
+//! finds its own claim. That claim must not vanish in a power cut, or its token would be given out
+//! again. So while one of this process's own writes is under way, or failed half-way, a read of
+//! that document by this process brings the directory to the disk before it returns.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,12 +16,12 @@ pub(super) struct Unsettled {
 }
 
 impl Unsettled {
-    /// Called before anybody can read the write.
+    /// Notes a write, before any process can read it.
     pub(super) fn begin(&self, key: &Key) {
         *self.writes().entry(key.clone()).or_default() += 1;
     }
 
-    /// Called once it would survive a power cut, and not at all if that is not known.
+    /// Notes that the write would survive a power cut. Not called if that is unknown.
     pub(super) fn settle(&self, key: &Key) {
         let mut writes = self.writes();
         if let Some(count) = writes.get_mut(key) {

@@ -1,4 +1,6 @@
-//! The file that a leader's work inherits: while any process has it open, the work is not over.
+//! The file that a leader's work inherits.
+//!
+//! While any process has it open, the work is not over.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -10,12 +12,14 @@ use super::notify::{Bells, Ring};
 use super::presence_directory;
 use super::proof::is_free;
 
-/// How often to look where nothing notifies us, and right after a notification.
+/// How often to probe without notifications.
+///
+/// The next two: how long, and how often, to probe after a bell.
 const WITHOUT_BELLS: Duration = Duration::from_millis(20);
 const AFTER_A_BELL: Duration = Duration::from_millis(50);
 const BETWEEN_PROBES: Duration = Duration::from_millis(1);
 
-/// A locked file for the work to inherit. Dropped, only this process's copy is closed.
+/// A locked file for the work to inherit. Dropping it closes only this process's copy.
 #[derive(Debug)]
 #[must_use]
 pub struct WorkFile {
@@ -33,18 +37,22 @@ impl WorkFile {
         WorkFile { descriptor, probe: WorkProbe { locked, root, bells } }
     }
 
-    /// The descriptor that the work is to inherit. It is closed at `exec` unless the caller clears that.
+    /// The descriptor for the work to inherit.
+    ///
+    /// It is closed at `exec` unless the caller clears that flag.
     #[must_use]
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
     }
 
-    /// Closes this process's copy; the work's copies decide from now on.
+    /// Closes this process's copy; from now on only the work's copies count.
     pub fn close(self) -> WorkProbe {
         self.probe
     }
 
-    /// Tells whether the work has ended. It has not before this process's copy is closed.
+    /// Makes a probe that tells whether the work has ended.
+    ///
+    /// The work counts as running until this process's copy is closed.
     pub fn probe(&self) -> WorkProbe {
         self.probe.clone()
     }
@@ -54,7 +62,7 @@ impl WorkFile {
     }
 }
 
-/// Tells whether work has ended.
+/// A probe that tells whether work has ended.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct WorkProbe {
@@ -68,7 +76,7 @@ impl WorkProbe {
         WorkProbe { locked, root, bells }
     }
 
-    /// Whether no process has the file open any more. In doubt, no.
+    /// Returns true if no process has the file open any more. In doubt, false.
     #[must_use]
     pub fn is_free(&self) -> bool {
         is_free(&self.root, &self.locked)

@@ -1,10 +1,11 @@
 //! The batch of conditional writes.
 //!
-//! A few lasting writes are staged in temporary files first, without a lock, and brought to the disk together.
-//! Then each directory is locked for as long as comparing and renaming take. The directories are
-//! brought to the disk last. Renewals skip both syncs: a power cut ends every leader anyway.
+//! A few lasting writes are staged in temporary files first, without a lock, and brought to the
+//! disk together. Then each directory is locked, for as long as comparing and renaming take. The
+//! directories are brought to the disk last. Renewals skip both syncs: a power cut ends every
+//! leader anyway.
 //!
-//! Many lasting writes in one directory go through its journal, and all that come later.
+//! Many lasting writes in one directory go through its journal, and so do all later ones there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
@@ -24,19 +25,21 @@ use super::turns::Turns;
 use super::unsettled::Unsettled;
 use crate::store::{Fault, Put, StoreError, Write};
 
-/// From so many files on, the whole file system is synced once instead of each file, and a directory gets a journal.
+/// The most files that are synced one by one.
+///
+/// For more files, the whole file system is synced once instead, and a directory gets a journal.
 const SYNC_ONE_BY_ONE: usize = 8;
-/// Directories that are open at the same time.
+/// The most directories that are open at the same time.
 const DIRECTORIES_AT_ONCE: usize = 64;
 
-/// What a batch works with.
+/// The parts of the store that a batch works with.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Batch<'a> {
     pub root: &'a Root,
     pub turns: &'a Turns,
     pub known: &'a Known,
     pub unsettled: &'a Unsettled,
-    /// When to stop waiting for locks.
+    /// The time to stop waiting for locks.
     pub deadline: Instant,
 }
 
@@ -46,18 +49,18 @@ struct Share<'j> {
     jobs: Vec<Job<'j>>,
 }
 
-/// The same, with the directory opened.
+/// A share with its directory opened.
 struct Opened<'j> {
     share: &'j Share<'j>,
     descriptor: OwnedFd,
-    /// Whether what lasts is to go through a journal.
+    /// True if lasting writes must go through a journal.
     journal: bool,
 }
 
 type Outcome = Option<Result<Put, StoreError>>;
 
 impl Batch<'_> {
-    /// Carries out the writes; there are as many outcomes, in their order.
+    /// Carries out the writes; returns as many outcomes, in their order.
     pub(super) fn put_many(self, writes: &[Write]) -> Vec<Result<Put, StoreError>> {
         if let Err(error) = self.root.check() {
             return writes.iter().map(|_| Err(error.clone())).collect();
@@ -106,7 +109,7 @@ impl Batch<'_> {
         self.sync_directories(&dirty, outcomes);
     }
 
-    /// Opens the directory of some jobs; it is only made for a document that may be created.
+    /// Opens the directory of some jobs. Creates it only for a document that may be created.
     fn open<'j>(self, share: &'j Share<'j>, outcomes: &mut [Outcome]) -> Option<Opened<'j>> {
         let creates = share.jobs.iter().any(Job::creates);
         let opened = match self.root.find(&share.directory) {
@@ -150,7 +153,9 @@ impl Batch<'_> {
         }
     }
 
-    /// Compares and replaces under the directory's lock; gives the jobs that must reach the disk yet.
+    /// Compares and replaces under the directory's lock.
+    ///
+    /// Returns the jobs that must still be synced.
     fn commit<'j, 'd>(
         self,
         opened: &'d Opened<'j>,
@@ -179,12 +184,12 @@ impl Batch<'_> {
                 return Vec::new();
             }
         };
-        // Somebody may have made one since we looked.
+        // Another process may have made a journal since we looked.
         let journal = opened.journal || held.has_journal();
         let (mut unsynced, mut recorded) = (Vec::new(), Vec::new());
         let mut names = BTreeSet::new();
         for job in waiting {
-            // A second write of a document is compared with what the first has made of it.
+            // A second write of a document is compared with the result of the first.
             if !names.insert(&job.name) {
                 self.record(&mut held, &std::mem::take(&mut recorded), outcomes);
             }
@@ -206,7 +211,9 @@ impl Batch<'_> {
         unsynced
     }
 
-    /// Carries out writes that may happen through the directory's journal, as many in a record as it holds.
+    /// Carries out writes through the directory's journal, as many in a record as fit.
+    ///
+    /// Each of them was already found to be allowed.
     fn record(self, held: &mut Held<'_>, jobs: &[&Job<'_>], outcomes: &mut [Outcome]) {
         let mut rest = jobs;
         while !rest.is_empty() {
@@ -264,7 +271,7 @@ impl Batch<'_> {
         }
     }
 
-    /// Nobody knows what becomes of it; who reads the document must find out first.
+    /// Reports an unknown outcome. A later read of the document must settle it first.
     fn leave_unsettled(self, job: &Job<'_>, errno: Errno, outcomes: &mut [Outcome]) {
         self.unsettled.begin(&job.write.key);
         outcomes[job.index] = Some(Err(unsure(job.doing(), errno)));

@@ -1,21 +1,24 @@
-//! The floor of an election: it remembers how far tokens had come if the record is deleted.
+//! The floor of an election: it remembers the highest token if the record is deleted.
 //!
-//! A record that an operator deletes by hand takes its token and its lock delay along, and tokens would begin
-//! at 1 again. The floor is a second document, beside the records: no tenure has a token above it, or
-//! a longer ttl or lock delay. It is raised *before* the claim that needs more, and in blocks, so that hardly
-//! any claim has to. A record carries a copy of the floor it stands on: an ordinary claim looks nowhere else.
+//! An operator who deletes a record by hand also deletes its token and its lock delay, and tokens
+//! would begin at 1 again. The floor is a second document, beside the records. No tenure has a
+//! token above the floor, or a longer ttl or lock delay than the floor's. A claim that needs more
+//! raises the floor *first*. Raises come in blocks, so hardly any claim needs one. A record carries
+//! a copy of its floor: an ordinary claim reads only the record.
 //!
 //! # How a deletion is noticed
-//! Every record that is created gets an id of its own, and keeps it for life. The floor names the record it
-//! was last raised for. A record that the floor does not name follows one that was deleted: its first claim
-//! waits as long as the floor says that a tenure and its delay may last, and then begins above the floor.
+//! Every record gets an id of its own when it is created, and keeps it for life. The floor names
+//! the record it was last raised for. If the floor does not name a record, then that record
+//! replaced a deleted one. Its first claim waits as long as a tenure and its lock delay may last by
+//! the floor, and then takes a token above the floor.
 //!
 //! # Why that is enough
-//! A claim under record *r* is a compare-and-set on a version of *r*, so it fails once *r* is deleted. Every
-//! token under *r* was at or below the floor before it was claimed. The first claim under the next record is made
-//! after an acknowledged raise that its claimant sent once it had seen that record, and takes a token above
-//! the floor as it was before that raise. Only the acknowledgement counts, not the read before it: therefore
-//! this holds on stores whose reads prove nothing, too.
+//! A claim under record *r* is a compare-and-set on a version of *r*, so it fails once *r* is
+//! deleted. Every token under *r* was at or below the floor before it was claimed. Before the first
+//! claim under the next record, its claimant sees that record, then raises the floor, and waits for
+//! the acknowledgement. The claim takes a token above the floor as it was before that raise. Only
+//! the acknowledgement counts, not the read before it. Therefore this also holds on stores with
+//! reads that prove nothing.
 
 use std::time::Duration;
 
@@ -25,13 +28,13 @@ use serde::{Deserialize, Serialize};
 use super::record::{MAX_NUMBER, Op, RecordError, duration, millis};
 use crate::store::MAX_DOCUMENT_BYTES;
 
-/// How many tokens a floor is raised by at once.
+/// The number of tokens that one raise adds to the floor.
 pub const BLOCK: u64 = 1024;
 
-/// What no tenure exceeds.
+/// The limits that no tenure exceeds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Floor {
-    /// The record it is for: the op that created it.
+    /// The id of the floor's record: the op that created the record.
     pub id: Op,
     /// The highest token that may be claimed; 0 in a record that was never claimed.
     pub token: u64,
@@ -42,13 +45,13 @@ pub struct Floor {
 }
 
 impl Floor {
-    /// That of a record which was just created: nothing may be claimed on it yet.
+    /// The floor of a record that was just created: it allows no claim yet.
     #[must_use]
     pub fn unlaid(id: Op) -> Floor {
         Floor { id, token: 0, ttl: Duration::ZERO, delay: Duration::ZERO }
     }
 
-    /// Whether a tenure with this token, ttl and delay may be claimed.
+    /// Returns true if a tenure with this token, ttl and delay may be claimed.
     #[must_use]
     pub fn covers(&self, token: u64, ttl: Duration, delay: Duration) -> bool {
         token <= self.token && ttl <= self.ttl && delay <= self.delay
@@ -58,11 +61,11 @@ impl Floor {
 /// The document of a floor.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Laid {
-    /// What no tenure exceeds.
+    /// The limits that no tenure exceeds.
     pub floor: Floor,
-    /// The floor before the record it names: that record's tenures are above this.
+    /// The floor's token before the named record: that record's tokens are above this.
     pub base: u64,
-    /// Which write made this.
+    /// The write that made this floor.
     pub op: Op,
 }
 
@@ -126,7 +129,7 @@ impl Laid {
     /// Reads a floor.
     ///
     /// # Errors
-    /// [`RecordError`] says what is wrong with it. Never panics.
+    /// [`RecordError`] says why the floor is invalid. Never panics.
     pub fn decode(body: &[u8]) -> Result<Laid, RecordError> {
         if body.len() > MAX_DOCUMENT_BYTES {
             return Err(RecordError::TooLong { bytes: body.len() });

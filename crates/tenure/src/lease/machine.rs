@@ -1,11 +1,11 @@
 //! The lease protocol as a pure machine.
 //!
-//! No clock, no randomness, no I/O in here: `step` is told the time and what happened, and answers with
-//! what is to be done. **Every step expires first, at its own `now`, and takes its input afterwards**:
-//! a grant that is answered too late finds the lease already over.
+//! No clock, no randomness, no I/O in here: `step` takes the time and one input, and returns the
+//! actions to take. **Every step first expires the lease at its own `now`, and takes its input
+//! afterwards**: if the answer to a grant comes too late, the lease is already over.
 //!
-//! One request is under way at a time. An answer that comes after its deadline is dropped; a read will
-//! tell what became of the request.
+//! One request is under way at a time. An answer that comes after its deadline is dropped; a later
+//! read shows the outcome of that request.
 
 mod footing;
 mod inputs;
@@ -27,29 +27,33 @@ use crate::clock::Moment;
 use crate::store::{Durability, Expect, Fault, Put, Reads, Version};
 use crate::timing::{RATE_DENOMINATOR, RATE_NUMERATOR, Timing, window_of};
 
-/// How many writes whose outcome is unknown are remembered. A forgotten one can no longer grant.
+/// The most writes with an unknown outcome that are remembered.
+///
+/// A forgotten write can no longer grant a lease.
 const MOST_SENT: usize = 64;
-/// How many versions of a weak store are remembered with the moment they were first seen.
+/// The most versions of a weak store that are remembered.
+///
+/// Each is kept with the moment it was first seen.
 const MOST_SEEN: usize = 8;
 
-/// What a candidacy is made of.
+/// The settings of a candidacy.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Who stands, as it will be written when it holds the lease.
+    /// The candidate, as it is written into the record when it holds the lease.
     pub candidate: Holder,
     /// The times of its leases.
     pub timing: Timing,
     /// The lock delay its claims put in force; `None` leaves the election's own.
     pub delay: Option<Duration>,
-    /// What a read of the store proves.
+    /// How far a read of the store can be trusted.
     pub reads: Reads,
-    /// By how many tokens the election's floor is raised at once; `None` where none is kept.
+    /// How many tokens one raise adds to the election's floor; `None` where no floor is kept.
     pub floor: Option<u64>,
-    /// Draws the jitters. Two candidates should not have the same.
+    /// The seed of the jitters. Two candidates should not share one.
     pub seed: u64,
 }
 
-/// Which request an answer belongs to.
+/// The number that matches an answer to its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ask(u64);
 
@@ -59,7 +63,7 @@ impl Ask {
     }
 }
 
-/// What was found at the election's key.
+/// The document found at the election's key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
     /// The version that was read.
@@ -68,7 +72,7 @@ pub struct Seen {
     pub record: Result<Record, RecordError>,
 }
 
-/// What was found where the election's floor is kept.
+/// The document found at the key of the election's floor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeenFloor {
     /// The version that was read.
@@ -77,16 +81,16 @@ pub struct SeenFloor {
     pub laid: Result<Laid, RecordError>,
 }
 
-/// What happened.
+/// An event that the machine reacts to.
 #[derive(Clone, Debug)]
 pub enum Input {
     /// Time has passed.
     Tick,
-    /// Requests of others are about to leave; what is due soon may as well go along.
+    /// Requests of other candidacies are about to leave; requests due soon may join them.
     Batch,
     /// The document may have changed.
     Hint,
-    /// Whether the store tells of changes has changed.
+    /// The store began or stopped notifying of changes.
     Notified(bool),
     /// The holder in this very version is proven dead.
     HolderGone(Version),
@@ -94,13 +98,13 @@ pub enum Input {
     Read(Ask, Result<Option<Seen>, Fault>),
     /// A read of the floor was answered.
     ReadFloor(Ask, Result<Option<SeenFloor>, Fault>),
-    /// A write was answered, the floor's too.
+    /// A write was answered, of the record or of the floor.
     Wrote(Ask, Result<Put, Fault>),
-    /// The work of a lost tenure has ended: stand again.
+    /// The work of a lost tenure has ended: the candidate stands again.
     WorkEnded,
-    /// Whatever work there was has ended: give up the lease and the candidacy.
+    /// All work has ended: give up the lease and the candidacy.
     Release(Farewell),
-    /// Its work cannot be ended: leave, write nothing, and let the lease run out by itself.
+    /// The work cannot be ended: leave, write nothing, and let the lease run out by itself.
     Abandon,
     /// The candidate publishes another value.
     Publish(Bytes),
@@ -111,33 +115,35 @@ pub enum Input {
 /// How a candidate leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Farewell {
-    /// The next one may lead.
+    /// Another candidate may lead next.
     Free,
-    /// The election ends, for everyone.
+    /// The election ends, for all candidates.
     End,
 }
 
-/// A lease as its holder counts it: `window` after `from`, by whichever clock is faster.
+/// A lease as its holder counts it.
+///
+/// It ends `window` after `from`, by the faster of the two clocks in a [`Moment`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Lease {
     /// The fencing token.
     pub token: u64,
     /// The moment before the request that granted it was sent.
     pub from: Moment,
-    /// How long it may be believed in.
+    /// How long the holder may believe in the lease.
     pub window: Duration,
-    /// How long before its end work is told to stop.
+    /// How long before the lease ends the work is told to stop.
     pub grace: Duration,
 }
 
 impl Lease {
-    /// How long it may still be believed in.
+    /// How long the holder may still believe in the lease.
     #[must_use]
     pub fn remaining(&self, now: Moment) -> Duration {
         self.window.saturating_sub(now.at_most_since(self.from))
     }
 
-    /// How long until its work must stop.
+    /// How long until the work must stop.
     #[must_use]
     pub fn until_stop(&self, now: Moment) -> Duration {
         self.remaining(now).saturating_sub(self.grace)
@@ -154,7 +160,7 @@ pub enum Loss {
     Deposed,
     /// The election ended.
     Ended,
-    /// The record is gone, or is no record any more; in a queue, the leader's own entry is.
+    /// The record is gone or no longer readable. In a queue: the leader's own entry is.
     Vanished,
     /// The record went back to an earlier token.
     Regressed,
@@ -190,26 +196,26 @@ impl std::fmt::Display for Loss {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// The lease was given up, and the store says so.
+    /// The lease was given up, and the store confirmed it.
     Released,
     /// There was no lease to give up any more.
     AlreadyLost,
-    /// The store did not say. The lease runs out by itself.
+    /// The store did not confirm the release. The lease runs out by itself.
     Unknown {
-        /// After so long at the latest, others may lead.
+        /// After this long at the latest, others may lead.
         frees_within: Duration,
     },
-    /// It left without ever having led.
+    /// The candidate left without ever having led.
     Withdrawn,
     /// The election ended.
     Ended,
-    /// The record is gone although there was one.
+    /// The record is gone although it existed before.
     Vanished,
     /// The record went back to an earlier token.
     Regressed {
-        /// What it says now.
+        /// The token in the record now.
         found: u64,
-        /// What it once said.
+        /// The highest token known from before.
         known: u64,
     },
     /// The store refuses, and always will.
@@ -218,37 +224,37 @@ pub enum Outcome {
     Exhausted,
 }
 
-/// What is to be done.
+/// An action for the caller to take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     /// Read the record.
     Read {
-        /// To be given back with the answer.
+        /// Must be given back with the answer.
         ask: Ask,
     },
     /// Write the record. `expire` is the caller's to fill in.
     Write {
-        /// To be given back with the answer.
+        /// Must be given back with the answer.
         ask: Ask,
-        /// What must hold.
+        /// The condition for the write.
         expect: Expect,
-        /// What to write.
+        /// The record to write.
         record: Record,
-        /// What it must survive.
+        /// How lasting the write must be.
         durability: Durability,
     },
     /// Read the floor.
     ReadFloor {
-        /// To be given back with the answer.
+        /// Must be given back with the answer.
         ask: Ask,
     },
     /// Write the floor. It must last.
     WriteFloor {
-        /// To be given back with the answer.
+        /// Must be given back with the answer.
         ask: Ask,
-        /// What must hold.
+        /// The condition for the write.
         expect: Expect,
-        /// What to write.
+        /// The floor to write.
         laid: Laid,
     },
     /// Leadership was won.
@@ -259,20 +265,20 @@ pub enum Output {
     MustStop,
     /// Leadership is over.
     Lost {
-        /// Which tenure's.
+        /// The token of the lost tenure.
         token: u64,
-        /// Why.
+        /// The reason.
         loss: Loss,
     },
     /// The store does not answer; the lease is running down.
     Suspended,
     /// The store answers again.
     Resumed,
-    /// Somebody else leads, or nobody does.
+    /// Another candidate leads (`Some`), or there is no leader (`None`).
     Following(Option<Arc<Holder>>),
-    /// What stands at the election's key makes no sense.
+    /// The document at the election's key is not a valid record.
     Garbled(RecordError),
-    /// The candidacy is over; nothing more will be done.
+    /// The candidacy is over; the machine does nothing more.
     Over(Outcome),
 }
 
@@ -283,7 +289,7 @@ pub struct Machine {
     timing: Timing,
     delay: Option<Duration>,
     reads: Reads,
-    /// By how much the floor is raised, where there is one.
+    /// How many tokens one raise adds to the floor, where there is a floor.
     block: Option<u64>,
     notified: bool,
     seed: u64,
@@ -292,11 +298,11 @@ pub struct Machine {
     ops: u64,
 
     view: Option<View>,
-    /// The floor under the version in view.
+    /// The floor, as known since the version in view was first seen.
     floor: Known,
-    /// The newest raise of it that was sent for the version in view.
+    /// The op of the newest raise of the floor sent for the version in view.
     raising: Option<Op>,
-    /// Versions of a weak store, and when each was first seen: they never recur.
+    /// Versions of a weak store, and when each was first seen. Versions never recur.
     first_seen: VecDeque<(Version, Moment)>,
     following: Option<Arc<Holder>>,
     generation: Option<u64>,
@@ -305,30 +311,31 @@ pub struct Machine {
     lease: Option<Lease>,
     /// Work was told to stop. Latched: a renewal does not take it back.
     stopping: bool,
-    /// A tenure was announced, and its work has not been reported as ended.
+    /// A tenure was announced, and the end of its work was not reported yet.
     working: bool,
     suspended: bool,
-    /// Writes whose outcome is unknown. Whichever of them a read finds, it grants from its sending.
+    /// Writes with an unknown outcome. If a read finds one of them applied, the lease counts from
+    /// the moment that write was sent.
     sent: Vec<Sent>,
     flight: Option<Flight>,
     /// The view must be read again before anything else.
     stale: bool,
-    /// After a failure: not before this long after that moment.
+    /// After a failure: the next request waits this long after that moment.
     pause: Option<(Moment, Duration)>,
-    /// Writes in a row that met another version than they expected.
+    /// Conflicts in a row: writes that expected another version than the store had.
     conflicts: u32,
     last_read: Option<Moment>,
-    /// Something is due soon, and a batch leaves now.
+    /// A request is due soon, and a batch leaves now.
     renew_now: bool,
     tenure_began: Option<Moment>,
-    /// When the last tenure was lost: the jitter of a lapse counts from there.
+    /// When the last tenure was lost. The jitter after a lapse counts from here.
     lost_at: Option<Moment>,
     /// Tenures in a row that lapsed.
     lapses: u32,
     stage: Stage,
     #[cfg(feature = "mutants")]
     broken: Option<Mutant>,
-    /// Requests whose answers a sound machine would drop.
+    /// Requests that were given up. A sound machine would drop their answers.
     #[cfg(feature = "mutants")]
     given_up: Vec<Flight>,
     #[cfg(feature = "mutants")]
@@ -342,20 +349,20 @@ struct View {
     since: Moment,
     /// Drawn once per version, so that a poll does not draw again and again.
     draw: u64,
-    /// When its holder was proven dead.
+    /// When the holder of this version was proven dead.
     gone: Option<Moment>,
 }
 
-/// What is known of the floor, since the record's version was first seen.
+/// The state of the floor, as known since the record's version was first seen.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Known {
     /// Nothing.
     Unread,
-    /// It may have changed: a raise was refused, or not answered.
+    /// The floor may have changed: a raise was refused, or not answered.
     Doubtful,
     /// A read showed this.
     Read(Option<(Version, Laid)>),
-    /// We raised it, and the store said so.
+    /// We raised the floor, and the store confirmed it.
     Raised(Laid),
 }
 
@@ -383,15 +390,18 @@ enum Request {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Purpose {
-    /// Make a record where there is none. Held by nobody, so that it harms nobody when it arrives late.
+    /// Create a record where there is none. The new record is free, so a late creation does no
+    /// harm.
     Create,
     Claim,
     Renew,
-    /// Free or end what we hold.
+    /// Free or end the record that we hold.
     Release,
-    /// Rewrite what a weak read showed: only the acknowledgement proves it.
+    /// Rewrite a record that a weak read showed: only the acknowledgement proves it.
     Confirm,
-    /// Rewrite what is there, so that a write of ours still on its way can no longer apply.
+    /// Rewrite the record as it is.
+    ///
+    /// A write of ours that is still on its way can then no longer apply.
     Fence,
 }
 
@@ -403,7 +413,7 @@ enum Stage {
 }
 
 impl Machine {
-    /// A candidate that knows nothing yet. The first step reads.
+    /// Creates a candidate that knows nothing yet. The first step reads.
     #[must_use]
     pub fn new(settings: Settings) -> Machine {
         let Settings { candidate, timing, delay, reads, floor, seed } = settings;
@@ -450,7 +460,7 @@ impl Machine {
         }
     }
 
-    /// Breaks one rule, for the suite that must notice.
+    /// Breaks one rule, to test that the suite notices.
     #[cfg(feature = "mutants")]
     #[must_use]
     pub fn broken(mut self, mutant: Option<Mutant>) -> Machine {
@@ -458,25 +468,25 @@ impl Machine {
         self
     }
 
-    /// Tells a broken machine what the wall clock says; a sound one never asks.
+    /// Sets the wall clock of a broken machine; a sound one never reads it.
     #[cfg(feature = "mutants")]
     pub fn set_wall(&mut self, millis: u64) {
         self.wall = millis;
     }
 
-    /// Who stands.
+    /// The candidate.
     #[must_use]
     pub fn candidate(&self) -> &Arc<Holder> {
         &self.me
     }
 
-    /// The times of its leases.
+    /// The times of the candidate's leases.
     #[must_use]
     pub fn timing(&self) -> Timing {
         self.timing
     }
 
-    /// The lease, while it may be believed in.
+    /// The lease, as long as the candidate may believe in it.
     #[must_use]
     pub fn lease(&self, now: Moment) -> Option<Lease> {
         self.lease.filter(|lease| !lease.remaining(now).is_zero())
@@ -484,8 +494,8 @@ impl Machine {
 
     /// The version to wait on for a change, when nothing is under way.
     ///
-    /// The outer option says whether waiting makes sense now, the inner is what [`Store::changed`]
-    /// takes.
+    /// The outer option is `None` while waiting makes no sense. The inner option is the argument of
+    /// [`Store::changed`].
     ///
     /// [`Store::changed`]: crate::Store::changed
     #[must_use]
@@ -495,7 +505,7 @@ impl Machine {
         Some(view.found.as_ref().map(|(version, _)| version))
     }
 
-    /// The version and holder whose death would let this candidate in at once.
+    /// The version and holder to watch: if that holder dies, this candidate may claim early.
     #[must_use]
     pub fn awaiting_death(&self) -> Option<(&Version, &Arc<Holder>)> {
         let view = self.view.as_ref()?;
@@ -505,13 +515,13 @@ impl Machine {
         (waiting && holder.presence.is_some()).then_some((version, holder))
     }
 
-    /// Whether this candidacy is over.
+    /// Returns true if this candidacy is over.
     #[must_use]
     pub fn is_over(&self) -> bool {
         matches!(self.stage, Stage::Over)
     }
 
-    /// Takes one input at one moment, and says what is to be done.
+    /// Takes one input at one moment, and returns the actions to take.
     #[must_use]
     pub fn step(&mut self, now: Moment, input: Input) -> Vec<Output> {
         let mut out = Vec::new();
@@ -530,7 +540,9 @@ impl Machine {
         out
     }
 
-    /// How long from now the next [`Input::Tick`] is needed; `None` while only an input can help.
+    /// How long from now the next [`Input::Tick`] is needed.
+    ///
+    /// `None` while only another input can help.
     #[must_use]
     pub fn wake(&self, now: Moment) -> Option<Duration> {
         if self.is(Mutant::NeverRests) && !self.is_over() {
@@ -580,7 +592,7 @@ fn left(span: Duration, elapsed: Duration) -> Duration {
     span.saturating_sub(elapsed)
 }
 
-/// A part of `whole`, from nothing to all of it, as `draw` says.
+/// A part of `whole`, from none to all of it, chosen by `draw`.
 fn portion(whole: Duration, draw: u64) -> Duration {
     let part = u32::try_from(draw % 1024).unwrap_or(0);
     whole * part / 1023

@@ -1,8 +1,8 @@
 //! Broken twins of the protocol's rules.
 //!
-//! A checker that has never failed proves nothing. Each rule of the lease can be switched off, and the
-//! suite fails unless its simulations notice every one of these. The switch exists only with the
-//! feature `mutants`; without it the check is a constant the compiler removes.
+//! A checker that has never failed proves nothing. Each rule of the lease can be switched off, and
+//! the suite fails unless its simulations notice every one of these. The switch exists only with
+//! the feature `mutants`; without it the check is a constant the compiler removes.
 
 /// A rule of the lease protocol that is broken on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -17,7 +17,7 @@ pub enum Mutant {
     LateAnswerRevives,
     /// The holder's window is the whole ttl, without the margin for clocks that run unevenly.
     NoDriftMargin,
-    /// A renewal overwrites whatever is there.
+    /// A renewal overwrites any record, without comparing versions.
     UnconditionalRenewal,
     /// The lease is released before its work has ended.
     ReleaseBeforeStop,
@@ -35,7 +35,7 @@ pub enum Mutant {
     RecreateHandsOut,
     /// Re-creating an ended election shortens the ttl of the holder that was kept.
     RecreateShortensTtl,
-    /// Re-creating an ended election puts a new lock delay in force while the old one still runs.
+    /// Re-creating an ended election applies a new lock delay while the old one runs.
     RecreateCutsDelay,
     /// A step takes its input first and expires afterwards.
     InputBeforeExpiry,
@@ -43,25 +43,25 @@ pub enum Mutant {
     MustStopNotLatched,
     /// A lease is taken when the wall clock says it has expired.
     WallClock,
-    /// After a lapse the holder goes on under the token it had.
+    /// After a lapse the holder goes on under its old token.
     TokenReusedAfterLapse,
-    /// A ttl in a record that is longer than one's own is shortened.
+    /// A ttl in a record is shortened to the reader's own ttl.
     TtlClampedDown,
     /// A token that was lost may be granted again.
     LostTokenReturns,
-    /// A record whose token fell is believed.
+    /// A candidate believes a record with a lower token than before.
     RegressionBelieved,
-    /// A holder that is only hung counts as gone.
+    /// A holder that is only hung counts as dead.
     HungMeansGone,
     /// A proven death also cuts the lock delay short.
     GoneSkipsDelay,
-    /// A candidate claims over a renewed version whose own timer has not run.
+    /// A candidate claims over a renewed version without waiting a whole ttl for it.
     TimerSurvivesRenewal,
     /// A follower sets no alarm for the end of the lease it waits for.
     SleepsThroughExpiry,
     /// An alarm that has nothing to do is set again at once.
     NeverRests,
-    /// A lease that stands still is respected for ten times its ttl.
+    /// A lease that is not renewed is respected for ten times its ttl.
     WaitsTooLong,
     /// A candidate leaves although a claim of its own may still arrive.
     LeavesUnfenced,
@@ -80,7 +80,7 @@ pub enum Mutant {
 }
 
 impl Mutant {
-    /// All of them.
+    /// All mutants.
     pub const ALL: [Mutant; 35] = [
         Mutant::WindowFromAnswer,
         Mutant::ObservedAtSend,

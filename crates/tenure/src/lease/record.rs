@@ -1,10 +1,10 @@
 //! The record of an election, and its wire format.
 //!
-//! A queue keeps its leader, its generation and its end itself; of an election on one the record only says that it
-//! is a queue, which lock delay it has, and whether it was deleted.
+//! A queue keeps its leader, its generation and its end itself. The record of such an election only
+//! says that it is a queue, its lock delay, and whether it was deleted.
 //!
-//! One JSON object, readable with `cat`. What is read is untrusted: its size is capped before it is
-//! parsed, and anything out of range is refused, never shortened or repaired.
+//! One JSON object, readable with `cat`. A record from the store is untrusted: its size is capped
+//! before it is parsed, and any value out of range is refused, never shortened or repaired.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub const MAX_NUMBER: u64 = (1 << 53) - 1;
 /// The most bytes a mark of presence may take.
 const MAX_MARK_BYTES: usize = 2 * 1024;
 
-/// Names one write, uniquely: whoever finds it in a record knows which request made it.
+/// The unique name of one write. An op in a record shows which request wrote it.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Op(Arc<str>);
@@ -48,7 +48,7 @@ impl From<Op> for String {
 }
 
 impl Op {
-    /// The `number`th write of a candidate, whose id is random.
+    /// Names the `number`th write of a candidate. The candidate's id is random.
     #[must_use]
     pub fn new(writer: &CandidateId, number: u64) -> Op {
         Op(format!("{writer}-{number}").into())
@@ -67,34 +67,37 @@ impl fmt::Debug for Op {
     }
 }
 
-/// Who holds a lease, and what it publishes.
+/// The holder of a lease, and its published value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Holder {
     /// Its candidacy.
     pub id: CandidateId,
     /// Its name for people.
     pub name: Arc<str>,
-    /// What it publishes.
+    /// The value it publishes.
     pub value: Bytes,
-    /// How its death can be proven, where it can.
+    /// How to prove its death, where that is possible.
     pub presence: Option<Mark>,
 }
 
-/// What an election is in.
+/// The state of an election.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum State {
-    /// Nobody leads.
+    /// There is no leader.
     Free {
-        /// Whether the last tenure ended by a release after its work had ended.
+        /// True if the last tenure ended by a release after its work had ended.
         clean: bool,
     },
-    /// Somebody leads, or did until it vanished.
+    /// A candidate leads, or led until it vanished.
     Held(Arc<Holder>),
     /// It is over for the candidates of this generation.
     Ended {
-        /// Who held it when somebody else ended it: its time must pass before a successor's begins.
+        /// The holder at the time when another party ended the election.
+        ///
+        /// The holder's time must pass before a successor's begins.
         kept: Option<Arc<Holder>>,
-        /// Whether it is hidden from lists. The record stays: nothing else would remember the token.
+        /// True if the election is hidden from lists. The record stays, because it remembers the
+        /// token.
         deleted: bool,
     },
 }
@@ -104,13 +107,13 @@ pub enum State {
 pub struct Record {
     /// How the election is decided.
     pub protocol: Protocol,
-    /// What the election is in.
+    /// The state of the election.
     pub state: State,
-    /// When the lease ends by the holder's wall clock. For people; nothing is decided by it.
+    /// When the lease ends by the holder's wall clock. For people; no decision uses it.
     pub expire: u64,
     /// The fencing token of the newest tenure; 0 before the first.
     pub token: u64,
-    /// How long a lease that stands still is respected.
+    /// How long a lease without renewal is respected.
     pub ttl: Duration,
     /// How long a successor waits after a tenure that did not end by a clean release.
     pub delay: Duration,
@@ -120,14 +123,14 @@ pub struct Record {
     pub generation: u64,
     /// Rises by one at every write: the order of records, since versions are opaque.
     pub revision: u64,
-    /// Which write made this.
+    /// The write that made this record.
     pub op: Op,
-    /// What it is known to stand on; `None` in a record of before there were floors.
+    /// The floor known to be in force; `None` in a record from before there were floors.
     pub floor: Option<Floor>,
 }
 
 impl Record {
-    /// Who holds it, if it is held.
+    /// The holder, if the record is held.
     #[must_use]
     pub fn holder(&self) -> Option<&Arc<Holder>> {
         match &self.state {
@@ -136,13 +139,13 @@ impl Record {
         }
     }
 
-    /// Whether this candidacy holds it.
+    /// Returns true if this candidacy holds the record.
     #[must_use]
     pub fn is_held_by(&self, id: &CandidateId) -> bool {
         self.holder().is_some_and(|holder| holder.id == *id)
     }
 
-    /// The next record in order, otherwise the same.
+    /// The next record in order: a higher revision and a new op, otherwise the same.
     pub(crate) fn following(&self, op: Op) -> Record {
         Record { revision: self.revision + 1, op, ..self.clone() }
     }
@@ -185,8 +188,8 @@ impl Record {
     /// Reads a record.
     ///
     /// # Errors
-    /// [`RecordError`] says what is wrong with it. Never panics, and never takes more memory than a
-    /// few times [`MAX_DOCUMENT_BYTES`].
+    /// [`RecordError`] says why the record is invalid. Never panics, and never takes more memory
+    /// than a few times [`MAX_DOCUMENT_BYTES`].
     pub fn decode(body: &[u8]) -> Result<Record, RecordError> {
         if body.len() > MAX_DOCUMENT_BYTES {
             return Err(RecordError::TooLong { bytes: body.len() });
@@ -201,7 +204,7 @@ impl Record {
     /// Reads the record of an election that must be held by the lease protocol.
     ///
     /// # Errors
-    /// As for [`Record::decode`], and [`RecordError::Queue`] when it is a queue's.
+    /// As for [`Record::decode`], and [`RecordError::Queue`] for the record of a queue.
     pub fn decode_lease(body: &[u8]) -> Result<Record, RecordError> {
         let record = Record::decode(body)?;
         match record.protocol {
@@ -324,7 +327,7 @@ impl Wire {
     }
 }
 
-/// Whether it says nothing of a holder, which in a queue the line does.
+/// Returns true if the state names no holder. In a queue the line has the holder, not the record.
 fn self_contained(state: &State) -> bool {
     match state {
         State::Free { clean: _ } | State::Ended { kept: None, deleted: _ } => true,
@@ -348,37 +351,37 @@ pub(super) fn duration(
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
-    /// It is larger than a record can be.
+    /// The document is larger than a record can be.
     #[error("the election's document has {bytes} bytes; a record has at most {MAX_DOCUMENT_BYTES}")]
     TooLong {
-        /// How large it is.
+        /// The size of the document.
         bytes: usize,
     },
-    /// It is not JSON, or not of the record's shape.
+    /// The document is not JSON, or not of the record's shape.
     #[error("the election's document is not a record: {says}")]
     NotARecord {
-        /// What the parser said.
+        /// The message of the parser.
         says: String,
     },
-    /// It is the record of an election that the queue protocol decides.
+    /// The queue protocol decides this election.
     #[error("the election is held by the queue protocol")]
     Queue,
     /// A number is out of range.
     #[error("the election's document has {field} {number}, which is out of range (at most {most})")]
     OutOfRange {
-        /// Which field.
+        /// The name of the field.
         field: &'static str,
-        /// What it says.
+        /// The number found.
         number: u64,
-        /// What it may say.
+        /// The largest number allowed.
         most: u64,
     },
     /// A field does not make sense.
     #[error("the election's document has a bad {field}: {says}")]
     Field {
-        /// Which field.
+        /// The name of the field.
         field: &'static str,
-        /// What is wrong with it.
+        /// The reason.
         says: String,
     },
 }

@@ -1,7 +1,7 @@
-//! What somebody outside an election may do to its record: create, end, delete.
+//! Changes to a record from outside the election: create, end, delete.
 //!
-//! Pure: a record goes in, the record to write comes out. The compare-and-set around it is the
-//! caller's.
+//! Pure functions: a record goes in, the record to write comes out. The caller does the
+//! compare-and-set.
 
 use std::time::Duration;
 
@@ -9,24 +9,24 @@ use super::floor::Floor;
 use super::record::{Op, Record, State};
 use crate::Protocol;
 
-/// What is to be done about a record.
+/// The decision about a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Ruling {
-    /// Nothing: it is already as it should be.
+    /// The record is already as it should be: write nothing.
     Stands,
-    /// This is to be written in its place.
+    /// Write this record in its place.
     Write(Record),
 }
 
-/// What a new election is created with.
+/// The settings of a new election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
-    /// How long a lease that stands still is respected, until the first claim says otherwise.
+    /// How long a lease without renewal is respected, until the first claim sets its own ttl.
     pub ttl: Duration,
-    /// The lock delay; `None` leaves what is in force.
+    /// The lock delay; `None` leaves the delay in force.
     pub delay: Option<Duration>,
-    /// Whether a floor is kept beside the record.
+    /// True if a floor is kept beside the record.
     pub floor: bool,
 }
 
@@ -40,7 +40,8 @@ pub fn create(record: Option<&Record>, terms: Terms, op: Op) -> Ruling {
     };
     let next = Record { generation: record.generation + 1, ..record.following(op) };
     Ruling::Write(match kept {
-        // Whoever held it may not know yet that it ended. Its time passes first, under its terms.
+        // The holder may not know yet that the election ended. Its time passes first, under its own
+        // terms.
         Some(holder) => {
             Record { state: State::Held(holder.clone()), next_delay: terms.delay, ..next }
         }
@@ -55,7 +56,9 @@ pub fn create(record: Option<&Record>, terms: Terms, op: Op) -> Ruling {
     })
 }
 
-/// Ends an election for all its candidates. Ending what does not exist leaves a mark that it ended.
+/// Ends an election for all its candidates.
+///
+/// Ending an election that does not exist writes a record that says it ended.
 pub fn end(record: Option<&Record>, terms: Terms, op: Op) -> Ruling {
     let Some(record) = record else {
         let state = State::Ended { kept: None, deleted: false };
@@ -64,12 +67,14 @@ pub fn end(record: Option<&Record>, terms: Terms, op: Op) -> Ruling {
     ended(record, false, op)
 }
 
-/// Ends an election and hides it from lists. What does not exist is left so.
+/// Ends an election and hides it from lists. Does nothing if there is no record.
 pub fn delete(record: Option<&Record>, op: Op) -> Ruling {
     record.map_or(Ruling::Stands, |record| ended(record, true, op))
 }
 
-/// Records that an election is a queue. `again`: its last generation has ended, and another is to follow.
+/// Records that an election is a queue.
+///
+/// `again` means that its last generation has ended, and another is to follow.
 ///
 /// # Errors
 /// The protocol that was chosen before, when that is not the queue.
@@ -91,7 +96,7 @@ pub fn queue(
             ..free
         })),
         Protocol::Queue => {
-            // A shorter one would cut a delay that is running short.
+            // A shorter lock delay would cut off a delay that is still running.
             let longer = terms.delay.filter(|delay| again && *delay > record.delay);
             Ok(longer.map_or(Ruling::Stands, |delay| Ruling::Write(Record { delay, ..free })))
         }
@@ -105,7 +110,9 @@ pub fn queue(
     }
 }
 
-/// Records that a queue was made again: a deletion that looked before must not hide it, so this always writes.
+/// Records that a queue was created again.
+///
+/// This always writes, so that a deletion that read the record before cannot hide the new queue.
 ///
 /// # Errors
 /// The protocol that was chosen before, when that is not the queue.
@@ -119,7 +126,7 @@ pub fn queue_made(record: Option<&Record>, terms: Terms, op: Op) -> Result<Rulin
     }
 }
 
-/// Records that a queue was deleted. What does not exist is left so.
+/// Records that a queue was deleted. Does nothing if there is no record.
 ///
 /// # Errors
 /// The protocol that was chosen, when that is not the queue.
@@ -133,7 +140,7 @@ pub fn delete_queue(record: Option<&Record>, op: Op) -> Result<Ruling, Protocol>
     }
 }
 
-/// Whether nobody can still believe in a tenure of this record, which has ended.
+/// Returns true if this ended record has no holder and no running lock delay left.
 fn is_over(record: &Record) -> bool {
     matches!(record.state, State::Ended { kept: None, .. })
         && record.delay.is_zero()
@@ -150,7 +157,7 @@ fn ended(record: &Record, delete: bool, op: Op) -> Ruling {
     Ruling::Write(Record { state: State::Ended { kept, deleted }, ..record.following(op) })
 }
 
-/// A record that was never claimed.
+/// Makes a record that was never claimed.
 pub(super) fn first(terms: Terms, op: Op) -> Record {
     Record {
         protocol: Protocol::Lease,
@@ -230,8 +237,10 @@ mod tests {
         assert_eq!((again.generation, again.next_delay), (2, Some(Duration::from_secs(9))));
     }
 
-    /// A tenure that lapsed, was then freed or ended by its holder, and was created again with a shorter
-    /// delay let its successor lead within the delay that was still running.
+    /// Regression: a successor led within a lock delay that was still running.
+    ///
+    /// A tenure lapsed, was freed or ended by its holder, and was created again with a shorter
+    /// delay. Its successor then led within the delay that was still running.
     #[test]
     fn a_new_lock_delay_does_not_cut_the_one_in_force_short() {
         let free = Record { state: State::Free { clean: false }, delay: TERMS.ttl, ..held() };

@@ -1,4 +1,6 @@
-//! Lines in this process's memory, for programs under test: sessions that can be cut off, expired and closed.
+//! Lines in this process's memory, for programs under test.
+//!
+//! Their sessions can be cut off, expired and closed.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -18,7 +20,8 @@ use crate::queue::{
 use crate::store::{Fault, StoreError};
 use crate::timing::window_of;
 
-/// A server with lines. Clones share it; every [`MemoryLines::connect`] is another process's session.
+/// A server with lines. Clones share it; every [`MemoryLines::connect`] is another process's
+/// session.
 #[derive(Clone, Debug)]
 pub struct MemoryLines {
     server: Arc<Server>,
@@ -32,14 +35,14 @@ struct Server {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Counts every change: tokens and generations are taken from it.
+    /// Counts every change: tokens and generations come from it.
     writes: u64,
     sessions: u64,
     clients: u64,
     roots: BTreeMap<Key, Root>,
     /// By election and token, which is the order of every line.
     entries: BTreeMap<(Key, u64), Stored>,
-    /// Who waits for a line to change.
+    /// The waiters for changes, by line.
     topics: BTreeMap<Key, watch::Sender<()>>,
 }
 
@@ -66,10 +69,10 @@ impl MemoryLines {
         MemoryLines { server: Arc::new(Server { clock, state: Mutex::default() }) }
     }
 
-    /// A session that the server keeps for `ttl` when it does not hear of it.
+    /// Opens a session that the server keeps for `ttl` after it last heard from it.
     ///
     /// # Panics
-    /// Outside a tokio runtime, where nobody would keep it alive.
+    /// Outside a tokio runtime, because the session could not be kept alive.
     #[must_use]
     pub fn connect(&self, ttl: Duration) -> MemoryQueue {
         let mut state = self.server.lock();
@@ -90,7 +93,7 @@ impl MemoryLines {
         MemoryQueue { client, heart: Arc::new(Heart(heart.abort_handle())) }
     }
 
-    /// A client whose first session is about to begin: [`MemoryQueue::resume`] begins it.
+    /// Makes a client without a session yet: [`MemoryQueue::resume`] begins the first.
     ///
     /// # Panics
     /// Outside a tokio runtime, as [`MemoryLines::connect`] does.
@@ -102,7 +105,7 @@ impl MemoryLines {
         queue
     }
 
-    /// Deletes the first entry of a line, as an operator could; says whether there was one.
+    /// Deletes the first entry of a line, as an operator could; returns true if there was one.
     pub fn delete_first(&self, election: &Key) -> bool {
         let mut state = self.server.lock();
         let first = state.line(election).next().map(|(token, _)| token);
@@ -136,7 +139,7 @@ struct Client {
     link: Mutex<Link>,
 }
 
-/// How a client is connected, and what is to go wrong.
+/// The state of a client's connection, and the failures to simulate.
 #[derive(Debug, Default)]
 struct Link {
     /// The server's number of the session.
@@ -149,14 +152,14 @@ struct Link {
     counts: Counts,
 }
 
-/// How often a client was asked and told.
+/// Counts of calls and answers of a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Joins.
     pub joins: u64,
     /// Reads of a line.
     pub reads: u64,
-    /// Watches of entries that told of a deletion.
+    /// Watches of entries that reported a deletion.
     pub told: u64,
     /// Answers that were lost.
     pub lost: u64,
@@ -185,7 +188,7 @@ impl MemoryQueue {
         self.client.known.send_modify(|session| session.life = Life::Closed);
     }
 
-    /// The next `count` calls take effect, and nobody hears of it.
+    /// The next `count` calls take effect, but their answers are lost.
     pub fn lose_answers(&self, count: u32) {
         self.client.link().lose = count;
     }
@@ -195,13 +198,13 @@ impl MemoryQueue {
         self.client.link().refuse = count;
     }
 
-    /// How often it was asked and told.
+    /// The counts of calls and answers.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.client.link().counts
     }
 
-    /// How eagerly it was last asked to prove its life.
+    /// The last requested pace of proving its life.
     #[must_use]
     pub fn last_pace(&self) -> Pace {
         self.client.link().pace
@@ -212,7 +215,7 @@ fn live(now: Moment, ttl: Duration) -> Life {
     Life::Live { proof: Some(Proof { from: now, window: window_of(ttl) }) }
 }
 
-/// Keeps a session alive while somebody holds it.
+/// Keeps a session alive while its client exists.
 async fn beat(client: Weak<Client>, clock: Arc<dyn Clock>, ttl: Duration) {
     let mut timer = clock.timer();
     loop {
@@ -271,7 +274,7 @@ impl Client {
         });
     }
 
-    /// The server forgets the session and its entries; whether the client knows is another matter.
+    /// Makes the server forget the session and its entries. The client may not know it yet.
     fn expire(&self) {
         let session = {
             let mut link = self.link();
@@ -304,7 +307,7 @@ impl Client {
         });
     }
 
-    /// Carries a call out, or not, and answers it, or not.
+    /// Makes a call, subject to the simulated failures.
     fn call<T>(
         &self,
         doing: &str,
@@ -332,7 +335,7 @@ impl Client {
         answer
     }
 
-    /// Waits until something about this line, or the connection, is another.
+    /// Waits until this line or the connection has changed.
     async fn change(&self, key: &Key, mut seen: impl FnMut(&mut State) -> bool) {
         let mut session = self.known.subscribe();
         let mut topic = self.server.lock().topic(key);
@@ -353,7 +356,7 @@ impl Client {
 
 impl Server {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Whoever panics here is a test that has failed anyway.
+        // Only a failed test panics while it holds this lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -379,7 +382,9 @@ impl State {
         }
     }
 
-    /// Whether the election has been open since this entry joined it, so that no end came before its deletion.
+    /// Returns true if the election has been open since this entry joined it.
+    ///
+    /// Then no end came before its deletion.
     fn is_open_since(&self, key: &Key, token: u64) -> bool {
         self.roots.get(key).is_some_and(|root| !root.ended && root.generation <= token)
     }
@@ -398,7 +403,9 @@ impl State {
         Some((key, stored))
     }
 
-    /// The line as `client` may see it; all of an ended one if there is no client to see it.
+    /// The line as `client` may see it.
+    ///
+    /// Without a client, all entries of an ended line are included.
     fn read(&self, key: &Key, client: Option<u64>) -> Line {
         let Some(root) = self.roots.get(key) else { return Line::Missing };
         let generation = root.generation;
@@ -615,7 +622,7 @@ impl SessionQueue for MemoryQueue {
 
 type Summary = (Option<(u64, bool)>, Option<Entry>, Option<Bytes>);
 
-/// The state of an election, its first, and what that publishes.
+/// The state of an election, its first entry, and the first entry's value.
 fn summary(state: &State, key: &Key) -> Summary {
     let root = state.roots.get(key).map(|root| (root.generation, root.ended));
     let first = state.line(key).next();

@@ -1,4 +1,4 @@
-//! Lines, and what stands in them.
+//! Lines, and the entries in them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,12 +6,12 @@ use std::sync::Arc;
 use crate::candidate::CandidateId;
 use crate::lease::record::Holder;
 
-/// One attempt of one candidacy to join. Whoever finds it at an entry knows which request made that.
+/// One attempt of one candidacy to join. The ticket of an entry shows which request made it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket {
     /// The candidacy.
     pub candidate: CandidateId,
-    /// Which of its attempts, counted from 1.
+    /// The number of the attempt, counted from 1.
     pub attempt: u64,
 }
 
@@ -21,12 +21,12 @@ impl fmt::Display for Ticket {
     }
 }
 
-/// One entry, whoever's: its name in the store, and when it was made.
+/// One entry of any candidate: its name in the store, and the token of its creation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Entry {
     /// The whole name, as its backend needs it to find the entry again.
     pub name: Arc<str>,
-    /// The fencing token: what the store says of its creation (czxid, create revision).
+    /// The fencing token: the store's number of the creation (czxid, create revision).
     pub token: u64,
 }
 
@@ -35,15 +35,16 @@ pub struct Entry {
 pub struct Place {
     /// The entry.
     pub entry: Entry,
-    /// Which join made it, if this process did.
+    /// The join that made it, if this process made it.
     ///
-    /// A backend that cannot read it from the entry names the oldest join of its own whose outcome it does not
-    /// know.
+    /// A backend that cannot read the ticket from the entry names its own oldest join with an
+    /// unknown outcome.
     pub ticket: Option<Ticket>,
-    /// Who stands there, if that was read. It is always read of the first.
+    /// The candidate, if it was read. It is always read for the first entry.
     ///
-    /// In the whole line ([`SessionQueue::look`](super::SessionQueue::look)) nothing marks an entry that belongs to no
-    /// session: somebody put it there by hand. It is no candidate, and nobody waits for it.
+    /// In the whole line ([`SessionQueue::look`](super::SessionQueue::look)), `None` marks an entry
+    /// that belongs to no session: an operator put it there by hand. It is no candidate, and no
+    /// candidate waits for it.
     pub holder: Option<Arc<Holder>>,
 }
 
@@ -52,43 +53,49 @@ pub struct Place {
 pub enum Line {
     /// The election is open.
     Open {
-        /// Which creation of the election this is. Generations rise. 0 is none of ours: other clients of the store
-        /// stand in a line that has not been created yet, and joining it finds it missing.
+        /// The generation of the election. Generations rise. 0 is none of ours: other clients of
+        /// the store stand in a line that has not been created yet, and a join finds the election
+        /// missing.
         generation: u64,
-        /// Those in line, lowest first. Some that nobody asked about may be left out.
+        /// The entries in line, lowest first. Entries that were not asked about may be left out.
         places: Vec<Place>,
-        /// The newest tenure that began and was not left cleanly; kept only in elections with a lock delay.
+        /// The newest tenure that began and was not left cleanly.
         ///
-        /// It may still stand in line, as its leader.
+        /// It is kept only in elections with a lock delay.
+        ///
+        /// That tenure's entry may still stand in line, as the leader.
         unclean: Option<u64>,
-        /// The highest token of a tenure that is recorded; 0 if none is, or the backend records none.
+        /// The highest recorded token of a tenure.
         ///
-        /// In a store whose numbers only rise no entry that stands has a lower one than an earlier leader's.
+        /// 0 if none is recorded, or if the backend keeps no such record.
+        ///
+        /// In a store with numbers that only rise, no standing entry has a lower token than an
+        /// earlier leader.
         highest: u64,
     },
-    /// The election has ended. Entries may still stand; each is its owner's to delete.
+    /// The election has ended. Entries may still stand; each owner deletes its own.
     Ended {
-        /// Which creation of the election has.
+        /// The generation that has ended.
         generation: u64,
-        /// Those still in line that this process made.
+        /// The entries of this process that are still in line.
         places: Vec<Place>,
     },
     /// There is no such election, and therefore no entry.
     Missing,
 }
 
-/// What came of a join.
+/// The result of a join.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Joined {
     /// The session the entry belongs to.
     pub session: u64,
-    /// The entry that was made; `None` only where the line says why.
+    /// The entry that was made; if it is `None`, the line says why.
     pub entry: Option<Entry>,
     /// The line, read after the entry was made.
     pub line: Line,
 }
 
-/// What came of a deletion.
+/// The result of a deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use]
 pub enum Left {
@@ -98,15 +105,17 @@ pub enum Left {
     Absent,
 }
 
-/// What a watch of an entry says.
+/// The report of a watch of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use]
 pub enum Gone {
-    /// The store says that this very entry was deleted, and that its election had not ended before that.
+    /// The store says that this very entry was deleted while its election was still open.
     Deleted,
-    /// The store says that this very entry was deleted. Its election may have ended before that; only a look can tell.
+    /// The store says that this very entry was deleted.
+    ///
+    /// Its election may have ended before that; only a read can tell.
     DeletedMaybeEnded,
-    /// It may have been deleted; only a look can tell.
+    /// The entry may have been deleted; only a read can tell.
     Perhaps,
 }
 

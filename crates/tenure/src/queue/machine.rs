@@ -1,13 +1,16 @@
 //! The queue protocol as a pure machine.
 //!
-//! No clock, no randomness, no I/O in here: `step` is told the time and what happened, and answers with
-//! what is to be done. **Every step expires first, at its own `now`, and takes its input afterwards.**
+//! No clock, no randomness, no I/O in here: `step` takes the time and one input, and returns the
+//! actions to take. **Every step first expires the lease at its own `now`, and takes its input
+//! afterwards.**
 //!
-//! One request is under way at a time, and only while the session lives. The backend answers every request or
-//! ends the connection; what was under way then is in doubt, and a barrier read tells.
+//! One request is under way at a time, and only while the session lives. The backend answers every
+//! request or ends the connection. Then the outcome of the request under way is unknown, and a
+//! barrier read shows it.
 //!
-//! [`Machine::is_over`] is what the caller is told; [`Machine::is_settled`] comes later if the store did not
-//! answer: until then an entry may stand in a line, and a machine that is dropped cannot delete it.
+//! [`Machine::is_over`] is true once the caller knows how the candidacy ended.
+//! [`Machine::is_settled`] comes later if the store did not answer. Until then an entry may stand
+//! in a line, and dropping the machine would leave the entry there.
 
 mod delay;
 mod inputs;
@@ -32,54 +35,58 @@ use crate::lease::record::Holder;
 use crate::store::Fault;
 use crate::timing::{RATE_DENOMINATOR, RATE_NUMERATOR};
 
-/// How often a line is looked at although nothing was heard, at most.
+/// The longest time between two reads of a line without any notification.
 const LONGEST_POLL: Duration = Duration::from_secs(30);
 
-/// What a candidacy is made of.
+/// The settings of a candidacy.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Who stands.
+    /// The candidate.
     pub candidate: Holder,
     /// The stop budget; a tenth of the session's ttl if it is not given.
     pub grace: Option<Duration>,
-    /// Which creation of the election it stands in; `None` takes the first it finds.
+    /// The generation of the election to stand in; `None` takes the first it finds.
     pub generation: Option<u64>,
-    /// D: how long it waits after a tenure that did not end cleanly; zero if the election has no lock delay.
+    /// D: how long it waits after a tenure that did not end cleanly.
+    ///
+    /// Zero if the election has no lock delay.
     pub delay: Duration,
-    /// The highest token that this process has led the election with; 0 if it never did.
+    /// The highest token with which this process has led the election; 0 if it never did.
     pub highest: u64,
 }
 
-/// What happened.
+/// An event that the machine reacts to.
 #[derive(Clone, Debug)]
 pub enum Input {
     /// Time has passed.
     Tick,
-    /// Something is known of the session.
+    /// The state of the session changed.
     Session(Session),
     /// A join was answered.
     Joined(Ask, Result<Joined, Fault>),
     /// The line was read.
     Line(Ask, Result<Line, Fault>),
-    /// The record of a tenure's beginning was answered.
+    /// The request to record the beginning of a tenure was answered.
     Begun(Ask, Result<(), Fault>),
-    /// The record of a tenure's token was answered.
+    /// The request to record the token of a tenure was answered.
     Noted(Ask, Result<(), Fault>),
     /// A deletion was answered.
     Left(Ask, Result<Left, Fault>),
-    /// An end was answered.
+    /// The request to end the election was answered.
     Ended(Ask, Result<(), Fault>),
-    /// A new value was answered.
+    /// The publication of a value was answered.
     Published(Ask, Result<(), Fault>),
     /// A watched entry may be gone.
     Gone(Entry, Gone),
     /// The election may have ended.
     Hint,
-    /// The work of a lost tenure has ended: stand again.
+    /// The work of a lost tenure has ended: the candidate stands again.
     WorkEnded,
-    /// Whatever work there was has ended: give up the entry and the candidacy.
+    /// All work has ended: give up the entry and the candidacy.
     Release(Farewell),
-    /// Its work cannot be ended: leave, and let the entry stand as long as the session would have.
+    /// The work cannot be ended: leave, but keep the entry for a while.
+    ///
+    /// It stays as long as the session would have lived.
     Abandon,
     /// The candidate publishes another value.
     Publish(Bytes),
@@ -87,84 +94,84 @@ pub enum Input {
     ForceLoss,
 }
 
-/// What is to be done.
+/// An action for the caller to take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     /// Join the line.
     Join {
-        /// To be given back with the answer.
+        /// Must be given back with the answer.
         ask: Ask,
         /// Marks the entry.
         ticket: Ticket,
-        /// Who joins.
+        /// The candidate that joins.
         holder: Arc<Holder>,
     },
     /// Read the line.
     Line {
-        /// To be given back with the answer.
+        /// Must be given back with the answer.
         ask: Ask,
-        /// Whose entries it is about.
+        /// The candidacy's ticket: the line must show its entries.
         ticket: Ticket,
         /// How new it must be.
         freshness: Freshness,
     },
     /// Record that the tenure of this entry begins.
     Begin {
-        /// To be given back with the answer.
+        /// Must be given back with the answer.
         ask: Ask,
-        /// Whose.
+        /// The entry of the tenure.
         entry: Entry,
     },
-    /// Record the token of a tenure that goes on.
+    /// Record the token of the current tenure.
     Note {
-        /// To be given back with the answer.
+        /// Must be given back with the answer.
         ask: Ask,
-        /// Whose.
+        /// The entry of the tenure.
         entry: Entry,
     },
     /// Delete an entry.
     Leave {
-        /// To be given back with the answer.
+        /// Must be given back with the answer.
         ask: Ask,
-        /// Which.
+        /// The entry to delete.
         entry: Entry,
-        /// Whether its work, if there was any, ended while nobody else could lead.
+        /// True if its work, if there was any, ended while no other candidate could lead.
         clean: bool,
     },
     /// End the election.
     End {
-        /// To be given back with the answer.
+        /// Must be given back with the answer.
         ask: Ask,
-        /// Which creation of it.
+        /// The generation to end.
         generation: u64,
     },
     /// Publish another value.
     Publish {
-        /// To be given back with the answer.
+        /// Must be given back with the answer.
         ask: Ask,
-        /// Where.
+        /// The entry that shows the value.
         entry: Entry,
-        /// What.
+        /// The new value.
         value: Bytes,
     },
     /// Leadership was won.
     Elected(Lease),
-    /// Life was proven for longer.
+    /// The session was proven to live for longer.
     Extended(Lease),
     /// The work must end before the lease does.
     MustStop,
     /// Leadership is over.
     Lost {
-        /// Which tenure's.
+        /// The token of the lost tenure.
         token: u64,
-        /// Why.
+        /// The reason.
         loss: Loss,
     },
     /// The connection is lost; the lease is running down.
     Suspended,
     /// The connection is back, and the entry still stands.
     Resumed,
-    /// Somebody else is first in line, or nobody is.
+    /// Another candidate is first in line (`Some`), or the line has no first (`None`).
     Following(Option<Arc<Holder>>),
     /// The candidacy is over for its caller.
     Over(Outcome),
@@ -181,33 +188,34 @@ pub struct Machine {
     asks: u64,
     attempts: u64,
     flight: Option<Flight>,
-    /// After a failure: not before this long after that moment.
+    /// After a failure: the next request waits this long after that moment.
     pause: Option<(Moment, Duration)>,
 
     mine: Option<Mine>,
-    /// A join whose outcome is unknown.
+    /// A join with an unknown outcome.
     doubt: Option<Ticket>,
-    /// Entries of ours that must go.
+    /// Entries of ours that must be deleted.
     strays: Vec<Entry>,
     /// The line must be read again.
     stale: bool,
     last_read: Option<Moment>,
     following: Option<Arc<Holder>>,
-    /// A value that the entry does not show yet.
+    /// The candidate has a new value that the entry does not show yet.
     unpublished: bool,
 
     lease: Option<Lease>,
     ended_token: u64,
-    /// The highest token of any tenure that is known of, but for the one of our own entry.
+    /// The highest token of any known tenure, except that of our own entry.
     highest: u64,
     /// Work was told to stop. Latched: a proof does not take it back.
     stopping: bool,
-    /// A tenure was announced, and its work has not been reported as ended.
+    /// A tenure was announced, and the end of its work was not reported yet.
     working: bool,
     led: bool,
-    /// The connection was lost: nothing is led, or led any longer, before the entry was seen again.
+    /// The connection was lost. The candidate neither begins nor extends a tenure before it has
+    /// seen its entry again.
     unverified: bool,
-    /// Its leader was told so.
+    /// The leader was told that the connection is lost.
     suspended: bool,
     /// The last lease of the tenure that was lost last.
     lost: Option<Lease>,
@@ -222,13 +230,13 @@ struct Mine {
     entry: Entry,
     session: u64,
     ahead: Ahead,
-    /// How far the lock delay has come.
+    /// The progress of the lock delay.
     turn: Turn,
-    /// Its tenure was lost: it must go.
+    /// The tenure of this entry was lost: the entry must be deleted.
     discard: bool,
-    /// Its work had not ended when the session could have.
+    /// The work had not ended by the time at which the session could have ended.
     outlived: bool,
-    /// Whether the token of its tenure is recorded, and since when that is due.
+    /// The state of recording this tenure's token, and since when it is due.
     note: Note,
 }
 
@@ -240,29 +248,29 @@ impl Mine {
     }
 }
 
-/// How far the record of a tenure's token has come.
+/// The progress of recording a tenure's token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Note {
-    /// It does not lead.
+    /// The entry does not lead.
     Unled,
-    /// It leads since this moment, and that is not recorded.
+    /// The entry has led since this moment, and its token is not recorded yet.
     Since(Moment),
-    /// It is recorded.
+    /// The token is recorded.
     Done,
 }
 
-/// Who is before us, by the newest line that showed our entry.
+/// The entries before ours, by the newest line that showed our entry.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Ahead {
     Nobody,
     Before {
         predecessor: Entry,
-        /// Whether it had nobody before it.
+        /// True if the predecessor was the first in line.
         is_first: bool,
         /// The first in line.
         first: Entry,
     },
-    /// The predecessor is gone, and it was not first.
+    /// The predecessor is gone, and it was not the first.
     Unknown,
 }
 
@@ -277,7 +285,7 @@ enum Request {
     Join(Ticket),
     Line {
         freshness: Freshness,
-        /// It was asked for when nobody was before us any more.
+        /// True if our entry was already first when the line was asked for.
         first: bool,
     },
     Begin(Entry),
@@ -301,26 +309,26 @@ struct Leaving {
     had_lease: bool,
     /// A deletion was sent.
     tried: bool,
-    /// The caller has been told how it ended; what is left is to clean up.
+    /// The caller was told how it ended; only the clean-up is left.
     told: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Why {
-    /// It was asked to.
+    /// The caller asked to leave.
     Farewell,
-    /// It was asked to, and the election's end is still to be written.
+    /// The caller asked to leave and to end the election, and the end is still to be written.
     EndFirst,
     /// The election has ended.
     Ended,
     /// The store refuses, and always will.
     Refused(Fault),
-    /// The store's numbers have fallen: to the first of these, below the second.
+    /// The store's numbers have fallen: `found` is below `known`.
     Regressed { found: u64, known: u64 },
 }
 
 impl Machine {
-    /// A candidate that knows nothing yet. It joins when it is told of a session.
+    /// Creates a candidate that knows nothing yet. It joins when it is told of a session.
     #[must_use]
     pub fn new(settings: Settings) -> Machine {
         let Settings { candidate, grace, generation, delay, highest } = settings;
@@ -356,7 +364,7 @@ impl Machine {
         }
     }
 
-    /// Breaks one rule, for the suite that must notice.
+    /// Breaks one rule, to test that the suite notices.
     #[cfg(feature = "mutants")]
     #[must_use]
     pub fn broken(mut self, mutant: Option<Mutant>) -> Machine {
@@ -364,19 +372,19 @@ impl Machine {
         self
     }
 
-    /// Who stands.
+    /// The candidate.
     #[must_use]
     pub fn candidate(&self) -> &Arc<Holder> {
         &self.me
     }
 
-    /// The lease, while it may be believed in.
+    /// The lease, as long as the candidate may believe in it.
     #[must_use]
     pub fn lease(&self, now: Moment) -> Option<Lease> {
         self.lease.filter(|lease| !lease.remaining(now).is_zero())
     }
 
-    /// The entries to watch: our own and the one before it, nobody else's.
+    /// The entries to watch: our own and the one before it, no others.
     #[must_use]
     pub fn watching(&self) -> [Option<&Entry>; 2] {
         let Some(mine) = self.mine.as_ref().filter(|_| !self.is_settled()) else {
@@ -390,13 +398,13 @@ impl Machine {
         [Some(&mine.entry), before.filter(|_| matches!(self.stage, Stage::Standing))]
     }
 
-    /// The generation whose end to watch for, while that matters.
+    /// The generation to watch for its end, while that matters.
     #[must_use]
     pub fn awaiting_end(&self) -> Option<u64> {
         self.generation.filter(|_| matches!(self.stage, Stage::Standing))
     }
 
-    /// How eagerly the session must prove its life on this candidate's account.
+    /// How eagerly the session must prove its life for this candidate.
     #[must_use]
     pub fn pace(&self) -> Pace {
         let near = self.mine.as_ref().is_some_and(|mine| match &mine.ahead {
@@ -407,9 +415,12 @@ impl Machine {
         if near && matches!(self.stage, Stage::Standing) { Pace::Leading } else { Pace::Waiting }
     }
 
-    /// Whether an entry is this candidacy's: its own, one that is about to go, or of a join in doubt.
+    /// Returns true if an entry belongs to this candidacy.
     ///
-    /// A backend whose joins may arrive after they were given up deletes entries that nobody claims.
+    /// That is its own entry, one that is about to be deleted, or the entry of a join in doubt.
+    ///
+    /// In some backends, a join may arrive after it was given up. Such a backend deletes entries
+    /// that no candidacy claims.
     #[must_use]
     pub fn claims(&self, entry: &Entry, ticket: &Ticket) -> bool {
         let own = self.mine.as_ref().is_some_and(|mine| mine.entry == *entry);
@@ -418,7 +429,7 @@ impl Machine {
         own || joining || self.doubt.as_ref() == Some(ticket) || self.strays.contains(entry)
     }
 
-    /// Whether its caller has been told how this candidacy ended.
+    /// Returns true if the caller was told how this candidacy ended.
     #[must_use]
     pub fn is_over(&self) -> bool {
         match &self.stage {
@@ -428,13 +439,15 @@ impl Machine {
         }
     }
 
-    /// Whether nothing of this candidacy is left in the store, and nothing more will be done.
+    /// Returns true if nothing of this candidacy is left in the store.
+    ///
+    /// No action will follow.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         matches!(self.stage, Stage::Settled)
     }
 
-    /// Takes one input at one moment, and says what is to be done.
+    /// Takes one input at one moment, and returns the actions to take.
     #[must_use]
     pub fn step(&mut self, now: Moment, input: Input) -> Vec<Output> {
         let mut out = Vec::new();
@@ -452,7 +465,9 @@ impl Machine {
         out
     }
 
-    /// How long from now the next [`Input::Tick`] is needed; `None` while only an input can help.
+    /// How long from now the next [`Input::Tick`] is needed.
+    ///
+    /// `None` while only another input can help.
     #[must_use]
     pub fn wake(&self, now: Moment) -> Option<Duration> {
         let mut soonest: Option<Duration> = None;
@@ -493,17 +508,17 @@ impl Machine {
         }
     }
 
-    /// B.
+    /// B, the stop budget.
     fn grace(&self) -> Duration {
         self.grace.unwrap_or(self.session.ttl / 10)
     }
 
-    /// P: a notification that was lost is made good by then.
+    /// P, the poll interval: a read at this interval makes up for a lost notification.
     fn poll(&self) -> Duration {
         (self.session.ttl * 2).min(LONGEST_POLL)
     }
 
-    /// R·T: by then the server would have let go of a session that it no longer heard of.
+    /// R·T: after this time the server has ended a session that it no longer hears from.
     fn beyond_the_session(&self) -> Duration {
         self.session.ttl * RATE_NUMERATOR / RATE_DENOMINATOR
     }
@@ -517,7 +532,7 @@ impl Machine {
         Ask::numbered(self.asks)
     }
 
-    /// Whether the entry stands in the session that is known of.
+    /// Returns true if the entry belongs to the current session.
     fn is_current(&self, mine: &Mine) -> bool {
         mine.session == self.session.number
     }

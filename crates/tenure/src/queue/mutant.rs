@@ -1,39 +1,43 @@
-//! Broken twins of the queue's rules, for the suite that must notice each of them.
+//! Broken twins of the queue's rules. The suite must notice each of them.
 
 /// A rule of the queue protocol that is broken on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Mutant {
-    /// Any predecessor's deletion makes a leader, though it was not first in line.
+    /// Any predecessor's deletion makes a leader, not only that of the first in line.
     LeadWhenAnyPredecessorLeaves,
-    /// An entry that an earlier candidacy of this process left behind is taken over.
+    /// A candidate takes over an entry that an earlier candidacy of this process left behind.
     AdoptOldEntry,
     /// A keep-alive counts without a read that shows the same term (etcd).
     DeposedKeepAliveCounts,
-    /// A keep-alive counts although a leader of an earlier term knows the lease and may revoke it (etcd).
+    /// A keep-alive counts although an earlier term's leader knows the lease (etcd).
+    ///
+    /// That leader may revoke it.
     LeaseOfEarlierTermCounts,
-    /// Any write that is answered proves life from its sending, however silent the connection was (ZooKeeper).
+    /// Any answered write proves life, even after a silent connection (ZooKeeper).
+    ///
+    /// It counts from its sending.
     SilentConnectionCounts,
     /// After a loss the same entry leads again.
     LostTokenReturns,
     /// The entry is deleted before the work has ended.
     ReleaseBeforeStop,
-    /// A proof that comes late takes "must stop" back.
+    /// A late proof takes "must stop" back.
     MustStopNotLatched,
     /// A step takes its input first and expires afterwards.
     InputBeforeExpiry,
-    /// The window is counted from when its proof arrived.
+    /// The window is counted from the arrival of its proof.
     WindowFromAnswer,
     /// The window is the whole ttl, without the margin for clocks that run unevenly.
     NoDriftMargin,
     /// The candidate still leads while the deletion of its entry is on the way.
     LeaderWhileLeaving,
-    /// Ending an election deletes everybody's entries.
+    /// Ending an election deletes the entries of all candidates.
     EndDeletesOthers,
-    /// Back after a lost connection, it goes on without looking for its own entry.
+    /// After a lost connection, the candidate goes on without looking for its own entry.
     ResumedUnverified,
-    /// A join whose answer was lost is forgotten.
+    /// A join with a lost answer is forgotten.
     LostJoinForgotten,
-    /// A deletion whose answer was lost is not tried again.
+    /// A deletion with a lost answer is not tried again.
     LostLeaveForgotten,
     /// The entry of a lost tenure stays in line while its session lives.
     LostEntryStays,
@@ -41,54 +45,62 @@ pub enum Mutant {
     StuckWorkKeepsEntry,
     /// Lost notifications are never made good.
     NoSecondLook,
-    /// Everybody watches the first in line.
+    /// Every candidate watches the first entry in line.
     Herd,
-    /// An election of another generation is taken for one's own.
+    /// A candidate takes an election of another generation for its own.
     GenerationIgnored,
-    /// The leader's answer proves whatever was answered before it, however shortly (ZooKeeper).
+    /// The leader's answer proves every earlier answer, no matter how recent (ZooKeeper).
     NewestAnswerCounts,
-    /// The leader's ping is waited for by one's own clock, as if that could not run faster (ZooKeeper).
+    /// The wait for the leader's ping uses our own clock without margin (ZooKeeper).
+    ///
+    /// The clock may run faster than the leader's.
     PingByOwnClock,
-    /// The leader's first answer after its ping proves a request, whose report may be stuck (ZooKeeper).
+    /// The leader's first answer after its ping proves a request (ZooKeeper).
+    ///
+    /// But the report of that request may be stuck.
     OneAnswerCounts,
-    /// A write that one server refused by itself counts as a quorum's word (ZooKeeper).
+    /// A write that one server refused by itself counts as a quorum's answer (ZooKeeper).
     RefusalCounts,
-    /// A line that was read behind a barrier which one server refused counts as fresh (ZooKeeper).
+    /// A line counts as fresh although one server refused the barrier before it (ZooKeeper).
     RefusedBarrierCounts,
-    /// A request that was under way with the one before it proves that the reply between them arrived (ZooKeeper).
+    /// A request sent before the last answer proves that a reply arrived (ZooKeeper).
+    ///
+    /// It was under way together with the request before it, so it does not follow the reply.
     RequestUnderWayCounts,
-    /// A reply that arrived proves life though no write shows that a leader read it (ZooKeeper).
+    /// A reply that arrived proves life, even if no write shows that a leader read it (ZooKeeper).
     ArrivalNeedsNoWrite,
-    /// A sync shows that its leader was one (ZooKeeper).
+    /// A sync proves that the server that answered it was the leader (ZooKeeper).
     SyncCountsAsWrite,
-    /// A read is answered by the leader (ZooKeeper).
+    /// A read counts as if the leader had answered it (ZooKeeper).
     ReadCountsAsSync,
     /// A keep-alive is confirmed by a get of a later term (etcd).
     LaterTermConfirms,
-    /// Nobody waits after a tenure that did not end cleanly.
+    /// No candidate waits after a tenure that did not end cleanly.
     DelayIgnored,
-    /// How the last tenure ended is taken from a line that is older than its end.
+    /// A candidate judges the end of the last tenure by a line that is older than that end.
     EarlierMarkCounts,
     /// A tenure is announced while the record of its beginning is still on the way.
     BeginNotAwaited,
-    /// The entry of a tenure whose work went on for too long is left as if that had ended in time.
+    /// A tenure with work that went on too long is left as if the work had ended in time.
     OutlivedCountsAsClean,
-    /// A clean release does not take back the record of a beginning whose answer was lost (ZooKeeper).
+    /// A clean release leaves the record of a beginning with a lost answer (ZooKeeper).
     LostBeginForgotten,
-    /// An entry leads although a tenure with its token, or a higher one, is known of.
+    /// An entry leads although a tenure with its token, or a higher one, is known.
     RegressionIgnored,
     /// A predecessor's deletion makes a leader although the election ended before it.
     DeletionAfterEndCounts,
-    /// The deletion of an entry of the same session makes a leader although the election ended before it.
+    /// A same-session entry's deletion makes a leader although the election had ended.
     OwnDeletionAfterEndCounts,
-    /// A new lease counts although entries are still under the former one, which may be revoked (etcd).
+    /// A new lease counts while entries are still under the former one (etcd).
+    ///
+    /// The former lease may be revoked.
     LeasedBeforeMoved,
     /// A new lease counts once the first of several entries is under it (etcd).
     LeasedAfterFirstMoved,
 }
 
 impl Mutant {
-    /// All of them.
+    /// All mutants.
     pub const ALL: [Mutant; 41] = [
         Mutant::LeadWhenAnyPredecessorLeaves,
         Mutant::AdoptOldEntry,

@@ -1,27 +1,27 @@
-//! A session as its owner knows it.
+//! A session, as its owner knows it.
 
 use std::time::Duration;
 
 use crate::clock::Moment;
 
-/// What a backend knows of its session.
+/// A backend's knowledge of its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Session {
-    /// Which session; counted up, 0 before the first. Entries belong to a session.
+    /// The number of the session; counted up, 0 before the first. Entries belong to a session.
     pub number: u64,
-    /// Which connection of this process; counted up.
+    /// The number of this process's connection; counted up.
     ///
-    /// Values of a watch channel overtake each other: a connection that was lost and made again between two
-    /// looks shows only here.
+    /// Values of a watch channel overtake each other: if a connection is lost and made again
+    /// between two reads, only this number shows it.
     pub connection: u64,
-    /// How long the server keeps a session that it does not hear of, as it granted.
+    /// How long the server keeps a silent session, as the server granted it.
     pub ttl: Duration,
-    /// How it stands with it.
+    /// The state of the session.
     pub life: Life,
 }
 
 impl Session {
-    /// Before there is any.
+    /// The value before there is any session.
     #[must_use]
     pub fn none() -> Session {
         Session {
@@ -32,7 +32,7 @@ impl Session {
         }
     }
 
-    /// What proves that it lives, if anything does.
+    /// The newest proof that the session lives, if there is one.
     #[must_use]
     pub fn proof(&self) -> Option<Proof> {
         match self.life {
@@ -41,43 +41,45 @@ impl Session {
         }
     }
 
-    /// Whether requests make sense.
+    /// Returns true if requests make sense.
     #[must_use]
     pub fn is_live(&self) -> bool {
         matches!(self.life, Life::Live { .. })
     }
 }
 
-/// How it stands with a session.
+/// The state of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Life {
-    /// Connected, as far as can be told.
+    /// Connected, as far as the client can tell.
     Live {
-        /// What proves that the server keeps it.
+        /// The newest proof that the server keeps the session.
         proof: Option<Proof>,
     },
     /// Not connected; it may come back.
     Suspended {
-        /// What proves that the server still keeps it.
+        /// The newest proof that the server keeps the session.
         proof: Option<Proof>,
     },
-    /// The server says that it is over, and with it its entries. Another may follow.
+    /// The server says that the session and its entries are gone. Another session may follow.
     Over,
-    /// It is over, and no other will follow: closed by its owner, or given up.
+    /// The session is over, and no other will follow: its owner closed it, or it was given up.
     Closed,
 }
 
-/// Until when a session is proven to live: `window` after `from`, by whichever clock is faster.
+/// A proof that a session lives until `window` after `from`.
+///
+/// The time passes by the faster of the two clocks in a [`Moment`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Proof {
-    /// A moment at which, or after which, the server that counts heard of the session.
+    /// A moment at or after which the server that counts the time heard from the session.
     pub from: Moment,
     /// How long that may be relied on.
     pub window: Duration,
 }
 
 impl Proof {
-    /// How long it may still be relied on.
+    /// How long the proof may still be relied on.
     #[must_use]
     pub fn remaining(&self, now: Moment) -> Duration {
         self.window.saturating_sub(now.at_most_since(self.from))
@@ -87,9 +89,9 @@ impl Proof {
 /// How eagerly a session proves its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub enum Pace {
-    /// So that the server keeps it.
+    /// Just enough that the server keeps the session.
     #[default]
     Waiting,
-    /// So that it is proven at any moment: one of its candidacies leads, or is next.
+    /// Often enough to be proven at any moment: one of its candidacies leads, or is next.
     Leading,
 }

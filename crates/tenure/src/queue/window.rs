@@ -1,7 +1,8 @@
-//! Until when a session is proven to live: the arithmetic that backends share with the simulator.
+//! How long a session is proven to live: the arithmetic that backends share with the simulator.
 //!
-//! Both calculators are fed what was sent and what was answered, in the order in which it happened, and say
-//! until when the server keeps the session. They are pure; the backend reads the clock, *before* it sends.
+//! Both calculators take the requests and answers in the order in which they happened, and say
+//! until when the server keeps the session. They are pure; the backend reads the clock, *before* it
+//! sends.
 
 mod etcd;
 mod zookeeper;

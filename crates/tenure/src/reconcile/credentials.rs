@@ -1,14 +1,14 @@
-//! Whether a store's address is a secret.
+//! Detects credentials in a store's address.
 
 /// Parts of the names of query keys that carry secrets, in any spelling.
 const SECRET_PARTS: [&str; 7] =
     ["password", "passwd", "passphrase", "secret", "token", "apikey", "credential"];
-/// Names that are secret only as a whole.
+/// Names of query keys that are secret only as a whole.
 const SECRET_NAMES: [&str; 5] = ["pass", "pwd", "auth", "key", "accesskey"];
 
-/// Whether the address of a store holds credentials, and must not be handed on.
+/// Returns true if a store's address holds credentials, and must not be passed on.
 ///
-/// In doubt it does: a user before `@`, or a query key that sounds like a secret, is enough.
+/// In doubt it returns true: a user before `@` or a query key that sounds like a secret is enough.
 ///
 /// ```
 /// use tenure::reconcile::holds_credentials;
@@ -22,7 +22,8 @@ pub fn holds_credentials(address: &str) -> bool {
         Some((place, query)) => (place, query),
         None => (address, ""),
     };
-    // A path on this machine has no user; anywhere else a password may hold any character, `/` too.
+    // A path on this machine has no user. In other addresses a password may hold any character, `/`
+    // too.
     let local = place.starts_with("file:///") || !place.contains("://") && place.starts_with('/');
     let user = !local && place.contains('@');
     user || query.split(['&', ';', '#', '?']).any(|pair| is_secret(pair) || pair.contains('@'))
@@ -30,7 +31,7 @@ pub fn holds_credentials(address: &str) -> bool {
 
 fn is_secret(pair: &str) -> bool {
     let key = pair.split('=').next().unwrap_or_default();
-    // Nobody writes a harmless key in percents.
+    // A harmless key has no reason to be percent-encoded.
     if key.contains('%') {
         return true;
     }

@@ -1,4 +1,4 @@
-//! The elections of this library as a source.
+//! An election of this library as a source.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,14 +11,14 @@ use super::reason::Reason;
 use super::source::{Event, Identity, Release, Source};
 use crate::{Candidacy, Candidate, Election, Error, Leadership};
 
-/// Stands in an election, says when it leads and when it must stop, and stands again.
+/// Stands in an election, reports winning and losing it, and stands again.
 ///
-/// A store that is silent is waited for; one that has only answered with errors for a whole ttl while
-/// this candidate waits is reported as an error, and so is whatever ends a candidacy. When the election
-/// has ended the source ends too, see [`ended_by`](ElectionSource::ended_by).
+/// It waits for a store that is silent. It reports an error if the store has answered only with
+/// errors for a whole ttl while this candidate waits, or if the candidacy ends with an error. When
+/// the election has ended the source ends too, see [`ended_by`](ElectionSource::ended_by).
 ///
-/// Dropped while it leads, it abandons the leadership: nobody said that the work has ended, so the
-/// lease is left to run out.
+/// Dropping the source while it leads abandons the leadership: the work may not have ended yet, so
+/// the lease is left to run out.
 #[derive(Debug)]
 pub struct ElectionSource {
     election: Election,
@@ -28,19 +28,20 @@ pub struct ElectionSource {
 }
 
 enum Phase {
-    /// Stands as soon as somebody listens.
+    /// Stands at the first call for an event.
     Ready,
     Standing {
         candidacy: Candidacy,
-        /// The token of its last tenure.
+        /// The token of this candidate's last tenure.
         after: u64,
-        /// Resolves when the store has failed for too long. Kept, so that a dropped call forgets nothing.
+        /// Resolves when the store has failed for too long. Stored here, so that a dropped call to
+        /// `next` does not restart the timeout.
         trouble: BoxFuture<'static, Error>,
     },
     Leading(Leadership),
-    /// The loss was told; the work may still wind down.
+    /// The loss was reported; the work may still wind down.
     Lost(Leadership),
-    /// Could not stand again; to be told.
+    /// Standing again failed; the next event reports it.
     Failed(Error),
     /// Keeps away until told to stand again.
     Away,
@@ -48,15 +49,15 @@ enum Phase {
 }
 
 impl ElectionSource {
-    /// A source for one candidate of an election. It stands at the first call for an event.
+    /// Creates a source for one candidate of an election. It stands at the first call for an event.
     #[must_use]
     pub fn new(election: Election, candidate: Candidate) -> ElectionSource {
         ElectionSource { election, candidate, phase: Phase::Ready, ended_by: None }
     }
 
-    /// Why there are no more events: the election has ended.
+    /// The error that ended the source: the election has ended.
     ///
-    /// Give the loop `&mut source` to be able to ask.
+    /// To be able to ask, give the loop `&mut source`.
     #[must_use]
     pub fn ended_by(&self) -> Option<&Error> {
         self.ended_by.as_ref()
@@ -71,7 +72,7 @@ impl ElectionSource {
         std::mem::replace(&mut self.phase, Phase::Away)
     }
 
-    /// Nothing is left of the candidacy: says so, or ends when the election has.
+    /// Reports the error that ended the candidacy, or ends with the election.
     fn fail(&mut self, error: Error) -> Option<Event> {
         if matches!(error, Error::Ended { .. }) {
             self.phase = Phase::Over;
@@ -107,7 +108,8 @@ impl Source for ElectionSource {
                         won = candidacy.next_tenure(*after) => won,
                         error = trouble => Err(error),
                     };
-                    // From here to the return nothing waits: the call cannot be dropped in between.
+                    // There is no await from here to the return, so the call cannot be dropped in
+                    // between.
                     let tenure = match won {
                         Ok(tenure) => tenure,
                         Err(error) => return self.fail(error),
@@ -159,7 +161,7 @@ impl Source for ElectionSource {
                 };
             }
             (Release::StandAgain, Phase::Away) => self.phase = Phase::Ready,
-            // It stands or leads already, or has yet to say why it cannot.
+            // The candidate already stands or leads, or has not yet reported why it cannot.
             (
                 Release::StandAgain,
                 phase @ (Phase::Ready
@@ -184,7 +186,7 @@ impl Drop for ElectionSource {
     }
 }
 
-/// Withdraws, as patiently as a resignation; what is then still open goes on in the background.
+/// Withdraws, waiting as long as a resignation would. The rest goes on in the background.
 async fn withdraw(election: &Election, candidacy: Candidacy) {
     let clock = election.clock();
     let mut timer = clock.timer();
@@ -195,7 +197,7 @@ async fn withdraw(election: &Election, candidacy: Candidacy) {
     }
 }
 
-/// Resolves when the store has answered this candidacy with nothing but errors for a whole ttl.
+/// Resolves when the store has answered only with errors for a whole ttl.
 fn trouble(election: &Election, candidacy: &Candidacy) -> impl Future<Output = Error> + use<> {
     let (clock, patience) = (election.clock().clone(), election.ttl());
     let mut statuses = candidacy.statuses();
@@ -218,7 +220,7 @@ fn trouble(election: &Election, candidacy: &Candidacy) -> impl Future<Output = E
                         error = status.error;
                         since = error.as_ref().map(|_| since.unwrap_or_else(|| clock.now()));
                     }
-                    // The candidacy is over, and says so itself.
+                    // The candidacy is over, and reports so itself.
                     None => std::future::pending().await,
                 },
                 () = timer.until(clock.now() + left), if since.is_some() => {}

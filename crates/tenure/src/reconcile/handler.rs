@@ -1,4 +1,4 @@
-//! What is run when something changes, and what it is told.
+//! The handlers that run when the leadership changes, and the context they receive.
 
 use std::error::Error;
 use std::fmt;
@@ -14,7 +14,7 @@ use super::reason::Reason;
 use super::source::Identity;
 use crate::Mandate;
 
-/// The variables a handler may be given. What it is not given it does not inherit either.
+/// The variables a handler may be given. A handler does not inherit the ones it is not given.
 #[cfg(all(feature = "process", unix))]
 pub(super) const VARIABLES: [&str; 7] = [
     "TENURE_ELECTION",
@@ -26,12 +26,15 @@ pub(super) const VARIABLES: [&str; 7] = [
     "TENURE_DEADLINE_MS",
 ];
 
-/// What is run when leadership begins, ends, fails or is stuck.
+/// A command or function that runs when leadership begins, ends, fails or is stuck.
 ///
-/// Processes get a process group of their own, no input, and the output streams of this program. What
-/// they are told is in their environment and nowhere else: no value is ever put into the shell's text.
-/// One whose time is up is sent TERM, then KILL, group and all, and is reaped; so is what is left of one
-/// that failed. What a handler that succeeds leaves running goes on: that is how a begin starts things.
+/// A process gets its own process group, no input, and the output streams of this program. It
+/// receives its [`Context`] only through its environment: no value is ever put into the shell's
+/// text.
+///
+/// A process that runs out of time is sent TERM, then KILL, together with its whole group, and is
+/// reaped. If a handler fails, the rest of its group is ended in the same way. If a handler
+/// succeeds, the processes it has left running go on: this is how a begin starts things.
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum Handler {
@@ -77,7 +80,7 @@ impl Handler {
         })))
     }
 
-    /// Whether there is nothing to run in it.
+    /// Returns true if the handler is a command without words.
     pub(super) fn is_empty(&self) -> bool {
         match self {
             #[cfg(all(feature = "process", unix))]
@@ -88,8 +91,8 @@ impl Handler {
         }
     }
 
-    /// Runs it. `stop` tells it to stop, and how long it may take over that; `kill_after` is how long
-    /// what a failure leaves behind may take.
+    /// Runs the handler. A message on `stop` tells it to stop and how long that may take. After a
+    /// failure, the processes left in its group have `kill_after` to end.
     pub(super) async fn run(
         self,
         context: Context,
@@ -119,7 +122,7 @@ impl Handler {
     }
 }
 
-/// Resolves when a stop is asked for; never when nobody can ask any more.
+/// Resolves when a stop is requested; never resolves once the sender is dropped.
 async fn stopped(stop: oneshot::Receiver<Duration>) {
     match stop.await {
         Ok(_) => {}
@@ -128,7 +131,7 @@ async fn stopped(stop: oneshot::Receiver<Duration>) {
 }
 
 impl fmt::Debug for Handler {
-    /// A shell's text may hold secrets: it is not shown.
+    /// Hides the text and the command, which may hold secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             #[cfg(all(feature = "process", unix))]
@@ -146,32 +149,32 @@ impl fmt::Debug for Closure {
     }
 }
 
-/// What a handler is told.
+/// The facts a handler receives.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Context {
     /// The election.
     pub election: String,
-    /// Who stands in it, as people call it.
+    /// The candidate's name, for people.
     pub id: String,
-    /// The fencing token, where a tenure is concerned.
+    /// The fencing token, if the handler concerns a tenure.
     pub token: Option<u64>,
     /// Which handler this is.
     pub state: Step,
-    /// Why it runs.
+    /// Why the handler runs.
     pub reason: Reason,
     /// The lease's length.
     pub ttl: Duration,
-    /// How long it has; none is as long as it leads.
+    /// The time the handler has; `None` means for as long as this candidate leads.
     pub deadline: Option<Duration>,
-    /// The right to act, where there is one.
+    /// The right to act, if there is one.
     pub mandate: Option<Mandate>,
-    /// What processes find in their environment beside this, or do not find there.
+    /// More variables to set in a process's environment, or to remove from it.
     #[cfg_attr(not(all(feature = "process", unix)), expect(dead_code, reason = "for processes"))]
     pub(super) variables: Variables,
 }
 
-/// Variables that processes get, or that are taken from them.
+/// Variables to set in a process's environment, or to remove from it (`None`).
 pub(super) type Variables = Arc<Vec<(String, Option<String>)>>;
 
 impl Context {
@@ -189,7 +192,7 @@ impl Context {
         }
     }
 
-    /// The same as environment variables, as processes get it.
+    /// This context as environment variables, as processes receive it.
     #[must_use]
     pub fn environment(&self) -> Vec<(&'static str, String)> {
         let mut variables = vec![
@@ -202,7 +205,7 @@ impl Context {
         variables.extend(self.token.map(|token| ("TENURE_TOKEN", token.to_string())));
         let deadline = self.deadline.map(|span| span.as_millis().to_string());
         variables.extend(deadline.map(|millis| ("TENURE_DEADLINE_MS", millis)));
-        // A process cannot be given a NUL, and an error's text may hold anything.
+        // An environment variable cannot hold a NUL, and an error's text may contain one.
         variables.iter_mut().for_each(|(_, value)| *value = value.replace('\0', "\u{fffd}"));
         variables
     }

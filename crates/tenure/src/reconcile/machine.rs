@@ -1,9 +1,9 @@
-//! The reconciliation, pure: what happened goes in, what is to be done comes out.
+//! The reconciliation as a pure state machine: [`Input`]s in, [`Output`]s out.
 //!
-//! Level-triggered: the machine keeps what the source wants *now* and what is the case *here*, and
-//! takes one step from the one towards the other whenever a handler has finished. What was overtaken
-//! in between is skipped, but for two things that never are: the end of a tenure whose begin has
-//! started, and an error.
+//! The machine is level-triggered. It keeps the newest state that the source wants, and the state
+//! of the local system. Whenever a handler has finished, it takes one step from the local state
+//! towards the wanted one. It skips events that newer ones have overtaken, with two exceptions:
+//! once a begin has started, the end of its tenure always runs, and an error is always handled.
 
 use std::time::Duration;
 
@@ -16,12 +16,12 @@ mod tests;
 
 use phases::Phase;
 
-/// How patient the machine is.
+/// The machine's timeouts and retries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
     /// How long to wait after an end that failed.
     pub end_retry: Duration,
-    /// How often an end is tried. At least once, whatever this says.
+    /// How often an end is tried. At least once, even if this is 0.
     pub end_attempts: u32,
     /// How long to stay away from the election after an error.
     pub error_timeout: Duration,
@@ -37,25 +37,25 @@ impl Default for Patience {
     }
 }
 
-/// Which run of a handler is meant.
+/// Identifies one run of a handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Run(u64);
 
-/// Which handler runs.
+/// The kind of handler that runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
     /// Begin to act as leader.
     Begin,
     /// Cease to act as leader.
     End,
-    /// Something went wrong, and nobody here acts as leader.
+    /// Report an error. The local system does not act as leader.
     Error,
-    /// The last resort: somebody here may act as leader for ever.
+    /// The last resort: the local system may act as leader for ever.
     Stuck,
 }
 
 impl Step {
-    /// The step as `TENURE_STATE` tells it.
+    /// The value of `TENURE_STATE` for this step.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -67,10 +67,10 @@ impl Step {
     }
 }
 
-/// What the local system is in.
+/// The state of the local system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
-    /// Nobody here acts as leader.
+    /// The local system does not act as leader.
     NotLeading,
     /// The begin handler runs.
     Beginning {
@@ -91,96 +91,96 @@ pub enum State {
     },
     /// After an error: the error handler runs, or the rest of the error timeout passes.
     Failing,
-    /// The end failed for good. Whatever leads here may do so for ever.
+    /// The end failed for good. The local system may act as leader for ever.
     Stuck {
         /// The tenure's token.
         token: u64,
     },
-    /// It is over, and nobody here acts as leader.
+    /// The loop is over, and the local system does not act as leader.
     Stopped,
 }
 
-/// What happened.
+/// An event that the machine reacts to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
-    /// The source says that this one leads.
+    /// The source says that this candidate leads.
     Leader {
-        /// Tells tenures apart.
+        /// The token that tells tenures apart.
         token: u64,
     },
-    /// The source says that this one does not lead, or must stop.
+    /// The source says that this candidate does not lead, or must stop.
     NotLeader {
-        /// Why.
+        /// Why it does not lead.
         reason: Reason,
     },
     /// The source reports an error.
     Error {
-        /// Which.
+        /// The error.
         reason: Reason,
     },
-    /// The source has nothing more to say.
+    /// The source has no more events.
     SourceEnded,
-    /// The source has carried out what [`Output::Release`] asked for.
+    /// The source has carried out an [`Output::Release`].
     Released,
-    /// A handler has finished, and nothing of it runs any more if it was stopped.
+    /// A handler has finished. If it was stopped, none of its processes runs any more.
     Finished(Run, Result<(), String>),
     /// A handler has used up its time.
     DeadlinePassed(Run),
     /// The time of [`Output::Wait`] has passed.
     Waited,
-    /// Somebody wants all this to stop.
+    /// A stop was requested.
     StopRequested,
 }
 
-/// What is to be done.
+/// An action that the machine asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     /// The local state has changed.
     Entered(State),
     /// Run a handler. There is never more than one.
     Run {
-        /// To be given back when it has finished.
+        /// To be given back in [`Input::Finished`].
         run: Run,
-        /// Which handler.
+        /// Which handler to run.
         step: Step,
-        /// The tenure it is about, if any.
+        /// The tenure the handler is about, if any.
         token: Option<u64>,
-        /// Why.
+        /// Why it runs.
         reason: Reason,
     },
-    /// Stop this handler: its process group is told, then killed; [`Input::Finished`] follows.
+    /// Stop this handler: its process group is sent TERM, then KILL. [`Input::Finished`] follows.
     Stop(Run),
-    /// Send [`Input::Waited`] after so long. Replaces an earlier wait.
+    /// Send [`Input::Waited`] after this time. Replaces an earlier wait.
     Wait(Duration),
-    /// Tell the source what becomes of the leadership; [`Input::Released`] follows.
+    /// Tell the source to release the leadership. [`Input::Released`] follows.
     Release(Release),
-    /// It is over.
+    /// The loop is over.
     Over(Verdict),
 }
 
-/// How it ended.
+/// The outcome of the loop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// A stop was asked for; nobody here acts as leader.
+    /// A stop was requested; the local system does not act as leader.
     Stopped,
-    /// The source had nothing more to say; nobody here acts as leader.
+    /// The source had no more events; the local system does not act as leader.
     SourceEnded,
     /// The end handler never succeeded: the local system may still act as leader.
     Stuck {
-        /// Which tenure's end.
+        /// The tenure that could not be ended.
         token: u64,
-        /// How often it was tried.
+        /// How often the end was tried.
         attempts: u32,
-        /// What the last attempt said.
+        /// The error of the last attempt.
         last: String,
     },
 }
 
-/// Why the loop is to end.
+/// Why the loop is about to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Closing {
     Stop,
-    /// Nobody is in a hurry: a begin may finish, and an error is still told.
+    /// Not urgent: a begin may finish, and an error is still handled.
     SourceEnded,
 }
 
@@ -191,18 +191,20 @@ pub struct Machine {
     runs: u64,
     phase: Phase,
     shown: State,
-    /// The tenure the source speaks of now.
+    /// The tenure that the source reported last.
     desired: Option<u64>,
-    /// Why the source spoke of none, when it last did.
+    /// The reason in the source's last [`Input::NotLeader`].
     why_not: Option<Reason>,
-    /// The source has lost a tenure and waits to be told that its work has ended.
+    /// The source has lost a tenure, and waits until the local work has ended.
     lost: bool,
-    /// An error not dealt with yet. The first one counts until it is.
+    /// An error that is not handled yet. Later errors are ignored until it is.
     error: Option<Reason>,
     closing: Option<Closing>,
-    /// Orders the source has not carried out yet.
+    /// The number of [`Output::Release`]s that the source has not carried out yet.
     releasing: u32,
-    /// What the source says until it has given up is about a leadership that is already given up.
+    /// Ignore the source's events until it has given up.
+    ///
+    /// Until then they are about a leadership that this machine has already released.
     deaf: bool,
 }
 
@@ -231,7 +233,7 @@ impl Machine {
         self.phase.tenure()
     }
 
-    /// Takes one input, and says what is to be done, in this order.
+    /// Takes one input, and returns the actions to take, in order.
     #[must_use]
     pub fn step(&mut self, input: Input) -> Vec<Output> {
         let mut out = Vec::new();
@@ -290,7 +292,7 @@ impl Machine {
         Run(self.runs)
     }
 
-    /// Starts a handler; the phase it runs in has been entered.
+    /// Starts a handler. The caller has already entered the phase it runs in.
     fn start(
         &mut self,
         run: Run,
@@ -299,7 +301,7 @@ impl Machine {
         reason: Reason,
         out: &mut Vec<Output>,
     ) {
-        // The state comes first, so that whoever watches sees it before the handler acts.
+        // The state comes first, so that watchers see it before the handler acts.
         self.show(out);
         out.push(Output::Run { run, step, token, reason });
     }

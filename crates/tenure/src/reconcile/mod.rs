@@ -1,8 +1,8 @@
-//! Acts on becoming and ceasing to be leader, whatever happens.
+//! Runs handlers when a candidate becomes leader and when it ceases to be leader.
 //!
-//! A [`Source`] says who leads; a [`Reconciler`] runs [`Handler`]s until the local system agrees:
+//! A [`Source`] says who leads. A [`Reconciler`] runs [`Handler`]s until the local system agrees:
 //!
-//! | what happens | where | what is done |
+//! | event | local state | action |
 //! |---|---|---|
 //! | leader | not leading | begin; success: leading; failure: error |
 //! | not leader | beginning | begin is stopped, then end |
@@ -10,15 +10,16 @@
 //! | error | leading | end; success: the leadership is given up, error handler, error timeout, stand again |
 //! | error | not leading | the candidacy is given up, error handler, error timeout, stand again |
 //! | end fails for good | ending | stuck: last resort, nothing is released, the loop ends with an error |
-//! | stop | anywhere | end if there is something to end, then leadership is given up |
+//! | stop | any | end if a tenure was begun, then the leadership is given up |
 //!
-//! Handlers never overlap. What the source says while one runs is kept, and when it has finished the
-//! newest word counts; only the end of a tenure that was begun is never skipped, nor an error. A token
+//! Handlers never overlap. The reconciler remembers the source's events while a handler runs, and
+//! acts on the newest one when the handler has finished. It skips the older ones, with two
+//! exceptions: a tenure that was begun is always ended, and an error is always handled. A token
 //! tells one tenure from the next.
 //!
-//! Leadership is freed in the store only when nothing here acts as leader any more: an end succeeded,
-//! or a begin failed by itself. A begin that was cut short may have started half of its things, so an
-//! end follows it.
+//! The reconciler frees the leadership in the store only when the local system no longer acts as
+//! leader: an end succeeded, or a begin failed by itself. A begin that was cut short may have
+//! started half of its work, so an end follows it.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -49,7 +50,7 @@
 //! # stopped?; Ok(()) }
 //! ```
 //!
-//! [`machine`] decides, pure; the rest carries it out.
+//! [`machine`] is pure and decides; the other modules do the I/O.
 
 mod credentials;
 mod election;

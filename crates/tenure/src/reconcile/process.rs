@@ -1,4 +1,4 @@
-//! Handlers that are processes: a group of their own, ended as a whole.
+//! Handlers that are processes, each in a process group that is ended as a whole.
 
 use std::ffi::OsStr;
 use std::process::{ExitStatus, Stdio};
@@ -12,16 +12,16 @@ use tokio::time::Instant;
 use super::credentials::holds_credentials;
 use super::handler::{Context, VARIABLES};
 
-/// How soon a group that was told to end is looked at, and at most how long after that again.
+/// The first and the longest pause between two checks of a group that is ending.
 const LOOK: Duration = Duration::from_millis(2);
 const LONGEST_LOOK: Duration = Duration::from_millis(50);
-/// How long a killed group is waited for. Only a process that hangs in the kernel takes longer.
+/// How long to wait for a killed group. Only a process that hangs in the kernel takes longer.
 const UNTIL_DEAD: Duration = Duration::from_secs(2);
 
-/// Runs a program to its end, or until it is told to stop.
+/// Runs a program until it ends or is told to stop.
 ///
-/// Unless it succeeded, nothing of its group runs any more when this returns: what a begin that failed
-/// has started must not go on while somebody else leads.
+/// Unless the program succeeded, no process of its group runs any more when this returns: processes
+/// that a failed begin has started must not go on while another candidate leads.
 pub(super) async fn run(
     words: &[String],
     context: &Context,
@@ -40,7 +40,7 @@ pub(super) async fn run(
     if result.is_err() {
         group.end(kill_after).await;
     }
-    // What it left behind on purpose is not ours to end.
+    // Processes that a successful handler left behind go on. After a failure none is left.
     group.over = true;
     result
 }
@@ -53,7 +53,7 @@ fn judge(ended: std::io::Result<ExitStatus>) -> Result<(), String> {
     }
 }
 
-/// A process and whatever it started in its group. Dropped in mid-run, all of it is killed.
+/// A process and the processes it started in its group. Dropping it before the end kills them all.
 struct Group {
     child: Child,
     leader: Option<Pid>,
@@ -72,13 +72,13 @@ impl Group {
         Ok(Group { child, leader, over: false })
     }
 
-    /// TERM to all, then KILL to what is left; returns when the group is empty.
+    /// Sends TERM to the group, then KILL if any process is left. Returns when the group is empty.
     async fn end(&mut self, patience: Duration) {
         if self.dead_within(Duration::ZERO).await {
             return;
         }
         self.signal(Signal::TERM);
-        // So that a stopped process gets to see it.
+        // Lets a stopped process receive the TERM.
         self.signal(Signal::CONT);
         if self.dead_within(patience).await {
             return;
@@ -95,8 +95,8 @@ impl Group {
         if tokio::time::timeout_at(deadline, self.child.wait()).await.is_err() {
             return false;
         }
-        // A group's number is not given out again while anything is in it. Grandchildren are not ours
-        // to wait for, so they are looked at.
+        // The kernel does not reuse a group's number while a process is in the group. Grandchildren
+        // are not ours to wait for, so this polls.
         let mut pause = LOOK;
         while self.leader.is_some_and(lives) {
             if Instant::now() >= deadline {
@@ -110,7 +110,7 @@ impl Group {
 
     fn signal(&self, signal: Signal) {
         if let Some(leader) = self.leader {
-            // An error means that nothing is left to be told.
+            // An error means that no process is left to signal.
             let _ = kill_process_group(leader, signal);
         }
     }
@@ -137,9 +137,9 @@ fn prepare(
         .stdin(Stdio::null())
         .stdout(Stdio::inherit())
         .stderr(Stdio::inherit())
-        // So that the runtime reaps it even when its future is dropped.
+        // Makes the runtime reap the process even when its future is dropped.
         .kill_on_drop(true);
-    // Those of a `tenure` around this one would speak of another election.
+    // The variables of an enclosing `tenure` would describe another election.
     VARIABLES.iter().for_each(|name| {
         command.env_remove(name);
     });
@@ -156,13 +156,15 @@ fn prepare(
     command
 }
 
-/// Whether anything in a group still runs.
+/// Returns true if any process in the group still runs.
 fn lives(group: Pid) -> bool {
     test_kill_process_group(group).is_ok() && !only_zombies(group)
 }
 
-/// Orphans whose new parent does not reap, as in a container without an init, are in the group for
-/// ever, and do nothing. In doubt something lives.
+/// Returns true if the group holds only zombies.
+///
+/// Orphans stay in the group for ever if their new parent does not reap, as in a container without
+/// an init. They do nothing. In doubt this returns false.
 #[cfg(target_os = "linux")]
 fn only_zombies(group: Pid) -> bool {
     let Ok(processes) = std::fs::read_dir("/proc") else { return false };
@@ -170,7 +172,7 @@ fn only_zombies(group: Pid) -> bool {
     let mut members = 0;
     for process in processes.flatten() {
         let Ok(stat) = std::fs::read_to_string(process.path().join("stat")) else { continue };
-        // `pid (name) state parent group ..`, and the name may hold anything.
+        // The format is `pid (name) state parent group ..`, and the name may contain any character.
         let Some((_, rest)) = stat.rsplit_once(')') else { continue };
         let mut words = rest.split_whitespace();
         let (state, its_group) = (words.next(), words.nth(1));
@@ -195,7 +197,7 @@ mod tests {
     use crate::reconcile::machine::Step;
     use crate::reconcile::{Identity, Reason};
 
-    /// What happens to a variable: set, taken out, or inherited.
+    /// The change to a variable: set, removed (`Some(None)`) or inherited (`None`).
     fn variable(command: &Command, name: &str) -> Option<Option<String>> {
         let found = command.as_std().get_envs().find(|(key, _)| *key == name)?;
         Some(found.1.map(|value| value.to_string_lossy().into_owned()))

@@ -4,9 +4,10 @@ use std::fmt;
 
 use crate::Loss;
 
-/// Why a handler runs, as `TENURE_REASON` tells it: a word, then a colon and what more is known.
+/// Why a handler runs, as given in `TENURE_REASON`.
 ///
-/// A script gets at the word with `${TENURE_REASON%%:*}`.
+/// The text is one word, followed by a colon and details if there are any. A script gets at the
+/// word with `${TENURE_REASON%%:*}`.
 ///
 /// ```
 /// use tenure::{Loss, reconcile::Reason};
@@ -21,9 +22,9 @@ pub enum Reason {
     Elected,
     /// Leadership was lost.
     Lost(Loss),
-    /// The source says that somebody else leads, or nobody.
+    /// The source says that this candidate does not lead.
     NotLeader(String),
-    /// The source speaks of a new tenure, so the one before is over.
+    /// The source reports a new tenure, so the one before is over.
     Superseded,
     /// The source reported an error.
     Error(String),
@@ -31,14 +32,14 @@ pub enum Reason {
     BeginFailed(String),
     /// The end handler failed.
     EndFailed(String),
-    /// Somebody asked for a stop.
+    /// A stop was requested.
     Stop,
-    /// The source has nothing more to say.
+    /// The source has no more events.
     SourceEnded,
 }
 
 impl Reason {
-    /// The reason in one word that never changes.
+    /// The reason as one word that never changes.
     #[must_use]
     pub fn word(&self) -> &'static str {
         match self {

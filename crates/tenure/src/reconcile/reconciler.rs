@@ -11,18 +11,18 @@ use super::machine::{Patience, State, Step};
 use super::run;
 use super::source::Source;
 
-/// How long a handler that is told to stop may take over it, before it is killed.
+/// How long a handler that was told to stop may run before it is killed.
 const KILL_AFTER: Duration = Duration::from_secs(1);
 /// How long the last resort may take.
 const STUCK_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Runs handlers so that the local system does what the election says.
+/// Runs handlers so that the local system follows the election.
 #[derive(Debug)]
 pub struct Reconciler {
     pub(super) settings: Settings,
     pub(super) stop: watch::Sender<bool>,
     pub(super) state: watch::Sender<State>,
-    /// A second run would begin and end behind the first one's back.
+    /// Prevents a second run, which would interfere with the first one's handlers.
     ran: AtomicBool,
 }
 
@@ -51,7 +51,7 @@ impl Settings {
     }
 }
 
-/// How a reconciler is made. A handler that is not set succeeds at once.
+/// Builds a reconciler. A handler that is not set succeeds at once.
 #[derive(Debug)]
 #[must_use = "nothing happens until `build`"]
 pub struct Builder {
@@ -59,83 +59,91 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// What to run to begin to act as leader.
+    /// Sets the handler that begins to act as leader.
     pub fn begin(mut self, handler: Handler) -> Builder {
         self.settings.begin = Some(handler);
         self
     }
 
-    /// What to run to cease to act as leader. It is run again until it succeeds, and may be run for a
-    /// begin that got only half way, so it should not mind when there is nothing to end.
+    /// Sets the handler that ceases to act as leader.
+    ///
+    /// It is run again until it succeeds. It may also run for a begin that was cut short, so it
+    /// must tolerate that there is nothing to end.
     pub fn end(mut self, handler: Handler) -> Builder {
         self.settings.end = Some(handler);
         self
     }
 
-    /// What to run after an error, when nobody here acts as leader any more.
+    /// Sets the handler for errors. It runs when the local system no longer acts as leader.
     pub fn error(mut self, handler: Handler) -> Builder {
         self.settings.error = Some(handler);
         self
     }
 
-    /// The last resort: what to run when the end has failed for good.
+    /// Sets the last resort: the handler that runs when the end has failed for good.
     pub fn on_stuck(mut self, handler: Handler) -> Builder {
         self.settings.stuck = Some(handler);
         self
     }
 
-    /// How long to stay away from the election after an error; 30 s. The error handler has as long.
+    /// Sets how long to stay away from the election after an error. Default: 30 s.
+    ///
+    /// The error handler has the same time.
     pub fn error_timeout(mut self, span: Duration) -> Builder {
         self.settings.patience.error_timeout = span;
         self
     }
 
-    /// How long to wait after an end that failed, and how often it is tried; 5 s and 12 times.
+    /// Sets the pause after a failed end, and the number of attempts. Default: 5 s, 12 attempts.
     pub fn end_retry(mut self, pause: Duration, attempts: u32) -> Builder {
         self.settings.patience.end_retry = pause;
         self.settings.patience.end_attempts = attempts;
         self
     }
 
-    /// How long a begin may take; as long as it leads, unless this is set.
+    /// Sets how long a begin may take. Default: as long as this candidate leads.
     pub fn begin_timeout(mut self, span: Duration) -> Builder {
         self.settings.begin_timeout = Some(span);
         self
     }
 
-    /// How long an end may take at most; what is left of the lease, unless this is set.
+    /// Sets how long an end may take at most. Default: the rest of the lease.
     ///
-    /// While the lease is being renewed an end has all of this time. When leadership is being lost it
-    /// has no longer than the lease lasts, and when it is lost no longer than the stop budget.
+    /// While the lease is being renewed, an end has all of this time. While leadership is being
+    /// lost, it has at most the rest of the lease. Once leadership is lost, it has at most the stop
+    /// budget.
     pub fn end_timeout(mut self, span: Duration) -> Builder {
         self.settings.end_timeout = Some(span);
         self
     }
 
-    /// How long the last resort may take; 30 s.
+    /// Sets how long the last resort may take. Default: 30 s.
     pub fn stuck_timeout(mut self, span: Duration) -> Builder {
         self.settings.stuck_timeout = span;
         self
     }
 
-    /// How long a process that was sent TERM has before it is killed; 1 s, or half of what is left of
-    /// the lease if that is less.
+    /// Sets the time between TERM and KILL for a process. Default: 1 s.
+    ///
+    /// If half of the remaining lease is less, that is used instead.
     pub fn kill_after(mut self, span: Duration) -> Builder {
         self.settings.kill_after = span;
         self
     }
 
-    /// What handlers that are processes find in their environment beside what they are told; a variable
-    /// without a value is one that they must not inherit.
+    /// Adds an environment variable for handlers that are processes.
+    ///
+    /// They get it in addition to their [`Context`](super::Context). A variable without a value is
+    /// removed from their environment, so they do not inherit it.
     pub fn variable(mut self, name: impl Into<String>, value: Option<String>) -> Builder {
         Arc::make_mut(&mut self.settings.variables).push((name.into(), value));
         self
     }
 
-    /// The reconciler.
+    /// Builds the reconciler.
     ///
     /// # Errors
-    /// [`BuildError`] when a command is empty, or an end may never be tried.
+    /// [`BuildError`] if a command is empty, or if an end would have no attempts.
     pub fn build(self) -> Result<Reconciler, BuildError> {
         for step in [Step::Begin, Step::End, Step::Error, Step::Stuck] {
             if self.settings.handler(step).is_some_and(Handler::is_empty) {
@@ -155,7 +163,7 @@ impl Builder {
 }
 
 impl Reconciler {
-    /// A reconciler with handlers and times of one's own.
+    /// A builder for a reconciler.
     pub fn builder() -> Builder {
         Builder {
             settings: Settings {
@@ -176,12 +184,13 @@ impl Reconciler {
     /// Runs until it is stopped, the source ends, or an end fails for good.
     ///
     /// # Errors
-    /// [`ReconcileError::AlreadyRunning`] when this reconciler runs or has run,
-    /// [`ReconcileError::Stuck`] when the local system may still act as leader.
+    /// [`ReconcileError::AlreadyRunning`] if this reconciler runs or has run,
+    /// [`ReconcileError::Stuck`] if the local system may still act as leader.
     ///
     /// # Cancel safety
-    /// Not cancel safe: a handler that runs is killed with its group, no end is run, and a leadership of
-    /// [`ElectionSource`](super::ElectionSource) is left to run out. Stop it with a [`Stopper`] instead.
+    /// Not cancel safe: the running handler is killed with its group, no end is run, and a
+    /// leadership of [`ElectionSource`](super::ElectionSource) is left to run out. Stop it with a
+    /// [`Stopper`] instead.
     pub async fn run(&self, source: impl Source) -> Result<Finished, ReconcileError> {
         if self.ran.swap(true, Ordering::AcqRel) {
             return Err(ReconcileError::AlreadyRunning);
@@ -189,39 +198,41 @@ impl Reconciler {
         run::run(self, source).await
     }
 
-    /// A way to stop it.
+    /// A handle that stops this reconciler.
     #[must_use]
     pub fn stopper(&self) -> Stopper {
         Stopper { stop: self.stop.clone() }
     }
 
-    /// What the local system is in, now and from now on.
+    /// Watches the state of the local system.
     #[must_use]
     pub fn states(&self) -> watch::Receiver<State> {
         self.state.subscribe()
     }
 }
 
-/// Stops a reconciler. Clones stop the same one.
+/// Stops a reconciler. All clones stop the same reconciler.
 #[derive(Clone, Debug)]
 pub struct Stopper {
     stop: watch::Sender<bool>,
 }
 
 impl Stopper {
-    /// Stops it: the end is run first if there is something to end, then leadership is given up, then
-    /// [`Reconciler::run`] returns. Before that has been called it holds too.
+    /// Stops the reconciler.
+    ///
+    /// It first runs the end if a tenure was begun, then gives up the leadership, and then
+    /// [`Reconciler::run`] returns. A stop before `run` is called counts too.
     pub fn stop(&self) {
         self.stop.send_replace(true);
     }
 }
 
-/// How a reconciler finished, with nothing here that acts as leader.
+/// How a reconciler finished. The local system does not act as leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finished {
     /// It was stopped.
     Stopped,
-    /// The source had nothing more to say.
+    /// The source had no more events.
     SourceEnded,
 }
 
@@ -240,21 +251,21 @@ pub enum ReconcileError {
     Stuck {
         /// The tenure that could not be ended.
         token: u64,
-        /// How often it was tried.
+        /// How often the end was tried.
         attempts: u32,
-        /// What the last attempt said.
+        /// The error of the last attempt.
         last: String,
     },
 }
 
-/// Why a reconciler cannot be made.
+/// Why a reconciler cannot be built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
     /// A command names no program.
     #[error("the {} handler names no program", .handler.word())]
     EmptyCommand {
-        /// Which handler's.
+        /// The handler with the empty command.
         handler: Step,
     },
     /// An end would never be run.

@@ -1,4 +1,4 @@
-//! The shell around the machine: handlers, timers, and the source.
+//! Runs the machine: handlers, timers, and the source.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -21,7 +21,7 @@ pub(super) async fn run(
     reconciler: &Reconciler,
     source: impl Source,
 ) -> Result<Finished, ReconcileError> {
-    // Unbounded, so that the machine never waits; it makes at most a few orders for each event, and
+    // Unbounded, so that the machine never waits. It makes at most a few orders for each event, and
     // the pump takes orders before it takes another event.
     let (orders, taken) = mpsc::unbounded_channel();
     let (notes, mut heard) = mpsc::channel(1);
@@ -48,7 +48,7 @@ pub(super) async fn run(
                 shell.running = None;
                 Input::Finished(run, result)
             }
-            // The sender lives in the reconciler, so there is no error to see.
+            // The sender lives in the reconciler, so this cannot fail.
             _ = stop.wait_for(|stop| *stop), if !stopping => {
                 stopping = true;
                 Input::StopRequested
@@ -75,13 +75,13 @@ pub(super) async fn run(
     }
 }
 
-/// What comes back from the source.
+/// A message from the pump: an event, or the end of a release.
 enum Note {
     Said(Option<Event>),
     Released,
 }
 
-/// Asks the source for events and gives it orders, one at a time; an order is always carried out.
+/// Asks the source for events and gives it orders, one at a time. Always finishes an order.
 async fn pump(
     mut source: impl Source,
     mut orders: mpsc::UnboundedReceiver<Release>,
@@ -113,7 +113,7 @@ struct Running {
     future: BoxFuture<'static, Result<(), String>>,
     deadline: Option<Instant>,
     mandate: Option<Mandate>,
-    /// Taken when it is told to stop.
+    /// Taken when the handler is told to stop.
     stop: Option<oneshot::Sender<Duration>>,
 }
 
@@ -152,7 +152,7 @@ struct Shell<'a> {
     identity: Identity,
     machine: Machine,
     orders: mpsc::UnboundedSender<Release>,
-    /// Those of the tenure here and of the newest one: at most two.
+    /// The mandates of the local tenure and of the newest one: at most two.
     mandates: BTreeMap<u64, Mandate>,
     running: Option<Running>,
     alarm: Option<Instant>,
@@ -188,7 +188,7 @@ impl Shell<'_> {
                 Output::Stop(run) => self.stop(run),
                 Output::Wait(span) => self.alarm = Some(Instant::now() + span),
                 Output::Release(how) => {
-                    // The pump lives as long as this does.
+                    // The pump lives as long as this shell, so the send cannot fail.
                     let _ = self.orders.send(how);
                 }
                 Output::Over(how) => verdict = Some(how),
@@ -242,11 +242,11 @@ impl Shell<'_> {
             return;
         };
         let most = self.reconciler.settings.kill_after;
-        // What comes after, an end as a rule, needs its share of what is left of the lease.
+        // The next handler, usually an end, needs its share of the remaining lease.
         let left = running.mandate.as_ref().map(Mandate::remaining).filter(|left| !left.is_zero());
         let patience = left.map_or(most, |left| most.min(left / 2));
         if let Some(stop) = running.stop.take() {
-            // It may have finished in this very moment.
+            // The handler may have finished at this very moment.
             let _ = stop.send(patience);
         }
     }
@@ -261,15 +261,15 @@ async fn run_handler(
     let begins = context.state == Step::Begin;
     let lost = context.mandate.as_ref().and_then(Mandate::must_stop);
     if begins && let Some(loss) = lost {
-        // This process may have been asleep since the election was won. The source is about to say so,
-        // and to start anything now would be too late.
+        // This process may have been asleep since it won the election. The source is about to
+        // report the loss, and it is too late to start any work.
         let _ = stop.await;
         return Err(loss.to_string());
     }
     handler.run(context, kill_after, stop).await
 }
 
-/// How long a handler has.
+/// The time a handler has; `None` is no limit.
 fn allowance(
     step: Step,
     mandate: Option<&Mandate>,

@@ -1,4 +1,4 @@
-//! A source that says what it is told to say.
+//! A source with events from a script.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use tokio::sync::mpsc;
 
 use super::source::{Event, Identity, Release, Source};
 
-/// How many events may wait to be taken.
+/// How many events may wait until the loop takes them.
 const MOST_WAITING: usize = 64;
 
-/// A source that says what its [`Script`] tells it: for tests, and for events of one's own.
+/// A source that emits the events of its [`Script`], for tests or custom events.
 #[derive(Debug)]
 pub struct ScriptedSource {
     identity: Identity,
@@ -26,7 +26,7 @@ pub struct Script {
 }
 
 impl ScriptedSource {
-    /// A source for the candidate `id` of an election, and its script. The ttl is 15 s.
+    /// Creates a source for the candidate `id` of an election, and its script. The ttl is 15 s.
     #[must_use]
     pub fn new(election: &str, id: &str) -> (Script, ScriptedSource) {
         ScriptedSource::with_identity(Identity {
@@ -37,27 +37,27 @@ impl ScriptedSource {
         })
     }
 
-    /// A source with an identity of one's own, and its script.
+    /// Creates a source with the given identity, and its script.
     #[must_use]
     pub fn with_identity(identity: Identity) -> (Script, ScriptedSource) {
         let (say, events) = mpsc::channel(MOST_WAITING);
-        // Unbounded, since nobody has to read it; the loop makes about one of them for each event.
+        // Unbounded, since the script need not read it. The loop sends about one release per event.
         let (releases, heard) = mpsc::unbounded_channel();
         (Script { events: say, releases: heard }, ScriptedSource { identity, events, releases })
     }
 }
 
 impl Script {
-    /// Lets the source say this, once there is room. Nothing happens when the loop is over.
+    /// Emits an event, once there is room. Does nothing when the loop is over.
     ///
     /// # Cancel safety
-    /// Cancel safe: the event is said or not.
+    /// Cancel safe: the event is either emitted or not.
     pub async fn say(&self, event: Event) {
-        // The loop is over: nobody is left to be told.
+        // An error means that the loop is over.
         let _ = self.events.send(event).await;
     }
 
-    /// What the loop told the source next; `None` when the loop is over.
+    /// The next order that the loop gave the source; `None` when the loop is over.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -77,7 +77,7 @@ impl Source for ScriptedSource {
     }
 
     async fn release(&mut self, how: Release) {
-        // A script that does not want to know has dropped its end.
+        // An error means that the script was dropped.
         let _ = self.releases.send(how);
     }
 }

@@ -7,13 +7,13 @@ use async_trait::async_trait;
 use super::reason::Reason;
 use crate::{Loss, Mandate};
 
-/// Something that says who leads: an election, a console, a test.
+/// A source of election events: an election, a console, a test.
 ///
-/// The loop calls [`next`](Source::next) all the time and drops that call whenever it has something
-/// to tell the source; [`release`](Source::release) is always let finish.
+/// The loop calls [`next`](Source::next) all the time. It drops that call whenever it has an order
+/// for the source. It always lets [`release`](Source::release) finish.
 #[async_trait]
 pub trait Source: Send {
-    /// Who takes part in what; asked once, before anything else.
+    /// The candidate and its election. The loop calls this once, before anything else.
     fn identity(&self) -> Identity;
 
     /// The next event; `None` when there will be no more.
@@ -22,7 +22,7 @@ pub trait Source: Send {
     /// Must be cancel safe: an event is either returned or still to come.
     async fn next(&mut self) -> Option<Event>;
 
-    /// Carries out what the loop has decided about the leadership, and returns when that is done.
+    /// Carries out the loop's decision about the leadership. Returns when that is done.
     ///
     /// # Cancel safety
     /// Need not be cancel safe; it is dropped only together with the source.
@@ -59,82 +59,85 @@ impl<S: Source + ?Sized> Source for Box<S> {
     }
 }
 
-/// Who takes part in what, as handlers are told.
+/// A candidate and its election, as handlers see them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// The election: `TENURE_ELECTION`.
     pub election: String,
-    /// Who stands in it, as people call it: `TENURE_ID`.
+    /// The candidate's name, for people: `TENURE_ID`.
     pub id: String,
     /// The lease's length: `TENURE_TTL_MS`.
     pub ttl: Duration,
-    /// What an end may take when leadership is already lost: the stop budget.
+    /// The time an end may take once leadership is already lost: the stop budget.
     pub stop_budget: Duration,
 }
 
-/// What a source has to say.
+/// An event from a source.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event {
-    /// This one leads.
+    /// This candidate leads.
     Leader {
-        /// The fencing token. A new tenure has a new one; the same again is the same tenure.
+        /// The fencing token. A new tenure has a new token; the same token means the same tenure.
         token: u64,
-        /// The right to act, where there is one: it says how much time there is.
+        /// The right to act, if there is one. It says how much time is left.
         mandate: Option<Mandate>,
     },
-    /// This one does not lead, or must cease to.
+    /// This candidate does not lead, or must cease to.
     NotLeader {
-        /// Why.
+        /// Why it does not lead.
         reason: Reason,
     },
-    /// Something went wrong.
+    /// An error occurred.
     Error {
-        /// What.
+        /// The error.
         reason: Reason,
     },
 }
 
 impl Event {
-    /// This one leads.
+    /// Creates the event: this candidate leads.
     #[must_use]
     pub fn elected(mandate: Mandate) -> Event {
         Event::Leader { token: mandate.token(), mandate: Some(mandate) }
     }
 
-    /// This one leads, in a tenure that nobody else knows of: a test's, the console's.
+    /// Creates the event: this candidate leads, without a mandate.
+    ///
+    /// For tests and the console, where no election knows of the tenure.
     #[must_use]
     pub fn leader(token: u64) -> Event {
         Event::Leader { token, mandate: None }
     }
 
-    /// Leadership was lost.
+    /// Creates the event: leadership was lost.
     #[must_use]
     pub fn lost(loss: Loss) -> Event {
         Event::NotLeader { reason: Reason::Lost(loss) }
     }
 
-    /// Somebody else leads, or nobody.
+    /// Creates the event: this candidate does not lead.
     #[must_use]
     pub fn not_leader(why: impl Into<String>) -> Event {
         Event::NotLeader { reason: Reason::NotLeader(why.into()) }
     }
 
-    /// Something went wrong.
+    /// Creates the event: an error occurred.
     #[must_use]
     pub fn error(what: impl Into<String>) -> Event {
         Event::Error { reason: Reason::Error(what.into()) }
     }
 }
 
-/// What becomes of a leadership, and of the candidacy behind it.
+/// The loop's decision about a leadership and the candidacy behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Release {
-    /// Nothing here acts as leader: free it in the store, and keep away until told to stand again.
+    /// Free the leadership in the store, and keep away until told to stand again. The local system
+    /// does not act as leader.
     GiveUp,
-    /// Nothing here acts as leader: stand, after a loss or after [`Release::GiveUp`].
+    /// Stand, after a loss or after [`Release::GiveUp`]. The local system does not act as leader.
     StandAgain,
-    /// Something here may still act as leader, for ever: renew no more, free nothing, and return when
-    /// the lease has run out by itself.
+    /// Stop renewing, free nothing, and return when the lease has run out by itself. The local
+    /// system may still act as leader, for ever.
     Abandon,
 }

@@ -1,4 +1,4 @@
-//! A task that was taken ahead, and whose node died before it was begun.
+//! A task that was claimed ahead, by a node that died before beginning it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use tenure::{Backend, MemoryStore, Timing};
 
 use crate::stage::TokioClock;
 
-/// Notes what was begun; the first node hangs once it is told to.
+/// Records the ids of tasks that begin; a task hangs if `hangs` is set by then.
 #[derive(Clone, Default)]
 struct Notes {
     begun: Arc<Mutex<Vec<String>>>,
@@ -51,8 +51,9 @@ async fn ended(books: &Books, count: u64) {
     }
 }
 
-/// "What a cluster accepted is begun at least once" (S5). A claim counts as an attempt, and a node claims more than it has workers
-/// for: whoever is killed must not take the only attempt of tasks with it that nobody has begun. (It did, until a review.)
+/// Rule S5: an accepted task is begun at least once. A claim counts as an attempt, and a node
+/// claims more tasks than it has workers. A killed node must not use up the only attempt of tasks
+/// that it has not begun. (It did, until a review.)
 #[test]
 fn what_was_taken_ahead_and_not_begun_has_used_no_attempt() {
     let store = MemoryStore::new();
@@ -74,7 +75,7 @@ fn what_was_taken_ahead_and_not_begun_has_used_no_attempt() {
         notes.hangs.store(true, Ordering::Relaxed);
         tokio::time::sleep(Duration::from_millis(100)).await;
     });
-    // Killed, with all it had: nothing of it says good-bye.
+    // The first node is killed: it cannot give anything back.
     std::mem::forget(first);
     notes.hangs.store(false, Ordering::Relaxed);
     runtime().block_on(async {

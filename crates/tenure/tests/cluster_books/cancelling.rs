@@ -1,4 +1,4 @@
-//! Cancelling a task, wherever it is.
+//! Cancelling a task, at each stage of its way.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -126,7 +126,8 @@ async fn a_cancellation_that_was_cut_off_is_finished_by_the_next() {
     assert_eq!(execution.outcome().await.expect("an outcome"), Ended::Cancelled);
 }
 
-/// The leader has read the page before the task is cancelled, and wants to take it in after that.
+/// The leader read the page before the task was cancelled, and tries to take the task in
+/// afterwards.
 #[tokio::test]
 async fn a_leader_that_had_read_the_page_before_must_read_it_again() {
     let (books, store) = stage();
@@ -144,7 +145,7 @@ async fn a_leader_that_had_read_the_page_before_must_read_it_again() {
     assert_eq!(leader.taken, [Entry::Cancelled(receipt), Entry::Task(order("b"))]);
 }
 
-/// The leader is faster: it has recorded the task for a slot, and not written it there.
+/// The leader is faster: it has recorded the task for a slot, but not written it there yet.
 #[tokio::test(start_paused = true)]
 async fn a_task_that_is_recorded_for_a_slot_is_cancelled_there() {
     let (books, store) = stage();
@@ -186,7 +187,8 @@ async fn without_a_proof_a_weak_store_only_asks() {
     assert_eq!(execution.cancel().await.expect("it serves"), Cancellation::Cancelled);
 }
 
-/// Cancelling over a bad line while a leader takes in: each task is taken in or told to be cancelled, never both.
+/// Cancelling over a bad line while a leader takes tasks in. Each task is taken in or reported as
+/// cancelled, never both.
 #[tokio::test(start_paused = true)]
 async fn a_task_is_taken_in_or_cancelled_and_never_both() {
     let (mut cancelled_in_time, mut too_late) = (0, 0);
@@ -205,7 +207,7 @@ async fn a_task_is_taken_in_or_cancelled_and_never_both() {
         let cancelling = async {
             for execution in &executions {
                 let mine = books.execution(execution.receipt().clone());
-                // Whatever the line did, asking again finds out.
+                // After any fault of the line, another request finds out.
                 while mine.cancel().await.is_err() {}
             }
             over.send_replace(true);

@@ -1,4 +1,4 @@
-//! A store that loses answers, and one whose reads prove nothing.
+//! A store that loses answers, and can have weak reads.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,22 +15,22 @@ use tenure::{
 /// How many earlier documents of a key a weak read may show.
 const HISTORY: usize = 3;
 
-/// What goes wrong, in percent of all writes or reads.
+/// The faults, in percent of all writes or reads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Faults {
-    /// Applied, and not answered.
+    /// The write is applied, but not answered.
     pub(crate) unanswered: u32,
-    /// Neither.
+    /// The write is neither applied nor answered.
     pub(crate) lost: u32,
-    /// Not answered, and applied some time later, if that is still possible.
+    /// The write is not answered, and applied some time later, if that is still possible.
     pub(crate) late: u32,
-    /// Refused, without effect.
+    /// The write is refused, without effect.
     pub(crate) refused: u32,
-    /// Applied, and answered as a conflict with itself.
+    /// The write is applied, and answered as a conflict with itself.
     pub(crate) doubled: u32,
-    /// A read that fails.
+    /// The read fails.
     pub(crate) unread: u32,
-    /// On a weak store: a read that shows an earlier document, or one that never lasted.
+    /// On a weak store: the read shows an earlier document, or one that never lasted.
     pub(crate) untrue: u32,
 }
 
@@ -41,7 +41,7 @@ impl Faults {
         Faults { unanswered: 8, lost: 8, late: 8, refused: 4, doubled: 4, unread: 4, untrue: 10 };
 }
 
-/// The memory store behind a bad line. What is drawn depends on the seed alone.
+/// The memory store behind a bad line. The seed alone decides the faults.
 #[derive(Clone, Debug)]
 pub(crate) struct Faulty {
     pub(crate) inner: MemoryStore,
@@ -54,7 +54,7 @@ pub(crate) struct Faulty {
 struct State {
     rng: StdRng,
     history: BTreeMap<Key, Vec<Option<Document>>>,
-    /// Writes that reached only a server that nobody else listens to.
+    /// Writes that reached only one server, which no other server follows.
     phantoms: BTreeMap<Key, Document>,
     drawn: u64,
 }
@@ -80,12 +80,12 @@ impl Faulty {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many things went wrong.
+    /// The number of faults so far.
     pub(crate) fn drawn(&self) -> u64 {
         self.state().drawn
     }
 
-    /// Lets others go first, or not.
+    /// Yields to other tasks a random number of times, perhaps none.
     async fn dawdle(&self) {
         let yields = self.state().rng.random_range(0..4);
         for _ in 0..yields {
@@ -147,7 +147,7 @@ impl Faulty {
                 let (late, delay) = (self.clone(), self.state().rng.random_range(0..2000));
                 drop(tokio::spawn(async move {
                     tokio::time::sleep(Duration::from_millis(delay)).await;
-                    // Nobody waits for this answer.
+                    // The caller no longer waits for this answer.
                     let _ = late.apply(write).await;
                 }));
                 fails(Fault::Indeterminate)
@@ -160,7 +160,7 @@ impl Faulty {
         }
     }
 
-    /// A weak store may show what never lasts.
+    /// Keeps a write that was never applied, which a weak read may show.
     async fn haunt(&self, write: &Write) {
         let Some(body) = write.body.clone() else { return };
         let mut state = self.state();
@@ -168,7 +168,7 @@ impl Faulty {
         state.phantoms.insert(write.key.clone(), Document { version, body });
     }
 
-    /// What a read shows instead of what is there.
+    /// The false content that a weak read shows, if it shows one.
     fn untrue(&self, key: &Key) -> Option<Option<Document>> {
         let mut state = self.state();
         if self.reads == Reads::Linearizable || state.rng.random_range(0..100) >= self.faults.untrue

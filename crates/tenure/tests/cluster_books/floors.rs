@@ -1,4 +1,4 @@
-//! Which documents of a cluster have a floor.
+//! The documents of a cluster that have a floor.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,8 @@ impl Handler for Sells {
     }
 }
 
-/// The tokens of slots follow from their tasks, and a floor for each would be a write a task.
+/// The tokens of slots follow from their tasks, and a floor for each slot would cost one write for
+/// each task.
 #[tokio::test(start_paused = true)]
 async fn slots_have_no_floors() {
     let store = MemoryStore::new();

@@ -1,4 +1,4 @@
-//! Whose word about the end of a task counts.
+//! Only the holder of a task can end it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 
 use crate::stage::{TokioClock, member, op, order, read, write};
 
-/// Works until it is let go, whatever it is told.
+/// Works until the test lets it end, and ignores requests to stop.
 struct Works {
     began: Arc<Notify>,
     ends: Arc<Notify>,
@@ -47,7 +47,7 @@ async fn the_end_of_a_task_by_another_than_its_holder_is_refused_and_changes_not
     let (key, slot) = held(&store, &cluster).await;
     let other = Holding { member: member(5), expire: u64::MAX >> 12, presence: None, status: None };
     let theirs = slot.following(op(1), Progress::Held(Arc::new(other)));
-    // Whoever holds it has claimed it, at the next token.
+    // The other holder has claimed the task, at the next token.
     let theirs = Slot { token: slot.token + 1, ..theirs };
     write(&store, &key, &theirs).await;
 
@@ -63,7 +63,7 @@ async fn the_end_of_a_task_by_another_than_its_holder_is_refused_and_changes_not
     assert_eq!(cluster.books().totals().await.expect("it serves").done, 0);
 }
 
-/// The slot that somebody works on.
+/// The slot that is held.
 async fn held(store: &MemoryStore, cluster: &Cluster) -> (Key, Slot) {
     for number in 0..256 {
         let key = cluster.books().keys().slot(number);

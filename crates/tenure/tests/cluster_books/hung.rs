@@ -1,4 +1,4 @@
-//! A node whose store stops answering: its work is told to stop all the same, and in time.
+//! A node tells its work to stop in time, even if the store stops answering.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::stage::{TokioClock, order};
 
 const TTL: Duration = Duration::from_secs(5);
 
-/// A store in memory that at some moment tells of one last change, and answers nothing from then on.
+/// A memory store that can hang: it reports one last change, then answers nothing.
 #[derive(Debug)]
 struct Hanging {
     inner: MemoryStore,
@@ -75,7 +75,7 @@ impl Store for Hanging {
     }
 }
 
-/// Works until it is told to stop, and says how long its right to work would have lasted then.
+/// Works until it is told to stop, and reports how long its mandate would have lasted then.
 struct Works {
     began: mpsc::UnboundedSender<()>,
     told: mpsc::UnboundedSender<(Stopped, Duration)>,
@@ -91,7 +91,8 @@ impl Handler for Works {
     }
 }
 
-/// A regression: the node's loop waited for the answer to its question about the bell, and the word to stop was never said.
+/// A regression: the node's loop waited for its read of the bell document, and never told the work
+/// to stop.
 #[tokio::test(start_paused = true)]
 async fn work_is_told_to_stop_in_time_although_the_question_about_the_bell_is_never_answered() {
     let (hang, hangs) = watch::channel(false);
@@ -115,6 +116,6 @@ async fn work_is_told_to_stop_in_time_although_the_question_about_the_bell_is_ne
     let heard = tokio::time::timeout(2 * TTL, tells.recv()).await;
     let (why, left) = heard.expect("it was told to stop").expect("it ran");
     assert_eq!(why, Stopped::Lost);
-    // Timers of tokio are a millisecond late.
+    // Tokio's timers are a millisecond late.
     assert!(left + Duration::from_millis(3) >= timing.grace(), "only {left:?} were left");
 }

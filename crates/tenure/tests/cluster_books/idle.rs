@@ -1,4 +1,4 @@
-//! A member that waits for idle workers looks as often as its own times say.
+//! A member that waits for idle workers polls at the interval of its own timing.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use tenure::cluster::{Cluster, Member};
 use tenure::{Backend, Clock, Moment, SystemClock, Timer, Timing};
 
-/// The machine's clock, with a note of every span that a timer was set to.
+/// The system clock, which also records every span that a timer was set to.
 #[derive(Clone, Debug, Default)]
 struct Recording {
     system: SystemClock,
@@ -49,7 +49,7 @@ async fn a_member_looks_for_idle_workers_as_often_as_its_own_ttl_says() {
     let cluster = Cluster::builder(&backend, "shop").member(Member::new(0)).timing(timing);
     let cluster = cluster.join().await.expect("it joins");
     let quiet = async {
-        // The memory store answers at once: by now the search has looked, and sleeps.
+        // The memory store answers at once: by then the member has looked once, and sleeps.
         for _ in 0..1000 {
             tokio::task::yield_now().await;
         }
@@ -62,7 +62,7 @@ async fn a_member_looks_for_idle_workers_as_often_as_its_own_ttl_says() {
     let near = |span: Duration, margin: Duration| {
         spans.iter().any(|asked| *asked <= span && *asked + margin > span)
     };
-    // A busy machine may take some time between the choice of a moment and the timer for it.
+    // A busy machine may take some time between choosing a moment and setting the timer for it.
     assert!(near(timing.poll(false), timing.poll(false) / 2), "{spans:?}");
     assert!(!near(Timing::default().poll(false), Duration::from_millis(20)), "{spans:?}");
     cluster.leave().await;

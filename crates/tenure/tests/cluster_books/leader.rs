@@ -1,4 +1,4 @@
-//! A leader that does nothing but read the inbox, as the planner does.
+//! A leader that only reads the inbox, in the way of the planner.
 
 use std::time::Duration;
 
@@ -11,16 +11,16 @@ use tenure::{CandidateId, Expect, Put, Reads, Store, StoreExt, Version};
 
 use crate::stage::{read, write};
 
-/// Takes pages in, one after another.
+/// Takes in pages, one after another.
 pub(crate) struct Leader<'a> {
     books: &'a Books,
-    /// Its own line is a good one; what it reads of the inbox may be untrue.
+    /// The leader's own line, which never fails. Reads of `inbox` may be untrue.
     store: &'a dyn Store,
     inbox: &'a dyn Store,
     rng: StdRng,
     written: u64,
     cursor: (Option<Version>, Cursor),
-    /// What was taken in, in order.
+    /// The entries that were taken in, in order.
     pub(crate) taken: Vec<Entry>,
 }
 
@@ -41,7 +41,7 @@ impl<'a> Leader<'a> {
         Op::new(&CandidateId::from_bits(1), self.written)
     }
 
-    /// Reads on until told otherwise, and then until there is nothing more.
+    /// Reads until `over` is true, and then until nothing is left.
     pub(crate) async fn run(&mut self, mut over: tokio::sync::watch::Receiver<bool>) {
         self.take_office().await;
         loop {
@@ -52,7 +52,7 @@ impl<'a> Leader<'a> {
             if self.step().await {
                 continue;
             }
-            // Reads may show what never lasted, so there can be gaps.
+            // Reads may show pages that never lasted, so there can be gaps.
             if self.books.mend_inbox(self.cursor.1.page).await.unwrap_or(true) {
                 continue;
             }
@@ -64,13 +64,13 @@ impl<'a> Leader<'a> {
         }
     }
 
-    /// Every leader writes the cursor before it reads anything.
+    /// Writes the cursor, as every leader does before it reads anything.
     pub(crate) async fn take_office(&mut self) {
         let version = write(self.store, &self.books.keys().cursor(), &self.cursor.1).await;
         self.cursor.0 = Some(version);
     }
 
-    /// Whether really nothing is left.
+    /// Returns true if the inbox is certainly empty.
     async fn is_empty(&self) -> bool {
         for number in self.cursor.1.page..self.cursor.1.page + INBOX_PAGES {
             let page = read::<Page>(self.store, &self.books.keys().page(number)).await;
@@ -81,7 +81,7 @@ impl<'a> Leader<'a> {
         true
     }
 
-    /// Takes a part of the page that is next. False when there is nothing on it, as far as one can see.
+    /// Takes in a part of the next page. Returns false if the page seems to have no entries.
     pub(crate) async fn step(&mut self) -> bool {
         let number = self.cursor.1.page;
         let key = self.books.keys().page(number);
@@ -112,7 +112,7 @@ impl<'a> Leader<'a> {
         true
     }
 
-    /// The compare-and-set that takes entries of this page up to there.
+    /// Takes the entries of this page before `to`, by a compare-and-set of the cursor.
     pub(crate) async fn record(&mut self, page: &Page, to: usize) -> bool {
         let op = self.op();
         let (version, before) = &self.cursor;
@@ -139,7 +139,7 @@ impl<'a> Leader<'a> {
         let key = self.books.keys().page(page.number);
         let (mut page, mut version) = (page.clone(), version);
         loop {
-            // A leader that is killed here frees it later, or its successor does.
+            // A leader that is killed here frees the page later, or its successor does.
             if self.rng.random_range(0..100) < 20 {
                 tokio::time::sleep(Duration::from_millis(self.rng.random_range(0..100))).await;
             }

@@ -26,12 +26,12 @@ fn slot(serial: u64, progress: Progress) -> Slot {
     }
 }
 
-/// What stands in a vacant slot.
+/// The task of a vacant slot.
 fn nothing(serial: u64) -> Assignment {
     Assignment { id: String::new(), kind: String::new(), attempts: 0, ..order("").numbered(serial) }
 }
 
-/// Four slots, and books that say that so many are open.
+/// Writes books with four slots and this many open tasks.
 async fn with_books(books: &Books, store: &MemoryStore, open: u64, intents: Vec<Intent>) {
     let charter = Charter { slots: 4, paused: false, revision: 1, op: op(1000) };
     write(store, &books.keys().charter(), &charter).await;
@@ -155,7 +155,7 @@ async fn a_leader_counts_what_was_given_up_as_cancelled_and_uses_the_slot_again(
     while books.totals().await.expect("it serves").outstanding < 2 {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    // The cursor moves on, and forgets what it had put where.
+    // The cursor moves on, and forgets the intents for these two tasks.
     books.submit(vec![order("c")]).await.expect("accepted");
     while books.totals().await.expect("it serves").done < 1 {
         tokio::time::sleep(Duration::from_millis(10)).await;

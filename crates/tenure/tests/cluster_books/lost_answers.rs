@@ -1,4 +1,4 @@
-//! Writes without answers, one at a time: what became of them is found out before anything is sent again.
+//! Single writes without answers: nothing is sent again before the outcome is known.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,12 +15,12 @@ use crate::stage::{books_on, inbox, op, order, read, write, write_body};
 
 type Meanwhile = Box<dyn Fn(MemoryStore, Write) -> BoxFuture<'static, ()> + Send + Sync>;
 
-/// Answers the first write of an inbox page with an error, after something else has happened.
+/// Fails the first write of an inbox page, after calling `meanwhile`.
 struct Once {
     inner: MemoryStore,
     reads: Reads,
     fault: Fault,
-    /// What happens to the write, and to the store, before the error is answered.
+    /// Decides the effect of the write, and may change the store, before the error is answered.
     meanwhile: Meanwhile,
     pages_written: AtomicUsize,
 }
@@ -74,7 +74,9 @@ impl Store for Once {
     }
 }
 
-/// Submits one task, of which the first write meets this, and gives the error, the store and how often a page was written.
+/// Submits one task, and fails its first write after calling `meanwhile`.
+///
+/// Returns the result, the store and the number of writes of pages.
 async fn submit<F>(
     reads: Reads,
     fault: Fault,
@@ -105,7 +107,7 @@ async fn apply(store: &MemoryStore, write: Write) {
     assert!(matches!(put, Put::Stored(_)));
 }
 
-/// The leader takes page 0 in and frees its place.
+/// Takes in the page at this place and frees the place, as a leader does.
 async fn consume(store: &MemoryStore, key: &Key) {
     let (_, page) = read::<Page>(store, key).await.expect("a page");
     let cursor = Cursor { page: page.number + 1, ..Cursor::new(op(50)) };
@@ -117,7 +119,7 @@ fn cursor_key() -> Key {
     books_on(Arc::new(MemoryStore::new())).keys().cursor()
 }
 
-/// Somebody else's task is on the page that stands there.
+/// Writes the task of another process on the page at this place.
 async fn fill(store: &MemoryStore, key: &Key, by: u64) {
     let before = read::<Page>(store, key).await.map(|(_, page)| page);
     let number = before.as_ref().map_or(0, |page| page.number);
@@ -234,7 +236,7 @@ async fn what_lost_its_page_to_another_goes_to_the_next_once() {
         let (submitted, store, _) =
             submit(reads, Fault::Indeterminate, |store, write| async move {
                 fill(&store, &write.key, 1).await;
-                // It comes late, and can have no effect any more.
+                // The write comes late, and can have no effect any more.
                 assert_eq!(store.put_one(write).await.expect("memory serves"), Put::Conflict);
             })
             .await;

@@ -1,4 +1,6 @@
-//! What anybody can do with the books of a cluster, without being one of its nodes; and nodes whose store hangs.
+//! Operations on the books of a cluster that need no membership.
+//!
+//! Also nodes, for example on a store that hangs.
 
 mod administration;
 mod begun;

@@ -1,4 +1,4 @@
-//! Things in a directory that are no documents, where slots should be.
+//! Files and folders that are no documents, in the places of slots.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,8 @@ impl Handler for Nothing {
     }
 }
 
-/// A slot of more bytes than any document stopped all work and every view, because one read of all slots failed.
+/// A regression: a slot larger than any document stopped all work and every view, because one read
+/// of all slots failed.
 #[tokio::test]
 async fn what_the_store_refuses_to_show_is_told_of_and_holds_nothing_else_up() {
     let directory = tempfile::tempdir().expect("a directory");

@@ -1,4 +1,6 @@
-//! Many submit at once, over bad lines, while a leader takes in: each task is accepted exactly once.
+//! Many processes submit at once, over bad lines, while a leader takes in tasks.
+//!
+//! Each task is accepted exactly once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,13 +19,13 @@ use crate::stage::{books_on, op, order};
 const SUBMITTERS: usize = 10;
 const TASKS: usize = 100;
 
-/// A run, and what it showed.
+/// The results of one run.
 struct Race {
     /// How often each task was taken in.
     times: BTreeMap<String, usize>,
-    /// In which order.
+    /// The tasks in the order in which they were taken in.
     taken: Vec<String>,
-    /// How many laps of the ring it took.
+    /// The number of pages that were taken in.
     pages: u64,
     drawn: u64,
 }
@@ -63,7 +65,7 @@ fn orders(submitter: usize) -> Vec<Order> {
     (0..TASKS).map(|number| order(&format!("{submitter:02}-{number:03}"))).collect()
 }
 
-/// Submits in bundles of a few.
+/// Submits all tasks, up to three at a time.
 async fn submit_all(seed: u64, submitter: usize, books: Books) {
     let mut rng = StdRng::seed_from_u64(seed ^ (submitter as u64) << 32);
     let mut orders = orders(submitter);
@@ -73,7 +75,7 @@ async fn submit_all(seed: u64, submitter: usize, books: Books) {
     }
 }
 
-/// How many seeds a test takes; `TENURE_SEEDS` asks for more.
+/// The number of seeds for a test; `TENURE_SEEDS` asks for more.
 fn seeds() -> u64 {
     std::env::var("TENURE_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(6)
 }
@@ -110,7 +112,7 @@ async fn each_task_is_accepted_once_where_reads_prove_nothing() {
     each_is_accepted_once(Reads::Weak).await;
 }
 
-/// Sends to the next page what was not answered, as if it had not happened.
+/// A broken submitter: treats an unanswered write as if it had no effect, and uses the next page.
 async fn submit_naively(submitter: usize, books: Books, store: Faulty) {
     for order in orders(submitter) {
         for number in 0.. {
@@ -136,7 +138,7 @@ async fn the_race_catches_whoever_sends_again_what_was_not_answered() {
     let mut twice = 0;
     for seed in 0..2 {
         let race = race(seed, Reads::Linearizable, |submitter, books, store| async move {
-            // The ring is full of one task a page; a tenth of them is enough.
+            // With one task on each page the ring would fill up; a tenth of the tasks is enough.
             if submitter == 0 {
                 submit_naively(submitter, books, store).await;
             }

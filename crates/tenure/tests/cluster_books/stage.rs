@@ -1,4 +1,4 @@
-//! Time that passes when everybody waits, and a cluster on a store of one's own.
+//! A clock that a test can pause, and books on a store of the test's own.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tenure::{
     Timer, Version,
 };
 
-/// The clock of tokio, which a test can pause.
+/// Tokio's clock, which a test can pause.
 #[derive(Debug)]
 pub(crate) struct TokioClock(tokio::time::Instant);
 
@@ -47,7 +47,7 @@ impl Timer for TokioTimer {
     }
 }
 
-/// Books on this store, at tokio's time.
+/// Books on this store, on tokio's clock.
 pub(crate) fn books_on(store: Arc<dyn Store>) -> Books {
     let backend = Backend::new(store).with_clock(TokioClock::new());
     Books::open(&backend, "shop/till").expect("a good name")
@@ -71,13 +71,13 @@ pub(crate) fn member(bits: u128) -> CandidateId {
     CandidateId::from_bits(bits)
 }
 
-/// What stands there, which must make sense.
+/// Reads a document that must make sense.
 pub(crate) async fn read<T: Format>(store: &dyn Store, key: &Key) -> Option<(Version, T)> {
     let Document { version, body } = store.get(key).await.expect("a read")?;
     Some((version, T::decode(&body).expect("it makes sense")))
 }
 
-/// Writes what nobody else writes just now.
+/// Writes a document that no other process writes at the same time.
 pub(crate) async fn write<T: Format>(store: &dyn Store, key: &Key, document: &T) -> Version {
     write_body(store, key, document.encode()).await
 }
@@ -91,7 +91,7 @@ pub(crate) async fn write_body(store: &dyn Store, key: &Key, body: bytes::Bytes)
     }
 }
 
-/// The ids of the tasks on a page, or what else is there.
+/// The ids of the tasks on a page, and descriptions of its other entries.
 pub(crate) fn ids(page: &Page) -> Vec<String> {
     page.entries
         .iter()
@@ -103,7 +103,7 @@ pub(crate) fn ids(page: &Page) -> Vec<String> {
         .collect()
 }
 
-/// The ids of everything in the inbox, in order, as far as it was not taken.
+/// The ids of everything in the inbox from this page on, in order.
 pub(crate) async fn inbox(books: &Books, store: &dyn Store, from: u64) -> Vec<String> {
     let mut all = Vec::new();
     for number in from.. {

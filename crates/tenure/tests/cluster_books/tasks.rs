@@ -1,4 +1,4 @@
-//! What tasks carry with them and share: locks, semaphores, short-lived things, and more tasks.
+//! Locks, semaphores, shared values and more tasks, as used by tasks.
 
 use std::convert::Infallible;
 use std::future::IntoFuture;
@@ -14,7 +14,8 @@ use tenure::cluster::{
 };
 use tenure::{Backend, MemoryStore, Timing};
 
-/// Counts how many are at work at once. One for each test: tests of one process run at the same time.
+/// Counts how many tasks work at once. Each test needs its own, because tests of one process run at
+/// the same time.
 #[derive(Debug)]
 struct Crowd {
     now: AtomicU32,
@@ -42,13 +43,13 @@ impl Crowd {
     }
 }
 
-/// Two nodes of four workers on one store.
+/// Starts two nodes with four workers each on one store.
 async fn cluster(tasks: Tasks) -> (Books, Vec<Cluster>) {
     let store = MemoryStore::new();
     let timing = Timing::new(Duration::from_secs(10)).expect("a usable ttl");
     let mut nodes = Vec::new();
     for name in ["a", "b"] {
-        // A backend each, as two processes have.
+        // Each node has its own backend, as in two processes.
         let backend = Backend::new(Arc::new(store.clone()));
         let member = Member::new(4).named(name);
         let builder = Cluster::builder(&backend, "shop").member(member).timing(timing);
@@ -57,7 +58,7 @@ async fn cluster(tasks: Tasks) -> (Books, Vec<Cluster>) {
     (nodes[0].books().clone(), nodes)
 }
 
-/// Submits all, and waits until each is done.
+/// Submits all tasks, and waits until each is done.
 async fn done(books: &Books, orders: Vec<Order>) {
     let mut executions = Vec::new();
     for order in orders {

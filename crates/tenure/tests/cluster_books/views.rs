@@ -1,4 +1,4 @@
-//! Looking at a cluster.
+//! Views of a cluster.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tenure::{Error, MemoryStore};
 
 use crate::stage::{member, op, order, stage, write, write_body};
 
-/// When the tests' clocks begin.
+/// The wall time at which the tests' clocks begin.
 const WALL: u64 = 1_515_527_529_288;
 
 fn slot(serial: u64, progress: Progress) -> Slot {
@@ -158,7 +158,7 @@ async fn it_is_finished_only_when_nothing_waits_in_the_inbox_either() {
     assert!(books.totals().await.expect("it serves").is_finished());
     books.submit(vec![order("a"), order("b")]).await.expect("accepted");
     assert!(!books.totals().await.expect("it serves").is_finished());
-    // One of them taken in, and both, with and without something on the next page.
+    // One task is taken in, then both. The second loop adds a task on the next page.
     for (page, taken, finished) in [(0, 1, false), (0, 2, true), (1, 0, true)] {
         let cursor = Cursor { page, taken, ..drained.clone() };
         write(&store, &books.keys().cursor(), &cursor).await;
@@ -251,7 +251,7 @@ async fn results_are_shown_as_far_as_the_cursor_counts_them() {
         write(&store, &books.keys().piece(number), &piece).await;
     }
     write_body(&store, &books.keys().piece(7), "{".into()).await;
-    // The last piece is one that a leader wrote and did not count.
+    // A leader wrote the last piece, but did not count it.
     let cursor = Cursor { pieces: 40, ..Cursor::new(op(1)) };
     write(&store, &books.keys().cursor(), &cursor).await;
     let (mut serials, mut garbled, mut from) = (Vec::new(), Vec::new(), 0);
@@ -280,7 +280,8 @@ async fn a_cursor_that_makes_no_sense_is_an_error_that_names_it() {
     assert_eq!(*key, books.keys().cursor());
 }
 
-/// A cursor that counted 9,007,199,254,740,991 pieces made whoever asked for all results read for ever.
+/// A regression: with a cursor that counted 9,007,199,254,740,991 pieces, reading all results never
+/// ended.
 #[tokio::test]
 async fn results_end_although_the_cursor_counts_pieces_that_are_not_there() {
     let (books, store) = stage();

@@ -1,4 +1,4 @@
-//! CMD: wait, lead, run it while leading, stop it in time, release.
+//! Runs CMD: waits, leads, runs it while leading, stops it in time, releases.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -21,11 +21,11 @@ use crate::signals::{Asked, Signals};
 use crate::supervise::{BootTime, Cgroup, Guardian, end_leftovers};
 use crate::systemd::Systemd;
 
-/// A child that keeps failing is tried again after pauses from the first to the longest.
+/// The first and the longest pause before a failing CMD is tried again.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// Runs CMD whenever it leads.
+/// Runs CMD each time this process leads.
 pub(super) struct Runner<'a> {
     pub(super) session: &'a Session,
     pub(super) wanted: Wanted,
@@ -38,27 +38,27 @@ pub(super) struct Runner<'a> {
 
 /// How one candidacy ended.
 enum Round {
-    /// With this exit code, for good.
+    /// The last one, with this exit code.
     Over(u8),
-    /// With this exit code, and it is to stand again, now or after a pause.
+    /// With this exit code. The process stands again, at once or after a pause.
     Again { code: u8, pause: Pause },
 }
 
-/// How long to keep away before standing again.
+/// How long to stay away before standing again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pause {
     None,
     /// It stepped down: others come first.
     LastInLine,
-    /// CMD did what it was for: so that it is not run without a pause.
+    /// CMD succeeded: a short pause, so that CMD does not run in a tight loop.
     Short,
     /// CMD failed: longer each time.
     Backoff,
-    /// CMD was not started, because work of an earlier leader still runs: longer each time.
+    /// Work of an earlier leader still runs, so CMD was not started. Longer each time.
     WorkLeft,
 }
 
-/// What came of waiting.
+/// The outcome of waiting.
 enum Waited {
     Elected(Box<Leadership>),
     Interrupted,
@@ -71,10 +71,10 @@ impl Runner<'_> {
     /// Stands, leads and stands again, until it is over.
     ///
     /// # Errors
-    /// When the store refuses, or a process cannot be had.
+    /// When the store refuses, or no process can be started.
     ///
     /// # Cancel safety
-    /// Not cancel safe: the tree may live.
+    /// Not cancel safe: processes of CMD may live on.
     pub(super) async fn rounds(&mut self) -> Ending {
         let mut backoff = FIRST_PAUSE;
         loop {
@@ -123,9 +123,9 @@ impl Runner<'_> {
         }
     }
 
-    /// One candidacy, with a guardian of its own.
+    /// Runs one candidacy, with a guardian of its own.
     async fn round(&mut self) -> Result<Round, Failure> {
-        // The work file comes first: the candidacy's proof of life names it.
+        // Make the work file first: the candidacy's proof of life names it.
         let presence = self.opened.presence.clone();
         let name = self.election.name().to_string();
         let work = presence.as_deref().map(FilePresence::work).transpose()?;
@@ -155,7 +155,7 @@ impl Runner<'_> {
             Err(error) => Err(error),
         };
         guardian.dismiss().await;
-        // What the candidacy may just have won is freed before we go.
+        // If the candidacy has just won, release the leadership before we exit.
         self.opened.backend.close().await;
         ending
     }
@@ -180,7 +180,7 @@ impl Runner<'_> {
         tokio::pin!(elected);
         loop {
             tokio::select! {
-                // Who has won has won, however late it is.
+                // A leadership that was won counts, however late it is.
                 biased;
                 leadership = &mut elected => return Ok(Waited::Elected(Box::new(leadership?))),
                 asked = self.signals.next() => match asked {
@@ -242,14 +242,15 @@ impl Runner<'_> {
         }
         let resigned = release(leadership, probe, &self.election).await;
         if let Some(cgroup) = cgroup {
-            // Not earlier: it takes a while, and others wait.
+            // Not earlier: the removal takes a while, and others wait to lead.
             cgroup.remove();
         }
         Ok(self.judge(&led, resigned))
     }
 
-    /// Sees to it that nothing of a former leader runs, and records that CMD is started. CMD's control
-    /// group, if it has one.
+    /// Ends all work of a former leader, and records the start of CMD.
+    ///
+    /// Returns CMD's control group, if it has one.
     ///
     /// # Errors
     /// When CMD must not be started.
@@ -274,7 +275,7 @@ impl Runner<'_> {
         Ok(cgroup)
     }
 
-    /// Goes on leading, idle, until then; or until it is lost. Whether somebody interrupted it.
+    /// Goes on leading, idle, until then, or until leadership is lost. Returns true if interrupted.
     async fn hold(&mut self, leadership: &Leadership, until: BootTime) -> bool {
         if until.has_passed() {
             return false;
@@ -320,7 +321,7 @@ impl Runner<'_> {
         variables.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
     }
 
-    /// What it all means for the exit code.
+    /// Decides on the exit code, and whether to stand again.
     fn judge(&self, led: &Led, resigned: Released) -> Round {
         let own = led.status.map_or(exit::FAILURE, crate::supervise::Status::shell_code);
         let keep = self.wanted.keep;
@@ -344,13 +345,14 @@ impl Runner<'_> {
             }
             (Cause::Lost(loss), None) => {
                 show::say(&format!("leadership lost: {loss}; CMD was stopped"));
-                // It was told to stop as a whole, also while CMD was being stopped for another reason.
+                // A user told the whole process to stop, maybe while CMD was being stopped for
+                // another reason.
                 match keep && !led.interrupted {
                     true => Round::Again { code: exit::LOST, pause: Pause::None },
                     false => Round::Over(exit::LOST),
                 }
             }
-            // Its work may still run: this process must go, and renew nothing.
+            // Work of CMD may still run: this process must exit, and renew nothing.
             _ if resigned == Released::Escaped => {
                 Round::Over(if own == 0 { exit::UNKNOWN } else { own })
             }
@@ -368,7 +370,7 @@ impl Runner<'_> {
     }
 }
 
-/// Tells people what is waited for. A store that does not answer is mentioned once, until it does.
+/// Shows the status of waiting. A store that does not answer is reported once, until it answers.
 fn tell(status: &Status, told: &mut bool) {
     match &status.error {
         Some(error) if !*told => {
@@ -382,20 +384,21 @@ fn tell(status: &Status, told: &mut bool) {
     }
 }
 
-/// Whether others may lead now.
+/// Whether other candidates may lead now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Released {
     Yes,
     /// The store did not say.
     Unknown,
-    /// No: something of its work still runs.
+    /// No: some process of its work still runs.
     Escaped,
 }
 
-/// Gives the leadership up, if nothing of its work can be left.
+/// Gives up the leadership, if none of its work can be left.
 async fn release(leadership: Leadership, work: Option<WorkProbe>, election: &Election) -> Released {
     if let Some(probe) = work {
-        // The kernel closes the files of a dead process a moment after its parent has heard of it.
+        // The kernel closes the files of a dead process shortly after its parent learns of the
+        // death.
         let patience = election.grace() / 4;
         if tokio::time::timeout(patience, probe.freed()).await.is_err() {
             show::say(&format!(
@@ -403,7 +406,7 @@ async fn release(leadership: Leadership, work: Option<WorkProbe>, election: &Ele
                  releasing: others lead when the lease has expired, within {}",
                 show::span(election.ttl())
             ));
-            // Dropped, it would release.
+            // Dropping the leadership would release it.
             std::mem::forget(leadership);
             return Released::Escaped;
         }
@@ -420,7 +423,7 @@ async fn release(leadership: Leadership, work: Option<WorkProbe>, election: &Ele
     }
 }
 
-/// A file that tells CMD how long it may go on. CMD can do without it.
+/// Makes the file that tells CMD how long it may go on. CMD can run without it.
 fn mandate_file(leadership: &Leadership) -> Option<MandateFile> {
     let made = MandateFile::new().and_then(|file| file.write(&leadership.mandate()).map(|()| file));
     match made {

@@ -1,4 +1,4 @@
-//! Events typed by hand, to try handlers out without a store.
+//! Reads events that a user types, to try out handlers without a store.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::time::Duration;
@@ -12,16 +12,17 @@ use crate::show;
 const HELP: &str = "type LEADER, NOTLEADER or ERROR; the end of input ends";
 /// How many lines may be typed ahead.
 const MOST_WAITING: usize = 16;
-/// How long the loop has to act upon a line, and a handler to print something before the prompt.
+/// How long the loop, and then a handler, has to act before the prompt.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Reads LEADER, NOTLEADER and ERROR.
+/// A source of events: LEADER, NOTLEADER and ERROR on standard input.
 #[derive(Debug)]
 pub(super) struct Console {
     identity: Identity,
     lines: mpsc::Receiver<String>,
     states: watch::Receiver<State>,
-    /// Somebody watches, and may change their mind while a handler runs. A script may not.
+    /// Whether a user at a terminal types the lines. A user may type another event while a handler
+    /// runs; a script must wait for the handler.
     interactive: bool,
     token: u64,
     leads: bool,
@@ -31,7 +32,7 @@ impl Console {
     /// Begins to read.
     pub(super) fn new(identity: Identity, states: watch::Receiver<State>) -> Console {
         let (say, lines) = mpsc::channel(MOST_WAITING);
-        // It ends with the input, or with this process.
+        // The thread ends with the input, or with this process.
         std::thread::spawn(move || {
             for line in io::stdin().lock().lines() {
                 let Ok(line) = line else { return };
@@ -48,7 +49,7 @@ impl Console {
     fn understand(&mut self, line: &str) -> Option<Event> {
         match line.trim().to_ascii_uppercase().as_str() {
             "LEADER" => {
-                // The same again is the same tenure.
+                // A repeated LEADER continues the same tenure.
                 if !std::mem::replace(&mut self.leads, true) {
                     self.token += 1;
                 }
@@ -76,12 +77,12 @@ impl Source for Console {
 
     async fn next(&mut self) -> Option<Event> {
         loop {
-            // What was said last is acted upon first.
+            // Let the loop act on the previous line first.
             tokio::time::sleep(PAUSE).await;
             if self.interactive {
                 prompt(*self.states.borrow());
             } else {
-                // Its last line is done with before the next is read.
+                // A script's next line is read only after the loop has handled the last one.
                 let settled =
                     |state: &State| matches!(state, State::NotLeading | State::Leading { .. });
                 if self.states.wait_for(settled).await.is_err() {
@@ -112,6 +113,6 @@ fn prompt(state: State) {
         State::Failing => "error",
         State::Stuck { .. } => "STUCK",
     };
-    // Without an output there is nobody to prompt.
+    // Without an output no prompt is needed.
     let _ = write!(io::stderr(), "{word}> ").and_then(|()| io::stderr().flush());
 }

@@ -1,4 +1,4 @@
-//! `--dry-run`: what would be run.
+//! `--dry-run`: shows the commands that would be run.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -11,7 +11,7 @@ use crate::redact;
 use crate::session::Session;
 use crate::show;
 
-/// Says where it would stand and what it would run. The store is not touched.
+/// Prints the election and the commands. The store is not touched.
 pub(super) fn describe(
     session: &Session,
     candidate: &Candidate,

@@ -1,4 +1,4 @@
-//! Handlers instead of CMD: what is run when leadership begins, ends or fails.
+//! Handlers instead of CMD: commands for when leadership begins, ends or fails.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use crate::show;
 use crate::signals::{Asked, Signals};
 use crate::systemd::Systemd;
 
-/// What the loop is run with, beside its source.
+/// The settings of the loop, without its source.
 pub(super) struct Handlers<'a> {
     pub(super) options: &'a HandlerOptions,
-    /// Only say what would be run.
+    /// Only print the commands that would be run.
     pub(super) dry_run: bool,
-    /// How long to wait to lead for the first time, and the exit code when that does not happen.
+    /// How long to wait to lead for the first time, and the exit code if that fails.
     pub(super) patience: Option<Duration>,
     pub(super) conflict_exit_code: u8,
     pub(super) mandate_file: Option<Arc<MandateFile>>,
@@ -30,12 +30,12 @@ pub(super) struct Handlers<'a> {
     pub(super) systemd: Systemd,
 }
 
-/// How it went.
+/// How the loop ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Handled {
     /// It is over, with this exit code.
     Exit(u8),
-    /// The source has nothing more to say.
+    /// The source has no more events.
     SourceEnded,
 }
 
@@ -49,7 +49,7 @@ impl Handled {
 }
 
 impl Handlers<'_> {
-    /// The loop, with its settings.
+    /// Builds the loop from its settings.
     ///
     /// # Errors
     /// When a handler is empty.
@@ -92,10 +92,10 @@ impl Handlers<'_> {
     /// Runs the loop until it is over.
     ///
     /// # Errors
-    /// When the end failed for good.
+    /// When the end command failed for good.
     ///
     /// # Cancel safety
-    /// Not cancel safe: a handler that runs is killed, and no end is run.
+    /// Not cancel safe: a running handler is killed, and no end command is run.
     pub(super) async fn run(
         mut self,
         reconciler: &Reconciler,
@@ -140,7 +140,7 @@ impl Handlers<'_> {
                         stopper.stop();
                     }
                     Asked::StepDown => steering.step_down(),
-                    // What has happened comes first in this loop, and the clock is asked each time.
+                    // The loop handles events first, and checks the clock each time.
                     Asked::Mention(_) | Asked::Resume => {}
                 },
                 () = &mut patience, if !led && !interrupted => {
@@ -153,7 +153,7 @@ impl Handlers<'_> {
     }
 }
 
-/// A handler that only says what would be run.
+/// A handler that only prints the command that would be run.
 fn saying(step: &'static str, text: String) -> Handler {
     Handler::closure(move |_| {
         let printed =
@@ -162,7 +162,7 @@ fn saying(step: &'static str, text: String) -> Handler {
     })
 }
 
-/// A state in words.
+/// The state in words.
 pub(super) fn told(state: State) -> String {
     match state {
         State::NotLeading => "not leading".to_owned(),

@@ -1,4 +1,4 @@
-//! The time in which CMD runs.
+//! Runs CMD for the time of one leadership.
 
 use std::io::ErrorKind;
 use std::ops::ControlFlow;
@@ -14,24 +14,24 @@ use crate::signals::{Asked, Signals};
 use crate::supervise::{BootTime, Cgroup, Event, Guardian, Leash, Privileges, Status, Work};
 use crate::systemd::Systemd;
 
-/// What leading needs.
+/// Everything that is needed to run CMD while leading.
 pub(super) struct Lead<'a> {
     pub(super) mandate: Mandate,
     pub(super) grace: Duration,
     pub(super) environment: Vec<(String, String)>,
-    /// What tells CMD to stop.
+    /// The signal that tells CMD to stop.
     pub(super) signal: Signal,
-    /// How long CMD has when this process is dead.
+    /// How long CMD may go on after the death of this process.
     pub(super) orphan_grace: Duration,
     pub(super) cgroup: Option<Cgroup>,
     pub(super) privileges: Privileges,
-    /// Where CMD reads how long it may go on.
+    /// The file where CMD reads how long it may go on.
     pub(super) mandate_file: Option<&'a MandateFile>,
     pub(super) systemd: &'a Systemd,
     pub(super) signals: &'a mut Signals,
 }
 
-/// How it went. Nothing of CMD is left.
+/// How a leadership went. No process of CMD is left.
 #[derive(Debug)]
 pub(super) struct Led {
     pub(super) cause: Cause,
@@ -39,18 +39,19 @@ pub(super) struct Led {
     pub(super) status: Option<Status>,
     /// Why CMD could not be run, and the exit code that says so.
     pub(super) refused: Option<(u8, String)>,
-    /// Whether the user has asked this process to stop, before or after CMD ended for another cause.
+    /// Whether the user has asked this process to stop. That may be before or after CMD ended for
+    /// another cause.
     pub(super) interrupted: bool,
 }
 
 /// Why CMD ended.
 #[derive(Debug)]
 pub(super) enum Cause {
-    /// By itself.
+    /// CMD ended by itself.
     Itself,
     /// The user asked for it.
     Interrupted,
-    /// The user asked for somebody else to lead.
+    /// The user asked this process to step down.
     SteppedDown,
     /// The leadership was lost.
     Lost(Loss),
@@ -58,7 +59,7 @@ pub(super) enum Cause {
     GuardianFailed,
 }
 
-/// What has been decided so far.
+/// The state of a leadership while CMD runs.
 #[derive(Debug)]
 struct Course {
     led: Led,
@@ -68,14 +69,14 @@ struct Course {
 }
 
 impl Lead<'_> {
-    /// Runs CMD until it ends or must end. When this returns, nothing of it is left.
+    /// Runs CMD until it ends or must end. Afterwards no process of it is left.
     ///
     /// # Cancel safety
-    /// Not cancel safe: the tree may live.
+    /// Not cancel safe: processes of CMD may live on.
     pub(super) async fn run(mut self, mut guardian: Guardian, work: Option<WorkFile>) -> Led {
         let mut led = Led { cause: Cause::Itself, status: None, refused: None, interrupted: false };
         if let Some(loss) = self.mandate.must_stop() {
-            // This process has slept since it was elected: there is nothing to begin any more.
+            // This process has slept since it was elected, and must not start CMD any more.
             led.cause = Cause::Lost(loss);
             guardian.dismiss().await;
             return led;
@@ -97,27 +98,27 @@ impl Lead<'_> {
             run: None,
         };
         let started = guardian.start(start).is_ok();
-        // From here on it is locked only while CMD, or a process that CMD started, lives: if this
-        // process hangs, the next leader must not take it for work.
+        // From here on the file is locked only while CMD, or a process that CMD started, lives. If
+        // this process hangs, the next leader must not mistake it for work.
         drop(work);
         let healthy = started && self.oversee(&mut guardian, &mut course).await;
         if !healthy {
-            // This process may have slept: the lease may be over before it was told so.
+            // This process may have slept: the lease may have ended without a notice.
             let loss = course.lost.take().or_else(|| self.mandate.must_stop());
             course.led.cause = when_the_guardian_failed(course.led.cause, loss);
         }
-        // Reaps the guardian; kills it, and what is left, if it failed.
+        // Reaps the guardian. If it failed, kills it and the remaining processes.
         guardian.dismiss().await;
         course.led
     }
 
-    /// Whether the guardian has done its duty.
+    /// Watches CMD until its end. Returns true if the guardian did its duty.
     async fn oversee(&mut self, guardian: &mut Guardian, course: &mut Course) -> bool {
         let mandate = self.mandate.clone();
         loop {
             let hung = tokio::time::sleep(course.leash.latest().remaining());
             let ordered = tokio::select! {
-                // What has happened comes before what is due: this process may have slept.
+                // Handle events before deadlines: this process may have slept.
                 biased;
                 event = guardian.event() => match course.learn(event) {
                     ControlFlow::Continue(()) => Ok(()),
@@ -134,7 +135,7 @@ impl Lead<'_> {
             if let Err(error) = ordered.and_then(|()| self.pass_on_renewal(guardian, course))
                 && error.kind() != ErrorKind::BrokenPipe
             {
-                // It does not read. Of one that is gone the next event tells more.
+                // The guardian does not read. If it is gone, the next event says more.
                 return false;
             }
         }
@@ -149,7 +150,7 @@ impl Lead<'_> {
 
     fn write_mandate(&self) {
         if let Some(Err(error)) = self.mandate_file.map(|file| file.write(&self.mandate)) {
-            // CMD reads an older word, which promises less.
+            // CMD reads the older file, which promises less.
             tracing::warn!(%error, "writing the mandate's file");
         }
     }
@@ -177,7 +178,7 @@ impl Lead<'_> {
                     return course.leash.stop(guardian, Signal::KILL, BootTime::PAST);
                 }
                 self.systemd.stopping();
-                // A service manager says TERM to everybody; CMD may want to hear something else.
+                // A service manager sends TERM to all its services; CMD may expect another signal.
                 let signal = if signal == Signal::TERM { self.signal } else { signal };
                 course.leash.stop(guardian, signal, gracefully)
             }
@@ -187,7 +188,7 @@ impl Lead<'_> {
                 }
                 course.leash.stop(guardian, self.signal, gracefully)
             }
-            // The loop looks at the mandate before it looks at signals.
+            // The loop checks the mandate before it checks signals.
             Asked::Resume => Ok(()),
             Asked::PassOn(signal) | Asked::Mention(signal) => guardian.signal(signal),
         }
@@ -195,7 +196,7 @@ impl Lead<'_> {
 }
 
 impl Course {
-    /// Takes note of an event. Breaks when nothing is left to oversee: well, or because the guardian
+    /// Records an event. Breaks when no process is left to watch: with false if the guardian
     /// failed.
     fn learn(&mut self, event: Event) -> ControlFlow<bool> {
         match event {
@@ -217,8 +218,10 @@ impl Course {
     }
 }
 
-/// The cause when the guardian died or hung. A lease that was lost before that stays lost, whatever else
-/// was asked for: the guardian may just have been slow.
+/// The cause when the guardian died or hung.
+///
+/// If the lease was lost before, that is the cause, even if the user asked for something else: the
+/// guardian may just have been slow.
 fn when_the_guardian_failed(cause: Cause, loss: Option<Loss>) -> Cause {
     match (cause, loss) {
         (_, Some(loss)) | (Cause::Lost(loss), None) => Cause::Lost(loss),
@@ -228,8 +231,10 @@ fn when_the_guardian_failed(cause: Cause, loss: Option<Loss>) -> Cause {
     }
 }
 
-/// Looks twice before it gives up on the guardian: tokio's clock stands still while the machine
-/// sleeps, and a process that was stopped hears of timers before it hears of sockets.
+/// Looks twice before it gives up on the guardian.
+///
+/// tokio's clock stands still while the machine sleeps, and a process that was stopped sees timers
+/// before sockets.
 fn is_hung(guardian: &mut Guardian, course: &mut Course) -> ControlFlow<bool> {
     match guardian.event().now_or_never() {
         Some(event) => course.learn(event),

@@ -1,4 +1,6 @@
-//! `tenure run`: wait, lead, run CMD or handlers while leading, stop them in time, release.
+//! `tenure run`: leads, and runs CMD or handlers while leading.
+//!
+//! It waits, leads, runs them, stops them in time, and releases.
 
 mod child;
 mod console;
@@ -87,7 +89,7 @@ pub(crate) async fn run(mut settings: Settings, origins: &Origins, run: Run) -> 
     }
 }
 
-/// Handlers, as an election says.
+/// Runs handlers for an election.
 async fn with_handlers(
     options: &RunOptions,
     wanted: &Wanted,
@@ -123,7 +125,7 @@ async fn with_handlers(
     let handled = handlers.run(&reconciler, steered, steering).await;
     let ended = source.ended_by().map(|error| show::chain(&error.clone().into()));
     drop(source);
-    // What it may just have won is freed before we go.
+    // If this process has just been elected, release the leadership before we exit.
     opened.backend.close().await;
     match handled? {
         Handled::Exit(code) => Ok(code.into()),
@@ -134,7 +136,7 @@ async fn with_handlers(
     }
 }
 
-/// Handlers, as somebody types.
+/// Runs handlers for events that a user types.
 async fn at_the_console(
     settings: &Settings,
     options: &RunOptions,

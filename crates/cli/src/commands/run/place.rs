@@ -1,4 +1,4 @@
-//! Where the election is held: as `--store` says, or as elector's users say it.
+//! Finds the place of the election, from `--store` or from the options of elector.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -8,21 +8,21 @@ use crate::args::{ElectorBackend, ElectorOptions, Settings};
 use crate::config::Origins;
 use crate::exit::{Failure, USAGE};
 
-/// What etcd listens on.
+/// The default address of etcd.
 const ETCD: &str = "127.0.0.1:2379";
-/// The console's election, when it has no name.
+/// The default name of the console's election.
 const CONSOLE: &str = "console";
 
-/// Where events come from.
+/// The source of events.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// Typed by hand.
+    /// A user types them.
     Console { election: String },
-    /// From the store of the settings.
+    /// The store of the settings.
     Store { election: String },
 }
 
-/// Finds out, and puts an etcd cluster into the settings as the store.
+/// Finds the place, and stores the URL of an etcd cluster in the settings.
 ///
 /// # Errors
 /// When the command line contradicts itself, or names no election.
@@ -43,7 +43,7 @@ pub(super) fn place(
         let mut stores = stores.into_iter().flatten();
         stores.all(|store| names.iter().any(|name| origins.of(name).beats(&store)))
     };
-    // Their names say enough, but `--store` beside them on the same level says more.
+    // The etcd options alone select etcd, but `--store` from an equally strong origin wins.
     let etcd_names = options.etcd_keyspace.is_some() || !options.etcd_members.is_empty();
     let by_names = etcd_names && beats_stores(&["etcd-keyspace", "etcd-members"]);
     let by_backend = match options.backend {
@@ -74,7 +74,9 @@ pub(super) fn place(
     Ok(Place::Store { election })
 }
 
-/// `etcd://member,member/below?ca=…`, encrypted if any member is, or a certificate is named.
+/// Builds `etcd://member,member/below?ca=…`.
+///
+/// It is encrypted if any member is, or if a certificate is named.
 fn url(options: &ElectorOptions, below: Option<&str>) -> String {
     let mut encrypted = false;
     let mut members = Vec::new();
@@ -105,7 +107,7 @@ fn url(options: &ElectorOptions, below: Option<&str>) -> String {
     url
 }
 
-/// A path as a URL has it.
+/// Encodes a path for a URL.
 fn encoded(path: &Path) -> String {
     let mut text = String::new();
     for byte in path.as_os_str().as_encoded_bytes() {

@@ -1,4 +1,4 @@
-//! An election whose leader can be asked to step down, and that keeps the mandate's file.
+//! A source that can be asked to step down, and that updates the mandate file.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 
 use crate::mandate_file::MandateFile;
 
-/// A source with a steering.
+/// A source together with a receiver for requests to step down.
 #[derive(Debug)]
 pub(super) struct Steered<S> {
     inner: S,
@@ -19,7 +19,7 @@ pub(super) struct Steered<S> {
     standing: Standing,
     file: Option<Arc<MandateFile>>,
     writer: Option<JoinHandle<()>>,
-    /// How long to keep away after stepping down.
+    /// How long to stay away after stepping down.
     keep_away: Duration,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct Steering(mpsc::Sender<()>);
 enum Standing {
     NotLeading,
     Leading,
-    /// The loop was told that it does not lead, although it does.
+    /// The loop was told that it does not lead, although it still does.
     SteppingDown,
 }
 
@@ -41,13 +41,13 @@ impl<S> Steered<S> {
         file: Option<Arc<MandateFile>>,
         keep_away: Duration,
     ) -> (Steered<S>, Steering) {
-        // One is enough: to step down twice is to step down.
+        // Room for one request is enough: a second one changes nothing.
         let (ask, asked) = mpsc::channel(1);
         let standing = Standing::NotLeading;
         (Steered { inner, asked, standing, file, writer: None, keep_away }, Steering(ask))
     }
 
-    /// Keeps the file up to date for as long as this mandate is being renewed.
+    /// Keeps the file up to date for as long as this mandate is renewed.
     fn write(&mut self, mandate: Mandate) {
         let Some(file) = self.file.clone() else { return };
         self.stop_writing();
@@ -72,9 +72,9 @@ impl<S> Steered<S> {
 }
 
 impl Steering {
-    /// Has whoever leads here step down and stand again.
+    /// Asks the source to step down and to stand again.
     pub(super) fn step_down(&self) {
-        // One that is full has been asked; one that is closed is over.
+        // If the channel is full, a request waits already. If it is closed, the source has ended.
         let _ = self.0.try_send(());
     }
 }
@@ -115,7 +115,7 @@ impl<S: Source> Source for Steered<S> {
         let standing = std::mem::replace(&mut self.standing, Standing::NotLeading);
         match (how, standing) {
             (Release::StandAgain, Standing::SteppingDown) => {
-                // It leads still: others come first, so it goes to the end of the line.
+                // This candidate still leads. Others come first, so it goes to the end of the line.
                 self.inner.release(Release::GiveUp).await;
                 tokio::time::sleep(self.keep_away).await;
                 self.inner.release(Release::StandAgain).await;

@@ -1,19 +1,22 @@
-//! A process whose death proves nothing.
+//! A presence that never proves death.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use tenure::{Backend, Mark, Presence, StoreError};
 
-/// Handlers start things that outlive this process: that it is dead does not say that they are. So its
-/// lease must run out, although it can tell when others are dead.
+/// A presence for candidates with handlers.
+///
+/// Handlers start processes that outlive this one, so the death of this process does not prove that
+/// they are dead. Its lease must therefore run out. This process can still detect the death of
+/// others.
 #[derive(Debug)]
 struct Unproven(Arc<dyn Presence>);
 
 #[async_trait]
 impl Presence for Unproven {
     fn mark(&self) -> Result<Mark, StoreError> {
-        // Nobody can read anything from it.
+        // An empty mark: other candidates cannot prove anything from it.
         Ok(Mark(serde_json::Map::new()))
     }
 
@@ -22,7 +25,7 @@ impl Presence for Unproven {
     }
 }
 
-/// The same backend, for a candidate that must not be replaced before its lease has run out.
+/// The same backend, for a candidate that keeps its lease until the lease ends.
 pub(super) fn unproven(backend: &Backend) -> Backend {
     match backend.presence() {
         Some(presence) => backend.clone().with_presence(Arc::new(Unproven(Arc::clone(presence)))),

@@ -1,4 +1,4 @@
-//! What `run` is asked for, once all layers have been heard.
+//! The options of `run`, after all sources of settings have been combined.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::config::{Origin, Origins};
 use crate::exit::{Failure, USAGE};
 use crate::supervise::Privileges;
 
-/// What CMD, or the handlers, are run with.
+/// The options for running CMD or the handlers.
 #[derive(Debug)]
 pub(super) struct Wanted {
     /// How long to wait to be elected.
@@ -30,18 +30,18 @@ pub(super) struct Wanted {
 pub(super) enum Patience {
     Endless,
     AtMost(Duration),
-    /// Not at all.
+    /// Do not wait at all.
     None,
 }
 
-/// What is done while leading.
+/// The work to do while leading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Doing {
     Child,
     Handlers,
 }
 
-/// Settings that say nothing about handlers, and nothing about CMD.
+/// The settings that apply to CMD only, and those that apply to handlers only.
 const OF_CMD: [&str; 6] = ["once", "keep", "hold", "signal", "orphan-grace", "no-new-privs"];
 const OF_HANDLERS: [&str; 9] = [
     "leader-begin-command",
@@ -56,11 +56,13 @@ const OF_HANDLERS: [&str; 9] = [
 ];
 
 impl Wanted {
-    /// Whether to run CMD or handlers. CMD is always on the command line; handlers that only a file or
-    /// the environment names stand back.
+    /// Decides between CMD and handlers.
+    ///
+    /// CMD always comes from the command line, and wins over handlers that only a file or the
+    /// environment names.
     ///
     /// # Errors
-    /// When the command line says both, or nothing says either.
+    /// When the command line names both, or there is neither CMD nor a handler.
     pub(super) fn doing(&self, options: &RunOptions, origins: &Origins) -> Result<Doing, Failure> {
         let refuse = |text: String| Failure::new(USAGE, anyhow::anyhow!(text));
         let flagged = |names: &[&'static str]| {
@@ -84,10 +86,10 @@ impl Wanted {
         }
     }
 
-    /// Settles what contradicts itself: what was said closer at hand counts.
+    /// Resolves contradicting settings: the one with the stronger origin counts.
     ///
     /// # Errors
-    /// When the command line itself contradicts itself.
+    /// When the command line contradicts itself.
     pub(super) fn of(
         options: &RunOptions,
         command: Vec<OsString>,
@@ -115,10 +117,11 @@ impl Wanted {
 }
 
 impl Patience {
-    /// How long that is, if there is an end to it.
+    /// The longest wait, if there is a limit.
     pub(super) fn span(self, timing: Timing) -> Option<Duration> {
         match self {
-            // Nobody leads; what is left is to claim, and to lose against others who do.
+            // The election was not led a moment ago. This leaves time to claim it, and to lose
+            // against other candidates.
             Patience::None => Some(timing.request() * 3),
             Patience::AtMost(patience) => Some(patience),
             Patience::Endless => None,
@@ -126,15 +129,17 @@ impl Patience {
     }
 }
 
-/// How long whoever stepped down keeps away: those who wait claim within a tenth of that.
+/// How long a candidate that stepped down stays away.
+///
+/// Waiting candidates claim within a tenth of that.
 pub(super) fn last_in_line(timing: Timing) -> Duration {
     timing.ttl() / 10
 }
 
-/// Whether the one setting counts and not the other, which is said too if `both`.
+/// Returns true if the setting `one` counts, and not `other`. `both` says that both are set.
 ///
 /// # Errors
-/// When the command line says both.
+/// When the command line has both.
 pub(super) fn wins(origins: &Origins, one: &str, other: &str, both: bool) -> Result<bool, Failure> {
     if !both {
         return Ok(true);

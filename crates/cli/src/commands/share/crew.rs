@@ -1,4 +1,4 @@
-//! The hands that run CMD: one guardian each, which runs it for one item after another.
+//! The guardians that run CMD, each for one item after another.
 
 use std::ffi::OsString;
 use std::io;
@@ -18,41 +18,43 @@ use crate::supervise::{Guardian, Privileges, Process, adopt_orphans};
 
 /// One run of CMD.
 pub(super) struct Errand {
-    /// What stands for `{}`.
+    /// The text that replaces `{}`.
     pub(super) item: Option<OsString>,
     pub(super) stdin: OwnedFd,
-    /// What is dropped when it has ended.
+    /// A copy of the object, dropped when the run has ended.
     pub(super) copy: Option<Box<dyn Send>>,
     pub(super) environment: Vec<(String, String)>,
-    /// It runs no longer than this.
+    /// The run lasts no longer than this mandate.
     pub(super) mandate: Mandate,
-    /// Resolves when it must stop earlier.
+    /// Resolves when the run must stop earlier.
     pub(super) told_to_stop: BoxFuture<'static, ()>,
 }
 
-/// Everybody who can run CMD, and those who just do.
+/// All guardians of this process, idle and busy.
 #[derive(Debug)]
 pub(super) struct Crew {
     command: Vec<OsString>,
     unset: Vec<&'static str>,
     presence: Option<Arc<FilePresence>>,
-    /// Held open by CMD and everything it starts: while it is, this process is not proven gone.
+    /// CMD and everything it starts hold this file open. As long as they do, this process does not
+    /// count as dead.
     pub(super) work: Option<WorkFile>,
     pub(super) grace: Duration,
-    /// Of CMD and everything it starts.
+    /// The privileges of CMD and everything it starts.
     pub(super) privileges: Privileges,
     idle: Mutex<Vec<Guardian>>,
     /// The children that this process was born with.
     foreign: Vec<Process>,
-    /// Those, and the guardians that live.
+    /// Those children, and the guardians that live.
     spared: Mutex<Vec<Process>>,
     running: Mutex<JoinSet<()>>,
 }
 
 impl Crew {
-    /// Nobody yet: guardians are posted when they are needed.
+    /// An empty crew: guardians are started when they are needed.
     ///
-    /// Must be made before the presence is told to others: from here on it lasts as long as anything that CMD started.
+    /// Make the crew before other members learn of the presence: from here on the presence lasts as
+    /// long as any process that CMD started.
     ///
     /// # Errors
     /// When the kernel or the store's directory refuses.
@@ -79,16 +81,16 @@ impl Crew {
         })
     }
 
-    /// Runs CMD once. Nothing of it is left when this returns.
+    /// Runs CMD once. None of its processes is left when this returns.
     ///
     /// # Cancel safety
-    /// Cancel safe: dropped, CMD is told to stop, and killed when it does not.
+    /// Cancel safe: if the future is dropped, CMD is told to stop, and killed if it does not.
     pub(super) async fn run(self: &Arc<Crew>, errand: Errand) -> Returned {
         let (answer, returned) = oneshot::channel();
         let crew = Arc::clone(self);
         {
             let mut running = lock(&self.running);
-            // Those that have ended are forgotten here.
+            // Remove runs that have ended.
             while running.try_join_next().is_some() {}
             running.spawn(async move { crew.perform(errand, answer).await });
         }
@@ -96,16 +98,17 @@ impl Crew {
         returned.await.unwrap_or_else(|_| Returned::without_output(How::Stopped))
     }
 
-    /// Waits for what still runs to end, and sends the guardians home.
+    /// Waits until all runs have ended, and dismisses the guardians.
     ///
     /// # Cancel safety
-    /// Not cancel safe: something may still run.
+    /// Not cancel safe: a run may go on.
     pub(super) async fn disband(&self) {
         let mut running = std::mem::take(&mut *lock(&self.running));
         while running.join_next().await.is_some() {}
         let mut idle = std::mem::take(&mut *lock(&self.idle));
         let Some(last) = idle.pop() else { return };
-        // They go by themselves, and the last one's dismissal waits for all of them.
+        // The other guardians exit by themselves. The dismissal of the last one waits for all of
+        // them.
         drop(idle);
         lock(&self.spared).clone_from(&self.foreign);
         self.dismiss(last).await;
@@ -130,11 +133,11 @@ impl Crew {
                 }
             },
         };
-        // Whoever asked may not want to know any more.
+        // The caller may not wait any more.
         let _ = answer.send(returned);
     }
 
-    /// A guardian that has nothing to do, or a new one.
+    /// An idle guardian, or a new one.
     fn hire(&self) -> io::Result<Guardian> {
         if let Some(guardian) = lock(&self.idle).pop() {
             return Ok(guardian);
@@ -142,10 +145,10 @@ impl Crew {
         self.post(&self.command)
     }
 
-    /// A new guardian, for this command.
+    /// Starts a new guardian for this command.
     ///
     /// # Errors
-    /// When a process or a socket cannot be had.
+    /// When there is no process or socket to be had.
     pub(super) fn post(&self, command: &[OsString]) -> io::Result<Guardian> {
         let share = self.presence.as_deref().map(FilePresence::share).transpose()?;
         let guardian = Guardian::post_for_many(command, &self.unset, share)?;
@@ -153,10 +156,10 @@ impl Crew {
         Ok(guardian)
     }
 
-    /// Kills a guardian and what is below it, and nobody else.
+    /// Kills a guardian and its descendants, and no other process.
     ///
     /// # Cancel safety
-    /// Not cancel safe: something of it may be left.
+    /// Not cancel safe: some of its processes may be left.
     pub(super) async fn dismiss(&self, guardian: Guardian) {
         let pid = guardian.pid();
         lock(&self.spared).retain(|process| process.pid != pid);
@@ -171,6 +174,6 @@ impl Returned {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Every change is one step: a panic leaves nothing half done.
+    // Every change is one step, so a panic leaves nothing half done.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -15,7 +15,7 @@ use super::crew::{Crew, Errand};
 use super::tail::Tail;
 use crate::supervise::{BootTime, Event, Guardian, Leash, RunOfMany, Status, Work};
 
-/// What came of it.
+/// The result of a run.
 #[derive(Debug)]
 pub(super) struct Returned {
     pub(super) how: How,
@@ -23,34 +23,34 @@ pub(super) struct Returned {
     pub(super) err: Tail,
 }
 
-/// How it ended. Nothing of it is left.
+/// How a run ended. None of its processes is left.
 #[derive(Debug)]
 pub(super) enum How {
-    /// By itself.
+    /// CMD ended by itself.
     Ended(Status),
     /// CMD could not be run.
     Refused(String),
-    /// There was no process to be had.
+    /// No process could be started.
     Unstarted(String),
-    /// The lease was lost, and it was stopped.
+    /// The lease was lost, and the run was stopped.
     Lost(Loss),
-    /// Somebody did not want it any more, and it was stopped.
+    /// The run was not wanted any more, and was stopped.
     Stopped,
-    /// The guardian died or hung, and it was killed.
+    /// The guardian died or hung, and the run was killed.
     GuardianFailed,
 }
 
-/// A run under way.
+/// A run in progress.
 pub(super) struct Course<'a> {
     crew: &'a Crew,
     mandate: Mandate,
     leash: Leash,
     told_to_stop: BoxFuture<'static, ()>,
-    /// Goes with this.
+    /// Dropped together with this.
     _copy: Option<Box<dyn Send>>,
     out: Tail,
     err: Tail,
-    /// Why it was told to stop.
+    /// Why the run was told to stop.
     stopped: Option<How>,
     lost: bool,
     refused: Option<String>,
@@ -58,10 +58,10 @@ pub(super) struct Course<'a> {
 }
 
 impl<'a> Course<'a> {
-    /// Has CMD started.
+    /// Starts CMD.
     ///
     /// # Errors
-    /// When there is no pipe, or the guardian is dead or hangs: then it must be dismissed.
+    /// When there is no pipe, or the guardian is dead or hangs: then the caller must dismiss it.
     pub(super) fn begin(
         crew: &'a Crew,
         guardian: &mut Guardian,
@@ -104,10 +104,10 @@ impl<'a> Course<'a> {
         })
     }
 
-    /// Sees it through: whether the guardian has done its duty, and what came of it.
+    /// Waits for the end. Returns true if the guardian did its duty, and the result.
     ///
     /// # Cancel safety
-    /// Not cancel safe: something of it may be left.
+    /// Not cancel safe: some processes of the run may be left.
     pub(super) async fn run(
         mut self,
         guardian: &mut Guardian,
@@ -127,13 +127,13 @@ impl<'a> Course<'a> {
         answer: &mut oneshot::Sender<Returned>,
     ) -> bool {
         let mandate = self.mandate.clone();
-        // A little less than whoever asked has patience: it is to hear how this ended.
+        // A little less than the caller waits, so that the caller still learns how the run ended.
         let patience = self.crew.grace / 2;
         let (mut wanted, mut going) = (true, true);
         loop {
             let hung = tokio::time::sleep(self.leash.latest().remaining());
             let ordered = tokio::select! {
-                // What has happened comes before what is due: this process may have slept.
+                // Handle events before deadlines: this process may have slept.
                 biased;
                 event = guardian.event() => match self.learn(event) {
                     ControlFlow::Continue(()) => Ok(()),
@@ -163,13 +163,13 @@ impl<'a> Course<'a> {
             if let Err(error) = ordered.and_then(|()| self.leash.pass_on(guardian).map(drop))
                 && error.kind() != io::ErrorKind::BrokenPipe
             {
-                // It does not read. Of one that is gone the next event tells more.
+                // The guardian does not read. If it is gone, the next event says more.
                 return false;
             }
         }
     }
 
-    /// The first reason is the one that is told; the earliest end is the one that counts.
+    /// Stops the run. The first reason is reported; the earliest deadline counts.
     fn stop(&mut self, guardian: &Guardian, why: How, kill_at: BootTime) -> io::Result<()> {
         if self.status.is_none() {
             self.stopped.get_or_insert(why);
@@ -177,7 +177,7 @@ impl<'a> Course<'a> {
         self.leash.stop(guardian, Signal::TERM, kill_at)
     }
 
-    /// Takes note of an event. Breaks when nothing is left: well, or because the guardian failed.
+    /// Records an event. Breaks when no process is left: with false if the guardian failed.
     fn learn(&mut self, event: Event) -> ControlFlow<bool> {
         match event {
             Event::Started { .. } => {}
@@ -194,8 +194,10 @@ impl<'a> Course<'a> {
         ControlFlow::Continue(())
     }
 
-    /// Looks twice before it gives up on the guardian: tokio's clock stands still while the machine
-    /// sleeps, and a process that was stopped hears of timers before it hears of sockets.
+    /// Looks twice before it gives up on the guardian.
+    ///
+    /// tokio's clock stands still while the machine sleeps, and a process that was stopped sees
+    /// timers before sockets.
     fn is_hung(&mut self, guardian: &mut Guardian) -> ControlFlow<bool> {
         match guardian.event().now_or_never() {
             Some(event) => self.learn(event),
@@ -205,7 +207,10 @@ impl<'a> Course<'a> {
     }
 }
 
-/// How a run ended. `must_stop`: why the leadership is over, if it is; looked at when the guardian failed.
+/// How a run ended.
+///
+/// `must_stop` is the reason why the leadership is over, if it is. It counts only when the guardian
+/// failed.
 fn how_it_ended(
     healthy: bool,
     stopped: Option<How>,
@@ -214,13 +219,13 @@ fn how_it_ended(
     must_stop: Option<Loss>,
 ) -> How {
     match (healthy, stopped, refused, status) {
-        // A guardian that was too slow after that does not change the reason.
+        // A guardian that was too slow afterwards does not change the reason.
         (false, Some(How::Lost(loss)), ..) => How::Lost(loss),
         (false, ..) => must_stop.map_or(How::GuardianFailed, How::Lost),
         (true, _, Some(why), _) => How::Refused(why),
         (true, Some(why), None, _) => why,
         (true, None, None, Some(status)) => How::Ended(status),
-        // The guardian stopped it in time, while this process slept.
+        // The guardian stopped CMD in time, while this process slept.
         (true, None, None, None) => How::Lost(Loss::Expired),
     }
 }

@@ -1,4 +1,4 @@
-//! The command of `--from cmd:…`, which finds items.
+//! Runs the command of `--from cmd:…`, which finds items.
 
 use std::ffi::OsString;
 use std::io;
@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use super::crew::Crew;
 use crate::supervise::{BootTime, Event, Guardian, RunOfMany, Status, Work};
 
-/// A command whose output is read.
+/// A command that prints items.
 #[derive(Debug)]
 pub(super) struct Finder {
     guardian: Guardian,
@@ -19,7 +19,7 @@ pub(super) struct Finder {
 }
 
 impl Finder {
-    /// Has it started by `sh -c`; its output comes out of the pipe.
+    /// Starts the command by `sh -c`. The pipe gives its output.
     ///
     /// # Errors
     /// When there is no process or pipe to be had.
@@ -31,7 +31,7 @@ impl Finder {
         let stderr = io::stderr();
         guardian.start(Work {
             environment: Vec::new(),
-            // It has no lease: it may run for as long as this process does.
+            // The command has no lease: it may run for as long as this process does.
             until: BootTime::now().after(Duration::MAX),
             grace: crew.grace,
             signal: Signal::TERM,
@@ -48,13 +48,13 @@ impl Finder {
         Ok((Finder { guardian, grace: crew.grace, status: None }, output))
     }
 
-    /// Tells it to stop, and has it killed when it does not.
+    /// Tells the command to stop; its guardian kills it if it does not.
     pub(super) fn stop(&self) {
-        // Of a guardian that is gone the next event tells more.
+        // If the guardian is gone, the next event says more.
         let _ = self.guardian.stop(Signal::TERM, BootTime::now().after(self.grace));
     }
 
-    /// Waits for its end, and says what is wrong with it.
+    /// Waits for the end. The error says how the command failed.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -77,7 +77,7 @@ impl Finder {
         }
     }
 
-    /// The guardian, to be dismissed.
+    /// The guardian, for the caller to dismiss.
     pub(super) fn into_guardian(self) -> Guardian {
         self.guardian
     }

@@ -1,4 +1,4 @@
-//! Where items come from, as `--from` names it.
+//! The source of items, as `--from` names it.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -7,14 +7,14 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::exit::{DENIED, Failure, REFUSED, USAGE};
 
-/// Where items come from.
+/// The source of items.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum From {
-    /// The files of a directory, listed by whoever leads.
+    /// The files of a directory, listed by the leader.
     Directory(PathBuf),
-    /// The lines of a file, read by whoever leads.
+    /// The lines of a file, read by the leader.
     Lines(PathBuf),
-    /// The objects of a bucket, listed by whoever leads.
+    /// The objects of a bucket, listed by the leader.
     Objects(String),
     /// The lines that this process reads on its standard input.
     Input,
@@ -23,10 +23,11 @@ pub(super) enum From {
 }
 
 impl From {
-    /// Understands what `--from` says, and looks whether it is there and can be read.
+    /// Parses `--from`, and checks that the source exists and can be read.
     ///
     /// # Errors
-    /// When it makes no sense, is neither a file nor a directory, or may not be read.
+    /// When the text makes no sense, or the source is neither a file nor a directory, or may not be
+    /// read.
     pub(super) fn parse(text: &OsStr) -> Result<From, Failure> {
         if text == "-" {
             return Ok(From::Input);
@@ -52,7 +53,7 @@ impl From {
             return Ok(From::Directory(path.to_owned()));
         }
         if found.is_file() {
-            // A pipe may have taken its place, and is not waited for.
+            // A pipe may have replaced the file. Do not wait for its writer.
             rustix::fs::open(path, OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())
                 .map_err(|error| unreadable(error.into()))?;
             return Ok(From::Lines(path.to_owned()));
@@ -61,7 +62,7 @@ impl From {
         Err(Failure::new(REFUSED, anyhow::anyhow!("--from {}: {says}", text.to_string_lossy())))
     }
 
-    /// Whether this process reads it, and not whoever leads.
+    /// Returns true if this process reads the source, instead of the leader.
     pub(super) fn is_own(&self) -> bool {
         match self {
             From::Input | From::Command(_) => true,
@@ -70,7 +71,10 @@ impl From {
     }
 }
 
-/// The source by the words that it was named with, which are [redacted](crate::redact) like any other.
+/// The failure to read a source.
+///
+/// It names the source as the user typed it; the output is [redacted](crate::redact) like any
+/// other.
 fn unreadable(source: &OsStr, error: std::io::Error) -> Failure {
     let denied = error.kind() == std::io::ErrorKind::PermissionDenied;
     let code = if denied { DENIED } else { REFUSED };

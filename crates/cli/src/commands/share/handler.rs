@@ -18,7 +18,7 @@ pub(super) struct RunsCommand {
     pub(super) crew: Arc<Crew>,
     pub(super) group: String,
     pub(super) sort: Sort,
-    /// Whether the item is an argument; otherwise it is what CMD reads.
+    /// Whether the item is an argument of CMD; otherwise it is CMD's standard input.
     pub(super) as_argument: bool,
 }
 
@@ -27,7 +27,7 @@ impl Handler for RunsCommand {
     async fn handle(&self, payload: Bytes, context: &Context) -> Result<Option<String>, TaskError> {
         let prepared = tokio::select! {
             prepared = self.sort.prepare(&payload, self.as_argument) => prepared,
-            // A copy may take a while.
+            // Fetching a copy may take a while.
             _ = context.stopped() => Err("stopped before it began".to_owned()),
         };
         let Prepared { item, stdin, copy } = prepared.map_err(TaskError::new)?;
@@ -50,7 +50,7 @@ impl RunsCommand {
     fn environment(&self, context: &Context) -> Vec<(String, String)> {
         [
             ("TENURE_GROUP", self.group.clone()),
-            // No variable holds a NUL byte, and the name comes from the store.
+            // No variable can hold a NUL byte, and the name comes from the store.
             ("TENURE_TASK", context.id().replace('\0', "\u{fffd}")),
             ("TENURE_SERIAL", context.serial().to_string()),
             ("TENURE_ATTEMPT", context.attempt().to_string()),
@@ -62,7 +62,7 @@ impl RunsCommand {
     }
 }
 
-/// What came of it: the end of what it printed, or why it failed.
+/// The result of a run: the end of its output, or the reason of its failure.
 fn judge(returned: Returned) -> Result<Option<String>, TaskError> {
     let Returned { how, out, err } = returned;
     let why = match how {

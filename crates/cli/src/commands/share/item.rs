@@ -1,4 +1,4 @@
-//! What CMD works on: an item as it is stored, made into an argument or an input.
+//! Turns a stored item into an argument or an input for CMD.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -13,21 +13,21 @@ use tenure::cluster::inputs::{check_below, open_below};
 #[cfg(feature = "objects")]
 use crate::redact;
 
-/// The kind of tasks whose item is text: a line, or what was submitted.
+/// The kind of tasks that hold plain text: a line, or a submitted item.
 pub(super) const LINE: &str = "command";
-/// The kind of tasks whose item is the path of a file below a directory.
+/// The kind of tasks that hold the path of a file below a directory.
 pub(super) const FILE: &str = "file";
-/// The kind of tasks whose item is the key of an object below a prefix.
+/// The kind of tasks that hold the key of an object below a prefix.
 #[cfg(feature = "objects")]
 pub(super) const OBJECT: &str = "object";
 
-/// What stands for the item in CMD.
+/// The placeholder for the item in CMD.
 pub(super) const PLACE: &str = "{}";
 
-/// What an item is.
+/// The sort of an item.
 #[derive(Debug)]
 pub(super) enum Sort {
-    /// It speaks for itself.
+    /// The text itself is the item.
     Line,
     /// The path of a file below this directory.
     File(PathBuf),
@@ -38,15 +38,15 @@ pub(super) enum Sort {
 
 /// An item, ready for one run of CMD.
 pub(super) struct Prepared {
-    /// What stands for `{}`.
+    /// The text that replaces `{}`.
     pub(super) item: Option<OsString>,
     pub(super) stdin: OwnedFd,
-    /// A copy that goes when this is dropped, or the room that it takes.
+    /// A copy that is deleted when this is dropped, or the room that the copy takes.
     pub(super) copy: Option<Box<dyn Send>>,
 }
 
 impl Sort {
-    /// The same, whose copies take at most so many bytes at once, where it has any.
+    /// Limits the bytes that copies may take at once, if this sort makes copies.
     pub(super) fn with_copies_of_at_most(self, bytes: u64) -> Sort {
         #[cfg(feature = "objects")]
         if let Sort::Object(objects) = self {
@@ -56,11 +56,11 @@ impl Sort {
         self
     }
 
-    /// Makes it an argument, or an input where CMD has no place for one.
+    /// Makes an argument of the item, or an input if CMD has no `{}`.
     ///
     /// # Errors
-    /// In words: it cannot be an argument, or its file cannot be opened, is behind a link or is no regular file. What comes
-    /// from a store is not trusted.
+    /// In words: the item cannot be an argument, or its file cannot be opened, is behind a link or
+    /// is no regular file. A payload from a store is not trusted.
     ///
     /// # Cancel safety
     /// Cancel safe: nothing is left behind.
@@ -77,13 +77,13 @@ impl Sort {
             Sort::Object(objects) => {
                 let key = std::str::from_utf8(payload).map_err(|_| "this is no key".to_owned())?;
                 let copy = objects.fetch(key).await;
-                // It becomes a dead letter, and may quote the URL of an endpoint.
+                // The error text goes into a dead letter, and may quote the URL of an endpoint.
                 let copy = copy.map_err(|error| redact::text(&error.to_string()))?;
                 if argument {
                     let prepared = Prepared::argument(copy.to_path_buf().into())?;
                     return Ok(Prepared { copy: Some(Box::new(copy)), ..prepared });
                 }
-                // As an input it is open, and needs no name any more.
+                // As an input the copy is open, and needs no name any more.
                 blocking(move || {
                     let says = |error: io::Error| format!("opening the copy: {error}");
                     let (file, room) = copy.into_file().map_err(says)?;
@@ -104,7 +104,9 @@ impl Prepared {
         Prepared { item: None, stdin, copy: None }
     }
 
-    /// A file below a directory to which others may write: it is a file now, whatever was listed.
+    /// Prepares a file below a directory that others may write to.
+    ///
+    /// It checks again that this is a regular file: it may have changed since the listing.
     fn file_below(root: &Path, path: &Path, argument: bool) -> Result<Prepared, String> {
         let full = root.join(path);
         let says = |error: io::Error| {
@@ -121,13 +123,13 @@ impl Prepared {
     }
 }
 
-/// The same path, spelt so that it is not taken for a flag.
+/// The same path, spelt so that it does not look like a flag.
 fn undashed(path: PathBuf) -> PathBuf {
     let dashed = path.as_os_str().as_encoded_bytes().starts_with(b"-");
     if dashed { Path::new(".").join(path) } else { path }
 }
 
-/// Runs what may wait for a disk on a thread where it may.
+/// Runs work that may wait for a disk on a thread for blocking work.
 async fn blocking(
     work: impl FnOnce() -> Result<Prepared, String> + Send + 'static,
 ) -> Result<Prepared, String> {
@@ -145,7 +147,7 @@ fn text(payload: &[u8]) -> Result<OsString, String> {
 /// The path of a file below the directory.
 fn relative(payload: &[u8]) -> Result<PathBuf, String> {
     if payload.ends_with(b"/") {
-        // It stands for what is in it, which nobody knows: no run of CMD could be the work on that.
+        // The item stands for the unknown content of a directory: no run of CMD can process that.
         return Err("a directory that the leader may not list".into());
     }
     Ok(PathBuf::from(text(payload)?))
@@ -156,7 +158,7 @@ fn open(path: &Path) -> Result<OwnedFd, String> {
     Ok(open.into())
 }
 
-/// A file without a name, with the item and a line feed in it.
+/// A file without a name that holds the item and a line feed.
 fn as_input(payload: &[u8]) -> Result<OwnedFd, String> {
     let write = || -> io::Result<OwnedFd> {
         let mut file = File::from(rustix::fs::memfd_create("item", MemfdFlags::CLOEXEC)?);
@@ -168,7 +170,7 @@ fn as_input(payload: &[u8]) -> Result<OwnedFd, String> {
     write().map_err(|error| format!("making an input of the item: {error}"))
 }
 
-/// Whether CMD has a place for the item.
+/// Returns true if CMD has a place for the item.
 pub(super) fn has_place(command: &[OsString]) -> bool {
     let holds = |word: &OsString| {
         word.as_encoded_bytes().windows(PLACE.len()).any(|part| part == PLACE.as_bytes())
@@ -177,13 +179,13 @@ pub(super) fn has_place(command: &[OsString]) -> bool {
     command.iter().skip(1).any(holds)
 }
 
-/// Whether an item that begins with a dash would stand where CMD looks for flags.
+/// Returns true if CMD might take an item that begins with a dash for a flag.
 pub(super) fn may_be_a_flag(command: &[OsString]) -> bool {
     let words: Vec<&[u8]> = command.iter().map(|word| word.as_encoded_bytes()).collect();
     let Some((program, arguments)) = words.split_first() else { return false };
     let name = program.rsplit(|byte| *byte == b'/').next().unwrap_or(program);
     let is_shell = matches!(name, b"sh" | b"bash" | b"dash" | b"ash" | b"ksh" | b"zsh");
-    // After the text that a shell runs come that text's own parameters.
+    // After the text that a shell runs, the words are parameters of that text.
     let is_text = |word: &&[u8]| word.starts_with(b"-") && word.ends_with(b"c");
     let text = arguments.iter().position(is_text).filter(|_| is_shell).map(|at| at + 1);
     let end = arguments.iter().position(|word| *word == b"--");

@@ -52,7 +52,7 @@ pub(crate) async fn share(session: &Session, wanted: Share) -> Ending {
     let opening = opening::open(attempt, options.opening.wait_for_store, true).await?;
     let (opened, mut signals) = match opening {
         Opening::Opened(opened, signals) => (*opened, signals),
-        // As it is when it is interrupted before the end.
+        // The exit codes are the same as for an interrupt before the end.
         Opening::Interrupted(_) if from.is_none() || options.follow => {
             return Ok(ExitCode::SUCCESS);
         }
@@ -66,7 +66,8 @@ pub(crate) async fn share(session: &Session, wanted: Share) -> Ending {
     let before = before(&books, from.as_ref(), options.follow).await?;
     let (as_argument, may_be_a_flag) = (item::has_place(&command), item::may_be_a_flag(&command));
     let failed = |error| Failure::new(FAILURE, error);
-    // Before anybody hears of this process: its death is proven only when everything that CMD started is dead, too.
+    // Make the crew before this process joins the group: this process counts as dead only when
+    // everything that CMD started is dead, too.
     let (presence, grace) = (opened.presence.clone(), session.timing.grace());
     let privileges = Privileges::of(options.no_new_privs);
     let crew = Crew::new(command, secrets(), presence, grace, privileges).map_err(failed)?;
@@ -75,7 +76,8 @@ pub(crate) async fn share(session: &Session, wanted: Share) -> Ending {
         let (crew, group) = (Arc::clone(&crew), group.group.clone());
         Arc::new(RunsCommand { crew, group, sort, as_argument })
     };
-    // A plain item is any text that anybody submitted: beside a source that confines its items it is run only on request.
+    // A plain item is any text that any user submitted. Beside a source that confines its items,
+    // CMD runs for plain items only on request.
     let plain = sort.is_none() || options.accept_submitted;
     let (mut tasks, mut kinds) = (Tasks::new(), Vec::new());
     if let Some((kind, sort)) = sort {
@@ -128,17 +130,17 @@ pub(crate) async fn share(session: &Session, wanted: Share) -> Ending {
         kinds,
     };
     let ending = run.run(reader).await;
-    // If this process led, others lead before it goes.
+    // If this process led, it hands the leadership over before it exits.
     opened.backend.close().await;
     ending
 }
 
-/// What the group had done before this process came.
+/// The state of the group before this process came.
 ///
 /// # Errors
-/// When it is to follow a source that others have read to its end: it would wait for ever.
+/// When this process is to follow a source that was read to its end: it would wait for ever.
 async fn before(books: &Books, from: Option<&From>, follow: bool) -> Result<Before, Failure> {
-    // What makes no sense there is told, and mended, by whoever leads.
+    // Ignore an error: the leader reports unreadable documents, and mends them.
     let Ok(totals) = books.totals().await else { return Ok(Before::default()) };
     let is_listed = from.is_some_and(|from| !from.is_own());
     if is_listed && follow && totals.drained {
@@ -151,7 +153,9 @@ async fn before(books: &Books, from: Option<&From>, follow: bool) -> Result<Befo
     Ok(Before { accepted: totals.accepted, finished: is_listed && totals.is_finished() })
 }
 
-/// What whoever leads lists, and what its items are, unless they speak for themselves.
+/// The sources that the leader lists, and the kind and sort of their items.
+///
+/// `sort` is `None` for lines, which need no source to be understood.
 struct Listed {
     inputs: Inputs,
     sort: Option<(&'static str, Sort)>,
@@ -181,7 +185,8 @@ async fn listed(from: Option<&From>, each: EachTask, follow: bool) -> Result<Lis
 async fn objects(url: &str, each: EachTask, follow: bool) -> Result<Listed, Failure> {
     let refused = |error| Failure::new(REFUSED, anyhow::anyhow!("--from: {error}"));
     let objects = tenure_inputs::Objects::open(url).map_err(refused)?;
-    // A bucket that fails later is asked again; one that is not there, or does not let us in, has been mistyped.
+    // A bucket that fails later is tried again. A bucket that is missing, or denies access, is a
+    // typing error.
     objects.check().await.map_err(refused)?;
     let source = objects.source(template(item::OBJECT, each));
     let source = if follow { source.following() } else { source };
@@ -200,7 +205,7 @@ fn workers(wanted: Option<u16>) -> usize {
     wanted.map_or_else(processors, usize::from)
 }
 
-/// Whether CMD can be run at all: otherwise every item would fail.
+/// Checks that CMD can be run at all: otherwise every item would fail.
 fn check(program: &OsStr) -> Result<(), Failure> {
     let found = |path: &Path| path.metadata().is_ok_and(|found| found.is_file());
     let may_run = |path: &Path| access(path, Access::EXEC_OK).is_ok();

@@ -1,4 +1,4 @@
-//! Tasks that this process leaves to others, and that no other takes.
+//! Detects tasks that this process does not run, and that no other process takes.
 
 use tenure::cluster::{Books, Totals};
 
@@ -6,10 +6,10 @@ use super::super::group;
 use super::item::LINE;
 use crate::show;
 
-/// After so many looks at which nothing ran although there was work, the work is looked at.
+/// How many reads in a row must show a standstill before the tasks are looked at.
 const STANDSTILL: u32 = 4;
 
-/// Notices when all that is left to do is of other kinds, and says so once.
+/// Reports once when this process runs none of the remaining tasks.
 #[derive(Debug)]
 pub(super) struct Others {
     /// The kinds that this process runs.
@@ -23,7 +23,7 @@ impl Others {
         Others { kinds, looks: 0, told: false }
     }
 
-    /// Learns how far everybody is.
+    /// Takes note of the group's totals.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -34,7 +34,7 @@ impl Others {
             return;
         }
         self.looks = 0;
-        // A store that does not serve is told of elsewhere.
+        // An unreachable store is reported elsewhere.
         let Ok(work) = books.tasks(0).await else { return };
         let is_other = |kind: &str| !self.kinds.contains(&kind);
         let others = work.live.iter().filter(|task| is_other(&task.kind)).count() as u64;

@@ -1,4 +1,4 @@
-//! How far it is, in one line on the terminal.
+//! The progress line on the terminal.
 
 use std::collections::VecDeque;
 use std::io::{self, IsTerminal, Write};
@@ -6,23 +6,23 @@ use std::time::{Duration, Instant};
 
 use rustix::termios::tcgetwinsize;
 
-/// The rate is that of this long.
+/// The rate is the average over this time.
 const WINDOW: Duration = Duration::from_secs(10);
-/// Where the terminal does not say how wide it is.
+/// The width where the terminal does not report one.
 const USUAL_WIDTH: usize = 80;
-/// How wide the bar is.
+/// The width of the bar.
 const BAR: usize = 20;
 
-/// What is known of the whole cluster.
+/// The totals that the progress line shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Standing {
     pub(super) accepted: u64,
     pub(super) done: u64,
     pub(super) dead: u64,
     pub(super) cancelled: u64,
-    /// Whether `accepted` is all there will be.
+    /// Whether no more items will be accepted.
     pub(super) complete: bool,
-    /// How many run in this process.
+    /// How many tasks run in this process.
     pub(super) running: usize,
     pub(super) members: usize,
 }
@@ -33,7 +33,7 @@ impl Standing {
     }
 }
 
-/// The line, if somebody sees it.
+/// The progress line, if there is a terminal to show it.
 #[derive(Debug)]
 pub(super) struct Progress {
     shown: bool,
@@ -42,19 +42,19 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// On standard error, if that is a terminal and lines of data do not go to the same.
+    /// Shows the line on standard error, if that is a terminal without lines of data.
     pub(super) fn new(data_on_stdout: bool) -> Progress {
         let crowded = data_on_stdout && io::stdout().is_terminal();
         let shown = io::stderr().is_terminal() && !crowded;
         Progress { shown, drawn: false, samples: VecDeque::new() }
     }
 
-    /// Whether somebody sees it.
+    /// Returns true if there is a terminal to show the line.
     pub(super) fn is_shown(&self) -> bool {
         self.shown
     }
 
-    /// Draws the line anew.
+    /// Redraws the line.
     pub(super) fn draw(&mut self, standing: &Standing) {
         if !self.shown {
             return;
@@ -63,20 +63,20 @@ impl Progress {
         let size = tcgetwinsize(io::stderr());
         let width = size.map_or(USUAL_WIDTH, |size| usize::from(size.ws_col));
         let width = if width == 0 { USUAL_WIDTH } else { width };
-        // Without a terminal there is nobody to show it to.
+        // Ignore a failure: the terminal may be gone.
         let _ = write!(io::stderr(), "\r{}\u{1b}[K", line(standing, rate, width - 1));
         let _ = io::stderr().flush();
         self.drawn = true;
     }
 
-    /// Clears the line, for something else to be said.
+    /// Clears the line, to make room for a message.
     pub(super) fn clear(&mut self) {
         if std::mem::take(&mut self.drawn) {
             let _ = write!(io::stderr(), "\r\u{1b}[K");
         }
     }
 
-    /// How many ended a second, of late.
+    /// How many tasks ended per second in the last seconds.
     fn rate(&mut self, now: Instant, ended: u64) -> Option<f64> {
         while self.samples.len() > 2 && now.duration_since(self.samples[1].0) >= WINDOW {
             self.samples.pop_front();
@@ -88,7 +88,7 @@ impl Progress {
     }
 }
 
-/// The line for this standing, no wider than that.
+/// The text of the line, no wider than `width`.
 fn line(standing: &Standing, rate: Option<f64>, width: usize) -> String {
     let Standing { accepted, dead, complete, running, members, .. } = *standing;
     let ended = standing.ended();
@@ -99,7 +99,7 @@ fn line(standing: &Standing, rate: Option<f64>, width: usize) -> String {
         let bar = format!("{}{}", "#".repeat(filled), ".".repeat(BAR - filled));
         parts.push(format!("[{bar}] {ended}/{accepted} {}%", of(100)));
     } else {
-        // The source has not been read to its end: nobody knows how many there will be.
+        // The source has not been read to its end, so the final number is unknown.
         parts.push(format!("{ended} of {accepted} so far"));
     }
     parts.extend(rate.map(|rate| format!("{rate:.*}/s", usize::from(rate < 10.0))));
@@ -125,9 +125,9 @@ fn line(standing: &Standing, rate: Option<f64>, width: usize) -> String {
     text
 }
 
-/// Hours, minutes and seconds.
+/// Formats a time in hours, minutes and seconds.
 fn clock(seconds: f64) -> String {
-    // Nobody waits longer, and casts of floats saturate.
+    // The limit keeps the text short; the cast of a float saturates.
     let seconds = seconds.ceil().min(359_999.0) as u64;
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     match (hours, minutes) {

@@ -1,4 +1,4 @@
-//! Items that this process reads itself, and has accepted.
+//! Reads the items of this process's own source, and submits them.
 
 use std::io;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::commands::submit::{enter, order};
 use crate::exit::Failure;
 use crate::show;
 
-/// How many items are accepted together.
+/// How many items are submitted together.
 const TOGETHER: usize = 500;
 
 /// Reads lines and submits them.
@@ -33,18 +33,18 @@ pub(super) struct Reader {
     faults: u64,
 }
 
-/// How reading ended.
+/// The result of reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Read {
-    /// How many lines, or ends of a source, were not as they should be.
+    /// The number of faults: lines that were refused, or sources that failed.
     pub(super) faults: u64,
 }
 
 impl Reader {
-    /// Begins to read what `--from` names, which is this process's own business.
+    /// Begins to read `--from`, if it is a source that this process reads itself.
     ///
     /// # Errors
-    /// When there is no process to be had.
+    /// When no process can be started.
     pub(super) fn open(
         from: &From,
         crew: &Arc<Crew>,
@@ -66,12 +66,12 @@ impl Reader {
         Ok(Reader { crew, books, template, heard, finder, stop, stopper, submitted, faults: 0 })
     }
 
-    /// What makes it stop reading, after what it has just read is accepted.
+    /// Stops the reading, after the items just read have been accepted.
     pub(super) fn stopper(&self) -> watch::Sender<bool> {
         self.stopper.clone()
     }
 
-    /// How many items were accepted so far.
+    /// The number of items accepted so far.
     pub(super) fn submitted(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.submitted)
     }
@@ -86,7 +86,7 @@ impl Reader {
     pub(super) async fn run(mut self) -> Result<Read, Failure> {
         let read = self.read().await;
         let stopped = *self.stop.borrow();
-        // Nobody listens any more: whoever still writes hears of that.
+        // Close the channel, so that a process that still writes notices.
         self.heard.close();
         if let Some(mut finder) = self.finder.take() {
             if stopped || read.is_err() {
@@ -108,7 +108,7 @@ impl Reader {
             let mut together = Vec::new();
             tokio::select! {
                 biased;
-                // The sender lives in this reader.
+                // The sender lives in this reader, so the wait cannot fail.
                 _ = stop.wait_for(|stop| *stop) => return Ok(()),
                 count = self.heard.recv_many(&mut together, TOGETHER) => if count == 0 {
                     return Ok(());

@@ -1,4 +1,4 @@
-//! What is told of items that ended here, and of all of them at the end.
+//! Reports on the items that ended here, and on the whole group at the end.
 
 use std::time::Duration;
 
@@ -22,18 +22,18 @@ pub(super) struct Ended<'a> {
     pub(super) seconds: f64,
 }
 
-/// What the books make of it.
+/// The state that the books record for an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum State {
     Done,
-    /// It will be tried again.
+    /// The task will be tried again.
     Failed,
     Dead,
     Cancelled,
-    /// It was given back before its end, and does not count.
+    /// The task was given back before its end, and the attempt does not count.
     Returned,
-    /// Somebody else has it by now: this end does not count.
+    /// Another member has the task by now: this end does not count.
     Refused,
 }
 
@@ -53,12 +53,12 @@ impl<'a> Ended<'a> {
             Ending::Returned => (State::Returned, None, None),
         };
         let state = if verdict == Verdict::Refused { State::Refused } else { state };
-        // Thousandths are enough for anybody.
+        // Milliseconds are precise enough.
         let seconds = (took.as_secs_f64() * 1000.0).round() / 1000.0;
         Ended { event: "ended", id, serial, attempt, state, result, error, seconds }
     }
 
-    /// For people, where something went wrong.
+    /// A message for people, if the attempt went wrong.
     pub(super) fn complaint(&self) -> Option<String> {
         let id = show::value(self.id.as_bytes());
         let error = super::super::group::first_line(self.error.unwrap_or_default());
@@ -72,7 +72,7 @@ impl<'a> Ended<'a> {
     }
 }
 
-/// Events of which nobody heard.
+/// Events that were lost because this process was too slow.
 #[derive(Debug, Serialize)]
 pub(super) struct Missed {
     event: &'static str,
@@ -85,21 +85,21 @@ impl Missed {
     }
 }
 
-/// Why this process ends.
+/// The reason why this process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Why {
     /// The source is read to its end, and everything is done.
     Finished,
-    /// Somebody interrupted it.
+    /// A signal interrupted it.
     Interrupted,
-    /// Somebody drained it.
+    /// A user drained it.
     Drained,
     /// The store, or the source, failed.
     Failed,
 }
 
-/// What ended in this process.
+/// The number of attempts that ended in this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally {
     pub(super) done: u64,
@@ -116,7 +116,7 @@ impl Tally {
     }
 }
 
-/// The last line.
+/// The last line of the output.
 #[derive(Debug, Serialize)]
 pub(super) struct Summary {
     event: &'static str,

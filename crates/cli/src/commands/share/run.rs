@@ -1,4 +1,4 @@
-//! The time in which this process shares work.
+//! The main loop of `tenure share`, from joining the group to leaving it.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -24,26 +24,26 @@ use crate::show;
 use crate::signals::{Asked, Signals};
 use crate::systemd::Systemd;
 
-/// How often to look how far everybody is.
+/// The pause between two reads of the group's totals.
 const LOOK: Duration = Duration::from_millis(500);
-/// How often the line of progress is drawn anew.
+/// How often the progress line is redrawn.
 const DRAW: Duration = Duration::from_millis(200);
 
-/// How long somebody who has interrupted three times waits for the store.
+/// How long to wait for the store after the third interrupt.
 const HURRY: Duration = Duration::from_millis(200);
 
-/// What sharing needs.
+/// Everything that the main loop needs.
 pub(super) struct Run {
     pub(super) cluster: Cluster,
     pub(super) crew: Arc<Crew>,
     pub(super) signals: Signals,
     pub(super) systemd: Systemd,
     pub(super) name: String,
-    /// Whether a look at the store proves nothing by itself.
+    /// Whether a single read of the store may show an old state.
     pub(super) weak: bool,
-    /// Whether it ends when everything is done.
+    /// Whether this process ends when everything is done.
     pub(super) ends: bool,
-    /// What the group had done before this process came.
+    /// The state of the group before this process came.
     pub(super) before: Before,
     pub(super) timing: Timing,
     pub(super) json: bool,
@@ -51,39 +51,41 @@ pub(super) struct Run {
     pub(super) kinds: Vec<&'static str>,
 }
 
-/// What a process finds when it comes.
+/// The state of the group when a process comes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Before {
-    /// How many items there were.
+    /// How many items were accepted.
     pub(super) accepted: u64,
-    /// The source that this process would list had been read to its end, and everything was done.
+    /// Whether the group had finished. The source that this process would list was read to its end,
+    /// and everything was done.
     pub(super) finished: bool,
 }
 
-/// What is known of the whole group.
+/// The totals of the whole group at one moment.
 #[derive(Clone, Copy, Debug)]
 struct Look {
-    /// When the look began: what happened later may be missing.
+    /// When the read began. Later changes may be missing.
     began: Instant,
     totals: Totals,
 }
 
-/// What has happened so far.
+/// The progress of this process so far.
 struct Course {
     began: Instant,
     tally: Tally,
     running: usize,
     members: usize,
     totals: Totals,
-    /// How many looks in a row found nothing left to do.
+    /// How many reads in a row found nothing left to do.
     idle_looks: u32,
-    /// Since when this process's own source is read; `None` while it is not.
+    /// When this process had read its own source to the end. `None` while it is being read. Equal
+    /// to `began` if this process has no source of its own.
     read: Option<Instant>,
     faults: u64,
     before: Before,
-    /// How many items of its own source this process had accepted so far.
+    /// How many items of its own source this process has submitted so far.
     submitted: Option<Arc<AtomicU64>>,
-    /// How often it was interrupted, and by which signal last.
+    /// How often this process was interrupted, and the last signal.
     interrupts: u32,
     signal: u8,
     printer: Option<Printer>,
@@ -91,10 +93,10 @@ struct Course {
 }
 
 impl Run {
-    /// Shares work until it is over. Nothing that this process started is left then.
+    /// Shares work until it is over. Afterwards no process that this one started is left.
     ///
     /// # Errors
-    /// When the store refuses what this process reads.
+    /// When the store refuses an item that this process reads.
     ///
     /// # Cancel safety
     /// Not cancel safe: work may be left running.
@@ -107,7 +109,8 @@ impl Run {
         let reading = reader.map(|reader| reader.run().boxed());
         let outcome = self.oversee(&mut course, &mut events, reading, stop_reading).await;
         course.progress.clear();
-        // Who has done what is known as long as they are in the node list.
+        // Read the members before leaving: their counts are in the node list only while they are
+        // members.
         let patience = course.patience(self.timing);
         let members = tokio::time::timeout(patience, self.cluster.members()).await;
         let members = members.ok().and_then(Result::ok).unwrap_or_default();
@@ -168,7 +171,7 @@ impl Run {
                                 reading = None;
                                 async move { cluster.leave().await }.boxed()
                             }
-                            // Guardians see to the rest.
+                            // The guardians stop CMD.
                             _ => return Ok(Why::Interrupted),
                         });
                     }
@@ -205,7 +208,7 @@ impl Run {
     ) -> Ending {
         let books = self.cluster.books();
         let why = outcome.as_ref().map_or(Why::Failed, |why| *why);
-        // What was seen last will do where the store does not answer.
+        // If the store does not answer, the totals that were read last will do.
         let patience = course.patience(self.timing);
         let totals = tokio::time::timeout(patience, books.totals()).await;
         if let Ok(Ok(totals)) = totals {
@@ -241,7 +244,7 @@ impl Run {
             Why::Interrupted => 128 + course.signal,
             Why::Drained | Why::Failed => 0,
         };
-        // What a source gave that can be no task is dead without a letter.
+        // An item that cannot become a task is dead without a letter.
         let dead = letters || totals.dead > 0;
         let cut_short = why == Why::Drained && self.ends && !course.is_over(&totals);
         let failed = dead || course.faults > 0 || cut_short;
@@ -270,7 +273,7 @@ impl Course {
         }
     }
 
-    /// How long a store that does not answer is waited for at the end.
+    /// How long to wait at the end for a store that does not answer.
     fn patience(&self, timing: Timing) -> Duration {
         if self.interrupts > 2 { HURRY } else { timing.ttl() }
     }
@@ -293,7 +296,7 @@ impl Course {
                 }
             }
             Event::Members(count) => self.members = *count,
-            // The library logs what else there is to know.
+            // The library logs all other events.
             Event::Leading(_)
             | Event::Garbled { .. }
             | Event::Refused { .. }
@@ -308,7 +311,7 @@ impl Course {
         }
     }
 
-    /// What was told before this process left.
+    /// Handles the events that came before this process left.
     fn drain(&mut self, events: &mut Receiver<Event>) {
         loop {
             match events.try_recv() {
@@ -319,21 +322,21 @@ impl Course {
         }
     }
 
-    /// Whether nothing is left to do, and nothing can come any more.
+    /// Returns true if nothing is left to do, and no more items can come.
     fn is_finished(&mut self, look: &Look, weak: bool) -> bool {
         self.totals = look.totals;
         let totals = &look.totals;
         let read = self.read.is_some_and(|read| read == self.began || look.began > read);
         let finished = read && self.is_over(totals);
         self.idle_looks = if finished { self.idle_looks + 1 } else { 0 };
-        // Where a read proves nothing one look may show what was before.
+        // Where reads are weak, one read may show an older state.
         self.idle_looks > u32::from(weak)
     }
 
-    /// Whether the source is read to its end by now, and everything is done.
+    /// Returns true if the source has been read to its end and everything is done.
     fn is_over(&self, totals: &Totals) -> bool {
         match self.read {
-            // Whoever leads reads the source, and says when it has.
+            // The leader reads the source, and the totals say when it is at the end.
             Some(read) if read == self.began => totals.is_finished(),
             Some(_) => totals.open == 0 && !totals.waiting,
             None => false,
@@ -350,7 +353,7 @@ impl Course {
         self.progress.draw(&standing);
     }
 
-    /// How many items there are: also those that are accepted, and that the leader has not taken in.
+    /// How many items there are. Accepted items that the leader has not taken in count, too.
     fn accepted(&self) -> u64 {
         let submitted = self.submitted.as_ref().map_or(0, |count| count.load(Ordering::Relaxed));
         self.totals.accepted.max(self.before.accepted + submitted)
@@ -366,7 +369,7 @@ impl Course {
     }
 }
 
-/// Looks how far everybody is, for as long as somebody wants to know.
+/// Reads the group's totals again and again, until it is dropped.
 async fn look_again_and_again(
     books: Books,
     looks: watch::Sender<Option<Look>>,
@@ -395,7 +398,7 @@ fn complain(error: Error) {
     show::say(&format!("waiting on: {}", show::chain(&error.into())));
 }
 
-/// Waits for what there is to wait for; forever, if there is nothing.
+/// Waits for the future; forever, if there is none.
 async fn wait_for<T>(future: &mut Option<BoxFuture<'static, T>>) -> T {
     match future {
         Some(future) => future.await,
@@ -403,7 +406,7 @@ async fn wait_for<T>(future: &mut Option<BoxFuture<'static, T>>) -> T {
     }
 }
 
-/// The end, for people.
+/// The summary for people.
 fn told(group: &str, totals: &Totals, letters: bool, tally: Tally, took: Duration) -> String {
     let Totals { accepted, done, dead, cancelled, .. } = totals;
     let group = show::escape(group);
@@ -461,7 +464,7 @@ mod tests {
         course.submitted = Some(Arc::new(AtomicU64::new(1000)));
         course.totals = Totals { accepted: 266, done: 100, ..Totals::default() };
         assert_eq!(course.accepted(), 1010);
-        // Others submit, too.
+        // Others submit items, too.
         course.totals.accepted = 2000;
         assert_eq!(course.accepted(), 2000);
     }

@@ -1,4 +1,4 @@
-//! The end of what a program printed.
+//! Keeps the end of a program's output.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -6,23 +6,23 @@ use std::os::fd::OwnedFd;
 use tenure::cluster::documents::MAX_NOTE_BYTES;
 use tokio::net::unix::pipe::Receiver;
 
-/// How much is read at a time, and how often at the end.
+/// How many bytes are read at a time, and how many reads `close` makes at most.
 const CHUNK: usize = 8 * 1024;
 const MOST_CHUNKS: usize = 256;
-/// What stands for what is not shown.
+/// Truncation marker.
 const CUT: &str = "…";
 
-/// A stream, of which the end is kept.
+/// A stream of which only the end is kept.
 #[derive(Debug)]
 pub(super) struct Tail {
-    /// `None` once it has ended.
+    /// `None` once the stream has ended.
     stream: Option<Receiver>,
     kept: Vec<u8>,
     cut: bool,
 }
 
 impl Tail {
-    /// Of what comes out of this pipe.
+    /// A tail of this pipe's output.
     ///
     /// # Errors
     /// When the runtime cannot watch it.
@@ -31,12 +31,12 @@ impl Tail {
         Ok(Tail { stream, kept: Vec::new(), cut: false })
     }
 
-    /// Of a stream that never was.
+    /// A tail without a stream.
     pub(super) fn empty() -> Tail {
         Tail { stream: None, kept: Vec::new(), cut: false }
     }
 
-    /// Whether more may come.
+    /// Returns true if more may come.
     pub(super) fn is_open(&self) -> bool {
         self.stream.is_some()
     }
@@ -56,13 +56,16 @@ impl Tail {
         }
     }
 
-    /// Reads what is there by now, and closes. Whoever still writes is none of ours.
+    /// Reads the bytes that are there by now, and closes the pipe.
+    ///
+    /// A process that still holds the other end is not a part of the work any more.
     pub(super) fn close(&mut self) {
-        // As much as a pipe holds, and more: an end it must have, whoever writes meanwhile.
+        // This reads more than a pipe holds. The limit ends the loop even if a process keeps
+        // writing.
         for _ in 0..MOST_CHUNKS {
             let Some(stream) = &self.stream else { return };
             let mut chunk = [0; CHUNK];
-            // The pipe itself is asked: the runtime may not have heard yet that something is there.
+            // Ask the pipe itself: the runtime may not know yet that there are bytes.
             let read = rustix::io::read(stream, &mut chunk).map_err(io::Error::from);
             if read.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
                 break;
@@ -88,7 +91,9 @@ impl Tail {
         self.kept.drain(..over);
     }
 
-    /// The end of it as text of at most so many bytes, without the last line feed; `None` when there is none.
+    /// The end of the output as text of at most `most` bytes; `None` if there is none.
+    ///
+    /// The last line feed is left out.
     pub(super) fn text(&self, most: usize) -> Option<String> {
         let text = String::from_utf8_lossy(&self.kept);
         let text = text.trim_end_matches(['\n', '\r']);
@@ -127,7 +132,7 @@ mod tests {
         let long = tail(&[b'x'; 10_000]).text(MAX_NOTE_BYTES).expect("text");
         assert_eq!((long.len(), long.starts_with("…x")), (MAX_NOTE_BYTES, true));
         for most in [3, 4, 100, MAX_NOTE_BYTES] {
-            // Each of these bytes takes three as text.
+            // Each of these bytes takes three bytes as text.
             let wide = tail(&[0xff; 5000]).text(most).expect("text");
             assert!(wide.len() <= most, "{} of {most}", wide.len());
         }
@@ -139,7 +144,7 @@ mod tests {
         let mut tail = Tail::of(reader.into()).expect("watched");
         (&writer).write_all(b"first").expect("written");
         tail.read().await;
-        // The runtime has had no time to hear of this.
+        // The runtime has had no time to notice these bytes.
         (&writer).write_all(b" second").expect("written");
         tail.close();
         assert_eq!(tail.text(MAX_NOTE_BYTES).as_deref(), Some("first second"));

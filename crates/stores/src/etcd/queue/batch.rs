@@ -1,4 +1,4 @@
-//! Many requests in few transactions, each with an outcome of its own.
+//! Sends many requests in few transactions, each with its own outcome.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
@@ -20,43 +20,46 @@ use super::super::proto::{
 use super::super::{kv, message};
 use super::requests;
 
-/// Transactions inside one transaction; with what each of them may have, etcd's 128 are not exceeded.
+/// The maximum number of transactions inside one.
+///
+/// With the operations of each, they stay below etcd's limit of 128.
 const MOST_CHANGES: usize = 60;
-/// Reads in one transaction.
+/// The maximum number of reads in one transaction.
 const MOST_READS: usize = 120;
-/// Transactions under way at once.
+/// The maximum number of transactions under way at once.
 const MOST_FLIGHTS: usize = 8;
-/// Requests that wait to be taken.
+/// The maximum number of requests that wait to be taken.
 const QUEUE: usize = 1024;
 
-/// Something that travels with others of its kind.
+/// A request that is sent together with others of its kind.
 pub(super) trait Parcel: Send + Sized + 'static {
     type Answer: Send + 'static;
 
-    /// Those of the same election do not travel together, unless both may.
+    /// The election of a change, and the rule for changes of the same election.
     fn company(&self) -> Option<(&Key, Company)>;
     /// How much room it takes.
     fn weight(&self) -> usize;
-    /// How much room there is.
+    /// How much room a transaction has.
     const ROOM: usize;
-    /// Whether it changes anything.
+    /// Whether it is a read or a write.
     const KIND: Kind;
 
-    /// Sends them in one transaction.
+    /// Sends parcels in one transaction.
     fn send(
         client: Arc<Client>,
         parcels: Vec<Self>,
     ) -> impl Future<Output = Vec<Result<Self::Answer, Failure>>> + Send;
 }
 
-/// Whether several of one election may be in one transaction.
+/// The rule for several changes of one election in one transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Company {
-    /// Entries made in one transaction have the same create revision: two of one election would both be first. What
-    /// a transaction deletes after it was read has gone at the revision of that reading, and a watch from the next
-    /// one on would never tell. And etcd refuses a transaction that writes a key twice.
+    /// Must be the only one. Entries made in one transaction have the same create revision, so two
+    /// of one election would both be first. If a transaction reads an entry and then deletes it,
+    /// the deletion has the revision of that read, and a watch from the next revision on would
+    /// never report it. And etcd refuses a transaction that writes a key twice.
     Alone,
-    /// Deletions of entries do not mind each other.
+    /// May go with others of this kind: deletions of entries do not affect each other.
     Alike,
 }
 
@@ -67,13 +70,13 @@ pub(super) struct Change {
     pub(super) txn: TxnRequest,
 }
 
-/// What came of a change.
+/// The outcome of a change.
 #[derive(Debug)]
 pub(super) struct Changed {
     pub(super) succeeded: bool,
-    /// The store's revision with it.
+    /// The store's revision with the change.
     pub(super) revision: i64,
-    /// What the reads of the branch that was taken found, in order.
+    /// The results of the reads in the branch that was taken, in order.
     pub(super) found: Vec<RangeResponse>,
 }
 
@@ -104,7 +107,8 @@ impl Parcel for Change {
                 let parts = changes.iter().zip(parts);
                 parts.map(|(_, part)| inner(part.and_then(|part| part.response), header)).collect()
             }
-            // One of them was refused, and with it all: nothing happened, and each may learn its own fate.
+            // One of them was refused, and so were all: none had an effect, and each may learn its
+            // own fate.
             Err(failure) if failure.lease.is_some() || refused(failure.fault) => {
                 join_all(changes.into_iter().map(|change| send_one(&client, change.txn))).await
             }
@@ -118,7 +122,7 @@ pub(super) struct Reading {
     pub(super) ranges: Vec<RangeRequest>,
 }
 
-/// What they found.
+/// The results of a [`Reading`].
 #[derive(Debug)]
 pub(super) struct Read {
     pub(super) revision: i64,
@@ -126,7 +130,7 @@ pub(super) struct Read {
 }
 
 impl Read {
-    /// What the next of the reads found.
+    /// The result of the next read.
     pub(super) fn next(&mut self) -> RangeResponse {
         self.found.pop_front().unwrap_or_default()
     }
@@ -165,7 +169,7 @@ impl Parcel for Reading {
     }
 }
 
-/// Takes parcels and sends them together.
+/// Collects parcels and sends them together.
 pub(super) struct Batches<P: Parcel> {
     client: Arc<Client>,
     running: Mutex<Option<Running<P>>>,
@@ -187,7 +191,7 @@ impl<P: Parcel> Batches<P> {
         Batches { client, running: Mutex::default() }
     }
 
-    /// Sends it with whatever else is to be sent now.
+    /// Sends a parcel, together with others that wait to be sent now.
     pub(super) async fn send(&self, parcel: P) -> Result<P::Answer, Failure> {
         let request = self.client.request();
         let (answer, answered) = oneshot::channel();
@@ -197,7 +201,7 @@ impl<P: Parcel> Batches<P> {
             Ok(Ok(())) => {}
             Ok(Err(_)) | Err(_) => return Err(Failure::unsent(request)),
         }
-        // The task that answers ends with the runtime alone, and then nobody is told.
+        // The task ends only with the runtime. Then no answer comes.
         answered.await.unwrap_or_else(|_| Err(Failure::late(P::KIND, request)))
     }
 
@@ -235,7 +239,7 @@ async fn run<P: Parcel>(client: Arc<Client>, mut posted: mpsc::Receiver<Posted<P
             },
             Some(_) = flights.join_next(), if !flights.is_empty() => {}
         }
-        // Whoever is about to ask gets the chance to travel with the first.
+        // Callers that are about to send get the chance to travel with the first.
         tokio::task::yield_now().await;
         while waiting.len() < QUEUE
             && let Ok(next) = posted.try_recv()
@@ -252,13 +256,13 @@ async fn run<P: Parcel>(client: Arc<Client>, mut posted: mpsc::Receiver<Posted<P
     }
 }
 
-/// The next that may travel together, in order.
+/// Takes the next parcels that may travel together, in order.
 fn take<P: Parcel>(waiting: &mut VecDeque<Posted<P>>) -> Vec<Posted<P>> {
     let mut elections = HashMap::new();
     let (mut batch, mut left, mut room) = (Vec::new(), VecDeque::new(), P::ROOM);
     while let Some(next) = waiting.pop_front() {
         if next.answer.is_closed() {
-            // Whoever asked has gone, and nothing was sent.
+            // The caller has gone, and nothing was sent.
             continue;
         }
         if next.expires <= Instant::now() {
@@ -292,7 +296,7 @@ async fn deliver<P: Parcel>(client: Arc<Client>, batch: Vec<Posted<P>>) {
         batch.into_iter().map(|posted| (posted.parcel, posted.answer)).unzip();
     let outcomes = P::send(client, parcels).await;
     for (answer, outcome) in answers.into_iter().zip(outcomes) {
-        // Whoever has gone meanwhile looks for what came of it.
+        // A caller that has gone meanwhile looks for the outcome itself.
         let _ = answer.send(outcome);
     }
 }
@@ -334,7 +338,7 @@ fn range(part: ResponseOp) -> Option<RangeResponse> {
     }
 }
 
-/// Whether it is certain that nothing happened, and will be again.
+/// Returns true if a request certainly had no effect, and would be refused again.
 fn refused(fault: Fault) -> bool {
     matches!(fault, Fault::Permanent | Fault::Denied)
 }

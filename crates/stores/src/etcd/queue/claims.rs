@@ -1,4 +1,4 @@
-//! What this process knows of its own entries, and of the leases they stand under.
+//! This process's knowledge of its own entries, and of their leases.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,18 +10,18 @@ use tenure::{CandidateId, Key};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Who of this process stands where, under which lease.
+/// The entries of this process, and the leases they are under.
 ///
-/// The key of an entry is made of the election and the seat: two candidates of one election need two seats. The
-/// first seat serves one candidate of every election.
+/// The key of an entry is made of the election and the seat, so two candidates of one election need
+/// two seats. The first seat serves one candidate of every election.
 #[derive(Debug, Default)]
 pub(super) struct Claims {
     state: Mutex<State>,
-    /// More leases are wanted, or some trouble with one was seen.
+    /// Notified when more leases are wanted, or when there was trouble with one.
     pub(super) wanted: Notify,
-    /// There are other leases.
+    /// Notified when the leases have changed.
     leased: Notify,
-    /// A claim was given up: what appears at its key now is nobody's.
+    /// Notified when a claim was given up: an entry that appears at its key now must be deleted.
     pub(super) given_up: Notify,
 }
 
@@ -35,30 +35,31 @@ struct State {
     /// Keys at which a join that was given up may still arrive.
     haunted: HashMap<(Key, i64), ()>,
     newly_haunted: Vec<(Key, i64)>,
-    /// Some lease is said not to exist.
+    /// A server said that some lease does not exist.
     trouble: bool,
 }
 
-/// A lease of the session, and the name under which is written what stands under it.
+/// A lease of the session, and the name in the keys under it.
 ///
-/// They are the same at first. When etcd has changed its leader, everything moves to another lease, and keeps its name.
+/// They are the same at first. When etcd has changed its leader, everything moves to another lease,
+/// and the name stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Seat {
-    /// What its keys end with.
+    /// The end of its keys.
     pub(super) name: i64,
-    /// What is written from now on is under this lease.
+    /// The lease for new keys.
     pub(super) lease: i64,
-    /// What was written before may still be under this one.
+    /// The lease that older keys may still be under.
     pub(super) former: Option<i64>,
 }
 
 impl Seat {
-    /// A seat that is called as its first lease.
+    /// A seat that is named after its first lease.
     pub(super) fn new(lease: i64) -> Seat {
         Seat { name: lease, lease, former: None }
     }
 
-    /// Whether what is under this lease is kept alive.
+    /// Returns true if keys of this seat under this lease are kept alive.
     pub(super) fn keeps(&self, lease: i64) -> bool {
         self.lease == lease || self.former == Some(lease)
     }
@@ -66,29 +67,31 @@ impl Seat {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Claim {
-    /// Which of the session's seats.
+    /// The index of its seat in the session.
     number: usize,
     ticket: Ticket,
     holder: Arc<Holder>,
     stage: Stage,
-    /// It is being deleted by its owner.
+    /// Its owner is deleting it.
     leaving: bool,
-    /// The revision of the election's mark when it was looked at last.
+    /// The revision of the election's mark at the last look.
     mark: i64,
-    /// The token of the entry before it, and the revision of the store at which the line was open and showed both.
+    /// The token of the entry before it, and a store revision.
+    ///
+    /// At that revision the line was open and showed both entries.
     behind: Option<(u64, i64)>,
-    /// Who led then: its token, the revision of its entry, and who it is.
+    /// The leader at that look: its token, the revision of its entry, and its holder.
     leader: Option<(u64, i64, Arc<Holder>)>,
 }
 
-/// How far a join got.
+/// The progress of a join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// It is under way.
+    /// The join is under way.
     Joining,
-    /// Its outcome is unknown.
+    /// The join's outcome is unknown.
     Lost { since: Instant },
-    /// It made an entry.
+    /// The join made an entry.
     Standing { token: u64 },
 }
 
@@ -110,19 +113,19 @@ pub(super) struct Own {
     pub(super) mark: i64,
 }
 
-/// What a key of ours may hold.
+/// The content that a key of ours may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Claimed {
-    /// Nothing: whatever is there must go.
+    /// None: any entry there must be deleted.
     Nothing,
-    /// The entry of this token; anything else must go.
+    /// The entry with this token. Any other must be deleted.
     Entry { token: u64 },
-    /// The outcome of a join that is under way or in doubt: nobody knows yet.
+    /// The outcome of a join that is under way or in doubt.
     InDoubt,
 }
 
 impl Claims {
-    /// Another session begins, with this seat.
+    /// Begins another session, with this seat.
     pub(super) fn begin(&self, session: u64, seat: Seat) {
         let mut state = self.lock();
         *state = State { session, seats: vec![seat], ..State::default() };
@@ -130,7 +133,7 @@ impl Claims {
         self.leased.notify_waiters();
     }
 
-    /// The session is over, and with it all entries.
+    /// Ends the session, and with it all entries.
     pub(super) fn over(&self) {
         let mut state = self.lock();
         *state = State { session: state.session, ..State::default() };
@@ -139,17 +142,17 @@ impl Claims {
         self.given_up.notify_one();
     }
 
-    /// Whether anything of this process may stand in a line.
+    /// Returns true if no entry of this process can be in a line.
     pub(super) fn is_empty(&self) -> bool {
         self.lock().claims.is_empty()
     }
 
-    /// How many leases are wanted.
+    /// The number of leases that are wanted.
     pub(super) fn leases_wanted(&self) -> usize {
         self.lock().wanted
     }
 
-    /// More seats may be used.
+    /// Adds seats that may be used from now on.
     pub(super) fn add(&self, session: u64, seats: &[Seat]) {
         let mut state = self.lock();
         if state.session == session {
@@ -159,7 +162,7 @@ impl Claims {
         }
     }
 
-    /// A seat moves, or has moved, to another lease.
+    /// Records that a seat moves, or has moved, to another lease.
     pub(super) fn moved(&self, session: u64, seat: Seat) {
         let mut state = self.lock();
         if state.session == session
@@ -169,7 +172,7 @@ impl Claims {
         }
     }
 
-    /// The elections in which something of ours stands at this seat, or may.
+    /// The elections in which an entry of ours is, or may be, at this seat.
     pub(super) fn elections(&self, seat: i64) -> Vec<Key> {
         let state = self.lock();
         let number = state.number(seat);
@@ -178,7 +181,7 @@ impl Claims {
         sitting.map(|(election, _)| election.clone()).collect()
     }
 
-    /// Takes back the seats that nobody needs; the first stays.
+    /// Removes the seats that no claim needs, except the first.
     pub(super) fn spare(&self) -> Vec<i64> {
         let mut state = self.lock();
         let claims = state.claims.values().flatten();
@@ -190,18 +193,18 @@ impl Claims {
         state.seats.split_off(kept).into_iter().map(|seat| seat.name).collect()
     }
 
-    /// Whether a lease was said not to exist; asks once.
+    /// Returns true if a lease was said not to exist, and forgets that.
     pub(super) fn trouble(&self) -> bool {
         std::mem::take(&mut self.lock().trouble)
     }
 
-    /// A lease is said not to exist.
+    /// Records that a lease is said not to exist.
     pub(super) fn report_trouble(&self) {
         self.lock().trouble = true;
         self.wanted.notify_one();
     }
 
-    /// A place for an entry of this candidacy; none while there is no session.
+    /// Reserves a place for an entry of this candidacy; `None` if there is no session.
     pub(super) fn reserve(
         &self,
         election: &Key,
@@ -213,7 +216,7 @@ impl Claims {
             return None;
         }
         let session = state.session;
-        // Nearly always one: most processes stand once in an election.
+        // One is nearly always enough: most processes stand once in an election.
         let claims = state.claims.entry(election.clone()).or_insert_with(|| Vec::with_capacity(1));
         let claim = |number| Claim {
             number,
@@ -232,7 +235,8 @@ impl Claims {
                 earlier.number
             }
             None => {
-                // They are kept in order: the first gap is where a number is not the next.
+                // The claims are in order, so the first index that is not its claim's number is
+                // free.
                 let gap = claims.iter().enumerate().find(|(at, claim)| *at != claim.number);
                 let number = gap.map_or(claims.len(), |(at, _)| at);
                 claims.insert(number, claim(number));
@@ -247,7 +251,7 @@ impl Claims {
         Some(Reservation { session, number })
     }
 
-    /// The seat of a place, once there is one; none when the session is over.
+    /// Waits for the seat of a place; `None` if the session is over.
     pub(super) async fn seat(&self, place: &Reservation) -> Option<Seat> {
         loop {
             let mut leased = std::pin::pin!(self.leased.notified());
@@ -272,7 +276,7 @@ impl Claims {
         Some(state.own(claim, *state.seats.get(claim.number)?))
     }
 
-    /// Who of this process stands at this entry.
+    /// The claim of this process at this seat.
     pub(super) fn at(&self, election: &Key, seat: i64) -> Option<Own> {
         let state = self.lock();
         let number = state.number(seat)?;
@@ -280,12 +284,14 @@ impl Claims {
         Some(state.own(claim, state.seats[number]))
     }
 
-    /// The mark of the election was at this revision when a candidacy of ours looked.
+    /// Records the revision of the mark that a candidacy of ours saw.
     pub(super) fn saw_mark(&self, election: &Key, candidate: &CandidateId, revision: i64) {
         self.with(election, candidate, |claim| claim.mark = claim.mark.max(revision));
     }
 
-    /// The line was open at this revision of the store, and showed this entry before that of a candidacy of ours.
+    /// Records the entry before our candidacy's own.
+    ///
+    /// The line was open at this revision of the store.
     pub(super) fn saw_before(
         &self,
         election: &Key,
@@ -297,19 +303,19 @@ impl Claims {
         self.with(election, candidate, |claim| claim.behind = behind);
     }
 
-    /// The revision at which the line was last seen open by those of ours who stand behind this entry.
+    /// The revision at which our candidates behind this entry last saw the line open.
     pub(super) fn looked(&self, election: &Key, before: u64) -> Option<i64> {
         let state = self.lock();
         let behind = state.claims.get(election)?.iter().filter_map(|claim| claim.behind);
         behind.filter(|(token, _)| *token == before).map(|(_, revision)| revision).min()
     }
 
-    /// The oldest mark of the election that a candidacy of ours goes by.
+    /// The oldest mark of the election that a candidacy of ours relies on.
     pub(super) fn mark(&self, election: &Key) -> Option<i64> {
         self.lock().claims.get(election)?.iter().map(|claim| claim.mark).min()
     }
 
-    /// Who leads, if somebody of ours has seen this very entry as it is.
+    /// The leader, if a candidacy of ours has seen this very entry at this revision.
     pub(super) fn leader(&self, election: &Key, token: u64, revision: i64) -> Option<Arc<Holder>> {
         let state = self.lock();
         let mut seen = state.claims.get(election)?.iter().filter_map(|claim| claim.leader.as_ref());
@@ -340,20 +346,21 @@ impl Claims {
         }
     }
 
-    /// Another value is published at this entry.
+    /// Records that another value is published at this entry.
     pub(super) fn publish(&self, election: &Key, candidate: &CandidateId, holder: Arc<Holder>) {
         self.with(election, candidate, |claim| claim.holder = holder);
     }
 
-    /// Whether this is a seat of the session there is.
+    /// Returns true if this is a seat of the current session.
     pub(super) fn owns(&self, seat: i64) -> bool {
         self.lock().number(seat).is_some()
     }
 
-    /// What may be at this key of ours; none when the seat is no longer ours.
+    /// The content that may be at this key of ours; `None` if the seat is no longer ours.
     ///
-    /// A claim that has been in doubt for longer than `patience` is given up here, and for good: whoever looks for
-    /// its entry later does not find it, and what is deleted on the strength of this answer is nobody's.
+    /// A claim that has been in doubt for longer than `patience` is given up here, and for good. A
+    /// later look for its entry does not find the claim, so the caller may delete the entry because
+    /// of this answer.
     pub(super) fn claimed(&self, election: &Key, seat: i64, patience: Duration) -> Option<Claimed> {
         let mut state = self.lock();
         let number = state.number(seat)?;
@@ -374,7 +381,7 @@ impl Claims {
         })
     }
 
-    /// The join of this ticket got so far. False when it had been given up meanwhile.
+    /// Records the progress of this ticket's join. Returns false if it had been given up meanwhile.
     pub(super) fn note(&self, election: &Key, ticket: &Ticket, session: u64, stage: Stage) -> bool {
         let mut state = self.lock();
         if state.session != session {
@@ -391,7 +398,7 @@ impl Claims {
         }
     }
 
-    /// The entry of this candidacy is gone, or was never made.
+    /// Releases the claim of an entry that is gone, or was never made.
     pub(super) fn release(&self, election: &Key, candidate: &CandidateId, session: u64) {
         let mut state = self.lock();
         if state.session != session {
@@ -406,7 +413,7 @@ impl Claims {
         self.given_up.notify_one();
     }
 
-    /// The entry of this token is about to be deleted by its owner.
+    /// Records that the owner of the entry with this token is about to delete it.
     pub(super) fn leave(&self, election: &Key, seat: i64, token: u64) {
         if let Some(own) = self.at(election, seat)
             && own.stage == (Stage::Standing { token })
@@ -415,7 +422,7 @@ impl Claims {
         }
     }
 
-    /// Whether an entry of ours is gone without its owner having left.
+    /// Returns true if an entry of ours is gone although its owner did not leave.
     pub(super) fn vanished(&self, election: &Key, seat: i64, token: u64) -> bool {
         let state = self.lock();
         let number = state.number(seat);
@@ -427,7 +434,7 @@ impl Claims {
         })
     }
 
-    /// The entry of this token is gone.
+    /// Releases the claim of the entry with this token, which is gone.
     pub(super) fn gone(&self, election: &Key, seat: i64, token: u64) {
         if let Some(own) = self.at(election, seat)
             && own.stage == (Stage::Standing { token })
@@ -436,7 +443,9 @@ impl Claims {
         }
     }
 
-    /// A join that was given up may arrive at this key, as long as its lease lives.
+    /// Records that a join that was given up may still arrive at this key.
+    ///
+    /// It may do so as long as its lease lives.
     pub(super) fn haunt(&self, election: &Key, seat: i64) {
         let mut state = self.lock();
         if state.haunted.insert((election.clone(), seat), ()).is_none() {
@@ -446,7 +455,7 @@ impl Claims {
         self.given_up.notify_one();
     }
 
-    /// The keys that have become haunted since this was asked last.
+    /// Takes the keys that have become haunted since the last call.
     pub(super) fn newly_haunted(&self) -> Vec<(Key, i64)> {
         std::mem::take(&mut self.lock().newly_haunted)
     }

@@ -1,4 +1,4 @@
-//! Joining a line, and what becomes of a join that is given up.
+//! Joins a line, and handles joins that are given up.
 
 use std::sync::Arc;
 
@@ -15,8 +15,10 @@ use super::line::{Part, is_candidate, only};
 use super::record::Mark;
 use super::{Shared, doubtful, requests, unavailable};
 
-/// A join that is under way: if it is dropped, or fails without saying whether it had an effect, its outcome is in
-/// doubt, and whatever appears without being claimed is deleted.
+/// A join that is under way.
+///
+/// If it is dropped, or fails without a clear outcome, it is in doubt. An entry that then appears
+/// without being claimed is deleted.
 struct Joining<'a> {
     shared: &'a Shared,
     election: &'a Key,
@@ -83,7 +85,7 @@ impl Shared {
         }
     }
 
-    /// An entry was made.
+    /// Handles a join that made an entry.
     async fn joined(
         &self,
         election: &Key,
@@ -95,7 +97,7 @@ impl Shared {
         let revision = changed.revision;
         let token = u64::try_from(revision).unwrap_or(0);
         if !self.claims.note(election, ticket, session, Stage::Standing { token }) {
-            // It was given up meanwhile, and the entry is nobody's.
+            // The join was given up meanwhile, so no candidate wants the entry.
             self.claims.haunt(election, seat);
             let says = "it was given up before it was answered";
             return Err(doubtful(format!("joining the line of {election}"), says));
@@ -108,7 +110,8 @@ impl Shared {
         let own = newest.kvs.iter().find(|found| found.key == key).cloned();
         let before = newest.kvs.into_iter().find(|found| found.key != key);
         let part = Part { first, before, own };
-        // Keys that are no candidates were in the way, or came with it: the whole line tells who is before us.
+        // Our own entry is missing, or a key that is no candidate was read: the whole line has to
+        // tell which candidate is before us.
         let entries = self.keys.entries(election);
         let odd = |found: &Option<KeyValue>| {
             found.as_ref().is_some_and(|found| !is_candidate(&entries, found))
@@ -116,7 +119,7 @@ impl Shared {
         let lost = part.own.is_none() || odd(&part.first) || odd(&part.before);
         let part = if lost {
             let read = self.all(election, Some(&key)).await;
-            // The entry is made: without its line, a later look has to tell.
+            // The entry is made. Without its line, a later look has to tell.
             read.map_err(|error| StoreError { fault: Fault::Indeterminate, ..error })?
         } else {
             part
@@ -127,7 +130,7 @@ impl Shared {
         Ok(Joined { session, entry: Some(entry), line })
     }
 
-    /// None was: the election is not open, or something stands at our key.
+    /// Handles a join that made no entry: the election is not open, or a key is already there.
     fn not_joined(
         &self,
         election: &Key,

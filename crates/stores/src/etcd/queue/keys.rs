@@ -1,4 +1,4 @@
-//! Where lines are in etcd; docs/keys.md shows it to people.
+//! The keys of lines in etcd; docs/keys.md documents them.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use super::super::waits::Topic;
 
 /// Turns elections into keys of etcd.
 ///
-/// Entries are where etcd's own clients put them, `<prefix>/<name>/<lease>`. What these clients do not know stands
-/// under `<prefix>//`, where no entry can be.
+/// Entries are where etcd's own clients put them, `<prefix>/<name>/<lease>`. Keys that these
+/// clients do not know are under `<prefix>//`, where no entry can be.
 #[derive(Clone, Debug)]
 pub(super) struct LineKeys {
     prefix: Arc<str>,
@@ -22,17 +22,17 @@ impl LineKeys {
         LineKeys { prefix: keys.prefix().into() }
     }
 
-    /// A candidate's entry, at this seat.
+    /// The key of a candidate's entry at this seat.
     pub(super) fn entry(&self, election: &Key, seat: i64) -> Bytes {
         format!("{}/{}/{seat:x}", self.prefix, name(election)).into()
     }
 
-    /// All entries of an election, and what is nested deeper.
+    /// The range of all entries of an election, and of keys nested deeper.
     pub(super) fn entries(&self, election: &Key) -> Topic {
         self.below(&format!("{}/{}", self.prefix, name(election)))
     }
 
-    /// Who stands at an entry.
+    /// The key of the record beside an entry: its holder.
     pub(super) fn holder(&self, election: &Key, seat: i64) -> Bytes {
         format!("{}//holders/{}/{seat:x}", self.prefix, name(election)).into()
     }
@@ -41,29 +41,29 @@ impl LineKeys {
         self.below(&format!("{}//holders/{}", self.prefix, name(election)))
     }
 
-    /// The holder of the entry at this key.
+    /// The key of the record beside the entry at this key.
     pub(super) fn holder_of(&self, election: &Key, entry: &[u8]) -> Option<Bytes> {
         let entries = self.entries(election);
         let suffix = std::str::from_utf8(entry.strip_prefix(&entries.key[..])?).ok()?;
         Some(format!("{}//holders/{}/{suffix}", self.prefix, name(election)).into())
     }
 
-    /// Whether the election is open or has ended.
+    /// The key of the mark: open or ended.
     pub(super) fn mark(&self, election: &Key) -> Bytes {
         format!("{}//lines/{}", self.prefix, name(election)).into()
     }
 
-    /// The tenure that was not left cleanly.
+    /// The key of the tenure that was not left cleanly.
     pub(super) fn tenure(&self, election: &Key) -> Bytes {
         format!("{}//tenures/{}", self.prefix, name(election)).into()
     }
 
-    /// What stands for the lease of a seat itself, as long as it lives.
+    /// The key that stands for the lease of a seat, as long as the lease lives.
     pub(super) fn session(&self, seat: i64) -> Bytes {
         format!("{}//sessions/{seat:x}", self.prefix).into()
     }
 
-    /// The election whose entry this is, and its seat.
+    /// The election and the seat of an entry.
     pub(super) fn parse(&self, entry: &[u8]) -> Option<(Key, i64)> {
         let text = std::str::from_utf8(entry).ok()?;
         let (election, seat) =
@@ -73,17 +73,18 @@ impl LineKeys {
     }
 
     fn below(&self, key: &str) -> Topic {
-        // The byte after a slash: what begins with the key and a slash is all below it.
+        // `0` is the byte after the slash, so all keys that begin with the key and a slash are
+        // below.
         Topic { key: format!("{key}/").into(), end: format!("{key}0").into() }
     }
 }
 
-/// Whether a key is an entry: keys nested deeper are not.
+/// Returns true if a key is an entry. Keys nested deeper are not.
 pub(super) fn is_entry(entries: &Topic, key: &[u8]) -> bool {
     key.strip_prefix(&entries.key[..]).is_some_and(|rest| !rest.contains(&b'/'))
 }
 
-/// The key of an entry as text, and back: what is not UTF-8 is hexadecimal behind a NUL.
+/// The key of an entry as text. A key that is not UTF-8 is written in hexadecimal after a NUL.
 pub(super) fn to_name(key: &[u8]) -> Arc<str> {
     match std::str::from_utf8(key) {
         Ok(text) if !text.starts_with('\0') => text.into(),
@@ -100,7 +101,7 @@ pub(super) fn of_name(name: &str) -> Bytes {
     (0..digits.len()).step_by(2).filter_map(byte).collect()
 }
 
-/// The election's name: what follows `elections/` in its key.
+/// The election's name: the rest of its key after `elections/`.
 fn name(election: &Key) -> &str {
     election.below(&Key::elections()).unwrap_or(election.as_str())
 }

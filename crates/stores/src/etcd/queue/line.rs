@@ -1,4 +1,4 @@
-//! From what was read to a line.
+//! Turns the keys that were read into a line.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// Those of it that are in line, in order.
+    /// The entries of this part, in order.
     pub(super) fn in_order(&self) -> Vec<&KeyValue> {
         let mut entries: Vec<&KeyValue> =
             [&self.first, &self.before, &self.own].into_iter().flatten().collect();
@@ -29,7 +29,7 @@ impl Part {
         entries
     }
 
-    /// The same from all keys of the line, lowest first.
+    /// Picks the part from all keys of the line, lowest first.
     pub(super) fn of(all: Vec<KeyValue>, entries: &Topic, own: Option<&[u8]>) -> Part {
         let mut part = Part::default();
         for entry in all.into_iter().filter(|entry| is_candidate(entries, entry)) {
@@ -49,8 +49,10 @@ impl Part {
     }
 }
 
-/// Whether a key stands for a candidate. One without a lease does not: it was put there by hand, belongs to no session, and
-/// would stand there for ever.
+/// Returns true if a key stands for a candidate.
+///
+/// A key without a lease does not: it was put there by hand, belongs to no session, and would stand
+/// there for ever.
 pub(super) fn is_candidate(entries: &Topic, found: &KeyValue) -> bool {
     is_entry(entries, &found.key) && found.lease != 0
 }
@@ -64,7 +66,7 @@ pub(super) fn entry(found: &KeyValue) -> Entry {
     Entry { name: to_name(&found.key), token: u64::try_from(found.create_revision).unwrap_or(0) }
 }
 
-/// How a key was when it was looked at.
+/// The state of a key in a read.
 pub(super) fn look(key: bytes::Bytes, found: Option<&KeyValue>, store: i64) -> (Topic, Glimpse) {
     let glimpse = Glimpse {
         document: found.map_or(0, |found| found.mod_revision),
@@ -74,10 +76,10 @@ pub(super) fn look(key: bytes::Bytes, found: Option<&KeyValue>, store: i64) -> (
     (Topic::one(key), glimpse)
 }
 
-/// Who stands at an entry by the record beside it, if that was written with it.
+/// The holder of an entry, if the record beside it was written with the entry.
 ///
-/// The record of an earlier entry of the same lease may have been left behind by whoever deleted that one: it was
-/// written before this entry, or written anew with it.
+/// The record of an earlier entry of the same lease may have been left behind when that entry was
+/// deleted. Such a record was written before this entry, unless it was written anew with it.
 pub(super) fn stood(
     keys: &LineKeys,
     election: &Key,
@@ -89,7 +91,7 @@ pub(super) fn stood(
     same.then(|| record::decode(&beside.value)).flatten()
 }
 
-/// The whole line, with everybody in it.
+/// The whole line, with all candidates.
 pub(super) fn whole(
     keys: &LineKeys,
     election: &Key,
@@ -105,7 +107,7 @@ pub(super) fn whole(
         let beside = keys.holder_of(election, &found.key);
         let beside = beside.and_then(|key| records.get(&key[..]).copied());
         let stood = stood(keys, election, found, beside);
-        // Without a holder it is shown, and is no candidate.
+        // A place without a holder is shown, but is no candidate.
         let holder = is_candidate(&topic, found).then(|| record::holder(found, stood.as_ref()));
         Place { entry: entry(found), ticket: stood.map(|stood| stood.ticket), holder }
     };
@@ -113,7 +115,7 @@ pub(super) fn whole(
         entries.iter().filter(|found| is_entry(&topic, &found.key)).map(place).collect();
     match mark {
         Mark::Missing if places.iter().all(|place| place.holder.is_none()) => Line::Missing,
-        // Others' clients stand in a line that none of ours has made yet.
+        // Candidates of other clients stand in a line that none of ours has made yet.
         Mark::Missing => Line::Open { generation: 0, places, unclean: None, highest: 0 },
         Mark::Open { generation } => {
             Line::Open { generation, places, unclean: tenure, highest: tenure.unwrap_or(0) }

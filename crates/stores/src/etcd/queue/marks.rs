@@ -1,4 +1,4 @@
-//! An election's mark: whether it is open.
+//! An election's mark, which tells if the election is open.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use super::record::{self, Mark};
 use super::requests::Beginning;
 use super::{Shared, requests, unavailable};
 
-/// How often a mark that somebody else is changing is tried to be changed.
+/// How often a change of a mark is tried while other processes change it.
 const ATTEMPTS: usize = 16;
 
-/// How long an end is tried in a line whose first entry changes all the time.
+/// How long an end is tried while the first entry of the line keeps changing.
 const LONGEST_END: Duration = Duration::from_secs(10);
 
 impl Shared {
@@ -56,7 +56,7 @@ impl Shared {
         let mut revision = read.revision;
         loop {
             if mark.is_none_or(|mark| mark.mod_revision != at) {
-                // That generation is over already.
+                // That generation is already over.
                 return Ok(());
             }
             let begins = self.beginning(election, first, revision).await?;
@@ -75,7 +75,7 @@ impl Shared {
         }
     }
 
-    /// How a line begins, given its first key at this revision.
+    /// The beginning of a line, from its first key at this revision.
     async fn beginning(
         &self,
         election: &Key,

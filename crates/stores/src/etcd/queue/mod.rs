@@ -1,13 +1,14 @@
 //! Lines of candidates in etcd.
 //!
-//! An entry is a key of its election under a lease of this process, as etcd's own clients write it: they wait in
-//! the same lines. Its name is that of a *seat*: the lease the seat had first; it may stand under another by now.
-//! Its token is its create revision. Beside it, in the same transaction and under the same lease, a
-//! record says which join made it, and whose. One mark an election says whether it is open.
+//! An entry is a key of its election under a lease of this process. The format is that of etcd's
+//! own clients, which wait in the same lines. An entry is named after its *seat*, which is named
+//! after the first lease that the seat had; it may be under another by now. Its token is its create
+//! revision. Beside it, in the same transaction and under the same lease, a record tells which join
+//! made the entry, and for which candidate. One mark for each election tells if it is open.
 //!
-//! [`join`], [`view`] and [`marks`] are about one line each. [`session`] keeps the leases alive and proves it, [`claims`]
-//! knows who of this process stands where, [`batch`] sends the requests of many elections together, [`reaper`] deletes
-//! what a join that was given up left behind.
+//! [`join`], [`view`] and [`marks`] are about one line each. [`session`] keeps the leases alive and
+//! proves it. [`claims`] knows the entries of this process. [`batch`] sends the requests of many
+//! elections together. [`reaper`] deletes the entry of a join that was given up.
 
 mod batch;
 mod claims;
@@ -47,30 +48,32 @@ use super::proto::KeyValue;
 use super::waits::Topic;
 use super::{Core, failed};
 
-/// Keys beyond these are not warned of.
+/// The maximum number of keys to warn of.
 const MOST_WARNED: usize = 1024;
 
-/// Lines of candidates in etcd; [`EtcdStore::queue`](super::EtcdStore::queue) gives it.
+/// Lines of candidates in etcd.
+///
+/// [`EtcdStore::queue`](super::EtcdStore::queue) opens it.
 pub struct EtcdQueue {
     shared: Arc<Shared>,
     tasks: Mutex<Option<Tasks>>,
 }
 
-/// What the queue and its tasks share.
+/// The state that the queue and its tasks share.
 struct Shared {
     core: Arc<Core>,
     keys: LineKeys,
-    /// What is asked for; the server may grant another.
+    /// The ttl that is asked for. The server may grant another.
     ttl: Duration,
     claims: Claims,
     changes: Batches<Change>,
     readings: Batches<Reading>,
     session: watch::Sender<Session>,
-    /// Why there is no session, or none that is proven.
+    /// The reason why there is no session, or no proven one.
     trouble: Mutex<Option<StoreError>>,
     pace: watch::Sender<Pace>,
     closing: watch::Sender<bool>,
-    /// Keys that people were warned of.
+    /// Keys that a warning was logged for.
     warned: Mutex<HashSet<Bytes>>,
 }
 
@@ -98,7 +101,7 @@ impl EtcdQueue {
         EtcdQueue { shared: Arc::new(shared), tasks: Mutex::default() }
     }
 
-    /// Begins a session if there is none: whoever only looks needs none.
+    /// Begins a session if there is none. A caller that only looks needs none.
     fn start(&self) {
         if tokio::runtime::Handle::try_current().is_err() {
             return;
@@ -121,7 +124,7 @@ impl Drop for EtcdQueue {
         if let Some(tasks) = tasks {
             tasks.reaper.abort();
         }
-        // The session's task ends by itself, after it has given back leases that nothing stands under.
+        // The session's task ends by itself, after it has given back the leases without entries.
         self.shared.closing.send_replace(true);
     }
 }
@@ -150,7 +153,7 @@ impl SessionQueue for EtcdQueue {
         ticket: &Ticket,
         freshness: Freshness,
     ) -> Result<Line, StoreError> {
-        // Every read is linearizable: it shows all that was acknowledged before it was sent.
+        // Every read is linearizable: it shows all writes acknowledged before it was sent.
         let _ = freshness;
         self.shared.line(election, ticket).await
     }
@@ -168,7 +171,8 @@ impl SessionQueue for EtcdQueue {
         if shared.claims.vanished(&election, seat, entry.token) {
             shared.claims.gone(&election, seat, entry.token);
         }
-        // A leader that leaves because the election has ended must not make the next one lead.
+        // A leader that leaves because the election has ended must not make the next candidate
+        // lead.
         let open = shared.was_open_until_deleted(&election, entry);
         if open { Gone::Deleted } else { Gone::DeletedMaybeEnded }
     }
@@ -176,7 +180,7 @@ impl SessionQueue for EtcdQueue {
     async fn ended(&self, election: &Key, generation: u64) {
         self.shared.core.listen();
         let mark = Topic::one(self.shared.keys.mark(election));
-        // The generation is the revision of the mark that opened it.
+        // The generation is the revision of the mark that opened the election.
         let seen = i64::try_from(generation).ok().filter(|revision| *revision > 0);
         self.shared.core.waits.changed(&mark, seen).await;
     }
@@ -190,8 +194,11 @@ impl SessionQueue for EtcdQueue {
         vanished_unless(changed.succeeded, doing)
     }
 
-    /// Nothing is kept: a copy of an etcd has none of the leases that a record would be compared with, and a restored
-    /// backup has the record of that day. A process still knows what it led with.
+    /// Records nothing.
+    ///
+    /// A record would not help: a copy of an etcd has none of the leases to compare it with, and a
+    /// restored backup has the record of that day. A process still knows the tokens that it led
+    /// with.
     async fn note(&self, _entry: &Entry) -> Result<(), StoreError> {
         Ok(())
     }
@@ -249,7 +256,7 @@ impl SessionQueue for EtcdQueue {
         shared.core.listen();
         let waits = &shared.core.waits;
         let mark = Topic::one(shared.keys.mark(election));
-        // While somebody stands there nobody can come before: that entry alone tells.
+        // No entry can come before one that stands, so its key alone is enough.
         let line = match first {
             Some(first) => Topic::one(of_name(&first.name)),
             None => shared.keys.entries(election),
@@ -303,7 +310,7 @@ impl Shared {
         read.map_err(|failure| failed(failure, &doing()))
     }
 
-    /// Whether this key has not been warned of yet. It counts as warned of from now on.
+    /// Returns true if this key has not been warned of yet, and remembers it.
     fn is_news(&self, key: &Bytes) -> bool {
         let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
         warned.len() < MOST_WARNED && warned.insert(key.clone())

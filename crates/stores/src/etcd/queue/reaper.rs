@@ -1,8 +1,8 @@
 //! Deletes entries that no candidacy claims.
 //!
-//! A join that was given up may still arrive: nothing on etcd's side says that it no longer can. So its key is watched
-//! as long as its lease lives, and what appears there without being claimed is deleted. Without that the line would
-//! wait for somebody who does not know that it leads.
+//! A join that was given up may still arrive, and etcd gives no sign when it no longer can. So its
+//! key is watched as long as its lease lives, and an entry that appears there without being claimed
+//! is deleted. Otherwise the line would wait for a candidate that does not know that it leads.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use super::line::{entry, only, stood};
 use super::{Shared, requests};
 use crate::etcd::waits::Topic;
 
-/// How often a key is looked at again whose claim is in doubt, or at which something failed.
+/// The pause after a failed request, or while a claim is in doubt.
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// Looks after every haunted key, for as long as it is polled.
@@ -34,7 +34,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
     }
 }
 
-/// Ends when the seat is no longer ours.
+/// Looks after one key, until its seat is no longer ours.
 async fn look_after(shared: Arc<Shared>, election: Key, seat: i64) {
     let key = shared.keys.entry(&election, seat);
     let topic = Topic::one(key.clone());
@@ -64,7 +64,7 @@ async fn look_after(shared: Arc<Shared>, election: Key, seat: i64) {
                 continue;
             }
             Some(Claimed::Entry { .. }) => {}
-            // What another join made is not what that one waits for.
+            // This entry was made by another join than the one that is awaited.
             Some(Claimed::InDoubt)
                 if made_by.is_some_and(|stood| Some(stood.ticket) != awaited) => {}
             Some(Claimed::InDoubt) => {
@@ -81,7 +81,7 @@ async fn look_after(shared: Arc<Shared>, election: Key, seat: i64) {
     }
 }
 
-/// Waits until something else may be at the key, or the seat is no longer ours.
+/// Waits until the key may have changed, or its seat is no longer ours.
 async fn until_changed(shared: &Shared, seat: i64, topic: &Topic, seen: Option<i64>) {
     shared.core.listen();
     let mut session = shared.session.subscribe();

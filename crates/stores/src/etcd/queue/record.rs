@@ -1,6 +1,7 @@
-//! What is written beside an entry: who stands there, whether the election is open, which tenure was not left cleanly.
+//! The records of a line: the holder of an entry, the mark of an election, and the unclean tenure.
 //!
-//! What is read is untrusted: capped before it is parsed, and taken for somebody else's where it makes no sense.
+//! All of them are untrusted when read. They are capped before they are parsed, and a record that
+//! makes no sense counts as another client's.
 
 use std::sync::Arc;
 
@@ -12,23 +13,23 @@ use tenure::{CandidateId, MAX_VALUE_BYTES};
 
 use super::super::proto::KeyValue;
 
-/// A longer record is none of ours.
+/// The maximum length of a record of ours.
 const MOST_BYTES: usize = 4 * 1024;
-/// What the mark of an open election says; joining compares it, so it is these bytes and no others.
+/// The mark of an open election. A join compares it, so it is exactly these bytes.
 pub(super) const OPEN: &[u8] = br#"{"state":"open"}"#;
 
-/// Who stands at an entry, as it is written.
+/// The holder of an entry, as it is written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Record {
     id: String,
-    /// Which of its attempts to join this was.
+    /// The attempt to join that made the entry.
     attempt: u64,
     name: String,
-    /// Whether the entry's value is what it publishes; its name otherwise.
+    /// True if the entry's value is the published one; otherwise it is the name.
     published: bool,
 }
 
-/// Who stands at an entry of one of our own clients.
+/// The holder of an entry that one of our own clients made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Stood {
     pub(super) ticket: Ticket,
@@ -36,7 +37,7 @@ pub(super) struct Stood {
     published: bool,
 }
 
-/// The value of an entry: what its candidate publishes, or else its name.
+/// The value of an entry: the candidate's published value, or else its name.
 pub(super) fn entry_value(holder: &Holder) -> Bytes {
     if holder.value.is_empty() {
         Bytes::copy_from_slice(holder.name.as_bytes())
@@ -45,7 +46,7 @@ pub(super) fn entry_value(holder: &Holder) -> Bytes {
     }
 }
 
-/// The record beside it.
+/// The record beside an entry.
 pub(super) fn encode(holder: &Holder, attempt: u64) -> Bytes {
     let record = Record {
         id: holder.id.to_string(),
@@ -56,11 +57,11 @@ pub(super) fn encode(holder: &Holder, attempt: u64) -> Bytes {
     serde_json::to_vec(&record).expect("text and numbers are always JSON").into()
 }
 
-/// Reads a record; none where it is not one of ours.
+/// Parses a record; `None` if it is not one of ours.
 pub(super) fn decode(body: &[u8]) -> Option<Stood> {
     let record: Record = serde_json::from_slice(body.get(..body.len().min(MOST_BYTES))?).ok()?;
     let candidate = CandidateId::parse(&record.id).ok()?;
-    // A name is as an id is, one printable segment.
+    // A name has the form of an id: one printable segment.
     let name = CandidateId::parse(&record.name).ok()?;
     Some(Stood {
         ticket: Ticket { candidate, attempt: record.attempt },
@@ -69,7 +70,7 @@ pub(super) fn decode(body: &[u8]) -> Option<Stood> {
     })
 }
 
-/// Who stands at an entry. Of a candidate of other clients only the value is known.
+/// The holder of an entry. For a candidate of another client, only the value is known.
 pub(super) fn holder(entry: &KeyValue, stood: Option<&Stood>) -> Arc<Holder> {
     let value = || entry.value.slice(..entry.value.len().min(MAX_VALUE_BYTES));
     let holder = match stood {
@@ -89,17 +90,18 @@ pub(super) fn holder(entry: &KeyValue, stood: Option<&Stood>) -> Arc<Holder> {
     Arc::new(holder)
 }
 
-/// One printable segment, if that is what it is.
+/// Parses one printable segment.
 fn text(bytes: &[u8]) -> Option<CandidateId> {
     CandidateId::parse(std::str::from_utf8(bytes).ok()?).ok()
 }
 
-/// What the mark of an election says.
+/// The state of an election's mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mark {
-    /// There is none.
+    /// There is no mark.
     Missing,
-    /// The generation is the revision at which the mark was written so: revisions only rise, also over deletions.
+    /// The generation is the revision at which this mark was written. Revisions only rise, even
+    /// across deletions.
     Open {
         generation: u64,
     },
@@ -123,7 +125,8 @@ impl Mark {
         }
         let body = found.value.get(..found.value.len().min(MOST_BYTES)).unwrap_or_default();
         let ended: Option<EndedRecord> = serde_json::from_slice(body).ok();
-        // Whatever else it says is not open, and nobody joins: all generations until then are over.
+        // Any other content means not open, so no candidate joins: all generations until then are
+        // over.
         let generation = ended.map_or(written, |ended| ended.generation.min(written));
         Mark::Ended { generation }
     }
@@ -134,7 +137,7 @@ impl Mark {
     }
 }
 
-/// The tenure that began and was not left cleanly, as it is written.
+/// The record of a tenure that began and was not left cleanly.
 pub(super) fn tenure(token: u64) -> Bytes {
     token.to_string().into()
 }

@@ -1,4 +1,4 @@
-//! The transactions and reads that lines are made of.
+//! The transactions and reads of lines.
 
 use bytes::Bytes;
 use tenure::Key;
@@ -17,13 +17,14 @@ use super::claims::Seat;
 use super::keys::{LineKeys, of_name};
 use super::record;
 
-/// More candidates of one election are not shown to people.
+/// The maximum number of candidates of one election that are shown to people.
 const MOST_SHOWN: i64 = 10_000;
 
-/// Joins the line if nothing stands at the key and the election is open; what was found where it is not.
+/// Joins a line if the key is free and the election is open. Otherwise reads the mark and the key.
 ///
-/// A join that arrives after its seat has moved to another lease does nothing: nobody would keep its entry alive.
-/// Whoever joins has the newest entry: the two newest are its own and the one before.
+/// A join that arrives after its seat has moved to another lease has no effect, because its entry
+/// would not be kept alive. A new candidate has the newest entry, so the two newest are its own and
+/// the one before.
 pub(super) fn join(
     keys: &LineKeys,
     election: &Key,
@@ -55,7 +56,7 @@ pub(super) fn join(
     }
 }
 
-/// Deletes an entry of ours, if it is that very one; the record of its tenure too if it was left cleanly.
+/// Deletes this very entry of ours; if it was left cleanly, also the record of its tenure.
 pub(super) fn leave(
     keys: &LineKeys,
     election: &Key,
@@ -85,7 +86,9 @@ pub(super) fn begin(keys: &LineKeys, election: &Key, entry: Bytes, token: u64) -
     }
 }
 
-/// Publishes another value at this entry, unless its seat has moved to another lease: it would move back.
+/// Publishes another value at this entry.
+///
+/// It has no effect if the seat has moved to another lease: the entry would move back.
 pub(super) fn publish(
     keys: &LineKeys,
     election: &Key,
@@ -105,9 +108,10 @@ pub(super) fn publish(
     }
 }
 
-/// Moves what stands for a seat to another lease; what it stands under otherwise.
+/// Moves the key that stands for a seat to another lease. Otherwise reads the key.
 ///
-/// From then on nothing more appears under the lease it had: joins and publications compare this.
+/// From then on no key appears under the former lease: joins and publications compare this key's
+/// lease.
 pub(super) fn move_seat(keys: &LineKeys, seat: i64, from: i64, to: i64) -> TxnRequest {
     let session = keys.session(seat);
     TxnRequest {
@@ -117,7 +121,7 @@ pub(super) fn move_seat(keys: &LineKeys, seat: i64, from: i64, to: i64) -> TxnRe
     }
 }
 
-/// Moves an entry and its record to another lease, whoever joined there; tokens stay as they are.
+/// Moves any entry at this seat, and its record, to another lease. Tokens stay as they are.
 pub(super) fn move_entry(
     keys: &LineKeys,
     election: &Key,
@@ -134,7 +138,7 @@ pub(super) fn move_entry(
     moved(keys.entry(election, seat), Some(beside))
 }
 
-/// Opens an election that has no mark; says what the mark is otherwise.
+/// Opens an election that has no mark. Otherwise reads the mark.
 pub(super) fn create(keys: &LineKeys, election: &Key) -> TxnRequest {
     let mark = keys.mark(election);
     TxnRequest {
@@ -144,11 +148,14 @@ pub(super) fn create(keys: &LineKeys, election: &Key) -> TxnRequest {
     }
 }
 
-/// Ends an election, if its mark is still the one of revision `at` and its line still begins as it was read.
+/// Ends an election, if its mark and its first entry have not changed.
 ///
-/// The transaction also writes the first entry again, unchanged. The next candidate watches that key, and etcd tells of
-/// one key in order: the candidate hears of the end before it hears that the entry is gone. Of two keys, such as the
-/// entry and the mark, etcd may tell in any order.
+/// The mark must still be at revision `at`, and the line must still begin as it was read.
+///
+/// The transaction also writes the first entry again, unchanged. The next candidate watches that
+/// key, and etcd reports changes of one key in order: the candidate hears of the end before it
+/// hears that the entry is gone. Changes of two keys, such as the entry and the mark, may be
+/// reported in any order.
 pub(super) fn end(
     keys: &LineKeys,
     election: &Key,
@@ -170,16 +177,16 @@ pub(super) fn end(
     }
 }
 
-/// How a line begins.
+/// The beginning of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Beginning {
-    /// With this entry.
+    /// The line begins with this entry.
     With(Entry),
-    /// It was empty at this revision of the store.
+    /// The line was empty at this revision of the store.
     Empty { revision: i64 },
 }
 
-/// Writes another mark if it is still as it was at this revision; says what it is otherwise.
+/// Replaces a mark that is still at this revision. Otherwise reads the mark.
 pub(super) fn mark(keys: &LineKeys, election: &Key, at: i64, body: Bytes) -> TxnRequest {
     let mark = keys.mark(election);
     TxnRequest {
@@ -189,7 +196,7 @@ pub(super) fn mark(keys: &LineKeys, election: &Key, at: i64, body: Bytes) -> Txn
     }
 }
 
-/// Removes what is left of an election whose mark is still as it was at this revision.
+/// Removes the rest of an election, if its mark is still at this revision.
 pub(super) fn remove(keys: &LineKeys, election: &Key, at: i64) -> TxnRequest {
     let mark = keys.mark(election);
     TxnRequest {
@@ -199,18 +206,19 @@ pub(super) fn remove(keys: &LineKeys, election: &Key, at: i64) -> TxnRequest {
     }
 }
 
-/// The two reads that an end needs, at first and after each attempt that failed: the mark, and the first in line.
+/// The reads that an end needs, at first and after each failed attempt: the mark and the first
+/// entry.
 pub(super) fn beginning(keys: &LineKeys, election: &Key) -> Vec<RangeRequest> {
     vec![one(keys.mark(election)), first(keys.entries(election))]
 }
 
-/// What stands for these leases, which are those of new seats, as long as they live.
+/// Writes the keys that stand for the leases of new seats, as long as these live.
 pub(super) fn sessions(keys: &LineKeys, leases: &[i64], says: &Bytes) -> TxnRequest {
     let put = |lease: &i64| put(keys.session(*lease), says.clone(), *lease);
     TxnRequest { success: leases.iter().map(put).collect(), ..TxnRequest::default() }
 }
 
-/// What a look at our own entry begins with: mark, tenure, the entry, its record.
+/// The first reads of a look at our own entry: mark, tenure, the entry, its record.
 pub(super) fn own(keys: &LineKeys, election: &Key, seat: Option<i64>) -> Vec<RangeRequest> {
     let mut ranges = vec![one(keys.mark(election)), one(keys.tenure(election))];
     if let Some(seat) = seat {
@@ -219,14 +227,16 @@ pub(super) fn own(keys: &LineKeys, election: &Key, seat: Option<i64>) -> Vec<Ran
     ranges
 }
 
-/// Whether anybody stands in a line; more than these only where keys are nested deeper.
+/// Reads the mark and some keys of a line, to tell if there are candidates.
+///
+/// These are enough unless keys are nested deeper.
 pub(super) fn anybody(keys: &LineKeys, election: &Key) -> Vec<RangeRequest> {
     let Topic { key, end } = keys.entries(election);
     let some = RangeRequest { key, range_end: end, limit: 100, ..RangeRequest::default() };
     vec![one(keys.mark(election)), some]
 }
 
-/// Everything: mark, tenure, all entries in order, all records.
+/// Reads everything: mark, tenure, all entries in order, all records.
 pub(super) fn everything(keys: &LineKeys, election: &Key) -> Vec<RangeRequest> {
     vec![
         one(keys.mark(election)),
@@ -236,7 +246,7 @@ pub(super) fn everything(keys: &LineKeys, election: &Key) -> Vec<RangeRequest> {
     ]
 }
 
-/// The entries that were made before this token, newest first.
+/// The newest entry that was made before this token.
 pub(super) fn before(entries: Topic, token: u64) -> RangeRequest {
     let last = i64::try_from(token).unwrap_or(i64::MAX).saturating_sub(1);
     newest(entries, 1, last)
@@ -259,7 +269,7 @@ fn in_order(range: Topic, limit: i64) -> RangeRequest {
     sorted(range, SortOrder::Ascend, limit)
 }
 
-/// `until` 0: of all there are.
+/// The newest keys that were made up to revision `until`, or ever if that is 0.
 fn newest(range: Topic, limit: i64, until: i64) -> RangeRequest {
     RangeRequest { max_create_revision: until, ..sorted(range, SortOrder::Descend, limit) }
 }
@@ -284,14 +294,14 @@ fn put(key: Bytes, value: Bytes, lease: i64) -> RequestOp {
     RequestOp { request: Some(Request::RequestPut(put)) }
 }
 
-/// The same value, under another lease. etcd refuses it where there is no such key.
+/// Puts a key under another lease, with the same value. etcd refuses it if there is no such key.
 fn keep(key: Bytes, lease: i64) -> RequestOp {
     let value = Bytes::new();
     let put = PutRequest { key, value, lease, ignore_value: true, ignore_lease: false };
     RequestOp { request: Some(Request::RequestPut(put)) }
 }
 
-/// Another revision of the same value under the same lease. etcd refuses it where there is no such key.
+/// Writes a key again, with the same value and lease. etcd refuses it if there is no such key.
 fn touch(key: Bytes) -> RequestOp {
     let value = Bytes::new();
     let put = PutRequest { key, value, lease: 0, ignore_value: true, ignore_lease: true };
@@ -303,7 +313,7 @@ fn delete(key: Bytes) -> RequestOp {
     RequestOp { request: Some(Request::RequestDeleteRange(delete)) }
 }
 
-/// A transaction of nothing but reads.
+/// A transaction that only reads.
 pub(super) fn reads(ranges: impl Iterator<Item = RangeRequest>) -> TxnRequest {
     TxnRequest { success: ranges.map(range).collect(), ..TxnRequest::default() }
 }
@@ -313,12 +323,12 @@ fn absent(key: Bytes) -> Compare {
 }
 
 fn made_at(key: Bytes, token: u64) -> Compare {
-    // No revision is that high: nothing was made there.
+    // No revision is that high, so the comparison fails.
     let revision = i64::try_from(token).unwrap_or(i64::MAX);
     equal(key, CompareTarget::Create, TargetUnion::CreateRevision(revision))
 }
 
-/// Nothing in this range was made after this revision.
+/// Compares that no key in this range was made after this revision.
 fn none_since(range: Topic, revision: i64) -> Compare {
     let target_union = Some(TargetUnion::CreateRevision(revision.saturating_add(1)));
     Compare {
@@ -330,7 +340,7 @@ fn none_since(range: Topic, revision: i64) -> Compare {
     }
 }
 
-/// No key that is not there is under a lease.
+/// Compares the lease of a key. A missing key is under none.
 fn under(key: Bytes, lease: i64) -> Compare {
     equal(key, CompareTarget::Lease, TargetUnion::Lease(lease))
 }
@@ -359,7 +369,7 @@ mod tests {
     use super::*;
     use tenure::CandidateId;
 
-    /// What has been on its way since before its seat moved must not put anything under the lease the seat had.
+    /// A late request must not put anything under a lease that its seat has left.
     #[test]
     fn whatever_is_put_under_a_lease_of_a_seat_compares_that_the_seat_is_under_it() {
         let keys = LineKeys::new(&Keys::new("p"));

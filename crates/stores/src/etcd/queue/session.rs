@@ -1,11 +1,12 @@
 //! The session: leases that are kept alive, and the proof of it.
 //!
-//! One KeepAlive a lease is under way at a time. A round is one of each lease and then, after all were answered, a
-//! linearizable read of what stands for the leases; [`EtcdWindow`] says what that proves. Whatever goes wrong ends
-//! the stream, and another server is tried.
+//! Each lease has one KeepAlive under way at a time. A round is one KeepAlive of each lease and
+//! then, after all were answered, a linearizable read of the keys that stand for the leases.
+//! [`EtcdWindow`] documents the proof that this gives. Any failure ends the stream, and another
+//! server is tried.
 //!
-//! When etcd has changed its leader, everything moves to other leases ([`moving`]), since the former leader may revoke
-//! those that it knows.
+//! When etcd has changed its leader, everything moves to other leases ([`moving`]), since the
+//! former leader may revoke those that it knows.
 
 mod leases;
 mod moving;
@@ -32,7 +33,7 @@ use super::{Shared, requests, unavailable, version};
 /// The pause after a failure; it doubles up to a twentieth of the ttl.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
 
-/// So many KeepAlives without an answer are no accident.
+/// The number of unanswered KeepAlives that is no accident.
 const REPEATEDLY: u32 = 3;
 
 /// Keeps a session, and begins another when it is over.
@@ -40,7 +41,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
     let clock = SystemClock::default();
     let mut closing = shared.closing.subscribe();
     let closed = async {
-        // The sender lives as long as what is shared.
+        // The sender is part of the shared state, so this cannot fail.
         let _ = closing.wait_for(|closing| *closing).await;
     };
     let number = shared.session.borrow().number;
@@ -65,23 +66,23 @@ struct Keeper<'a> {
     clock: SystemClock,
     number: u64,
     connection: u64,
-    /// The newest term of etcd's in which the leases were asked for.
+    /// The etcd term that was known before any of the leases was asked for.
     term: u64,
-    /// The seats there are; the first is every election's.
+    /// The seats. The first one serves every election.
     held: Vec<Held>,
     /// How often KeepAlives were not answered since the last proof.
     unanswered: u32,
 }
 
-/// A seat, and what is known of its leases.
+/// A seat, and the state of its leases.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Held {
     seat: Seat,
-    /// The term of an answer that was there before its lease was asked for.
+    /// A term that was known before its lease was asked for.
     term: u64,
-    /// Where it is about to move, and the same of that.
+    /// The lease that it is about to move to, and its term, as in `term`.
     next: Option<(i64, u64)>,
-    /// The elections in which something of it may still be under its former lease.
+    /// The elections in which a key of it may still be under its former lease.
     behind: Vec<Key>,
 }
 
@@ -90,33 +91,35 @@ impl Held {
         Held { seat: Seat::new(lease), term, next: None, behind: Vec::new() }
     }
 
-    /// The leases under which something of it is, or may be.
+    /// The leases that its keys are, or may be, under.
     fn leases(&self) -> impl Iterator<Item = i64> {
         let next = self.next.map(|(next, _)| next);
         std::iter::once(self.seat.lease).chain(self.seat.former).chain(next)
     }
 
-    /// Whether nothing of it is under another lease than its own, or about to be.
+    /// Returns true if it is not moving: all its keys are under its own lease.
     fn has_moved(&self) -> bool {
         self.next.is_none() && self.seat.former.is_none() && self.behind.is_empty()
     }
 
-    /// Whether what stands for it may be under this lease.
+    /// Returns true if the key that stands for it may be under this lease.
     fn may_be_under(&self, lease: i64) -> bool {
         self.seat.lease == lease || self.next.is_some_and(|(next, _)| next == lease)
     }
 }
 
-/// The term that was known before any of the leases was asked for; none while something is under an earlier lease.
+/// The term that was known before any of the leases was asked for.
+///
+/// `None` while a key is under an earlier lease.
 fn leased(held: &[Held]) -> Option<u64> {
     held.iter().all(Held::has_moved).then(|| held.iter().map(|held| held.term).min()).flatten()
 }
 
-/// Why a session did not begin, or ended.
+/// The reason why a session did not begin, or ended.
 enum End {
-    /// It is over; another may follow.
+    /// The session is over. Another may follow.
     Over,
-    /// We are not let.
+    /// We have no permission.
     Refused,
 }
 
@@ -133,7 +136,8 @@ impl Keeper<'_> {
             };
             self.publish(None, life);
             self.shared.claims.over();
-            // A lease that still lives is left to lapse: work that was led under it may take that long to end.
+            // A lease that still lives is left to lapse: work that was led under it may take that
+            // long to end.
             self.held.clear();
             if matches!(end, End::Refused) {
                 return;
@@ -141,7 +145,9 @@ impl Keeper<'_> {
         }
     }
 
-    /// Begins a session: a lease, and a key that stands for it. Tries until it is there, or refused for good.
+    /// Begins a session: a lease, and a key that stands for it.
+    ///
+    /// Tries until the session is there, or refused for good.
     async fn begin(&mut self) -> Result<Duration, ()> {
         let mut pause = SHORTEST_PAUSE;
         let id = fresh();
@@ -172,8 +178,11 @@ impl Keeper<'_> {
         }
     }
 
-    /// A lease of this number, and the key that stands for it; its TTL, and the term that was known before it was asked
-    /// for, which is the first that was ever heard of: an attempt that failed may have been the one that was taken.
+    /// Asks for a lease with this number, and writes the key that stands for it.
+    ///
+    /// Returns its TTL, and the term that was known before the lease was asked for. This is the
+    /// first term that was ever heard of, because an attempt that seemed to fail may have been the
+    /// one that was taken.
     async fn grant_first(
         &self,
         id: i64,
@@ -198,14 +207,14 @@ impl Keeper<'_> {
         term.ok_or_else(|| Failure::garbled(Kind::Read))
     }
 
-    /// Lives until a lease is gone.
+    /// Keeps the session alive until a lease is gone.
     async fn live(&mut self, ttl: Duration) -> End {
         let mut window = EtcdWindow::new(ttl);
         window.leased(self.term);
         let mut stream: Option<Stream> = None;
         let mut connected = true;
         let mut pause = SHORTEST_PAUSE;
-        // Seats beyond these have not been proven yet.
+        // The seats from this index on have not been proven yet.
         let mut usable = 1;
         loop {
             match self.round(&mut stream, &mut window).await {
@@ -266,8 +275,10 @@ impl Keeper<'_> {
         }
     }
 
-    /// Keeps the reason for people to read. KeepAlives that stay unanswered while requests are answered have a cause of
-    /// their own, and no candidate would ever lead.
+    /// Keeps the reason for people to read.
+    ///
+    /// If KeepAlives stay unanswered while requests are answered, that has its own cause, and no
+    /// candidate would ever lead.
     async fn note_trouble(&mut self, failure: Failure) {
         let id = self.held.first().map_or(0, |held| held.seat.name);
         let trouble = if self.unanswered >= REPEATEDLY && self.read_term(id).await.is_ok() {
@@ -283,7 +294,9 @@ impl Keeper<'_> {
         self.tell_trouble(trouble);
     }
 
-    /// Another reason counts as another lost connection, so that every candidate hears of it.
+    /// Publishes the trouble.
+    ///
+    /// A new reason counts as another lost connection, so that every candidate hears of it.
     fn tell_trouble(&mut self, trouble: StoreError) {
         let text = |trouble: &StoreError| format!("{trouble}: {}", trouble.source);
         let known = self.shared.trouble().replace(trouble.clone());
@@ -291,7 +304,7 @@ impl Keeper<'_> {
         self.connection += u64::from(!same);
     }
 
-    /// The connection is lost: at once nothing is certain but what was proven.
+    /// Handles a lost connection: from now on only the last proof is certain.
     async fn suspend(
         &mut self,
         ttl: Duration,
@@ -304,12 +317,14 @@ impl Keeper<'_> {
         (None, (pause * 2).min(self.longest_pause()))
     }
 
-    /// Everything that is to be kept alive.
+    /// All leases to be kept alive.
     fn leases(&self) -> Vec<i64> {
         self.held.iter().flat_map(Held::leases).collect()
     }
 
-    /// The queue is dropped. Leases that nothing stands under are given back; others lapse, as work may go on.
+    /// Closes the session, because the queue is dropped.
+    ///
+    /// Leases without entries are given back. Otherwise all lapse, as work may go on.
     async fn close(&mut self) {
         let nothing_stands = self.shared.claims.is_empty();
         self.publish(None, Life::Closed);
@@ -338,7 +353,9 @@ impl Keeper<'_> {
 mod tests {
     use super::*;
 
-    /// An entry that is still under the former lease goes with it, and a deposed leader of etcd may revoke that.
+    /// A key under the former lease goes with that lease.
+    ///
+    /// A deposed leader of etcd may revoke it.
     #[test]
     fn leases_count_once_nothing_is_under_a_former_one() {
         let moved = |term| Held::new(10, term);

@@ -1,4 +1,4 @@
-//! Whether the server is one that loses leases.
+//! Detects servers that lose leases.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -7,7 +7,7 @@ use super::super::fault::{Failure, Kind};
 use super::super::proto::maintenance_client::MaintenanceClient;
 use super::super::proto::{StatusRequest, StatusResponse};
 
-/// Says once a process that the server should be newer.
+/// Warns once per process if the server should be newer.
 pub(super) async fn warn(client: &Client) {
     static SAID: AtomicBool = AtomicBool::new(false);
     if SAID.load(Ordering::Relaxed) {
@@ -21,7 +21,7 @@ pub(super) async fn warn(client: &Client) {
     }
 }
 
-/// Why the server that answers should be newer, if it should.
+/// The reason to upgrade the server that answers, if there is one.
 pub(in super::super) async fn advice(client: &Client) -> Result<Option<String>, Failure> {
     let version = version(client).await?;
     Ok(loses_leases(&version).then(|| format!("this is etcd {version}: {LOSES_LEASES}")))
@@ -38,7 +38,7 @@ async fn version(client: &Client) -> Result<String, Failure> {
     Ok(status.version)
 }
 
-/// Whether a former leader of this version may still revoke leases.
+/// Returns true if a former leader of this version may still revoke leases.
 fn loses_leases(version: &str) -> bool {
     let mut parts = version.split(['.', '-', '+']).map(|part| part.parse::<u64>().ok());
     let mut part = || parts.next().flatten();

@@ -1,4 +1,4 @@
-//! A line as one of its candidates sees it, and as anybody does.
+//! Reads a line, for one of its candidates or for display.
 
 use std::sync::Arc;
 
@@ -27,8 +27,8 @@ impl Shared {
         let seat = held.as_ref().map(|own| own.seat.name);
         let mut ranges = requests::own(&self.keys, election, seat);
         let heard = self.core.waits.heard(&Topic::one(self.keys.mark(election)));
-        // If the mark has changed, the election has most likely ended, and then nobody else in line matters: reading
-        // all of it for each who leaves would be much.
+        // If the mark has changed, the election has most likely ended, and the rest of the line
+        // does not matter. To read all of it for each candidate that leaves would cost much.
         let ending = held.as_ref().is_some_and(|own| heard.is_some_and(|heard| heard > own.mark));
         if !ending {
             ranges.push(requests::first(entries.clone()));
@@ -62,7 +62,7 @@ impl Shared {
         let stood =
             part.own.as_ref().and_then(|own| stood(&self.keys, election, own, record.as_ref()));
         let found = part.own.as_ref().map(entry);
-        // Only where somebody deleted the record does the join that we wait for stand in for it.
+        // Only if the record was deleted by hand, the join that we wait for stands in for it.
         let made_by =
             stood.map(|stood| stood.ticket).or(held.as_ref().map(|own| own.ticket.clone()));
         if let (Some(key), Some(held)) = (key, &held) {
@@ -95,19 +95,21 @@ impl Shared {
         Ok(whole(&self.keys, election, mark, tenure, entries, &records))
     }
 
-    /// Whether our own entry, if it stands, is under a lease that is kept alive.
+    /// Returns true unless our own entry is under a lease that is not kept alive.
     ///
-    /// When a seat moves to another lease, whatever is claimed there moves with it. What was not claimed then, and is
-    /// now, would vanish while it leads: it is left to lapse.
+    /// When a seat moves to another lease, the entries claimed there move with it. An entry that
+    /// was not claimed then, but is now, would vanish while it leads. So it is left to lapse.
     fn is_kept(&self, election: &Key, held: &Own, own: Option<&KeyValue>) -> bool {
         let now = self.claims.of(election, &held.ticket.candidate);
-        // It may have moved while it was looked for, in either order.
+        // The seat may have moved during the read, in either order.
         let seats = [Some(held.seat), now.map(|now| now.seat)];
         own.is_none_or(|own| seats.into_iter().flatten().any(|seat| seat.keeps(own.lease)))
     }
 
-    /// What a look tells of our own entry. False when that was given up while it was looked for: it may be deleted at
-    /// any moment, and must not be taken for ours.
+    /// Records the result of a look at our own entry.
+    ///
+    /// Returns false if the entry was given up during the look. It may be deleted at any moment,
+    /// and must not be taken for ours.
     fn learn(
         &self,
         election: &Key,
@@ -125,7 +127,7 @@ impl Shared {
             Some(_) => self.claims.haunt(election, held.seat.name),
             None => {
                 if !matches!(held.stage, Stage::Standing { .. }) {
-                    // It may still arrive; then nobody wants it.
+                    // It may still arrive, and then it must be deleted.
                     self.claims.haunt(election, held.seat.name);
                 }
                 let now = self.claims.of(election, candidate);
@@ -137,7 +139,7 @@ impl Shared {
         true
     }
 
-    /// Puts a line together, with who stands first.
+    /// Assembles a line, with the holder of its first entry.
     pub(super) async fn assemble(
         &self,
         election: &Key,
@@ -176,7 +178,8 @@ impl Shared {
                 match mark {
                     Mark::Ended { generation } => Line::Ended { generation, places },
                     Mark::Missing if places.is_empty() => Line::Missing,
-                    // Somebody removed the mark under us: whatever was made until now is over, and ours must go.
+                    // The mark was removed by hand: every generation until now is over, and our
+                    // entry must go.
                     Mark::Missing | Mark::Open { .. } => {
                         Line::Ended { generation: u64::try_from(revision).unwrap_or(0), places }
                     }
@@ -185,7 +188,7 @@ impl Shared {
         }
     }
 
-    /// Says which joins made the entries of ours.
+    /// Adds the joins that made our own entries.
     fn sign(&self, line: &mut Line, own: Option<&Entry>, made_by: Option<Ticket>) {
         let places = match line {
             Line::Open { places, .. } | Line::Ended { places, .. } => places,
@@ -200,7 +203,7 @@ impl Shared {
         }
     }
 
-    /// Who stands at this entry.
+    /// The holder of this entry.
     async fn see(&self, election: &Key, found: &KeyValue) -> Arc<Holder> {
         let token = entry(found).token;
         let own = self.own(&entry(found), String::new()).ok().map(|(_, own)| own.holder);
@@ -212,7 +215,7 @@ impl Shared {
             Some(key) => {
                 let doing = || format!("reading who leads {election}");
                 let read = self.read(vec![requests::one(key)], doing).await;
-                // It is only shown: the entry itself says enough.
+                // The record is only for display, and the entry itself is enough.
                 read.ok().and_then(|mut read| only(read.next()))
             }
             None => None,
@@ -234,12 +237,13 @@ impl Shared {
         Ok((only(read.next()), own.and_then(|_| only(read.next()))))
     }
 
-    /// Whether no end of the election is ordered before the deletion of this entry, which was heard of.
+    /// Returns true if no end of the election came before the deletion of this entry.
     ///
-    /// The end writes the first entry in line in its own transaction ([`Shared::end`]). The next candidate has seen that
-    /// entry as the first, so the entry either was there at the end or was deleted before. It is enough to know that
-    /// the entry was not written after the look that showed it in an open line. Other writes to it are rare, and after
-    /// one a look decides.
+    /// The deletion has been reported. The end writes the first entry in line in its own
+    /// transaction ([`Shared::end`]). The next candidate has seen that entry as the first, so the
+    /// entry either was there at the end or was deleted before. It is enough to know that the entry
+    /// was not written after the look that showed it in an open line. Other writes to it are rare,
+    /// and after one a look decides.
     pub(super) fn was_open_until_deleted(&self, election: &Key, entry: &Entry) -> bool {
         let looked = self.claims.looked(election, entry.token);
         let topic = Topic::one(of_name(&entry.name));
@@ -247,7 +251,7 @@ impl Shared {
             && !self.has_heard_of_an_end(election)
     }
 
-    /// Whether the mark has changed since a candidacy of ours looked at it.
+    /// Returns true if the mark has changed since a candidacy of ours looked at it.
     fn has_heard_of_an_end(&self, election: &Key) -> bool {
         let heard = self.core.waits.heard(&Topic::one(self.keys.mark(election)));
         heard.zip(self.claims.mark(election)).is_some_and(|(heard, seen)| heard > seen)
@@ -268,7 +272,7 @@ impl Shared {
         }
     }
 
-    /// The part of a line that concerns us, from all its keys.
+    /// Reads all keys of a line, and returns the part that concerns us.
     pub(super) async fn all(&self, election: &Key, own: Option<&[u8]>) -> Result<Part, StoreError> {
         let entries = self.keys.entries(election);
         let doing = || format!("reading the line of {election}");

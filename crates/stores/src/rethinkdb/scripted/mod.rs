@@ -1,7 +1,8 @@
 //! A server for tests that behaves as RethinkDB does where reqlite does not.
 //!
-//! It speaks V1_0, tells its version, and evaluates the terms that this crate sends. Its `tableCreate` checks the
-//! name and creates the table in two steps, as the real server does, so it can hold two tables of one name.
+//! It speaks V1_0, tells its version, and evaluates the terms that this crate sends. Its
+//! `tableCreate` checks the name and creates the table in two steps, as the real server does, so it
+//! can hold two tables of one name.
 
 mod parts;
 mod reql;
@@ -27,7 +28,7 @@ pub(super) use self::reql::World;
 use super::frame;
 use crate::servers::Servers;
 
-/// The server, until it is dropped.
+/// The server. It runs until it is dropped.
 pub(super) struct Scripted {
     pub(super) address: SocketAddr,
     world: Arc<Mutex<World>>,
@@ -39,7 +40,7 @@ impl Scripted {
         Scripted::beside(&Arc::default()).await
     }
 
-    /// Another server of the cluster that `other` belongs to.
+    /// Starts another server in the cluster of `other`.
     pub(super) async fn joining(other: &Scripted) -> Scripted {
         Scripted::beside(&other.world).await
     }
@@ -63,7 +64,7 @@ impl Scripted {
         lock(&self.world)
     }
 
-    /// The servers of a URL that names these.
+    /// The servers of a URL that names these servers.
     pub(super) fn servers(of: &[&Scripted], path: &str) -> Servers {
         let hosts: Vec<String> = of.iter().map(|server| server.address.to_string()).collect();
         let url = format!("rethinkdb://{}/{path}", hosts.join(","));
@@ -80,7 +81,7 @@ fn lock(world: &Mutex<World>) -> MutexGuard<'_, World> {
 
 async fn serve(mut stream: TcpStream, world: Arc<Mutex<World>>) {
     let mut buffer = BytesMut::new();
-    // A client that goes away in the middle is no fault of the server.
+    // A client may go away in the middle.
     if greet(&mut stream, &mut buffer).await.is_none() {
         return;
     }
@@ -134,12 +135,14 @@ async fn answer(
         other => panic!("no question has the kind {other:?}"),
     };
     if let Outcome::Answer(answer) = outcome {
-        // A client that went away hears nothing.
+        // The client may have gone away.
         let _ = answers.send((token, answer));
     }
 }
 
-/// `tableCreate` takes its time: between the check of the name and the creation, and until it answers.
+/// Carries out `tableCreate` slowly.
+///
+/// There is time between the check of the name and the creation, and before the answer.
 async fn create_slowly(world: &Mutex<World>, term: &Value) -> Option<Outcome> {
     let (checked, slow) = {
         let mut world = lock(world);
@@ -158,7 +161,7 @@ async fn create_slowly(world: &Mutex<World>, term: &Value) -> Option<Outcome> {
     Some(Outcome::Answer(created))
 }
 
-/// The server's side of the handshake; any password is right.
+/// The server's side of the handshake. It accepts any password.
 async fn greet(stream: &mut TcpStream, buffer: &mut BytesMut) -> Option<()> {
     stream.write_all(b"{\"success\":true,\"server_version\":\"2.4.4\"}\0").await.ok()?;
     let first = word(stream, buffer).await?;
@@ -180,7 +183,7 @@ async fn greet(stream: &mut TcpStream, buffer: &mut BytesMut) -> Option<()> {
     stream.write_all(format!("{words}\0").as_bytes()).await.ok()
 }
 
-/// The client's words up to the next NUL that ends them; the first four bytes may hold one.
+/// The client's next message, up to its NUL. The first one begins with four bytes of version.
 async fn word(stream: &mut TcpStream, buffer: &mut BytesMut) -> Option<BytesMut> {
     loop {
         if let Some(end) = buffer.iter().position(|byte| *byte == 0) {
@@ -194,7 +197,7 @@ async fn word(stream: &mut TcpStream, buffer: &mut BytesMut) -> Option<BytesMut>
     }
 }
 
-/// Waits for a condition, for as long as a busy machine may need.
+/// Waits for a condition, up to a minute for a busy machine.
 pub(super) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let end = tokio::time::Instant::now() + Duration::from_secs(60);
     while !holds() {

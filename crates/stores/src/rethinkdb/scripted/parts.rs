@@ -1,4 +1,4 @@
-//! Answers of the scripted server that come in parts: feeds, and sequences if the test asks for it.
+//! The scripted server's answers in parts: feeds, and sequences on request.
 
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -8,11 +8,11 @@ pub(super) struct Feed {
     pub(super) table: String,
     pub(super) pluck: Option<Value>,
     pub(super) waiting: Vec<Value>,
-    /// The client waits for a part.
+    /// True while the client waits for a part.
     pub(super) owed: bool,
 }
 
-/// Who asked.
+/// The question that an answer belongs to.
 #[derive(Clone)]
 pub(super) struct Asked {
     pub(super) token: u64,
@@ -25,14 +25,14 @@ impl Asked {
     }
 }
 
-/// What is left of a sequence that is given in parts.
+/// The rest of a sequence that is sent in parts.
 pub(super) struct Sequence {
     pub(super) asked: Asked,
     pub(super) left: Vec<Value>,
 }
 
 impl Sequence {
-    /// The next part, of so many rows.
+    /// The next part, with up to `rows` rows.
     pub(super) fn part(&mut self, rows: usize) -> Value {
         let some: Vec<Value> = self.left.drain(..rows.min(self.left.len())).collect();
         json!({ "t": if self.left.is_empty() { 2 } else { 3 }, "r": some })
@@ -53,13 +53,13 @@ impl Feed {
         if self.owed && !self.waiting.is_empty() {
             self.owed = false;
             let part = json!({ "t": 3, "r": std::mem::take(&mut self.waiting) });
-            // A client that went away hears nothing.
+            // The client may have gone away.
             let _ = self.asked.answers.send((self.asked.token, part));
         }
     }
 }
 
-/// Only what the pattern names.
+/// Keeps only the fields that the pattern names.
 fn plucked(value: &Value, pattern: &Value) -> Value {
     let Some(fields) = value.as_object() else { return value.clone() };
     let keep = |name: &String, value: &Value| match pattern {

@@ -1,4 +1,4 @@
-//! The tables of the scripted server, and the few terms of ReQL that this crate uses.
+//! The tables of the scripted server, and the ReQL terms that this crate uses.
 // Every other kind of value is the same mistake of the query: the server refuses it.
 #![allow(clippy::wildcard_enum_match_arm)]
 
@@ -14,26 +14,26 @@ use super::parts::{Asked, Feed, Sequence};
 const OP_FAILED: u64 = 4_100_000;
 const QUERY_LOGIC: u64 = 3_000_000;
 
-/// All that the server holds, and how it behaves.
+/// The state of the server, and its behaviour.
 #[derive(Default)]
 pub(crate) struct World {
     pub(crate) connections: usize,
-    /// No table is created before the name was found free so often.
+    /// How many creators must find the name free before the first table is created.
     pub(crate) together: usize,
     pub(super) found_free: usize,
-    /// Between the creation of a table and the answer.
+    /// The delay between the creation of a table and the answer.
     pub(crate) slow: Duration,
     /// The ids of the next tables; others follow.
     pub(crate) ids: VecDeque<&'static str>,
-    /// So many more questions about tables meet a server that has just started.
+    /// How many more questions about tables meet a server that has just started.
     pub(crate) starting: usize,
-    /// Questions with this outermost term are answered so late.
+    /// The delay of answers to questions with this outermost term.
     pub(crate) delays: BTreeMap<u64, Duration>,
     /// The refusal of the n-th question with this outermost term.
     pub(crate) refusals: BTreeMap<(u64, usize), &'static str>,
-    /// Sequences come in parts of so many rows.
+    /// How many rows a part of a sequence has; none for whole sequences.
     pub(crate) rows_in_a_part: Option<usize>,
-    /// Questions that were ended by the client.
+    /// How many questions the client ended.
     pub(crate) stopped: usize,
     pub(super) severing: Arc<Notify>,
     /// How often each term was the outermost of a question.
@@ -55,11 +55,11 @@ struct Table {
 
 pub(super) enum Outcome {
     Answer(Value),
-    /// The answer comes with the next change.
+    /// The answer is sent with the next change.
     Later,
 }
 
-/// What a term is worth.
+/// The value of a term.
 enum Worth {
     Datum(Value),
     Database(String),
@@ -85,7 +85,7 @@ fn atom(value: Value) -> Value {
 }
 
 impl World {
-    /// The tables of this name, with how many rows each has.
+    /// The ids of the tables of this name, each with its number of rows.
     pub(crate) fn named(&self, database: &str, name: &str) -> Vec<(String, usize)> {
         let mut named: Vec<_> = self
             .tables
@@ -97,12 +97,12 @@ impl World {
         named
     }
 
-    /// Every table there is, by name.
+    /// The names of all tables.
     pub(crate) fn names(&self) -> Vec<&str> {
         self.tables.iter().map(|table| table.name.as_str()).collect()
     }
 
-    /// Puts a table there, as an operator or another client would.
+    /// Adds a table, as an operator or another client would.
     pub(crate) fn add(&mut self, id: &str, database: &str, name: &str, rows: &[Value]) {
         self.databases.insert(database.to_owned());
         let keyed = |row: &Value| (row["id"].as_str().expect("an id").to_owned(), row.clone());
@@ -144,7 +144,7 @@ impl World {
         self.tables.len() < before
     }
 
-    /// Whether the name of a new table is free; nothing for any other question.
+    /// Checks that the name of a new table is free; none for any other question.
     pub(super) fn check_creation(&mut self, term: &Value) -> Option<Result<(), Value>> {
         let (database, name) = new_table(term)?;
         *self.asked.entry(60).or_default() += 1;
@@ -288,7 +288,7 @@ impl World {
         }
     }
 
-    /// Evaluates; `row` is what the one variable of a function stands for.
+    /// Evaluates a term. `row` is the value of a function's only variable.
     fn worth(&mut self, term: &Value, row: &Value) -> Worthy {
         let parts = match term {
             Value::Array(parts) => parts,
@@ -331,7 +331,7 @@ impl World {
                 let wanted = |row: &Value| arguments[1..].contains(&row["id"]);
                 Ok(Worth::Rows(rows.into_iter().filter(wanted).collect()))
             }
-            // EQ, GT, GET_FIELD, DEFAULT, BRANCH
+            // EQ, GET_FIELD, DEFAULT, BRANCH
             17 => {
                 datum((self.datum(&arguments[0], row)? == self.datum(&arguments[1], row)?).into())
             }
@@ -404,7 +404,7 @@ impl World {
                     let old = self.row(Some(&table), &id);
                     let new = match number {
                         54 => Value::Null,
-                        // FUNC, whose second argument is its body.
+                        // The second argument of FUNC is its body.
                         _ => self.datum(&arguments[1][1][1], &old)?,
                     };
                     let done = match (old.is_null(), new.is_null()) {
@@ -485,7 +485,7 @@ impl World {
         })
     }
 
-    /// A write to the system table: a new name, or the end of a table.
+    /// Writes to the system table: renames or removes a table.
     fn configure(&mut self, number: u64, id: &str, new: Option<&Value>) -> Value {
         let done = match (number, new) {
             (54, None) if self.remove(id) => "deleted",

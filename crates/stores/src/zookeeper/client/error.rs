@@ -1,18 +1,18 @@
-//! Why something that was asked was not done, or may not have been.
+//! The errors of requests.
 
 use super::super::wire::{Code, Malformed};
 
-/// Why something that was asked was not done, or may not have been.
+/// The reason why a request was not carried out, or may not have been.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// There is no connection; nothing was sent.
+    /// There is no connection. The request was not sent.
     #[error("there is no connection to a server")]
     Unsent,
-    /// No server could be reached, for this reason; nothing was sent.
+    /// No server could be reached, for this reason. The request was not sent.
     #[error("no server accepts a connection: {0}")]
     Unreachable(String),
-    /// The connection ended before the answer came; it may have been done.
+    /// The connection ended before the answer came. The request may have been carried out.
     #[error("the connection ended before the answer came")]
     Lost,
     /// The session is closed for good.
@@ -30,22 +30,23 @@ pub enum Error {
     /// The node has children.
     #[error("the node has children")]
     NotEmpty,
-    /// It is not permitted to us.
+    /// We have no permission.
     #[error("it is not permitted")]
     Denied,
-    /// The server refused otherwise, with this number of ZooKeeper's.
+    /// The server refused for another reason: the name or number of ZooKeeper's error code.
     #[error("the server refused ({0})")]
     Refused(String),
-    /// It was read, but no quorum took the write that had to go before it: the server may be cut off.
+    /// The read was answered, but no quorum took the write that had to go before it. The server may
+    /// be cut off.
     #[error("the server refused the write that has to go before this read; it may be cut off")]
     Unproven,
-    /// It is longer than ZooKeeper takes; nothing was sent.
+    /// The request has more data than ZooKeeper takes. It was not sent.
     #[error("it has {bytes} bytes; ZooKeeper takes a million at most")]
     TooLong {
-        /// How many.
+        /// The number of bytes.
         bytes: usize,
     },
-    /// What the server sent is not what its protocol says.
+    /// The server's answer does not follow the protocol.
     #[error("the server's answer is malformed")]
     Malformed,
 }

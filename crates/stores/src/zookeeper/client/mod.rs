@@ -1,12 +1,17 @@
 //! A session with ZooKeeper, over one connection at a time.
 //!
-//! Why not a client from elsewhere: a leader must know *on which connection* and since when a request was answered,
-//! end a connection that is silent for a tenth of the session's time, go on with the same session on another server,
-//! and be sure that nothing asked on an earlier connection happens later. The crates that exist queue what is
-//! asked while they are disconnected, and keep these moments to themselves.
+//! Why not an existing crate? A leader must:
 //!
-//! What is asked goes out in order and is answered in order. When a connection ends, whatever was not sent is
-//! refused as unsent, whatever was not answered is in doubt, and every watch says that it is lost.
+//! - know *on which connection* a request was answered, and since when;
+//! - end a connection that is silent for a tenth of the session's time;
+//! - go on with the same session on another server;
+//! - be sure that no request of an earlier connection happens later.
+//!
+//! The existing crates queue requests while they are disconnected, and do not expose these moments.
+//!
+//! Requests are sent in order and answered in order. When a connection ends, unsent requests fail
+//! with [`Error::Unsent`], unanswered requests are in doubt ([`Error::Lost`]), and every watch
+//! reports that it is lost.
 
 mod error;
 mod options;
@@ -38,14 +43,15 @@ pub(super) use self::tls::read as read_tls;
 pub(super) use self::watches::{Event, Watching};
 use super::wire::{self, Acl, Found, Lifetime, Request, Results, Stat};
 
-/// The most bytes of data in a request; ZooKeeper ends connections that send more than a mebibyte.
+/// The maximum size of a request's data. ZooKeeper ends connections that send more than a mebibyte.
 const MOST_BYTES: usize = 1_000_000;
 
 /// A session with ZooKeeper; clones share it.
 ///
-/// One serves any number of elections and documents, and the program's own nodes beside them. It connects again by
-/// itself, and begins a new session when one is over. The session is closed when its last clone is dropped, unless
-/// an entry of an election still stands in it: that goes when the server's time is up.
+/// One session serves any number of elections and documents, and the program's own nodes beside
+/// them. It reconnects by itself, and begins a new session when one is over. Dropping the last
+/// clone closes the session, unless an entry of an election still stands in it. That entry goes
+/// when the session expires at the server.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), tenure::StoreError> {
@@ -59,22 +65,22 @@ pub struct Client {
     owner: Arc<Owner>,
 }
 
-/// Ends the task with its last user.
+/// Ends the task when its last user drops it.
 struct Owner {
     shared: Arc<Shared>,
 }
 
-/// What the task and its users share.
+/// The state that the task and its users share.
 pub(super) struct Shared {
     state: Mutex<State>,
-    /// Something is to be sent, or the task is to end.
+    /// Notified when there is something to send, or when the task must end.
     work: Notify,
     session: watch::Sender<Session>,
     clock: Arc<dyn Clock>,
 }
 
 impl Client {
-    /// Begins to connect.
+    /// Starts to connect in the background.
     ///
     /// # Panics
     /// Outside a runtime.
@@ -87,7 +93,7 @@ impl Client {
             session: watch::Sender::new(Session::none()),
             clock,
         });
-        // Its owner tells it to end; it does so within the session's time.
+        // The owner tells the task to end, and it does so within the session's time.
         tokio::spawn(task::run(shared.clone(), options));
         Client { owner: Arc::new(Owner { shared }) }
     }
@@ -95,7 +101,7 @@ impl Client {
     /// Waits for a connection.
     ///
     /// # Errors
-    /// [`Error`] when there is none by then, or none will ever be.
+    /// [`Error`] when there is none within this time, or never will be.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -105,7 +111,8 @@ impl Client {
 
     pub(super) async fn connected_by(&self, deadline: Instant) -> Result<(), Error> {
         let mut sessions = self.session();
-        // The state says whether there is one; word of a change follows the change, so what was told last may be old.
+        // Ask the state, not the last message: a message follows the change, so the last one may be
+        // old.
         while !self.is_up() {
             if sessions.borrow_and_update().life == tenure::queue::Life::Closed {
                 return Err(self.trouble().unwrap_or(Error::Closed));
@@ -118,7 +125,7 @@ impl Client {
         Ok(())
     }
 
-    /// Waits for as long as it takes; for ever once there will be no other connection.
+    /// Waits for a connection, without a limit. Never returns once the session is closed for good.
     pub(super) async fn up(&self) {
         let mut sessions = self.session();
         let never = sessions.wait_for(Session::is_live).await.is_err();
@@ -127,20 +134,20 @@ impl Client {
         }
     }
 
-    /// What is known of the session.
+    /// Subscribes to the state of the session.
     #[must_use]
     pub fn session(&self) -> watch::Receiver<Session> {
         self.owner.shared.session.subscribe()
     }
 
-    /// Closes the session: every ephemeral node of it goes at once.
+    /// Closes the session. All its ephemeral nodes go at once.
     ///
     /// # Cancel safety
-    /// Cancel safe: it is closed in the background.
+    /// Cancel safe: the session is closed in the background.
     pub async fn close(&self) {
         self.owner.shared.close();
         let mut sessions = self.session();
-        // The sender is shared with this very client.
+        // This cannot fail: the sender belongs to this very client.
         let _ = sessions.wait_for(|session| session.life == tenure::queue::Life::Closed).await;
     }
 
@@ -156,13 +163,13 @@ impl Client {
         self.ask(Request::Create { path, data, lifetime, acl }, wire::created)
     }
 
-    /// Deletes a node at this version; any, without one.
+    /// Deletes a node at this version, or at any version if `None`.
     pub fn delete(&self, path: &str, version: Option<i32>) -> Pending<()> {
         let (path, version) = (path.to_owned(), version.unwrap_or(-1));
         self.ask(Request::Delete { path, version }, |_| Ok(()))
     }
 
-    /// Replaces the data of a node at this version; any, without one.
+    /// Replaces the data of a node at this version, or at any version if `None`.
     pub fn set_data(
         &self,
         path: &str,
@@ -173,7 +180,7 @@ impl Client {
         self.ask(Request::SetData { path, data, version }, wire::stat)
     }
 
-    /// What the server knows of a node.
+    /// Reads a node's [`Stat`].
     pub fn exists(&self, path: &str) -> Pending<Stat> {
         self.ask(Request::Exists { path: path.into(), watch: false }, wire::stat)
     }
@@ -183,7 +190,7 @@ impl Client {
         self.ask(Request::Data { path: path.into(), watch: false }, wire::data)
     }
 
-    /// Reads many nodes at once; only of a server that [`reads_many`](Client::reads_many).
+    /// Reads many nodes at once, from a server that [`reads_many`](Client::reads_many).
     pub(super) fn many_data(&self, paths: Vec<String>, barrier: bool) -> Pending<Vec<Found>> {
         self.ask_behind(Request::ManyData(paths), wire::many_data, barrier)
     }
@@ -193,12 +200,12 @@ impl Client {
         self.ask_behind(Request::Data { path: path.into(), watch: false }, wire::data, true)
     }
 
-    /// Whether the server may be asked for many nodes at once.
+    /// Returns true if the server may be asked for many nodes at once.
     pub(super) fn reads_many(&self) -> bool {
         self.owner.shared.lock().reads_many()
     }
 
-    /// Lists a node's children by name, with what is known of the node itself.
+    /// Lists the names of a node's children, with the node's own [`Stat`].
     pub fn children(&self, path: &str) -> Pending<(Vec<String>, Stat)> {
         self.ask(Request::Children { path: path.into(), watch: false }, wire::children)
     }
@@ -219,7 +226,9 @@ impl Client {
         self.ask_behind(request, read, false)
     }
 
-    /// Asks, if told to after a write that a quorum takes; all who ask at the moment share one.
+    /// Sends a request, behind a write that a quorum takes if `barrier` is set.
+    ///
+    /// Concurrent callers share that write.
     fn ask_behind<T>(&self, request: Request, read: pending::Read<T>, barrier: bool) -> Pending<T> {
         let shared = &self.owner.shared;
         let answer = shared.lock().ask(request, barrier);
@@ -227,8 +236,9 @@ impl Client {
         Pending::new(answer, read)
     }
 
-    /// Reads who stands in a line, and what the election's own node says; if asked to, after a write that a quorum
-    /// takes.
+    /// Reads the candidates of a line, and the data of the election's own node.
+    ///
+    /// If `barrier` is set, both are read behind a write that a quorum takes.
     pub(super) fn list(&self, root: &Arc<str>, barrier: bool) -> [oneshot::Receiver<Outcome>; 2] {
         let shared = &self.owner.shared;
         let answers = shared.lock().list(root.clone(), barrier);
@@ -236,7 +246,9 @@ impl Client {
         answers
     }
 
-    /// Creates an entry of an election, together with others that are created at the moment, and reads the line then.
+    /// Creates an entry of an election, and then reads the line.
+    ///
+    /// Entries of different elections that are created at the same time share a transaction.
     pub(super) fn join(
         &self,
         root: &Arc<str>,
@@ -246,14 +258,14 @@ impl Client {
         let shared = &self.owner.shared;
         let mut state = shared.lock();
         state.join(Join { root: root.clone(), entry, alone: false, reply });
-        // Entries go out before anything else does.
+        // Entries are sent before all other requests, so the list shows this one.
         let answers = state.list(root.clone(), false);
         drop(state);
         shared.work.notify_one();
         (made, answers)
     }
 
-    /// Leaves a watch on a node, with the request that sets it.
+    /// Sends a request that sets a watch on a node.
     pub(super) fn watch<T>(
         &self,
         request: Request,
@@ -263,29 +275,29 @@ impl Client {
         (self.ask(request, read), watching)
     }
 
-    /// What was read when this watch was set is as it should be.
+    /// Confirms that the caller has checked the answer that came with this watch.
     pub(super) fn confirm(&self, path: &str, watching: &Watching) {
         self.owner.shared.lock().watches.confirm(path, watching.id);
     }
 
-    /// Whether a node is watched that was as it should be, and of which nothing was told up to the newest event.
+    /// Returns true if a confirmed watch on a node has reported nothing so far.
     pub(super) fn is_unchanged(&self, path: &str) -> bool {
         self.owner.shared.lock().watches.is_unchanged(path)
     }
 
-    /// Whether an entry is one of this session's own.
+    /// Returns true if an entry is one of this session's own.
     pub(super) fn owns(&self, entry: &str) -> bool {
         self.owner.shared.lock().owns(entry)
     }
 
-    /// Ends the connection that was there at this count, if it still is.
+    /// Ends the connection with this count, if it is still the current one.
     pub(super) fn give_up(&self, connection: u64) {
         let shared = &self.owner.shared;
         shared.lock().give_up(connection);
         shared.work.notify_one();
     }
 
-    /// Which connection there is.
+    /// The count of the current connection.
     pub(super) fn connection(&self) -> u64 {
         self.owner.shared.session.borrow().connection
     }
@@ -294,19 +306,21 @@ impl Client {
         self.owner.shared.lock().is_up()
     }
 
-    /// One more of its users leads, or one fewer.
+    /// Counts one more user that leads, or one fewer.
     pub(super) fn leads(&self, leads: bool) {
         let shared = &self.owner.shared;
         shared.lock().leads(leads);
         shared.work.notify_one();
     }
 
-    /// An entry of this session stands, or no longer does: while one does, dropping the client closes nothing.
+    /// Records that an entry of this session stands, or no longer does.
+    ///
+    /// While one stands, dropping the client does not close the session.
     pub(super) fn stands(&self, entry: &str, stands: bool) {
         self.owner.shared.lock().stands(entry, stands);
     }
 
-    /// Why there is no connection.
+    /// The reason why there is no connection.
     pub(super) fn trouble(&self) -> Option<Error> {
         self.owner.shared.lock().trouble.clone()
     }
@@ -319,7 +333,7 @@ impl Shared {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing in there panics between two changes that belong together.
+        // No code under this lock panics between two changes that belong together.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

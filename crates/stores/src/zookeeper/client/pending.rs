@@ -1,4 +1,4 @@
-//! An answer that is on its way.
+//! The answer to a request on its way.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -10,12 +10,12 @@ use super::super::wire::{Malformed, Reader};
 use super::error::Error;
 use super::state::{Answer, Outcome};
 
-/// How an answer is read.
+/// Parses an answer.
 pub(in super::super) type Read<T> = fn(&mut Reader<'_>) -> Result<T, Malformed>;
 
-/// What was asked; it is on its way as soon as this exists, polled or not.
+/// The answer to a request. The request is on its way even if this is never polled.
 ///
-/// Dropping it does not take back what was sent.
+/// Dropping it does not take back the request.
 #[derive(Debug)]
 #[must_use = "its answer says whether it was done"]
 pub struct Pending<T> {
@@ -38,13 +38,13 @@ impl<T> Future for Pending<T> {
         Poll::Ready(match (outcome, read) {
             (Ok(Ok(answer)), Some(read)) => read_answer(&answer, read),
             (Ok(Err(error)), _) => Err(error),
-            // Whoever would have answered is gone.
+            // The task that would have answered is gone.
             (Err(_), _) | (Ok(Ok(_)), None) => Err(Error::Lost),
         })
     }
 }
 
-/// Reads an answer.
+/// Parses an answer.
 pub(in super::super) fn read_answer<T>(answer: &Answer, read: Read<T>) -> Result<T, Error> {
     read(&mut Reader::new(&answer.body)).map_err(Error::from)
 }

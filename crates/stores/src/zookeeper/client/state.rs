@@ -1,4 +1,4 @@
-//! What was asked, what was sent, and what the session has proven. No I/O in here.
+//! The state of a session: requests to send, requests in flight, and the proof. No I/O in here.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -18,21 +18,25 @@ use super::error::Error;
 use super::voice::{overtakes, voice};
 use super::watches::Watches;
 
-/// How much is asked of a server before it has answered, at least, at first and at most: as much as it answers
-/// well within the time that an answer may take, or our own haste would end the connection.
+/// How much work may be in flight: at least, at first and at most.
+///
+/// A server can answer this well within the time that an answer may take. With more, our own load
+/// would end the connection.
 const FEWEST_FLYING: usize = 48;
 const FIRST_FLYING: usize = 128;
 const MOST_FLYING: usize = 512;
-/// How many entries are created in one transaction.
+/// The maximum number of entries created in one transaction.
 const MOST_JOINS: usize = 500;
-/// How much data they may have together.
+/// The maximum size of the data of these entries.
 const MOST_JOINED_BYTES: usize = 512 << 10;
-/// How many requests wait to be sent.
+/// The maximum number of requests that wait to be sent.
 const MOST_ORDERS: usize = 1 << 17;
-/// For how many of them room is kept.
+/// The capacity that is kept for waiting requests.
 const ROOM: usize = 256;
-/// A node that never exists. A transaction that checks it is refused by a quorum, which is all that a heartbeat wants
-/// of one; nothing under `/` has to be permitted to us for that.
+/// A node that never exists.
+///
+/// A transaction that checks it is refused by a quorum, and a heartbeat needs no more than that.
+/// This needs no permission under `/`.
 const NOWHERE: &str = "/=tenure";
 
 /// An answer.
@@ -51,29 +55,29 @@ pub(in super::super) struct Made {
     pub(in super::super) session: u64,
 }
 
-/// Something to be sent.
+/// A request to be sent.
 #[derive(Debug)]
 pub(super) enum Order {
     Ask {
         request: Request,
         reply: oneshot::Sender<Outcome>,
-        /// Behind which barrier.
+        /// The barrier that it goes behind.
         barrier: Option<u64>,
     },
-    /// Which one.
+    /// A barrier, by its number.
     Barrier(u64),
     List(Listing),
 }
 
-/// A line that is to be read, for all who want to know it and have not been answered.
+/// A read of a line, shared by all callers that want it and have not been answered.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Listing {
     root: Arc<str>,
-    /// Behind which barrier.
+    /// The barrier that it goes behind.
     barrier: Option<u64>,
 }
 
-/// Those who asked for it: who stands in line, and what the election's own node says.
+/// The callers of a [`Listing`]: those waiting for the line, and for the election's own node.
 type Askers = [Vec<oneshot::Sender<Outcome>>; 2];
 
 /// An entry to be created.
@@ -81,7 +85,7 @@ type Askers = [Vec<oneshot::Sender<Outcome>>; 2];
 pub(super) struct Join {
     pub(super) root: Arc<str>,
     pub(super) entry: Request,
-    /// Together with others it was refused, perhaps on their account.
+    /// Must be sent alone: a transaction with others was refused, perhaps because of one of them.
     pub(super) alone: bool,
     pub(super) reply: oneshot::Sender<Result<Made, Error>>,
 }
@@ -92,9 +96,9 @@ struct Flying {
     sent: Moment,
     weight: usize,
     kind: Kind,
-    /// Whether it asks for many nodes at once, which not every server knows.
+    /// Asks for many nodes at once, which not every server knows.
     reads_many: bool,
-    /// Whether an error may stand in its answer's body only.
+    /// The answer may have an error in its body only.
     is_transaction: bool,
     awaited: Awaited,
 }
@@ -102,28 +106,28 @@ struct Flying {
 #[derive(Debug)]
 enum Awaited {
     Nobody,
-    /// This barrier.
+    /// A barrier, by its number.
     Barrier(u64),
     Answer(oneshot::Sender<Outcome>),
     Answers {
         replies: Vec<oneshot::Sender<Outcome>>,
-        /// Worth nothing unless this barrier was taken by a quorum.
+        /// The answer counts only if a quorum took this barrier.
         barrier: Option<u64>,
     },
     Join(Join),
     Joins(Vec<Join>),
 }
 
-/// Why a connection ends.
+/// The reason why a connection ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// The server, or the way to it, is gone.
+    /// The server, or the network between, is gone.
     Lost(String),
     /// A request was not answered in time.
     Overdue,
-    /// The server says that the session is over.
+    /// The server reports that the session is over.
     Expired,
-    /// It said something that makes no sense.
+    /// The server sent something that makes no sense.
     Malformed,
     /// A caller has waited long enough.
     GivenUp,
@@ -137,7 +141,7 @@ impl From<Malformed> for End {
     }
 }
 
-/// Everything that is known.
+/// The whole state of a client.
 #[derive(Debug)]
 pub(super) struct State {
     up: bool,
@@ -145,17 +149,20 @@ pub(super) struct State {
     connection: u64,
     id: i64,
     secret: Vec<u8>,
-    /// The newest transaction that was seen, in any session: no server that lags behind it is used.
+    /// The newest transaction that was seen in any session. No server that lags behind it is used.
     seen: i64,
-    /// When a server was last heard of; nothing once what it said is forgotten.
+    /// When a server was last heard from; `None` before the first contact, and once it is
+    /// forgotten.
     contact: Option<Moment>,
     ttl: Duration,
     window: ZookeeperWindow,
     joins: VecDeque<Join>,
-    /// Whether entries that are created together are told their tokens; servers before 3.9 do not.
+    /// False once a server returned no tokens for entries that were created together.
+    ///
+    /// Servers before 3.9 return none.
     joins_together: bool,
     orders: VecDeque<Order>,
-    /// How many barriers there were, and whether the newest was not sent yet.
+    /// The number of barriers so far, and whether the newest still waits to be sent.
     barriers: u64,
     barrier_waits: bool,
     /// The newest barrier that a quorum took.
@@ -163,27 +170,27 @@ pub(super) struct State {
     lists: HashMap<Listing, Askers>,
     flying: VecDeque<Flying>,
     weight: usize,
-    /// How much may fly.
+    /// How much work may be in flight.
     limit: usize,
-    /// Nothing sent before this is a sign any more that too much flies.
+    /// Late answers to requests up to this one do not lower the limit again.
     lowered: i32,
     requests: i32,
-    /// When a heartbeat was sent before its time.
+    /// When a heartbeat was last sent before its time.
     eager: Option<Moment>,
-    /// What was told of the proof.
+    /// The last proof that was published.
     told: Option<Proof>,
     standing: HashSet<u64>,
     given_up: bool,
-    /// The first connection that may be asked for many nodes at once, as far as is known.
+    /// The first connection that may be asked for many nodes at once, if known.
     many_from: u64,
-    /// Whether this connection has answered that.
+    /// This connection has answered such a request.
     many_answered: bool,
     pub(super) watches: Watches,
-    /// How many of its users lead.
+    /// The number of users that lead.
     leaders: usize,
     pace: Pace,
     pub(super) closing: bool,
-    /// Nobody uses it any more.
+    /// The last client was dropped.
     pub(super) abandoned: bool,
     pub(super) trouble: Option<Error>,
 }
@@ -228,12 +235,12 @@ impl State {
         }
     }
 
-    /// Writes the handshake: with the session there is, or for a new one.
+    /// Writes the handshake: for the current session, or for a new one.
     pub(super) fn greet(&self, out: &mut Vec<u8>) {
         wire::connect(out, self.seen, self.ttl, self.id, &self.secret);
     }
 
-    /// The session that was asked for is over.
+    /// Forgets the session, because a server said that it is over.
     pub(super) fn expired(&mut self) {
         self.id = 0;
         self.secret = vec![0; 16];
@@ -241,27 +248,30 @@ impl State {
         self.standing.clear();
     }
 
-    /// R·T after a server was last heard of, every server has let go of the session.
+    /// Returns true R·T after the last contact: by then every server has let go of the session.
     pub(super) fn is_forgotten(&self, now: Moment) -> bool {
         self.contact.is_some_and(|contact| now.at_least_since(contact) >= self.ttl * 5 / 4)
     }
 
-    /// Declares the session over, without a server's word. Servers that were rebuilt count from a lower number and
-    /// accept nobody who has seen a higher one, so that is forgotten with it: in the next session every line is read
-    /// after an entry of ours was made, which no server that lags behind shows.
+    /// Declares the session over, without the word of a server.
+    ///
+    /// Servers that were rebuilt count transactions from a lower number, and refuse a client that
+    /// has seen a higher one. So the number is forgotten too. This is safe: in the next session
+    /// every line is read after an entry of ours was made, and no server that lags behind shows
+    /// that entry.
     pub(super) fn forget(&mut self) {
         self.expired();
         (self.seen, self.contact) = (0, None);
     }
 
-    /// A server accepted us; `before` is a moment before the handshake was sent.
+    /// Records that a server accepted us. `before` is a moment before the handshake was sent.
     pub(super) fn accepted(&mut self, id: i64, secret: Vec<u8>, ttl: Duration, before: Moment) {
         if id != self.id {
             self.number += 1;
             self.standing.clear();
             self.window = ZookeeperWindow::new(ttl);
         } else if ttl != self.ttl {
-            // What was proven of another time is not proven of this one.
+            // A proof for another session time does not hold for this one.
             self.window = ZookeeperWindow::new(ttl);
         }
         (self.id, self.secret, self.ttl) = (id, secret, ttl);
@@ -275,7 +285,8 @@ impl State {
         self.trouble = None;
     }
 
-    /// The connection is over: nothing of it counts, and nothing of it happens later.
+    /// Records that the connection is over: no answer of it counts, and no request of it happens
+    /// later.
     pub(super) fn ended(&mut self) {
         self.up = false;
         self.window.disconnected();
@@ -283,7 +294,8 @@ impl State {
         self.weight = 0;
         self.barrier_waits = false;
         if !self.many_answered && self.flying.iter().any(|flying| flying.reads_many) {
-            // Perhaps that is why it ended, and the server's word on it got lost: the next one is not asked.
+            // Perhaps the connection ended because the server does not know this request, and its
+            // answer got lost. So the next connection is not asked either.
             self.many_from = self.many_from.max(self.connection.saturating_add(2));
         }
         for flying in std::mem::take(&mut self.flying) {
@@ -303,13 +315,13 @@ impl State {
     }
 }
 
-/// What is known of the session.
+/// The state of the session.
 impl State {
     pub(super) fn is_up(&self) -> bool {
         self.up && !self.given_up
     }
 
-    /// Whether the server may be asked for many nodes at once.
+    /// Returns true if the server may be asked for many nodes at once.
     pub(super) fn reads_many(&self) -> bool {
         self.connection >= self.many_from
     }
@@ -335,7 +347,7 @@ impl State {
         self.standing.contains(&digest(entry))
     }
 
-    /// Whether closing the session would take an entry away from somebody.
+    /// Returns true if closing the session would remove an entry that still stands.
     pub(super) fn has_entries(&self) -> bool {
         !self.standing.is_empty()
     }
@@ -344,7 +356,7 @@ impl State {
         (self.ttl / 5).max(Duration::from_millis(200))
     }
 
-    /// Q.
+    /// Q: the time within which a request must be answered.
     pub(super) fn request(&self) -> Duration {
         self.window.request()
     }
@@ -355,7 +367,7 @@ impl State {
         Session { number, connection, ttl, life: life(self.told) }
     }
 
-    /// Whether what is proven is worth telling: each word wakes all elections.
+    /// Returns true if the proof is worth publishing: each publication wakes all elections.
     pub(super) fn has_news(&self) -> bool {
         match (self.window.proof(), self.told) {
             (Some(proof), Some(told)) => proof.from.at_most_since(told.from) >= self.ttl / 50,
@@ -365,7 +377,7 @@ impl State {
     }
 }
 
-/// Asking.
+/// Taking requests.
 impl State {
     pub(super) fn ask(
         &mut self,
@@ -385,7 +397,7 @@ impl State {
         answer
     }
 
-    /// A write goes before what is asked next; one that was not sent yet serves as well.
+    /// Puts a write before the next request. A barrier that still waits to be sent is shared.
     fn barrier(&mut self) -> u64 {
         if !std::mem::replace(&mut self.barrier_waits, true) {
             self.barriers += 1;
@@ -394,10 +406,13 @@ impl State {
         self.barriers
     }
 
-    /// Who stands in a line, and what the election's own node says; in this order, so that nobody is taken for a
-    /// candidate of an election that had ended before.
+    /// Reads the candidates of a line, and then the election's own node.
     ///
-    /// A thousand candidates of one program want to know the same: a reading that was not sent yet serves them all.
+    /// The order matters: otherwise a candidate might be taken for one of an election that had
+    /// ended before.
+    ///
+    /// A thousand candidates of one program may want the same line: a read that still waits to be
+    /// sent serves them all.
     pub(super) fn list(
         &mut self,
         root: Arc<str>,
@@ -442,10 +457,10 @@ impl State {
 
 /// Sending.
 impl State {
-    /// Moves what was asked to the wire, as much as the server can take.
+    /// Moves waiting requests to the wire, as many as the server can take.
     pub(super) fn send(&mut self, now: Moment, out: &mut Vec<u8>) {
         while self.weight < self.limit {
-            // Entries first: what is asked after one is asked of a line that shows it.
+            // Entries first: a request made after an entry must see a line that shows it.
             if let Some(joins) = self.next_joins() {
                 self.send_joins(now, joins, out);
                 continue;
@@ -464,7 +479,7 @@ impl State {
                     let own = Request::Data { path, watch: false };
                     self.fly(now, &own, Awaited::Answers { replies: owns, barrier }, out);
                 }
-                // Nobody waits for it any more.
+                // The caller no longer waits for it.
                 Some(Order::Ask { reply, .. }) if reply.is_closed() => {}
                 Some(Order::Ask { request, reply, barrier: None }) => {
                     self.fly(now, &request, Awaited::Answer(reply), out);
@@ -481,7 +496,7 @@ impl State {
         }
     }
 
-    /// Gives back the room that a rush of requests took.
+    /// Frees the memory that a burst of requests took.
     fn tidy(&mut self) {
         if self.orders.capacity() > ROOM {
             self.orders = VecDeque::new();
@@ -510,13 +525,15 @@ impl State {
         self.fly(now, &request, Awaited::Nobody, out);
     }
 
-    /// How long until something must be done about the connection.
+    /// How long until the connection needs attention.
     pub(super) fn until_next(&self, now: Moment) -> Duration {
         self.until_overdue(now).unwrap_or(Duration::MAX).min(self.until_beat(now))
     }
 
-    /// Whether a request has waited too long. To be asked when nothing is there to be read: what has arrived while
-    /// we were busy with something else is no fault of the server's.
+    /// Fails if a request has waited too long.
+    ///
+    /// Call this when there is nothing to read: an answer that arrived while we were busy is not
+    /// the server's fault.
     pub(super) fn check_overdue(&self, now: Moment) -> Result<(), End> {
         match self.until_overdue(now) {
             Some(left) if left.is_zero() => Err(End::Overdue),
@@ -524,8 +541,11 @@ impl State {
         }
     }
 
-    /// Q for a session that leads, or is next. One that only waits, or has no more than documents, may have asked for much at
-    /// once: a third of its time leaves enough to go on elsewhere.
+    /// How long until the oldest request has waited too long.
+    ///
+    /// The limit is Q for a session that leads, or is next. A session that only waits, or only has
+    /// documents, may have sent many requests at once. Its limit is a third of its time, which
+    /// leaves enough to go on with another server.
     fn until_overdue(&self, now: Moment) -> Option<Duration> {
         match self.pace {
             Pace::Leading => self.window.until_overdue(now),
@@ -545,8 +565,10 @@ impl State {
         self.fly(now, &Request::Close, Awaited::Nobody, out);
     }
 
-    /// Whether a leader, or who is about to be one, has no fresh proof: two answers in a row give one, and whoever is
-    /// next in line should not have to wait for that when its turn comes.
+    /// Returns true if a leader, or the next in line, needs a fresh proof.
+    ///
+    /// Two answers in a row give a proof. The next in line should not have to wait for it when its
+    /// turn comes.
     fn is_eager(&self, now: Moment) -> bool {
         let proof = self.window.proof();
         let fresh = proof.is_some_and(|proof| now.at_most_since(proof.from) < self.ttl / 2);
@@ -559,7 +581,7 @@ impl State {
         match self.pace {
             Pace::Waiting => beat,
             Pace::Leading if self.is_eager(now) => Duration::ZERO,
-            // Reads of others must not keep a leader's writes away.
+            // Reads of other users must not hold back a leader's writes.
             Pace::Leading => beat.min(self.window.until_write(now)),
         }
     }
@@ -567,7 +589,7 @@ impl State {
     fn next_joins(&mut self) -> Option<Vec<Join>> {
         let mut joins: Vec<Join> = Vec::new();
         let (mut roots, mut bytes) = (HashSet::new(), 0);
-        // One transaction is far less work than as many requests.
+        // One transaction is far less work than one request for each entry.
         let most = if self.joins_together { (self.limit * 8).min(MOST_JOINS) } else { 1 };
         while let Some(join) = self.joins.pop_front() {
             if join.reply.is_closed() {
@@ -619,7 +641,7 @@ impl State {
 
 /// Receiving.
 impl State {
-    /// Takes one frame.
+    /// Handles one frame.
     pub(super) fn receive(&mut self, now: Moment, frame: &[u8]) -> Result<(), End> {
         let mut reader = Reader::new(frame);
         let head = Head::read(&mut reader)?;
@@ -632,7 +654,8 @@ impl State {
         }
         check_session(head.refused)?;
         match head.refused {
-            // A server before 3.6 says so ahead of its other answers, and closes the connection.
+            // A server before 3.6 refuses this ahead of its other answers, and closes the
+            // connection.
             Some(Code::Unimplemented) if self.is_about_many(head.number) => {
                 self.many_from = u64::MAX;
                 return Err(End::Lost("the server reads nodes one by one only".to_owned()));
@@ -641,7 +664,7 @@ impl State {
         }
         let place = self.place(head)?;
         if self.flying[place].is_transaction {
-            // A follower passes on in the body what the leader said of the session.
+            // A follower passes on the leader's verdict on the session in the body.
             let refused = wire::results(&mut { reader }).ok().and_then(Result::err);
             check_session(refused.map(|(_, code)| code))?;
         }
@@ -662,10 +685,10 @@ impl State {
         Ok(())
     }
 
-    /// Finds what was answered.
+    /// Finds the request that was answered.
     ///
-    /// Answers come in the order of what was asked. Only a refusal by a server that looks at permissions itself may
-    /// overtake others; anything else is no ZooKeeper.
+    /// Answers come in the order of the requests. Only a refusal by a server that checks
+    /// permissions itself may overtake others. Any other order breaks ZooKeeper's protocol.
     fn place(&self, head: Head) -> Result<usize, End> {
         let place = self.flying.iter().position(|flying| flying.number == head.number);
         let place = place.ok_or(End::Malformed)?;
@@ -677,7 +700,7 @@ impl State {
         self.flying.iter().any(|flying| flying.reads_many && flying.number == number)
     }
 
-    /// Lets more fly while answers come quickly, and less when they do not.
+    /// Raises the limit while answers come quickly, and lowers it when they do not.
     fn adapt(&mut self, waited: Duration, number: i32, weight: usize) {
         let request = self.window.request();
         if waited > request / 3 {
@@ -703,7 +726,7 @@ impl State {
             }
             (Awaited::Answers { replies, barrier }, refused) => {
                 let body = Bytes::copy_from_slice(reader.rest());
-                // Answers keep their order: the barrier before it had its answer.
+                // Answers keep their order, so the barrier before it has been answered.
                 let unproven = barrier.is_some_and(|barrier| self.proven_barrier < barrier);
                 let outcome = match refused {
                     Some(_) | None if unproven => Err(Error::Unproven),
@@ -727,7 +750,8 @@ impl State {
             (Awaited::Joins(joins), None) => match wire::results(&mut reader) {
                 Ok(Ok(made)) if made.len() == joins.len() => {
                     for (join, made) in joins.into_iter().zip(made) {
-                        // Whoever is not told its token must look for its entry; the next are sent alone.
+                        // A candidate that gets no token must look for its entry. The next entries
+                        // are sent alone.
                         self.joins_together &= made.is_some();
                         let made = made.map(|(path, stat)| Made { path, stat, session });
                         let _ = join.reply.send(made.ok_or(Error::Malformed));
@@ -743,7 +767,9 @@ impl State {
         }
     }
 
-    /// None of them was created, on account of one: each is to have its own outcome.
+    /// Queues the entries of a refused transaction again, each to be sent alone.
+    ///
+    /// None of them was created.
     fn one_by_one(&mut self, joins: Vec<Join>) {
         for join in joins.into_iter().rev() {
             self.joins.push_front(Join { alone: true, ..join });
@@ -753,7 +779,7 @@ impl State {
 
 impl Awaited {
     fn fail(self, error: &Error) {
-        // Whoever asked may have gone.
+        // The caller may have stopped waiting.
         match self {
             Awaited::Nobody | Awaited::Barrier(_) => {}
             Awaited::Answer(reply) => drop(reply.send(Err(error.clone()))),
@@ -772,20 +798,20 @@ impl Awaited {
     }
 }
 
-/// Numbers in place of names: a collision costs the quick end of a session, or a moment, and nothing else.
+/// A hash in place of a name. A collision may close a session early or cost a moment, no more.
 fn digest(entry: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     entry.hash(&mut hasher);
     hasher.finish()
 }
 
-/// Ends the connection if the server says that the session is over, or elsewhere.
+/// Ends the connection if the server says that the session is over, or has moved.
 fn check_session(refused: Option<Code>) -> Result<(), End> {
     if refused == Some(Code::SessionExpired) {
         return Err(End::Expired);
     }
     if refused == Some(Code::SessionMoved) {
-        // Another connection has taken the session over: this one is of no use.
+        // Another connection has taken the session over, so this one is of no use.
         return Err(End::Lost("the session moved".to_owned()));
     }
     Ok(())

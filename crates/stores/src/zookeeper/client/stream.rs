@@ -13,19 +13,19 @@ use super::super::wire::{self, AUTHENTICATION, Accepted, Head, LONGEST_FRAME, Re
 use super::error::Error;
 use super::options::ClientOptions;
 
-/// Bytes both ways.
+/// A stream of bytes in both directions.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
-/// What came of a handshake.
+/// The result of a handshake.
 pub(super) struct Greeted {
     pub(super) stream: Box<dyn Stream>,
-    /// A moment before it was sent.
+    /// A moment before the handshake was sent.
     pub(super) before: Moment,
     pub(super) accepted: Accepted,
 }
 
-/// Connects to a server, says `greeting` and who we are.
+/// Connects to a server, sends `greeting` and authenticates.
 pub(super) async fn greet(
     host: &str,
     options: &ClientOptions,
@@ -34,7 +34,7 @@ pub(super) async fn greet(
 ) -> Result<Greeted, Error> {
     let unreachable = |error: std::io::Error| Error::Unreachable(format!("{host}: {error}"));
     let tcp = TcpStream::connect(host).await.map_err(unreachable)?;
-    // A request waits for nothing, least of all for an acknowledgement of the one before.
+    // Send each request at once, without waiting for the acknowledgement of the one before.
     tcp.set_nodelay(true).map_err(unreachable)?;
     let mut stream: Box<dyn Stream> = match &options.tls {
         None => Box::new(tcp),

@@ -18,13 +18,13 @@ use super::state::End;
 use super::stream::{Greeted, Stream, greet};
 use crate::servers::Reconnect;
 
-/// The pause after all servers failed; it doubles up to the longest.
+/// The pause after all servers failed; it doubles up to `LONGEST_PAUSE`.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// How much is read at once, and how much room is kept for it.
+/// How much is read at once, and how much buffer space is kept.
 const CHUNK: usize = 16 << 10;
 const MOST_KEPT: usize = 64 << 10;
-/// A timer needs some end.
+/// A timer needs a limit.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 pub(super) async fn run(shared: Arc<Shared>, options: ClientOptions) {
@@ -45,10 +45,10 @@ pub(super) async fn run(shared: Arc<Shared>, options: ClientOptions) {
                     tracing::debug!(host, ?end, "zookeeper: the connection has ended");
                     shared.conclude(end);
                     trouble.begins();
-                    // Another server first: this one may be cut off from the others.
+                    // Try another server first: this one may be cut off from the others.
                     next = (next + 1) % hosts.len().max(1);
                 }
-                // Over, but this server answers.
+                // The session is over, but this server answers.
                 Ok(None) => {}
                 Err(error) => {
                     tracing::debug!(host, %error, "zookeeper: no connection");
@@ -73,7 +73,7 @@ pub(super) async fn run(shared: Arc<Shared>, options: ClientOptions) {
     shared.session.send_replace(closed);
 }
 
-/// Since when there is no connection, and what that means.
+/// How long there has been no connection, and the policy for it.
 struct Trouble {
     reconnect: Reconnect,
     since: Instant,
@@ -110,12 +110,13 @@ impl Trouble {
 
     fn pause(&self) -> Duration {
         let pause = SHORTEST_PAUSE * 2u32.saturating_pow(self.rounds.min(10));
-        // Programs that lost the same server do not all come back at the same moment.
+        // Spread out the clients that lost the same server, so that they do not reconnect all at
+        // once.
         pause.min(LONGEST_PAUSE).mul_f64(rand::random_range(0.5..1.0))
     }
 }
 
-/// Connects to this server with the session there is; nothing when that is over.
+/// Connects to this server with the current session; `None` if the session is over.
 async fn reach(
     shared: &Shared,
     options: &ClientOptions,
@@ -149,7 +150,8 @@ async fn serve(shared: &Shared, stream: Box<dyn Stream>) -> End {
         Ok(never) => match never {},
         Err(end) => end,
     };
-    // Whatever ended it: the server was asked to, and that is what counts.
+    // The server was asked to close the session, so it counts as closed, however the connection
+    // ended.
     if parting.is_some() { End::Closed } else { end }
 }
 
@@ -192,14 +194,15 @@ async fn exchange(
             sent = writer.write(&outgoing[written..]), if written < outgoing.len() => {
                 written += sent.map_err(|error| End::Lost(error.to_string()))?;
                 if written == outgoing.len() {
-                    // TLS holds back what fills no record.
+                    // TLS may hold back a partial record until it is flushed.
                     let request = shared.lock().request();
                     let flushed = timeout(request, writer.flush()).await;
                     let flushed = flushed.map_err(|_| End::Overdue)?;
                     flushed.map_err(|error| End::Lost(error.to_string()))?;
                 }
             }
-            // After the reading: whatever has arrived counts. Before the asking: it may never pause.
+            // After the read, because all data that has arrived counts. Before the notification,
+            // because that may never pause.
             () = alarm.as_mut() => shared.lock().check_overdue(shared.clock.now())?,
             () = shared.work.notified() => {}
         }
@@ -207,7 +210,7 @@ async fn exchange(
 }
 
 impl Shared {
-    /// Writes what is to be sent now, and says how long until there is more to do.
+    /// Writes the requests that are due, and returns how long until more are.
     fn turn(&self, out: &mut Vec<u8>, parting: &mut Option<Instant>) -> Result<Duration, End> {
         let now = self.clock.now();
         let mut state = self.lock();
@@ -249,7 +252,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Tells everyone that the connection, or the session, is over.
+    /// Publishes that the connection, or the session, is over.
     fn conclude(&self, end: End) {
         let mut state = self.lock();
         state.ended();
@@ -292,7 +295,7 @@ impl Shared {
         }
     }
 
-    /// Waits until it is to end.
+    /// Waits until the task must end.
     async fn closing(&self) {
         loop {
             if self.lock().closing {

@@ -1,4 +1,4 @@
-//! How TLS is spoken with the servers of a URL.
+//! The TLS configuration for the servers of a URL.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use crate::servers::Tls;
 
-/// Reads the keys that a URL names.
+/// Reads the certificates and keys that a URL names.
 pub(in super::super) fn read(tls: &Tls) -> Result<Arc<ClientConfig>, String> {
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()

@@ -1,14 +1,15 @@
-//! Tells a quorum's answer from that of one server.
+//! Tells the answer of a quorum from the answer of one server.
 
 use tenure::queue::window::{Kind, Voice};
 
 use super::super::wire::Code;
 
-/// Decides whether an answer proves as much as its kind of request can.
+/// Decides if an answer proves as much as its kind of request can.
 ///
-/// A quorum has taken a write that succeeded, and one that the leader refused for the nodes it found. A refused `multi`
-/// has no code in its header, so it counts as a success here. Any other refusal may come from one server, even from
-/// one that is cut off: it throttles requests, and with `enableEagerACLCheck` it looks at permissions itself.
+/// A write that succeeded was taken by a quorum. So was a write that the leader refused because of
+/// the state of the nodes. A refused `multi` has no code in its header, so it counts as a success
+/// here. Any other refusal may come from one server, even from one that is cut off: it throttles
+/// requests, and with `enableEagerACLCheck` it checks permissions itself.
 pub(super) fn voice(kind: Kind, refused: Option<Code>) -> Voice {
     match (kind, refused) {
         (Kind::Read | Kind::Sync | Kind::Write, None)
@@ -38,9 +39,9 @@ pub(super) fn voice(kind: Kind, refused: Option<Code>) -> Voice {
     }
 }
 
-/// Whether a server may refuse a write so before it has answered what was asked earlier.
+/// Returns true if this refusal may come before the answers to earlier requests.
 ///
-/// With `enableEagerACLCheck` a server answers at once a write whose permission it finds missing.
+/// With `enableEagerACLCheck`, a server refuses a write at once if a permission is missing.
 pub(super) fn overtakes(kind: Kind, refused: Option<Code>) -> bool {
     kind == Kind::Write && matches!(refused, Some(Code::NoAuth | Code::InvalidAcl))
 }

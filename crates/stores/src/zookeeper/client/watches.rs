@@ -1,4 +1,4 @@
-//! Who is told when a node changes.
+//! Delivers the events of nodes to their watchers.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,17 +7,17 @@ use tokio::sync::oneshot;
 
 use super::super::wire::{self, EventKind, Request};
 
-/// The fewest watches among which unused ones are looked for.
+/// Below this number of watches, unused ones are not looked for.
 const FEW: usize = 256;
 
-/// What a watch says, once.
+/// The single event of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Event {
     /// The node was created.
     Created,
     /// The node was deleted.
     Deleted,
-    /// Its data, or its children, changed.
+    /// The node's data, or its children, changed.
     Changed,
     /// The connection is lost, and the watch with it.
     Lost,
@@ -39,7 +39,7 @@ impl Watching {
 #[derive(Debug)]
 struct Watcher {
     id: u64,
-    /// What was read with it is known to whoever watches.
+    /// The watcher has checked the answer that came with this watch.
     confirmed: bool,
     tell: oneshot::Sender<Event>,
 }
@@ -50,12 +50,12 @@ pub(super) struct Watches {
     nodes: HashMap<Arc<str>, Vec<Watcher>>,
     children: HashMap<Arc<str>, Vec<Watcher>>,
     count: u64,
-    /// Unused ones are looked for when there are so many.
+    /// The number of watches at which unused ones are looked for.
     crowd: usize,
 }
 
 impl Watches {
-    /// Remembers who asked, before the question is sent: no event comes too early.
+    /// Registers a watcher. Call this before the request is sent, lest an event is missed.
     pub(super) fn begin(&mut self, request: &Request) -> Watching {
         let (tell, told) = oneshot::channel();
         self.count += 1;
@@ -63,7 +63,7 @@ impl Watches {
         let (place, path) = match request {
             Request::Exists { path, .. } | Request::Data { path, .. } => (&mut self.nodes, path),
             Request::Children { path, .. } => (&mut self.children, path),
-            // The sender is dropped: whoever waits is told at once that there is nothing to wait for.
+            // The sender is dropped, so a waiter learns at once that there is no event to wait for.
             Request::Create { .. }
             | Request::Delete { .. }
             | Request::SetData { .. }
@@ -80,16 +80,19 @@ impl Watches {
         Watching { id, told }
     }
 
-    /// What was read when this watch was set is as it should be; a change since then has not been told of.
+    /// Records that the watcher has checked and accepts the answer of this watch.
+    ///
+    /// A later change may have happened without being reported yet.
     pub(super) fn confirm(&mut self, path: &str, id: u64) {
         for watcher in self.nodes.get_mut(path).into_iter().flatten() {
             watcher.confirmed |= watcher.id == id;
         }
     }
 
-    /// Whether somebody watches a node that was as it should be, and nothing was told of it since.
+    /// Returns true if a confirmed watch on this node has reported nothing.
     ///
-    /// Events come in the order of what they tell of, so everything before the newest event is covered by this.
+    /// Events come in the order of the changes, so this covers every change before the newest
+    /// event.
     pub(super) fn is_unchanged(&self, path: &str) -> bool {
         let watchers = self.nodes.get(path);
         watchers.is_some_and(|watchers| {
@@ -97,7 +100,7 @@ impl Watches {
         })
     }
 
-    /// Tells everyone whom an event concerns.
+    /// Delivers an event to the watchers of its node.
     pub(super) fn ring(&mut self, event: wire::Event<'_>) {
         let (says, places) = match event.kind {
             EventKind::Created => (Event::Created, [Some(&mut self.nodes), None]),
@@ -109,13 +112,14 @@ impl Watches {
         };
         for place in places.into_iter().flatten() {
             for watcher in place.remove(event.path).into_iter().flatten() {
-                // Nobody may be waiting any more.
+                // The watcher may have stopped waiting.
                 let _ = watcher.tell.send(says);
             }
         }
     }
 
-    /// The connection is lost, and everyone is told by the loss of its sender.
+    /// Drops all watches, because the connection is lost. Each watcher sees that its sender is
+    /// gone.
     pub(super) fn lose(&mut self) {
         *self = Watches { count: self.count, ..Watches::default() };
     }

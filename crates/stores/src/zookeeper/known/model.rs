@@ -1,8 +1,11 @@
-//! Reads and writes of one process in any order, through a server that may be deposed and not know it.
+//! A model: one process reads and writes in any order, through a server that may be deposed without
+//! knowing it.
 //!
-//! A deposed server answers polls with what it knew, and takes no barrier and no write. Answers are taken some time
-//! after they were given. The rules: a read shows nothing older than what this process had learnt when it was asked
-//! for, and news only if nothing newer had been acknowledged then.
+//! A deposed server answers polls with its old state, and takes no barrier and no write. The
+//! process takes an answer some time after the server gave it. The rules for a read:
+//!
+//! - It shows no version older than those that this process had learnt when the read was asked for.
+//! - It shows news only if no newer version had been acknowledged when the read was asked for.
 
 use bytes::Bytes;
 
@@ -11,13 +14,13 @@ use super::*;
 /// A reader that breaks a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Twin {
-    /// What is new is taken from the poll, and not read again behind a barrier.
+    /// It takes news from the poll, without another read behind a barrier.
     NewsNotReadAgain,
-    /// What was read behind a barrier counts, however late it is taken.
+    /// A read behind a barrier counts, however late its answer is taken.
     LateReadCounts,
 }
 
-/// Numbers without any need for quality.
+/// A simple random number generator.
 struct Dice(u64);
 
 impl Dice {
@@ -33,7 +36,7 @@ enum Task {
     Write { sent: Sent, acknowledged: Option<u32> },
 }
 
-/// How things were when a read was asked for.
+/// The state when a read was asked for.
 #[derive(Clone, Copy)]
 struct Then {
     truth: u32,
@@ -53,7 +56,7 @@ struct World {
     key: Key,
     /// The version that a quorum has.
     truth: u32,
-    /// What a server shows that is deposed.
+    /// The version that a deposed server shows.
     frozen: Option<u32>,
     /// The newest version that this process has learnt.
     learnt: u32,
@@ -122,7 +125,7 @@ impl World {
         Ok(())
     }
 
-    /// As `ZookeeperStore::look` does it, from one moment at which it may pause to the next.
+    /// Takes one step of `ZookeeperStore::look`, up to its next pause.
     fn read_on(&mut self, then: Then, stage: Stage) -> Result<Option<Stage>, String> {
         match stage {
             Stage::Polling => Ok(Some(Stage::Polled(self.frozen.unwrap_or(self.truth)))),
@@ -134,7 +137,7 @@ impl World {
                 }
                 Ok(Some(Stage::Asked(self.known.asked())))
             }
-            // No quorum takes the write before it.
+            // No quorum takes the barrier before the read.
             Stage::Asked(_) if self.frozen.is_some() => Ok(None),
             Stage::Asked(asked) => Ok(Some(Stage::Answered(asked, self.truth))),
             Stage::Answered(asked, shown) => {

@@ -1,4 +1,4 @@
-//! Making, ending and removing elections.
+//! Makes, ends and removes elections.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::line::has_session;
 use super::root::{self, Root};
 use super::tenures::Tenure;
 
-/// Somebody else may be making, ending or removing it at the same time; not for ever.
+/// How often a change is tried while other processes change the same election.
 const MOST_ATTEMPTS: usize = 8;
 
 impl ZookeeperQueue {
@@ -37,7 +37,7 @@ impl ZookeeperQueue {
                             continue;
                         }
                         Some(other) => return Err(self.other_recipe(root, &other)),
-                        // One without a record is recorded by whoever joins first.
+                        // Without a recorded prefix, the first candidate to join records it.
                         None => return Ok(root::generation(&stat)),
                     }
                 }
@@ -49,7 +49,7 @@ impl ZookeeperQueue {
                 Ok(Some(generation)) => return Ok(generation),
                 Err(Error::NotEmpty) => {
                     self.check_obstacles(root, doing()).await?;
-                    // The candidates of the ended one have not all left.
+                    // Candidates of the ended election still stand.
                     if !self.changes_by(root, deadline).await {
                         return Err(unsent(
                             doing(),
@@ -64,14 +64,15 @@ impl ZookeeperQueue {
         }
     }
 
-    /// Creates its node and those above that are missing; nothing if somebody else was faster.
+    /// Creates the election's node and the missing ones above; `None` if another process was
+    /// faster.
     async fn make_first(&self, root: &Root) -> Result<Option<u64>, Error> {
         let levels: Vec<&str> = root.levels().collect();
         let data = |level: &str| match level == &*root.path {
             true => Bytes::from(root::open(&self.recipe)),
             false => Bytes::new(),
         };
-        // All of them are sent before the first is answered, in this order.
+        // All of them are sent, in this order, before the first is answered.
         let created: Vec<_> = levels
             .iter()
             .map(|level| self.client.create(level, data(level), Lifetime::Lasting, &self.acl))
@@ -86,13 +87,13 @@ impl ZookeeperQueue {
         match last {
             Ok((_, stat)) => Ok(Some(root::generation(&stat))),
             Err(Error::NodeExists) => Ok(None),
-            // One above could not be created: say why.
+            // A node above could not be created: report why.
             Err(Error::NoNode) => above.map_or(Ok(None), Err),
             Err(error) => Err(error),
         }
     }
 
-    /// Puts a new node in the place of one that has ended; nothing if it changed meanwhile.
+    /// Replaces the node of an ended election with a new one; `None` if it changed meanwhile.
     async fn make_anew(&self, root: &Root, stat: &Stat) -> Result<Option<u64>, Error> {
         let path = root.path.to_string();
         let delete = Request::Delete { path: path.clone(), version: stat.version };
@@ -100,7 +101,7 @@ impl ZookeeperQueue {
         let create = Request::Create { path, data, lifetime: Lifetime::Lasting, acl };
         let parts = vec![delete, create];
         match self.client.transaction(parts).await? {
-            // Servers before 3.9 do not say which it is; then it is to be read.
+            // Servers before 3.9 do not return the new generation; then it must be read.
             Ok(results) => {
                 let made = results.into_iter().flatten().next();
                 Ok(made.map(|(_, stat)| root::generation(&stat)))
@@ -110,7 +111,9 @@ impl ZookeeperQueue {
         }
     }
 
-    /// Refuses to wait for nodes that never go by themselves. They may be anything, so that people decide on them.
+    /// Fails if only nodes are left that never go by themselves.
+    ///
+    /// They may be anything, so people must decide on them.
     async fn check_obstacles(&self, root: &Root, doing: String) -> Result<(), StoreError> {
         let Some(node) = self.obstacle(root).await.unwrap_or_default() else { return Ok(()) };
         let says = format!(
@@ -120,7 +123,7 @@ impl ZookeeperQueue {
         Err(StoreError::new(Fault::Permanent, "zookeeper", doing, says))
     }
 
-    /// A node below an election that goes with no session, if there are only such.
+    /// A node below an election without a session, if all nodes there have none.
     async fn obstacle(&self, root: &Root) -> Result<Option<String>, Error> {
         let (mut names, _) = self.client.children(&root.path).await?;
         names.sort_unstable();
@@ -141,17 +144,17 @@ impl ZookeeperQueue {
         Ok(first)
     }
 
-    /// Waits until somebody has come or gone; not longer than this.
+    /// Waits until candidates come or go. Returns false once the deadline has passed.
     async fn changes_by(&self, root: &Root, deadline: Instant) -> bool {
         let request = Request::Children { path: root.path.clone(), watch: true };
         let (listed, watching) = self.client.watch(request, wire::children);
         match listed.await {
-            // Somebody has left since.
+            // The last candidate has left since.
             Ok((names, _)) if names.is_empty() => return true,
             Ok(_) => {}
             Err(_) => return Instant::now() < deadline,
         }
-        // A notification that is lost costs a moment.
+        // A lost notification costs a moment.
         let soon = (Instant::now() + Duration::from_secs(1)).min(deadline);
         let _ = timeout_at(soon, watching.event()).await;
         Instant::now() < deadline
@@ -168,7 +171,8 @@ impl ZookeeperQueue {
             if root::generation(&stat) != generation || root::has_ended(&data, &stat) {
                 return Ok(());
             }
-            // The mark names its generation: if the election is made anew just now, it means nothing.
+            // The mark names its generation: if the election is made anew just now, the mark has no
+            // effect.
             let mark = root::mark(generation, &data);
             match self.client.set_data(&root.path, mark, Some(stat.version)).await {
                 Ok(_) | Err(Error::NoNode) => return Ok(()),
@@ -192,7 +196,7 @@ impl ZookeeperQueue {
         }
         let version = stat.version;
         let mut parts = vec![Request::Delete { path: root.path.to_string(), version }];
-        // What is deleted needs no lock delay. Its token is kept.
+        // A deleted election needs no lock delay. Its token is kept.
         match self.client.data(&root.tenure).await {
             Ok((data, stat)) => {
                 if let Some(token) = Tenure::read(&data, &stat).unclean() {

@@ -1,6 +1,7 @@
-//! What an entry's node holds: plain text that other clients show.
+//! The data of an entry's node: plain text that other clients show.
 //!
-//! Without a value, the candidate's name. With one, the value, and on a line of its own after it the name.
+//! Without a value, it is the candidate's name. With a value, it is the value, followed by a line
+//! with the name.
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ pub(super) fn encode(name: &str, value: &[u8]) -> Bytes {
     [value, NAME.as_bytes(), name.as_bytes(), b"\n"].concat().into()
 }
 
-/// Reads what anybody wrote; `node` is its name, where it has no better one.
+/// Parses the data of any client's entry. `node` is the name if the data has no better one.
 pub(super) fn decode(id: CandidateId, node: &str, data: &[u8]) -> Holder {
     let (value, name) = match ours(data) {
         Some((value, name)) => (value, name),

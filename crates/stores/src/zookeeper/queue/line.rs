@@ -1,4 +1,4 @@
-//! Reading a line.
+//! Reads a line.
 
 use std::sync::Arc;
 
@@ -15,47 +15,50 @@ use super::root::{self, Root};
 use super::tenures::Tenure;
 use super::{ZookeeperQueue, entry};
 
-/// Whoever is read about may leave meanwhile; more often than this the line moves faster than it can be read.
+/// How often a line is read if candidates leave meanwhile.
+///
+/// After this, the line moves faster than it can be read.
 const MOST_ATTEMPTS: usize = 8;
 
-/// Whose line is read.
+/// The part of a line that is read.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Whose<'a> {
-    /// What concerns this candidacy; with its entry, if that was just made.
+    /// The places that concern this candidacy; with its entry, if that was just made.
     Candidacy { ticket: &'a Ticket, own: Option<(&'a Entry, &'a Arc<Holder>)> },
-    /// Everyone's, whatever their recipe.
+    /// All candidates, whether or not their recipe is ours.
     Everyone,
-    /// Everyone's, if ours may stand there.
+    /// All candidates, provided that ours may stand there.
     Ours,
 }
 
-/// The answers from which a line is read, in the order in which they were asked for.
+/// The answers that make up a line, in the order they were asked for.
 pub(super) struct Reading {
-    /// Who stands in line, and what the election's own node says.
+    /// The candidates, and the data of the election's own node.
     pub(super) listed: [oneshot::Receiver<Outcome>; 2],
-    /// The record of its tenures: as new as the line, because it was asked for after it.
+    /// The record of the election's tenures. It is as new as the line, because it is asked for
+    /// after it.
     pub(super) tenure: Pending<(Vec<u8>, Stat)>,
 }
 
-/// What one reading came to.
+/// The result of one attempt to read a line.
 enum Read {
     Line(Line),
     /// A candidate has left, or the election was made anew meanwhile.
     Moved,
     /// The election's node has this data at this version, and records no prefix yet.
     Unrecorded(Vec<u8>, i32),
-    /// Candidates of another recipe stand there, and these entries whose joins were not answered.
+    /// The recorded recipe is another. These entries come from our unanswered joins.
     Other(Recipe, Vec<Entry>),
 }
 
 impl ZookeeperQueue {
-    /// Asks for a line.
+    /// Sends the requests for a line.
     pub(super) fn ask_line(&self, root: &Root, barrier: bool) -> Reading {
         let listed = self.client.list(&root.path, barrier);
         Reading { listed, tenure: self.client.data(&root.tenure) }
     }
 
-    /// Reads a line, from these answers at first.
+    /// Reads a line, at first from these answers.
     pub(super) async fn read_line(
         &self,
         root: &Root,
@@ -83,10 +86,11 @@ impl ZookeeperQueue {
         Err(unsent(doing(), "it moves faster than it can be read"))
     }
 
-    /// Reads everyone's line, if ours may stand there.
+    /// Reads all candidates, if ours may stand there.
     ///
-    /// A server that lags behind may show an election that is missing, has ended, or is for others, although it was made
-    /// since. All three are final to the caller, so they are read again behind a write that a quorum takes.
+    /// A server that lags behind may show an old state: the election is missing, has ended, or is
+    /// for others. All three are final to the caller, so they are read again behind a write that a
+    /// quorum takes.
     pub(super) async fn survey_line(&self, root: &Root) -> Result<Line, StoreError> {
         match self.read_line(root, Whose::Ours, None).await {
             Ok(line @ Line::Open { .. }) => Ok(line),
@@ -98,7 +102,7 @@ impl ZookeeperQueue {
         }
     }
 
-    /// Deletes entries that may not stand where they do.
+    /// Deletes entries that must not stand in this line.
     async fn retract_all(&self, entries: &[Entry]) -> Result<(), StoreError> {
         for entry in entries {
             if !self.retract(entry).await {
@@ -109,8 +113,9 @@ impl ZookeeperQueue {
         Ok(())
     }
 
-    /// Records our prefix in the election's node, beside its data and unless another process was faster. The next look
-    /// tells.
+    /// Records our prefix after the data of the election's node.
+    ///
+    /// It has no effect if another process was faster. The next read of the line shows which.
     async fn record_recipe(
         &self,
         root: &Root,
@@ -122,13 +127,15 @@ impl ZookeeperQueue {
             Ok(_) | Err(Error::BadVersion | Error::NoNode) => Ok(()),
             Err(error) => {
                 let doing = format!("recording the prefix of the candidates in {}", root.path);
-                // Written or not, the next look tells: nothing is in doubt.
+                // Nothing is in doubt: the next read shows whether it was written.
                 Err(failed(error, Kind::Read, doing))
             }
         }
     }
 
-    /// Candidates with different prefixes ignore each other: two of them would lead.
+    /// The error for a line with another prefix.
+    ///
+    /// Candidates with different prefixes ignore each other, so two of them would lead.
     pub(super) fn other_recipe(&self, root: &Root, recorded: &Recipe) -> StoreError {
         let (recorded, wanted) = (recorded.prefix(), self.recipe.prefix());
         let says = format!(
@@ -142,7 +149,7 @@ impl ZookeeperQueue {
         StoreError::new(Fault::Permanent, "zookeeper", doing, says)
     }
 
-    /// Reads those whom it is about.
+    /// Reads the places that concern `whose`.
     async fn read_places(
         &self,
         root: &Root,
@@ -158,7 +165,7 @@ impl ZookeeperQueue {
         let (generation, ended) = (root::generation(&stat), root::has_ended(&data, &stat));
         let recipe = match (root::recorded(&data), whose) {
             (recorded, Whose::Everyone) => recorded.unwrap_or_else(|| self.recipe.clone()),
-            // An election that has ended may be made anew for others.
+            // An ended election may have been for others: it can be made anew with our recipe.
             (Some(recorded), Whose::Ours) if ended => recorded,
             (Some(recorded), Whose::Candidacy { .. } | Whose::Ours)
                 if !recorded.is_like(&self.recipe) =>
@@ -186,9 +193,9 @@ impl ZookeeperQueue {
         Ok(Read::Line(Line::Open { generation, places, unclean, highest }))
     }
 
-    /// The entries among these nodes that a join of this candidacy has made with our recipe, and was not answered.
+    /// The entries of this candidacy with our recipe that come from unanswered joins.
     ///
-    /// Of any other the candidacy knows: it may be leading with one.
+    /// The candidacy knows its other entries, and may be leading with one of them.
     fn unanswered(&self, root: &Root, whose: Whose<'_>, names: &[&str]) -> Vec<Entry> {
         let Whose::Candidacy { ticket, .. } = whose else { return Vec::new() };
         let stem = Stem::of(&ticket.candidate);
@@ -197,10 +204,13 @@ impl ZookeeperQueue {
         ours.filter(|entry| self.is_in_doubt(entry)).collect()
     }
 
-    /// Reads about those whom it concerns; nothing if one of them has left, or an entry that was made is not in line.
+    /// Reads the places that concern `whose`.
     ///
-    /// A node without a session is no candidate. It never leads and never goes, so a candidate behind it would wait for
-    /// ever. Only reading the node shows that; then the nodes before it are read too, twice as many each time.
+    /// Returns `None` if one of them has left, or if an entry that was just made is not in line.
+    ///
+    /// A node without a session is no candidate. It never leads and never goes, so a candidate
+    /// behind it would wait for ever. Only a read of the node shows that. Then the nodes before it
+    /// are read too, twice as many each time.
     async fn ask_all(
         &self,
         recipe: &Recipe,
@@ -212,7 +222,8 @@ impl ZookeeperQueue {
         let mut reach = 1;
         loop {
             let asked = self.ask_places(recipe, root, whose, names.clone(), ended, reach);
-            // Read before the entry was made, or it is gone already: the next look tells.
+            // The list was read before the entry was made, or the entry is already gone: the next
+            // read tells.
             let Some(asked) = asked else { return Ok(None) };
             let (mut places, mut lasting) = (Vec::with_capacity(asked.len()), Vec::new());
             for asked in asked {
@@ -226,7 +237,7 @@ impl ZookeeperQueue {
                         }
                         places.push(place);
                     }
-                    // Of everyone's line it is enough to leave out who has left.
+                    // A read of all candidates may leave out those that have left.
                     Err(Error::NoNode) if matches!(whose, Whose::Everyone | Whose::Ours) => {}
                     Err(Error::NoNode) => return Ok(None),
                     Err(error) => return Err(error),
@@ -243,9 +254,10 @@ impl ZookeeperQueue {
         }
     }
 
-    /// Asks about those whom it concerns, in the order of the line; nothing if an entry that was made is not in it.
+    /// Asks for the places that concern `whose`, in the order of the line.
     ///
-    /// `reach` is how many are read at the front, and before each of our own.
+    /// Returns `None` if an entry that was just made is not in line. `reach` is how many places are
+    /// read at the front, and before each of our own.
     fn ask_places(
         &self,
         recipe: &Recipe,
@@ -270,7 +282,7 @@ impl ZookeeperQueue {
                 let ours = |at: usize| {
                     line.get(at).is_some_and(|(_, name)| recipe.attempt(name, stem).is_some())
                 };
-                // The first, our own, and those before our own.
+                // The first places, our own, and those before our own.
                 ours(at) || !ended && (at < reach || (1..=reach).any(|step| ours(at + step)))
             }
         };
@@ -279,7 +291,7 @@ impl ZookeeperQueue {
     }
 }
 
-/// Awaits the two answers; nothing for a missing election.
+/// Awaits the two answers; `None` if the election is missing.
 async fn both(asked: [oneshot::Receiver<Outcome>; 2]) -> Result<Option<[Answer; 2]>, Error> {
     let mut answers = Vec::with_capacity(2);
     for answer in asked {
@@ -292,7 +304,7 @@ async fn both(asked: [oneshot::Receiver<Outcome>; 2]) -> Result<Option<[Answer; 
     answers.try_into().map(Some).map_err(|_| Error::Lost)
 }
 
-/// A place that is being read, or is known already.
+/// A place that is being read, or is already known.
 enum Asked {
     Known(Place),
     Reading { name: Arc<str>, node: String, read: Pending<(Vec<u8>, Stat)> },
@@ -330,15 +342,18 @@ impl Asked {
     }
 }
 
-/// Whether a node goes with somebody's session: neither one that stays, nor a container. (A node with a time to live is
-/// taken for one that does, because a server may number its sessions like that; it goes by itself.)
+/// Returns true if a node belongs to a session: neither a lasting node nor a container.
+///
+/// (A node with a time to live also counts, because a server may number its sessions like that. It
+/// goes by itself.)
 pub(super) fn has_session(stat: &Stat) -> bool {
     const CONTAINER: i64 = i64::MIN;
     stat.owner != 0 && stat.owner != CONTAINER
 }
 
-/// Whether a list and what was read after it are of the same election: one that was deleted and made anew in between
-/// has another line.
+/// Returns true if a list and a later read are of the same generation.
+///
+/// An election that was deleted and made anew in between has another line.
 fn is_same_node(own: &Stat, listed: &Stat) -> bool {
     own.created == listed.created
 }
@@ -352,7 +367,7 @@ mod tests {
     use super::super::super::client::ClientOptions;
     use super::*;
 
-    /// What a server says of a node that was created by this transaction.
+    /// The stat of a node created by this transaction, as a server sends it.
     fn stat(created: i64) -> Vec<u8> {
         let mut bytes = Vec::new();
         for number in [created, created, 0, 0] {
@@ -376,7 +391,7 @@ mod tests {
         }
     }
 
-    /// An election may be deleted and made anew between the list of its line and what its own node says.
+    /// An election may be made anew between the list and the read of its own node.
     #[tokio::test]
     async fn a_list_of_an_earlier_generation_is_not_taken_for_the_line_of_a_later_one() {
         let client = Client::new(ClientOptions::new(["127.0.0.1:9"]));

@@ -1,7 +1,8 @@
-//! Elections as lines of ephemeral nodes, as Curator and kazoo hold them.
+//! Elections as lines of ephemeral nodes, in the format of Curator and kazoo.
 //!
-//! An election is a node; its candidates are ephemeral, sequential nodes below it. Whoever has the lowest number leads,
-//! everybody else watches the one before. What an election's own node says is whether it has ended.
+//! An election is a node, and its candidates are ephemeral, sequential nodes below it. The
+//! candidate with the lowest number leads. Every other candidate watches the one before it. The
+//! election's own node records if the election has ended.
 
 mod administration;
 mod entry;
@@ -35,10 +36,10 @@ use super::client::{Client, Error, Event, Watching};
 use super::fault::{Kind, failed};
 use super::wire::{self, Acl, Lifetime, Request};
 
-/// The pause after a watch could not be set, lest a server that always refuses be asked all the time.
+/// The pause after a watch could not be set, to spare a server that always refuses.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Nodes beyond these are not warned of.
+/// The maximum number of nodes to warn of.
 const MOST_WARNED: usize = 1024;
 
 /// Lines of candidates in ZooKeeper.
@@ -50,9 +51,9 @@ pub struct ZookeeperQueue {
     /// How long administration waits for others.
     request: Duration,
     leads: AtomicBool,
-    /// Entries whose tenure was recorded as begun, or may have been.
+    /// Entries with a tenure that was recorded as begun, or may have been.
     begun: Mutex<HashMap<Arc<str>, Recorded>>,
-    /// Nodes that people were warned of.
+    /// Nodes that a warning was logged for.
     warned: Mutex<HashSet<Arc<str>>>,
 }
 
@@ -73,14 +74,14 @@ impl ZookeeperQueue {
         }
     }
 
-    /// The same, in one line with the candidates of another client.
+    /// Sets the recipe, to share a line with the candidates of another client.
     #[must_use]
     pub fn with_recipe(mut self, recipe: Recipe) -> ZookeeperQueue {
         self.recipe = recipe;
         self
     }
 
-    /// The same, with nodes that these may use.
+    /// Sets the ACL of the nodes that the queue creates.
     #[must_use]
     pub fn with_acl(mut self, acl: Arc<[Acl]>) -> ZookeeperQueue {
         self.acl = acl;
@@ -91,7 +92,9 @@ impl ZookeeperQueue {
         Root::of(&self.base, election)
     }
 
-    /// Nothing is asked while there is no connection; for a moment one is waited for.
+    /// Waits for a connection, because nothing is sent without one.
+    ///
+    /// It waits no longer than the request's time.
     async fn ready(&self, doing: impl FnOnce() -> String) -> Result<(), StoreError> {
         let ready = self.client.connected(self.request).await;
         ready.map_err(|error| failed(error, Kind::Read, doing()))
@@ -109,25 +112,25 @@ impl ZookeeperQueue {
         }
     }
 
-    /// Whether this node has not been warned of yet. It counts as warned of from now on.
+    /// Returns true if this node has not been warned of yet, and remembers it.
     fn is_news(&self, node: &Arc<str>) -> bool {
         let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
         warned.len() < MOST_WARNED && warned.insert(node.clone())
     }
 
-    /// An entry that is gone, or whose fate is nobody's business any more.
+    /// Forgets an entry that is gone.
     fn forget(&self, entry: &Entry) {
         self.note_begun(entry, None);
         self.client.stands(&entry.name, false);
         self.client.stands(without_number(&entry.name), false);
     }
 
-    /// Whether an entry's join was not answered, and no line has shown it since.
+    /// Returns true if an entry's join was not answered, nor the entry seen since.
     fn is_in_doubt(&self, entry: &Entry) -> bool {
         self.client.owns(without_number(&entry.name)) && !self.client.owns(&entry.name)
     }
 
-    /// Deletes an entry that must not stand; says whether it is gone.
+    /// Deletes an entry that must not stand, and returns true if it is gone.
     async fn retract(&self, entry: &Entry) -> bool {
         let gone = self.delete(entry, false).await.is_ok();
         if gone {
@@ -140,7 +143,7 @@ impl ZookeeperQueue {
     async fn watch_entry(&self, entry: &Entry) -> Result<Watching, Gone> {
         loop {
             self.client.up().await;
-            // Not `exists`: that would leave a watch at a server on what never comes back.
+            // Not `exists`: it would leave a watch on a node that never comes back.
             let request = Request::Data { path: entry.name.clone(), watch: true };
             let (read, watching) = self.client.watch(request, wire::data);
             match read.await {
@@ -171,11 +174,12 @@ impl ZookeeperQueue {
         }
     }
 
-    /// What the deletion of an entry says.
+    /// The meaning of an entry's deletion.
     ///
-    /// A leader that ends its election marks that first and leaves then; whoever hears of both must not lead for a
-    /// moment. Of the mark it has heard before, since events come in order: unless its election is known to have
-    /// been open up to this one, it has to look.
+    /// A leader that ends its election first marks the election as ended, and then leaves. The next
+    /// candidate must not lead for a moment in between. Events come in order, so the mark's event
+    /// comes before the deletion's. Unless the election is known to have been open up to this
+    /// event, the candidate has to look.
     fn deleted(&self, entry: &Entry) -> Gone {
         let root = Root::of_entry(&self.base, &entry.name);
         if self.client.is_unchanged(&root.path) { Gone::Deleted } else { Gone::DeletedMaybeEnded }
@@ -215,23 +219,24 @@ impl SessionQueue for ZookeeperQueue {
         self.client.stands(&made.path, true);
         let entry = Entry { name: made.path.into(), token: root::number(made.stat.created) };
         if self.recipe.sequence(&entry.name).is_none() {
-            // ZooKeeper counts to 2^31 and goes on below zero: whoever came then would stand before everybody.
+            // ZooKeeper counts to 2^31 and goes on below zero: the next candidate would stand
+            // before all others.
             let _ = self.delete(&entry, false).await;
             let says = "the numbers of this election's node are used up; end, delete and create it";
             return Err(StoreError::new(Fault::Permanent, "zookeeper", doing(), says));
         }
         let whose = Whose::Candidacy { ticket, own: Some((&entry, holder)) };
-        // In a box of its own: thousands may join at once, and most of them wait for the entry.
+        // Boxed, because thousands may join at once, and most of them wait for the entry.
         let error = match Box::pin(self.read_line(&root, whose, Some(reading))).await {
             Ok(line) => return Ok(Joined { session: made.session, entry: Some(entry), line }),
             Err(error) => error,
         };
         let refused = matches!(error.fault, Fault::Permanent | Fault::Denied);
         if refused && self.retract(&entry).await {
-            // It may not stand here, and does so no longer.
+            // The entry may not stand here, and no longer does.
             return Err(error);
         }
-        // Made it is: whatever goes wrong from here on, a look must tell.
+        // The entry was made. After any later failure, only a look at the line can tell its state.
         self.client.stands(&path, true);
         self.client.stands(&entry.name, false);
         Err(StoreError::new(Fault::Indeterminate, "zookeeper", doing(), error))
@@ -250,14 +255,14 @@ impl SessionQueue for ZookeeperQueue {
 
     async fn gone(&self, entry: &Entry) -> Gone {
         loop {
-            // In a box of its own: thousands wait here, and each needs only the watch.
+            // Boxed, because thousands wait here, and each needs only the watch.
             let watching = match Box::pin(self.watch_entry(entry)).await {
                 Ok(watching) => watching,
                 Err(gone) => return gone,
             };
             match watching.event().await {
                 Event::Deleted => return self.deleted(entry),
-                // It publishes something else.
+                // The candidate publishes another value.
                 Event::Changed | Event::Created => return Gone::Perhaps,
                 Event::Lost => {}
             }
@@ -362,7 +367,7 @@ impl SessionQueue for ZookeeperQueue {
                     for name in names.iter().filter(|name| recipe.sequence(name).is_some()) {
                         match self.client.exists(&root.child(name)).await {
                             Ok(stat) if has_session(&stat) => return Ok(false),
-                            // No candidate, or it has left already.
+                            // It is no candidate, or has left already.
                             Ok(_) | Err(Error::NoNode) => {}
                             Err(error) => return Err(error),
                         }
@@ -374,7 +379,7 @@ impl SessionQueue for ZookeeperQueue {
         };
         match (own.await, line.await) {
             (Ok(_), Ok(true)) => {}
-            // There is no line to watch as long as there is no election.
+            // There is no line to watch while there is no election.
             (Err(Error::NoNode), Err(Error::NoNode)) if first.is_none() => {
                 election_moves.event().await;
                 return;
@@ -392,7 +397,7 @@ impl SessionQueue for ZookeeperQueue {
     }
 
     fn trouble(&self) -> Option<StoreError> {
-        // Without a session there is no connection, and every request says so.
+        // Without a session there is no connection, and every request reports that.
         None
     }
 

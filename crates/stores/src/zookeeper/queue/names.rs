@@ -1,7 +1,8 @@
-//! How the nodes of a line are called; docs/keys.md shows it to people.
+//! The names of a line's nodes; docs/keys.md documents them.
 //!
-//! `_c_<guid>-<prefix><sequence>`, the form of Curator's protected nodes. The guid is the candidacy's own id, so that
-//! an entry whose creation was never answered is found again; an attempt after the first stands behind it.
+//! The form is `_c_<guid>-<prefix><sequence>`, that of Curator's protected nodes. The guid is the
+//! candidacy's own id, so that an entry is found again if its creation was never answered. From the
+//! second attempt on, the attempt's number follows the guid.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -10,29 +11,29 @@ use std::sync::Arc;
 use tenure::CandidateId;
 use tenure::queue::Ticket;
 
-/// With how many digits ZooKeeper numbers nodes.
+/// The number of digits in ZooKeeper's sequence numbers.
 const DIGITS: usize = 10;
 const PROTECTED: &str = "_c_";
-/// A guid with its dashes.
+/// The length of a guid with its dashes.
 const GUID: usize = 36;
 
-/// Whose candidates ours queue with.
+/// The clients that our candidates share a line with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Recipe {
-    /// Only our own.
+    /// Only our own candidates.
     #[default]
     Own,
     /// Curator's `LeaderLatch`.
     CuratorLatch,
     /// kazoo's `Lock` and `Election`.
     Kazoo,
-    /// Anybody's whose nodes have this before their number.
+    /// Any client that has this prefix before a node's number.
     Prefix(Arc<str>),
 }
 
 impl Recipe {
-    /// What stands before the number of a node.
+    /// The prefix before a node's number.
     #[must_use]
     pub fn prefix(&self) -> &str {
         match self {
@@ -43,7 +44,7 @@ impl Recipe {
         }
     }
 
-    /// Checks a prefix of one's own: 1 to 64 characters of ASCII, no slash, no `=` and no space.
+    /// Checks a custom prefix: 1 to 64 characters of ASCII, no slash, no `=` and no space.
     #[must_use]
     pub fn with_prefix(prefix: &str) -> Option<Recipe> {
         let good = |byte: u8| byte.is_ascii_graphic() && byte != b'/' && byte != b'=';
@@ -51,12 +52,12 @@ impl Recipe {
         fits.then(|| Recipe::Prefix(prefix.into()))
     }
 
-    /// Whether candidates of both take each other for candidates.
+    /// Returns true if candidates of both recipes take each other for candidates.
     pub(super) fn is_like(&self, other: &Recipe) -> bool {
         self.prefix() == other.prefix()
     }
 
-    /// What a URL says to have this prefix.
+    /// The URL option that selects this prefix.
     pub(super) fn option(prefix: &str) -> String {
         let named = [(Recipe::CuratorLatch, "curator-latch"), (Recipe::Kazoo, "kazoo")];
         match named.iter().find(|(recipe, _)| recipe.prefix() == prefix) {
@@ -75,15 +76,15 @@ impl Recipe {
         }
     }
 
-    /// The number by which a node stands in line; none for one that does not.
+    /// The number by which a node stands in line; `None` if it is no entry.
     pub(super) fn sequence(&self, node: &str) -> Option<u64> {
         let (_, number) = self.split(node)?;
         number.parse().ok()
     }
 
-    /// Which attempt of this candidacy made a node, if one did.
+    /// The attempt of this candidacy that made a node; `None` if it is another's.
     pub(super) fn attempt(&self, node: &str, candidate: &Stem) -> Option<u64> {
-        // Most nodes are others'.
+        // Most nodes belong to others.
         let rest = node.strip_prefix(candidate.0.as_str())?;
         match self.split(rest)?.0 {
             "" => Some(1),
@@ -91,7 +92,7 @@ impl Recipe {
         }
     }
 
-    /// Whose node it is: the candidacy, or at least something that no other node shares.
+    /// The candidacy of a node, or at least an id that no other node shares.
     pub(super) fn owner(&self, node: &str) -> CandidateId {
         let ours = node.strip_prefix(PROTECTED).and_then(|rest| rest.get(..GUID)).and_then(bits);
         match ours {
@@ -108,7 +109,7 @@ impl Recipe {
     }
 }
 
-/// What the names of a candidacy's nodes begin with.
+/// The beginning of the names of a candidacy's nodes.
 #[derive(Clone, Debug)]
 pub(super) struct Stem(String);
 

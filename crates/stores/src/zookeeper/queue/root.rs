@@ -1,10 +1,11 @@
-//! An election's own node: its place, its end, and the prefix of its candidates.
+//! An election's own node: its path, its end, and the prefix of its candidates.
 //!
-//! Its data has a few lines of ours: `tenure: ended <generation>` first when it has ended, and
-//! `tenure: prefix <prefix>`. Other lines are another client's, and stay.
-//! The prefix is in this node and not in the election's document, because it must be as old as the line. A process
-//! reads both together, and an election that is made anew may have another prefix. (A document that is read before
-//! the join may belong to an earlier generation.)
+//! Its data has a few lines of ours: `tenure: ended <generation>`, the first line of an ended
+//! election, and `tenure: prefix <prefix>`. Other lines belong to another client, and stay.
+//!
+//! The prefix is in this node and not in the election's document, because it must be as old as the
+//! line. A process reads both together, and an election that is made anew may have another prefix.
+//! (A document that is read before the join may belong to an earlier generation.)
 
 use std::sync::Arc;
 
@@ -14,24 +15,26 @@ use super::super::paths;
 use super::super::wire::Stat;
 use super::names::Recipe;
 
-/// Marks an election that has ended, with the generation that has: one made anew has another.
+/// Marks an ended election. The generation follows it: an election made anew has another.
 const ENDED: &str = "tenure: ended ";
-/// Stands before the prefix of its candidates' nodes.
+/// Stands before the prefix of the candidates' nodes.
 const PREFIX: &str = "tenure: prefix ";
-/// Below it are the records of tenures. No segment of a name has a `=`.
+/// The node above the records of tenures. No segment of a name has a `=`.
 const TENURES: &str = "=tenures";
 
-/// Where an election is.
+/// The paths of an election.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Root {
     pub(super) path: Arc<str>,
-    /// The record of its tenures: not in the line, where other clients would take it for a candidate.
+    /// The record of its tenures. It is not in the line, where other clients would take it for a
+    /// candidate.
     pub(super) tenure: Arc<str>,
 }
 
 impl Root {
     pub(super) fn of(base: &str, election: &Key) -> Root {
-        // Elections are below the base by their names; what distinguishes their documents is not for other clients.
+        // An election is below the base by its name. The first segment of its document's key is not
+        // for other clients.
         let name = election.below(&Key::elections()).unwrap_or(election.as_str());
         let mut path = base.to_owned();
         for segment in name.split('/') {
@@ -41,7 +44,7 @@ impl Root {
         Root::at(base, &path)
     }
 
-    /// The election that an entry stands in.
+    /// The election of an entry.
     pub(super) fn of_entry(base: &str, entry: &str) -> Root {
         let (path, _) = entry.rsplit_once('/').unwrap_or((entry, ""));
         Root::at(base, path)
@@ -57,19 +60,21 @@ impl Root {
         format!("{}/{node}", self.path)
     }
 
-    /// The nodes above, outermost first, and the election's own.
+    /// The nodes above the election's own, outermost first, and then its own.
     pub(super) fn levels(&self) -> impl Iterator<Item = &str> {
         let ends = self.path.match_indices('/').map(|(at, _)| at).skip(1);
         ends.chain([self.path.len()]).map(|end| &self.path[..end])
     }
 }
 
-/// Which creation of the election a node is.
+/// The generation of an election, by its node.
 pub(super) fn generation(stat: &Stat) -> u64 {
     number(stat.created)
 }
 
-/// Transactions are counted from 1; what claims otherwise is no ZooKeeper, and comes before everything.
+/// Converts a transaction's number.
+///
+/// ZooKeeper counts from 1. A negative number is not ZooKeeper's, and becomes 0, before all others.
 pub(super) fn number(zxid: i64) -> u64 {
     u64::try_from(zxid).unwrap_or(0)
 }
@@ -79,14 +84,15 @@ pub(super) fn open(recipe: &Recipe) -> String {
     format!("{PREFIX}{}", recipe.prefix())
 }
 
-/// The data of an election's node that another client has made, with our prefix recorded after it.
+/// The data of another client's election node, with our prefix recorded after it.
 pub(super) fn recording(data: &[u8], recipe: &Recipe) -> Vec<u8> {
     let between = if data.is_empty() || data.ends_with(b"\n") { "" } else { "\n" };
     [data, between.as_bytes(), open(recipe).as_bytes()].concat()
 }
 
-/// The data of a generation that has ended, from its data until then: the prefix of its candidates, and whatever other
-/// clients keep there.
+/// The data of an ended generation.
+///
+/// It keeps the data until then: the prefix of its candidates, and the lines of other clients.
 pub(super) fn mark(generation: u64, data: &[u8]) -> Vec<u8> {
     let between = if data.is_empty() { "" } else { "\n" };
     [ENDED.as_bytes(), generation.to_string().as_bytes(), between.as_bytes(), data].concat()
@@ -103,7 +109,7 @@ pub(super) fn recorded(data: &[u8]) -> Option<Recipe> {
     prefixes.find_map(|prefix| Recipe::with_prefix(std::str::from_utf8(prefix).ok()?))
 }
 
-/// The node that the records of tenures are below.
+/// The node above the records of tenures.
 pub(super) fn tenures(base: &str) -> String {
     format!("{base}/{TENURES}")
 }
@@ -130,7 +136,8 @@ mod tests {
         assert!(PAGE.contains("`/tenure/=tenures/billing=primary`"));
     }
 
-    /// Another client's data was replaced merely because one of ours stood there.
+    /// Regression: another client's data was replaced merely because one of our candidates stood
+    /// there.
     #[test]
     fn what_other_clients_keep_in_an_elections_node_stays() {
         let latch = Recipe::with_prefix("latch-").expect("a good prefix");

@@ -1,7 +1,7 @@
-//! The record of an election's tenures: the newest that was recorded, and how it ended.
+//! The record of an election's tenures: the newest recorded one, and how it ended.
 //!
-//! One node an election, which is never deleted. It is not among the candidates, because other clients would take it
-//! for one of them.
+//! Each election has one such node, which is never deleted. It is not among the candidates, because
+//! other clients would take it for one of them.
 
 use bytes::Bytes;
 use tenure::StoreError;
@@ -13,20 +13,20 @@ use super::super::wire::{Code, Lifetime, Request, Stat};
 use super::ZookeeperQueue;
 use super::root::{self, Root};
 
-/// How often other processes may be making the same node.
+/// How often a record is tried while other processes make the same node.
 const MOST_ATTEMPTS: usize = 4;
 
-/// What the node says.
+/// The content of the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tenure {
-    /// It began in an election with a lock delay, and was not left cleanly, or not yet.
+    /// A tenure with a lock delay. It was not left cleanly, or not yet.
     Begun(u64),
-    /// It was left cleanly.
+    /// The tenure was left cleanly.
     Left(u64),
-    /// It began in an election without a lock delay.
+    /// The tenure began in an election without a lock delay.
     Led(u64),
-    /// It makes no sense. It counts as the newest tenure there can have been, not left cleanly: the transaction that
-    /// wrote it.
+    /// The record makes no sense. It counts as a tenure that was not left cleanly, with the highest
+    /// token it can have had: the transaction that wrote the record.
     Unreadable(u64),
 }
 
@@ -58,7 +58,7 @@ impl Tenure {
         }
     }
 
-    /// The token that is recorded; 0 if none is.
+    /// The recorded token; 0 if the record is unreadable.
     pub(super) fn token(self) -> u64 {
         match self {
             Tenure::Begun(token) | Tenure::Left(token) | Tenure::Led(token) => token,
@@ -67,12 +67,12 @@ impl Tenure {
     }
 }
 
-/// What this process knows of the record of an entry's tenure.
+/// This process's knowledge of the record of an entry's tenure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Recorded {
-    /// The server said so.
+    /// The server confirmed the record.
     Known,
-    /// It was sent, and no answer came.
+    /// The record was sent, and no answer came.
     Perhaps,
 }
 
@@ -89,7 +89,7 @@ impl ZookeeperQueue {
             match self.client.transaction(vec![stands.clone(), record]).await.map_err(fail)? {
                 Ok(_) => return Ok(()),
                 Err((0, Code::NoNode)) => return Err(unsent(doing(), "the entry is gone")),
-                // There is no record to replace; or nothing to put one into.
+                // There is no record to replace, or no node to create one in.
                 Err((_, Code::NoNode)) => {
                     if !replaces {
                         self.make_tenures().await.map_err(fail)?;
@@ -120,10 +120,13 @@ impl ZookeeperQueue {
         }
     }
 
-    /// Deletes an entry; one whose tenure is recorded as begun and has ended cleanly, together with that.
+    /// Deletes an entry.
+    ///
+    /// If its tenure is recorded as begun and has ended cleanly, that is recorded in the same
+    /// transaction.
     pub(super) async fn delete(&self, entry: &Entry, clean: bool) -> Result<Left, Error> {
         if clean && self.is_recorded(entry).await? {
-            // While our entry stands, no later tenure can have begun: the record is ours.
+            // While our entry stands, no later tenure can have begun, so the record is ours.
             let path = Root::of_entry(&self.base, &entry.name).tenure.to_string();
             let data = Tenure::Left(entry.token).data();
             let parts = vec![
@@ -133,7 +136,7 @@ impl ZookeeperQueue {
             match self.client.transaction(parts).await? {
                 Ok(_) => return Ok(Left::Deleted),
                 Err((0, Code::NoNode)) => return Ok(Left::Absent),
-                // An operator has deleted the record, and none of this was done.
+                // An operator has deleted the record, and the transaction had no effect.
                 Err((_, Code::NoNode)) => {}
                 Err((_, code)) => return Err(code.into()),
             }
@@ -145,14 +148,16 @@ impl ZookeeperQueue {
         }
     }
 
-    /// Whether the beginning of this entry's tenure is recorded. Asked of the server only when its answer was lost.
+    /// Returns true if the beginning of this entry's tenure is recorded.
+    ///
+    /// The server is asked only if its answer was lost.
     async fn is_recorded(&self, entry: &Entry) -> Result<bool, Error> {
         match self.known_of(entry) {
             None => Ok(false),
             Some(Recorded::Known) => Ok(true),
             Some(Recorded::Perhaps) => {
                 let path = Root::of_entry(&self.base, &entry.name).tenure;
-                // On a new connection, perhaps to a server that has not heard of it yet.
+                // This may be a new connection, to a server that has not heard of the record yet.
                 let (synced, read) = (self.client.sync(&path), self.client.data(&path));
                 synced.await?;
                 match read.await {

@@ -1,12 +1,12 @@
-//! Numbers, texts and lists as ZooKeeper writes them.
+//! Numbers, texts and lists in ZooKeeper's encoding.
 
 use bytes::BufMut;
 
-/// What a server sent is not what its protocol says.
+/// The bytes that a server sent do not follow the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed;
 
-/// Reads from the front of what a server sent.
+/// Reads from the front of a server's bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reader<'a> {
     rest: &'a [u8],
@@ -33,7 +33,7 @@ impl<'a> Reader<'a> {
         self.chunk().map(|[byte]: [u8; 1]| byte != 0)
     }
 
-    /// Bytes behind their length; a length of -1 stands for none.
+    /// Reads bytes that follow their length. A length of -1 means none.
     pub(crate) fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
         let length = match self.int()? {
             -1 => 0,
@@ -48,7 +48,7 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(self.bytes()?).map_err(|_| Malformed)
     }
 
-    /// How many follow. Never more than there are bytes, so that nobody reserves room for a lie.
+    /// Reads a list's count. It is never more than the bytes left, so a lie reserves no memory.
     pub(crate) fn count(&mut self) -> Result<usize, Malformed> {
         match self.int()? {
             -1 => Ok(0),
@@ -66,7 +66,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Writes bytes behind their length.
+/// Writes the length of some bytes, and then the bytes.
 pub(crate) fn bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.put_i32(i32::try_from(bytes.len()).expect("requests are far shorter than 2 GiB"));
     out.put_slice(bytes);
@@ -80,7 +80,7 @@ pub(crate) fn flag(out: &mut Vec<u8>, flag: bool) {
     out.put_u8(u8::from(flag));
 }
 
-/// Writes what `body` writes, behind its length.
+/// Writes the length of a frame, and then the frame that `body` writes.
 pub(crate) fn frame(out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.put_i32(0);

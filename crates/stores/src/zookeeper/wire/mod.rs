@@ -1,6 +1,7 @@
-//! ZooKeeper's wire: frames of jute records. Pure; what a server sends is untrusted.
+//! ZooKeeper's wire format: frames of jute records. No I/O; bytes from a server are untrusted.
 //!
-//! Only what elections and documents need is here. The session's rules are in [`super::client`].
+//! It has only the requests that elections and documents need. The session's rules are in
+//! [`super::client`].
 
 mod jute;
 mod reply;
@@ -16,9 +17,9 @@ pub(super) use reply::{Found, Results};
 pub use request::{Acl, Lifetime};
 pub(super) use request::{Request, authenticate, connect};
 
-/// The number of a notification, which answers nothing.
+/// The number of a notification, which answers no request.
 pub(super) const NOTIFICATION: i32 = -1;
-/// The number of what authenticates, and of its answer.
+/// The number of an authentication request, and of its answer.
 pub(super) const AUTHENTICATION: i32 = -4;
-/// Longer frames are refused before they are read.
+/// The maximum length of a frame. Longer ones are refused before they are read.
 pub(super) const LONGEST_FRAME: usize = 16 << 20;

@@ -1,10 +1,10 @@
-//! What a server answers.
+//! The answers of a server.
 
 use std::time::Duration;
 
 use super::jute::{Malformed, Reader};
 
-/// What a server knows of a node.
+/// The metadata of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Stat {
@@ -12,17 +12,17 @@ pub struct Stat {
     pub created: i64,
     /// The transaction that changed its data last.
     pub modified: i64,
-    /// How often its data was changed since its creation.
+    /// How often its data has changed since its creation.
     pub version: i32,
-    /// How often its children came and went.
+    /// How often its children have come and gone.
     pub children_version: i32,
-    /// The session it goes with; 0 for one that stays.
+    /// The session that it belongs to; 0 for a node that stays.
     pub owner: i64,
-    /// How many children it has.
+    /// The number of its children.
     pub children: i32,
 }
 
-/// How a server refused.
+/// The error code of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Code {
     Inconsistent,
@@ -69,7 +69,7 @@ impl Code {
     }
 }
 
-/// The head of every frame but a connection's first.
+/// The head of every frame except a connection's first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) number: i32,
@@ -84,7 +84,7 @@ impl Head {
     }
 }
 
-/// What a server says to a new connection.
+/// A server's answer to a handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Accepted {
     /// The session that was asked for is over.
@@ -111,7 +111,7 @@ pub(crate) fn accepted(body: &[u8]) -> Result<Accepted, Malformed> {
     }
 }
 
-/// What a watch saw.
+/// The kind of change that a watch saw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum EventKind {
     Created,
@@ -128,7 +128,7 @@ pub(crate) struct Event<'a> {
 }
 
 impl<'a> Event<'a> {
-    /// Reads one; none if it is about something that is never asked for.
+    /// Reads a notification; `None` for a kind that we never ask for.
     pub(crate) fn read(mut reader: Reader<'a>) -> Result<Option<Event<'a>>, Malformed> {
         let (number, _state, path) = (reader.int()?, reader.int()?, reader.text()?);
         let kind = match number {
@@ -151,17 +151,17 @@ pub(crate) fn stat(reader: &mut Reader<'_>) -> Result<Stat, Malformed> {
     Ok(Stat { created, modified, version, children_version, owner, children })
 }
 
-/// The answer to a creation.
+/// Reads the answer to a creation.
 pub(crate) fn created(reader: &mut Reader<'_>) -> Result<(String, Stat), Malformed> {
     Ok((reader.text()?.to_owned(), stat(reader)?))
 }
 
-/// The answer to a reading.
+/// Reads the answer to a read.
 pub(crate) fn data(reader: &mut Reader<'_>) -> Result<(Vec<u8>, Stat), Malformed> {
     Ok((reader.bytes()?.to_vec(), stat(reader)?))
 }
 
-/// The answer to a reading of many, in the order asked for; each node has its own.
+/// Reads the answer to a read of many nodes, in the order they were asked for.
 pub(crate) fn many_data(reader: &mut Reader<'_>) -> Result<Vec<Found>, Malformed> {
     const GET_DATA: i32 = 4;
     let mut found = Vec::new();
@@ -178,16 +178,18 @@ pub(crate) fn many_data(reader: &mut Reader<'_>) -> Result<Vec<Found>, Malformed
     }
 }
 
-/// What was read of one of many nodes.
+/// The result of one of many nodes.
 pub(crate) type Found = Result<(Vec<u8>, Stat), Code>;
 
-/// The answer to a listing.
+/// Reads the answer to a listing.
 pub(crate) fn children(reader: &mut Reader<'_>) -> Result<(Vec<String>, Stat), Malformed> {
     let (names, stat) = names(reader)?;
     Ok((names.into_iter().map(str::to_owned).collect(), stat))
 }
 
-/// The same, without copies: a line may have a thousand candidates, each of whom reads it.
+/// Reads the answer to a listing, without copies.
+///
+/// A line may have a thousand candidates, and each of them reads it.
 pub(crate) fn names<'a>(reader: &mut Reader<'a>) -> Result<(Vec<&'a str>, Stat), Malformed> {
     let count = reader.count()?;
     let mut names = Vec::with_capacity(count.min(4096));
@@ -197,11 +199,12 @@ pub(crate) fn names<'a>(reader: &mut Reader<'a>) -> Result<(Vec<&'a str>, Stat),
     Ok((names, stat(reader)?))
 }
 
-/// What became of the parts of a transaction: of a creation its path and what is known of the node, if the server
-/// says so; those before 3.9 do not.
+/// The results of a transaction's parts.
+///
+/// A creation has its path and its [`Stat`], if the server sends them. Servers before 3.9 do not.
 pub(crate) type Results = Vec<Option<(String, Stat)>>;
 
-/// The answer to a transaction; or why none of it happened, and which part is to blame.
+/// Reads the answer to a transaction. If it was refused: the part that failed, and its code.
 pub(crate) fn results(
     reader: &mut Reader<'_>,
 ) -> Result<Result<Results, (usize, Code)>, Malformed> {
@@ -230,7 +233,8 @@ pub(crate) fn results(
             }
             DELETE | CHECK => None,
             -1 => {
-                // Of the one to blame there is a code; those before it say zero, those after it `Inconsistent`.
+                // The part that failed has its own code. Parts before it have zero, parts after it
+                // `Inconsistent`.
                 match (Code::of(reader.int()?), refused) {
                     (Some(code), None | Some((_, Code::Inconsistent))) => {
                         refused = Some((at, code))
@@ -261,7 +265,7 @@ mod tests {
         out.put_i32(error);
     }
 
-    /// A node that was created by 3, changed by 4 and is at version 5.
+    /// The [`Stat`] of a node created by 3, changed by 4 and at version 5.
     fn put_stat(out: &mut Vec<u8>) {
         out.put_i64(3);
         out.put_i64(4);
@@ -305,7 +309,7 @@ mod tests {
     #[test]
     fn creations_in_a_transaction_are_read_with_and_without_what_is_known_of_the_node() {
         let mut out = Vec::new();
-        // As servers before 3.9 answer, and as those since then do.
+        // The answer of servers before 3.9, and of later ones.
         for code in [1, 15] {
             head(&mut out, code, false, 0);
             out.put_slice(&[0, 0, 0, 2, b'/', b'x']);

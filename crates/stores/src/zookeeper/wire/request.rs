@@ -1,4 +1,4 @@
-//! What is asked of a server.
+//! The requests to a server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,45 +24,45 @@ const MULTI_READ: i32 = 22;
 const AUTH: i32 = 100;
 const CLOSE: i32 = -11;
 
-/// How long a node lives.
+/// The lifetime of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Lifetime {
     /// Until it is deleted.
     Lasting,
-    /// Until it is deleted, or the server finds that nothing is left in it.
+    /// Until it is deleted, or the server finds it empty.
     Container,
-    /// As long as the session; the server puts a number behind its name.
+    /// As long as the session. The server appends a number to its name.
     EphemeralSequential,
     /// As long as the session.
     Ephemeral,
 }
 
-/// Who may do what with a node.
+/// A permission on a node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Acl {
-    /// What is permitted: a sum of read 1, write 2, create 4, delete 8, admin 16.
+    /// The sum of the permitted operations: read 1, write 2, create 4, delete 8, admin 16.
     pub permissions: i32,
-    /// How people are told apart, such as `digest`, `ip` or `world`.
+    /// How clients are identified, such as `digest`, `ip` or `world`.
     pub scheme: Arc<str>,
-    /// Who, as the scheme writes it.
+    /// The client, as the scheme writes it.
     pub id: Arc<str>,
 }
 
 impl Acl {
-    /// Everything, for everyone.
+    /// Everything is permitted to everyone.
     #[must_use]
     pub fn open() -> Arc<[Acl]> {
         Arc::new([Acl { permissions: 31, scheme: "world".into(), id: "anyone".into() }])
     }
 
-    /// Everything, for whoever creates the node; needs somebody to be.
+    /// Everything is permitted to the creator of the node. The session must be authenticated.
     #[must_use]
     pub fn creator() -> Arc<[Acl]> {
         Arc::new([Acl { permissions: 31, scheme: "auth".into(), id: "".into() }])
     }
 
-    /// Everything for whoever creates the node, and reading for everyone.
+    /// Everything is permitted to the creator of the node, and reading to everyone.
     #[must_use]
     pub fn creator_and_readers() -> Arc<[Acl]> {
         let readers = Acl { permissions: 1, scheme: "world".into(), id: "anyone".into() };
@@ -108,13 +108,13 @@ pub(crate) enum Request {
         path: Arc<str>,
     },
     Multi(Vec<Request>),
-    /// The data of many nodes in one answer; only since 3.6.
+    /// The data of many nodes in one answer. Servers before 3.6 do not know it.
     ManyData(Vec<String>),
     Close,
 }
 
 impl Request {
-    /// What an answer to it proves.
+    /// The kind of proof that an answer gives.
     pub(crate) fn kind(&self) -> Kind {
         match self {
             Request::Exists { .. }
@@ -148,7 +148,7 @@ impl Request {
         }
     }
 
-    /// How long its data is.
+    /// The size of its data.
     pub(crate) fn size(&self) -> usize {
         match self {
             Request::Create { data, .. } | Request::SetData { data, .. } => data.len(),
@@ -164,7 +164,7 @@ impl Request {
         }
     }
 
-    /// How long it is as a part of a transaction, or a little less.
+    /// Its size as a part of a transaction, or a little less.
     pub(crate) fn length(&self) -> usize {
         match self {
             Request::Create { path, data, .. } | Request::SetData { path, data, .. } => {
@@ -270,7 +270,7 @@ fn write_acl(out: &mut Vec<u8>, acl: &[Acl]) {
     }
 }
 
-/// The first frame of a connection: begins a session, or goes on with one.
+/// Writes the first frame of a connection, which begins or resumes a session.
 pub(crate) fn connect(out: &mut Vec<u8>, seen: i64, ttl: Duration, session: i64, secret: &[u8]) {
     frame(out, |out| {
         out.put_i32(0);
@@ -278,12 +278,12 @@ pub(crate) fn connect(out: &mut Vec<u8>, seen: i64, ttl: Duration, session: i64,
         out.put_i32(i32::try_from(ttl.as_millis()).unwrap_or(i32::MAX));
         out.put_i64(session);
         bytes(out, secret);
-        // A server without a quorum is of no use.
+        // Refuse read-only mode: a server without a quorum is of no use.
         flag(out, false);
     });
 }
 
-/// Says who we are.
+/// Writes an authentication request.
 pub(crate) fn authenticate(out: &mut Vec<u8>, scheme: &str, proof: &[u8]) {
     frame(out, |out| {
         out.put_i32(AUTHENTICATION);
@@ -298,7 +298,7 @@ pub(crate) fn authenticate(out: &mut Vec<u8>, scheme: &str, proof: &[u8]) {
 mod tests {
     use super::*;
 
-    /// What is written, without the length in front.
+    /// The bytes of a request, without the length in front.
     fn written(request: &Request) -> Vec<u8> {
         let mut out = Vec::new();
         request.write(&mut out, 7);

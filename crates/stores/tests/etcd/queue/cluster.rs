@@ -1,4 +1,4 @@
-//! Three servers, of which one fails, and one that does not know that it is deposed.
+//! Three servers: one of them fails, or is deposed without knowing it.
 
 use futures_util::{StreamExt as _, TryStreamExt as _};
 
@@ -61,7 +61,7 @@ async fn a_change_of_etcds_own_leader_costs_nothing() {
     referee.done();
 }
 
-/// Every key of ours that is under a lease, and that lease.
+/// All our keys that are under a lease, and that lease.
 fn leases(addresses: &[SocketAddr]) -> Vec<(String, String)> {
     let listed = ask_at(addresses, &["lease", "list"]);
     let leases = listed.lines().filter(|line| line.chars().all(|digit| digit.is_ascii_hexdigit()));
@@ -76,9 +76,11 @@ fn leases(addresses: &[SocketAddr]) -> Vec<(String, String)> {
     found
 }
 
-/// Stops etcd's leader until everything stands under other leases, and revokes those it knew: so does a leader that
-/// wakes up before it hears of its successor, when it gets the chance (etcd issue 15247; seen on 3.7.3). Under which
-/// leases everything was, and is.
+/// Deposes etcd's leader, and revokes the leases that it knew.
+///
+/// The leader is stopped until everything is under other leases. A leader that wakes up before it
+/// hears of its successor revokes them itself, when it gets the chance (etcd issue 15247; seen on
+/// 3.7.3). Returns the leases of all keys before and after.
 async fn depose_and_revoke(servers: &Etcd) -> [Vec<(String, String)>; 2] {
     let former = servers.settled(None).await.expect("somebody leads");
     let addresses = servers.addresses();
@@ -101,7 +103,7 @@ async fn depose_and_revoke(servers: &Etcd) -> [Vec<(String, String)>; 2] {
     let mut all: Vec<&String> = before.iter().map(|(_, lease)| lease).collect();
     all.dedup();
     for lease in all {
-        // On a busy machine one may have lapsed by itself, which is the same.
+        // On a busy machine one may have lapsed by itself, which has the same effect.
         let revoked =
             etcdctl_at(&majority, &["--command-timeout=60s", "lease", "revoke", lease]).output();
         let revoked = revoked.expect("etcdctl runs");
@@ -152,14 +154,17 @@ async fn a_deposed_leader_of_etcd_may_revoke_the_leases_it_knew_and_nobody_loses
     referee.done();
 }
 
-/// More than move in one go, and candidates of one process in the same election, which have leases of their own.
+/// More entries than move in one go.
+///
+/// One election has two candidates of the same process, which have separate leases.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hundreds_of_elections_move_to_other_leases_and_stay_led() {
     let servers = require!(servers(3).await);
     let backend = process(&servers.addresses(), CALM).await;
     let names: Vec<String> = (0..600).map(|number| format!("many/{number}")).collect();
     let opened = names.iter().map(|name| Election::open(&backend, name));
-    // A few at a time: this is about leases, and small servers beside other tests answer no 600 questions at once.
+    // A few at a time: this is about leases, and small servers beside other tests do not answer 600
+    // requests at once.
     let opened = futures_util::stream::iter(opened).buffered(16).try_collect::<Vec<_>>();
     let opened = opened.await.expect("they open");
     let led = opened.iter().map(|election| election.campaign(candidate("a")));
@@ -182,7 +187,7 @@ async fn with_partitions() -> Result<Etcd, Failure> {
     Etcd::cluster(3, etcd::Options { partitions: true, ..etcd::Options::default() }).await
 }
 
-/// The deposed leader answers KeepAlives for a while, as if it still counted; nothing of that proves anything.
+/// The deposed leader answers KeepAlives for a while, as if it still counted. They prove nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn keep_alives_of_a_deposed_server_prove_nothing() {
     let servers = require!(with_partitions().await);

@@ -1,4 +1,4 @@
-//! What people see of an election that is a line, with nothing going wrong.
+//! The visible behaviour of an election that is a line, without failures.
 
 use super::*;
 use tenure::{ElectionState, Error, Resignation};
@@ -150,7 +150,7 @@ async fn what_was_not_left_cleanly_is_waited_for_under_a_lock_delay() {
     assert!(began.elapsed() < DELAY, "{:?}", began.elapsed());
     let third = opened(&one).await;
     let mut third = stand_in(&third, "c").await;
-    // An operator deletes the leader's entry: it had no chance to end its work first.
+    // An operator deletes the leader's entry: the leader had no chance to end its work first.
     let entries = ask(&servers, &["get", "--prefix", "--keys-only", &format!("{PREFIX}/{NAME}/")]);
     let mandate = second.mandate();
     let leading = format!("{PREFIX}/{NAME}/");
@@ -207,7 +207,7 @@ async fn an_observer_sees_the_line_and_every_leader() {
     leader.resign().await;
 }
 
-/// A key that was put there by hand belongs to no session, and would block the line for ever.
+/// A key made by hand belongs to no session, and would block the line for ever.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_without_a_lease_in_the_line_blocks_nobody() {
     let servers = require!(servers(1).await);

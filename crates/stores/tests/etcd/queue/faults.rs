@@ -1,4 +1,4 @@
-//! What happens to leaders and waiters when something fails.
+//! Leaders and waiters in the face of failures.
 
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ fn contains(bytes: &[u8], part: &[u8]) -> bool {
     bytes.windows(part.len()).any(|window| window == part)
 }
 
-/// The entries of the line, and what stands beside them.
+/// The entries of the line, and the records beside them.
 fn left_behind(servers: &Etcd) -> Vec<String> {
     let mut keys = keys_under(servers, &format!("{PREFIX}/{NAME}/"));
     keys.extend(keys_under(servers, &format!("{PREFIX}//holders/{NAME}/")));
@@ -125,7 +125,8 @@ async fn a_campaign_that_is_given_up_while_its_join_is_in_doubt_leaves_nothing()
     let election = enter(&backend).await;
     let direct = enter(&process(&servers.addresses(), LONG).await).await;
     for round in 0..5 {
-        // A fresh session would have a fresh lease, and its own keep-alive: only the join is held up.
+        // A fresh session would have a fresh lease, and its own KeepAlive: only the join is held
+        // up.
         let name = format!("a{round}");
         let candidacy = election.stand(candidate(&name)).expect("it stands");
         let span = Duration::from_millis(round * 3);
@@ -147,7 +148,7 @@ async fn a_campaign_that_is_given_up_while_its_join_is_in_doubt_leaves_nothing()
     nothing_is_left(&servers).await;
 }
 
-/// Whoever asked for it is gone, and nobody looks for it: the backend does.
+/// The candidacy that asked for the entry is gone. Only the backend looks for the entry.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_entry_that_no_candidacy_claims_is_deleted_while_the_session_lives() {
     use tenure::lease::record::Holder;
@@ -196,7 +197,7 @@ async fn a_leave_whose_answer_is_lost_is_found_out() {
     let (_b, _, mut waiting) = stand(&servers.addresses(), LONG, "b").await;
     let entry = keys_under(&servers, &format!("{PREFIX}//holders/{NAME}/")).len();
     assert_eq!(entry, 2);
-    // A deletion names the record beside the entry; nothing else sends that while it leads.
+    // A deletion names the record beside the entry. No other request does so while it leads.
     proxy.lose_answer_of(|request| contains(request, b"//holders/"));
     let resigned = soon("resigned", leader.resign()).await;
     assert_eq!(proxy.answers_lost(), 1);
@@ -254,7 +255,7 @@ async fn a_waiter_that_was_overtaken_by_a_compaction_reads_again() {
     let (_b, _, mut waiting) = stand(&[proxy.address()], LONG, "b").await;
     proxy.cut().await;
     leader.resign().await;
-    // What the waiter was watching from is forgotten when it comes back.
+    // The revision that the waiter was watching from is compacted when it comes back.
     let status = ask(&servers, &["put", "elsewhere", "1", "-w", "json"]);
     let revision = status.split("\"revision\":").nth(1).and_then(|rest| {
         rest.chars().take_while(char::is_ascii_digit).collect::<String>().parse::<u64>().ok()
@@ -303,7 +304,7 @@ async fn answers_that_come_too_late_prove_nothing() {
     referee.done();
 }
 
-/// Not a test: the process that the next one kills.
+/// Not a test but the process that the next one kills.
 #[tokio::test]
 #[ignore = "a process of its own, started by the test below"]
 async fn a_process_that_leads() {

@@ -48,7 +48,7 @@ impl Running {
         self.lines.try_recv().is_err()
     }
 
-    /// As Ctrl-C does: it gives its place up.
+    /// Interrupts it, as Ctrl-C does: it gives up its place.
     fn interrupt(mut self) {
         let id = self.child.id().to_string();
         let ended = std::process::Command::new("kill").args(["-INT", &id]).status();
@@ -81,7 +81,7 @@ async fn etcdctl_elect_waits_for_ours_and_ours_for_it() {
     assert!(theirs.says_nothing(), "ours leads");
     let token = first.mandate().token();
     first.resign().await;
-    // It prints its key, then its value, when it leads.
+    // When it leads, it prints its key and then its value.
     assert!(theirs.line().await.starts_with(&format!("{}/", place())));
     assert_eq!(theirs.line().await, "theirs");
     soon("followed", async {
@@ -128,7 +128,7 @@ async fn etcdctl_lock_and_ours_exclude_each_other() {
     let addresses = servers.addresses();
     let theirs = Running::start(&servers, &["lock", &place()]);
     assert!(theirs.line().await.starts_with(&format!("{}/", place())));
-    // Nobody of ours has made the election: it is shown as it is.
+    // None of our processes has made the election. It is shown as it is.
     let backend = process(&addresses, LONG).await;
     let line = backend.queue().expect("it has one").look(&key()).await.expect("a look");
     assert!(

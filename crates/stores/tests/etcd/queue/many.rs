@@ -14,7 +14,9 @@ use tenure_harness::{Direction, Framing, Proxy, require};
 const CANDIDATES: usize = 1000;
 const PROCESSES: usize = 20;
 
-/// Candidates of several processes, everybody behind one of another process, of whom so many are in line.
+/// Candidates of several processes, each behind one of another process.
+///
+/// Returns once `at_least` of them are in line.
 async fn crowd(
     servers: &Etcd,
     addresses: &[SocketAddr],
@@ -51,7 +53,7 @@ async fn a_thousand_candidates_race_an_end_and_nothing_is_left() {
     race(CANDIDATES / 4).await;
 }
 
-/// Deletes the election as soon as so many are in line.
+/// Deletes the election as soon as `at_least` candidates are in line.
 async fn race(at_least: usize) {
     let servers = require!(servers(1).await);
     let (_backends, candidacies) = crowd(&servers, &servers.addresses(), at_least).await;
@@ -91,7 +93,8 @@ async fn race(at_least: usize) {
     .await;
     let took = began.elapsed();
     println!("{CANDIDATES} candidates gone {took:?} after the end");
-    // Seconds on an idle machine; entries that waited for their leases would take the ttl of 60 s and more.
+    // This takes seconds on an idle machine. Entries that waited for their leases to lapse would
+    // take the ttl of 60 s and more.
     assert!(took < LONG, "{took:?}");
     assert_eq!(leading.load(Ordering::Relaxed), 1, "nobody led after the end");
     assert!(keys_under(&servers, &format!("{PREFIX}//lines/")).is_empty());
@@ -103,7 +106,7 @@ async fn a_handover_among_a_thousand_notifies_the_leaver_and_the_next_alone() {
     let proxy = Proxy::start(servers[0].address(), Framing::Http2).expect("a proxy");
     let referee = Referee::start();
     let (_backends, candidacies) = crowd(&servers, &[proxy.address()], CANDIDATES).await;
-    // They joined at the same time: the order is the line's.
+    // They joined at the same time, so the line has their order.
     let watcher = process(&servers.addresses(), LONG).await;
     let election = enter(&watcher).await;
     let order = election.candidates().await.expect("a list");
@@ -113,7 +116,7 @@ async fn a_handover_among_a_thousand_notifies_the_leaver_and_the_next_alone() {
     let mut first = line.next().expect("there are many");
     let mut leader = soon("elected", first.elected()).await.expect("elected");
     referee.elected("first", &leader);
-    // Watches that began while others joined are all there when nothing is said any more.
+    // Once there is silence, the watches that began while others joined are all there.
     let quiet = async |least: Duration| {
         let mut before = proxy.forwarded(Direction::ToClient).messages;
         let mut since = Instant::now();
@@ -150,7 +153,8 @@ async fn a_handover_among_a_thousand_notifies_the_leaver_and_the_next_alone() {
         assert!((1..=20).contains(&heard), "{heard} notifications");
         others += usize::from(heard > 2);
     }
-    // On a busy machine a connection's answer comes late now and then, and its candidates look at the line again.
+    // On a busy machine an answer comes late now and then. Then the candidates of that connection
+    // look at the line again.
     assert!(others <= 3, "in {others} of 10 handovers others were told, too");
     referee.done();
 }

@@ -17,15 +17,15 @@ use tenure::{Backend, Candidacy, Candidate, Election, Key, Leadership, Role};
 use tenure_harness::{Etcd, Failure, etcd};
 use tenure_stores::OpenOptions;
 
-/// The election most tests are about.
+/// The election of most tests.
 pub(crate) const NAME: &str = "jobs/nightly";
-/// What lines are under.
+/// The prefix of lines.
 pub(crate) const PREFIX: &str = "queues";
 /// A session that a busy machine keeps, and that a test can wait for.
 pub(crate) const TTL: Duration = Duration::from_secs(4);
 /// Long enough for servers to elect another leader, and a few proofs of life.
 pub(crate) const CALM: Duration = Duration::from_secs(20);
-/// Longer than any test waits: nothing happens because it lapsed.
+/// Longer than any test waits, so that no lease lapses.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 /// Starts servers.
@@ -33,7 +33,7 @@ pub(crate) async fn servers(count: usize) -> Result<Etcd, Failure> {
     Etcd::cluster(count, etcd::Options::default()).await
 }
 
-/// Another process, as far as etcd can tell.
+/// Opens a backend that looks like another process to etcd.
 pub(crate) async fn process(addresses: &[SocketAddr], ttl: Duration) -> Backend {
     let hosts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     let url = format!("etcd://{}/{PREFIX}", hosts.join(","));
@@ -45,7 +45,7 @@ pub(crate) async fn enter(backend: &Backend) -> Election {
     Election::open(backend, NAME).await.expect("the election opens")
 }
 
-/// A candidate of a process of its own that is in line when this returns.
+/// A candidate of a new process. It is in line when this returns.
 pub(crate) async fn stand(
     addresses: &[SocketAddr],
     ttl: Duration,
@@ -72,7 +72,7 @@ pub(crate) async fn in_line(election: &Election, name: &str) {
     .await;
 }
 
-/// Everybody in line, first to last.
+/// All candidates in line, first to last.
 pub(crate) async fn names(election: &Election) -> Vec<String> {
     let found = election.candidates().await.expect("a list");
     found.iter().map(|one| one.name.to_string()).collect()
@@ -104,7 +104,9 @@ pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     }
 }
 
-/// A few leaders, one after the other, on servers of any age; many elections of one process beside them.
+/// Lets leaders follow each other, on servers of any age.
+///
+/// One process has many other elections beside them.
 pub(crate) async fn leaders_follow_each_other(addresses: &[SocketAddr]) {
     let (backend, _, first) = lead(addresses, LONG, "a").await;
     let (_other, _, mut waiting) = stand(addresses, LONG, "b").await;
@@ -120,7 +122,7 @@ pub(crate) async fn leaders_follow_each_other(addresses: &[SocketAddr]) {
     assert!(second.mandate().token() > token);
 }
 
-/// The servers' own client, and what it printed.
+/// A command of etcd's own client.
 pub(crate) fn etcdctl(servers: &Etcd, words: &[&str]) -> std::process::Command {
     etcdctl_at(&servers.addresses(), words)
 }
@@ -138,7 +140,7 @@ pub(crate) fn ask(servers: &Etcd, words: &[&str]) -> String {
 
 pub(crate) fn ask_at(addresses: &[SocketAddr], words: &[&str]) -> String {
     let mut command = etcdctl_at(addresses, words);
-    // Its own five seconds are short on a busy machine.
+    // Its default of five seconds is short on a busy machine.
     let output = command.arg("--command-timeout=60s").output().expect("etcdctl runs");
     assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).into_owned()

@@ -1,4 +1,4 @@
-//! Proofs: those of a session, of a look and of a notice.
+//! Proofs of sessions, of looks at a line, and of notifications.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,7 +23,7 @@ fn ticket(name: &str, attempt: u64) -> Ticket {
     Ticket { candidate: CandidateId::parse(name).expect("a good id"), attempt }
 }
 
-/// Joins without a machine.
+/// Joins a line without a candidacy's state machine.
 async fn join(lines: &dyn SessionQueue, name: &str, attempt: u64) -> Entry {
     live(lines).await;
     let joined = lines.join(&key(), &ticket(name, attempt), &holder(name)).await;
@@ -41,7 +41,7 @@ async fn proven(lines: &dyn SessionQueue) -> Session {
     *soon("the session is proven", proven).await.expect("it is kept")
 }
 
-/// The lease of the only session there is.
+/// The lease of the only session.
 fn only_lease(servers: &Etcd) -> i64 {
     let sessions = keys_under(servers, &format!("{PREFIX}//sessions/"));
     let [session] = &sessions[..] else { panic!("{sessions:?}") };
@@ -49,7 +49,7 @@ fn only_lease(servers: &Etcd) -> i64 {
     i64::from_str_radix(digits, 16).expect("hexadecimal digits")
 }
 
-/// How a KeepAlive of this lease is written: its first field is the lease.
+/// The bytes of a KeepAlive for this lease: its first field is the lease.
 fn keep_alive_of(lease: i64) -> Vec<u8> {
     let (mut rest, mut bytes) = (lease.cast_unsigned(), vec![0x08]);
     loop {
@@ -75,7 +75,7 @@ async fn a_proof_is_dated_before_its_keep_alive_was_sent() {
     proxy.delay(Direction::ToServer, LATE);
     let before = SystemClock::default().now();
     let mut session = lines.session();
-    // The KeepAlive and the get that confirms it are both late.
+    // The KeepAlive and the read that confirms it are both late.
     let newer = session.wait_for(|session| {
         session.proof().is_some_and(|proof| proof.from.at_least_since(before) > Duration::ZERO)
     });
@@ -124,7 +124,7 @@ async fn a_session_whose_key_is_deleted_by_hand_is_over_and_another_follows() {
     assert!(again.mandate().token() > token);
 }
 
-/// A join that arrived under a lease the seat has left would vanish while it leads.
+/// A join under a lease that its seat has left would vanish while it leads.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_entry_under_a_lease_that_nobody_keeps_is_not_taken_for_ours() {
     let servers = require!(servers(1).await);
@@ -152,7 +152,7 @@ async fn the_next_in_line_leads_without_a_look_unless_its_predecessor_was_writte
     {
         let ahead = join(&*leaver, "a", attempt).await;
         let behind = join(&*waiter, "b", attempt).await;
-        // The mark is not watched: the order of the two watches does not matter.
+        // The mark is not watched, so the order of the two watches does not matter.
         let gone = tokio::spawn({
             let (waiter, ahead) = (waiter.clone(), ahead.clone());
             async move { waiter.gone(&ahead).await }
@@ -193,7 +193,7 @@ async fn a_mark_that_is_known_to_have_changed_asks_for_a_look() {
     assert_eq!(soon("told", gone).await.expect("it ran"), Gone::DeletedMaybeEnded);
 }
 
-/// Every attempt used to cost two round trips, and there were 16 of them.
+/// Regression: every attempt cost two round trips, and there were 16 of them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_line_whose_first_changes_all_the_time_can_be_ended() {
     let servers = require!(servers(1).await);
@@ -224,7 +224,9 @@ async fn a_line_whose_first_changes_all_the_time_can_be_ended() {
     }
 }
 
-/// The end writes the first entry again, which keeps its place, its value and its lease.
+/// The end writes the first entry again.
+///
+/// The entry keeps its place, its value and its lease.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_end_writes_the_first_in_line_again_as_it_was() {
     let servers = require!(servers(1).await);

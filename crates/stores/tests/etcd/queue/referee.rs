@@ -1,11 +1,11 @@
-//! Watches that no two lead at once, and that tokens rise.
+//! Checks that no two candidates lead at once, and that tokens rise.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tenure::{Leadership, Mandate};
 
-/// Looks at every mandate it was told of, many times a second, from a thread of its own.
+/// Looks at every known mandate many times a second, from a separate thread.
 pub(crate) struct Referee {
     state: Arc<Mutex<State>>,
     thread: Option<std::thread::JoinHandle<()>>,
@@ -38,7 +38,7 @@ impl Referee {
         Referee { state, thread: Some(thread) }
     }
 
-    /// Somebody leads.
+    /// Records a new leader.
     pub(crate) fn elected(&self, name: &str, leader: &Leadership) {
         let mandate = leader.mandate();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -48,7 +48,7 @@ impl Referee {
         state.mandates.push((name.to_owned(), mandate));
     }
 
-    /// Says that nothing was wrong.
+    /// Asserts that nothing was wrong.
     pub(crate) fn done(mut self) {
         let state = self.finish();
         let state = state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -73,7 +73,7 @@ impl Drop for Referee {
 }
 
 impl State {
-    /// Whoever leads at two looks leads in between: if two do, they lead at once.
+    /// Looks twice. A candidate that leads at both looks leads in between, so two of them overlap.
     fn look(&mut self) {
         self.looks += 1;
         let leading: Vec<&(String, Mandate)> =
@@ -83,7 +83,7 @@ impl State {
             .filter(|(_, mandate)| mandate.is_leader())
             .map(|(name, _)| name.as_str())
             .collect();
-        // The second look at the first came after the first look at the last.
+        // The second look at the first candidate came after the first look at the last one.
         if still.len() > 1 {
             self.overlaps.push(still.join(" and "));
         }

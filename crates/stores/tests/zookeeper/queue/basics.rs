@@ -49,7 +49,7 @@ async fn a_follower_that_leaves_in_the_middle_lets_nobody_lead_early() {
     let mut last = program.stand("last", 2).await;
     middle.withdraw().await;
     assert_eq!(program.line().await, ["first", "last"]);
-    // Whoever follows the one that left looks again, and follows the first now.
+    // The candidate behind the one that left looks again, and is behind the first now.
     let mut statuses = last.statuses();
     sees("it still waits", &mut statuses, |role| matches!(role, Role::Waiting)).await;
     assert!(first.mandate().is_leader());
@@ -90,7 +90,7 @@ async fn a_candidate_knows_whom_it_follows_and_followed() {
         })
     })
     .await;
-    // Others see what is published, in plain text.
+    // Other clients see the published value, in plain text.
     let operator = operator(server[0].address()).await;
     let (data, _) = operator.data(&nodes(&operator).await[0]).await.expect("it stands");
     assert!(data.starts_with(b"10.0.0.1:80\n"), "{}", String::from_utf8_lossy(&data));
@@ -101,7 +101,7 @@ async fn a_candidate_knows_whom_it_follows_and_followed() {
     .await;
     a.resign().await;
     let b = soon("elected", b.elected()).await.expect("elected");
-    // Only the next in line hears of it at once; the other looks at times.
+    // Only the next in line hears of it at once. The other looks from time to time.
     until("c follows b", || async {
         let status = c.status();
         let names = |leader: Option<tenure::Leader>| leader.map(|leader| leader.name.to_string());
@@ -168,7 +168,7 @@ async fn a_lock_delay_passes_after_a_tenure_that_did_not_end_cleanly() {
     let began = std::time::Instant::now();
     let second = soon("elected", waiting.elected()).await.expect("elected");
     assert!(began.elapsed() >= delay, "{:?}", began.elapsed());
-    // A clean release costs the next nothing, and leaves nothing behind.
+    // A clean release costs the next leader nothing, and leaves nothing behind.
     second.resign().await;
     drop(leader);
     until("everybody has left", || async { program.line().await.is_empty() }).await;
@@ -195,7 +195,7 @@ async fn the_record_of_a_tenure_that_did_not_end_cleanly_outlives_its_generation
     assert_eq!(unclean, Some(token));
 }
 
-/// What a long-lived Debian has: enough to see that it works.
+/// A smoke test of the version in a long-lived Debian.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn leaders_follow_each_other_on_debians_server() {
     let options = tenure_harness::zookeeper::Options {

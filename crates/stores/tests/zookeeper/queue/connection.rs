@@ -1,4 +1,4 @@
-//! What happens to leaders and followers when their connection does.
+//! Leaders and followers with connections that fail.
 
 use std::time::{Duration, Instant};
 
@@ -13,14 +13,14 @@ use crate::world::*;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_unusable_connection_is_told_when_opening() {
     let options = open_options(CALM).with_request(Duration::from_millis(700));
-    // Nobody listens on the discard port of this machine.
+    // Nothing listens on the discard port of this machine.
     for url in ["zookeeper://127.0.0.1:9/tests", "zookeeper://no.such.host.invalid:1/tests"] {
         let began = Instant::now();
         let error = tenure_stores::open(url, &options).await.expect_err("nobody is there");
         println!("{error}: {:?}", std::error::Error::source(&error).map(ToString::to_string));
         assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
     }
-    // Something else listens: what it says is no answer, and nothing is read beyond it.
+    // Another program listens: its reply is no answer, and nothing is read beyond it.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("its address");
     std::thread::spawn(move || {
@@ -86,7 +86,7 @@ async fn a_connection_that_falls_silent_is_given_up_and_the_session_goes_on() {
     let began = Instant::now();
     proxy.blackhole(Direction::ToClient);
     sees("suspended", &mut statuses, |role| matches!(role, Role::Suspended { .. })).await;
-    // T/16 until the next heartbeat, T/10 for its answer, and a busy machine.
+    // T/16 until the next heartbeat, T/10 for its answer, and room for a busy machine.
     println!("noticed after {:?}", began.elapsed());
     proxy.heal().await;
     sees("resumed", &mut statuses, |role| *role == Role::Leading { token }).await;
@@ -113,7 +113,7 @@ async fn a_session_that_expires_is_lost_and_another_stands_again() {
     let operator = operator(server[0].address()).await;
     let regained = tokio::spawn(leader.regain());
     until("it stands again", || async { other.line().await == ["b", "a"] }).await;
-    // A new node of a new session, found by nobody who looks for the old one.
+    // A new node of a new session. A search for the old one does not find it.
     let node = nodes(&operator).await[1].clone();
     assert!(node.contains("-2-n-"), "{node}");
     second.resign().await;
@@ -136,7 +136,7 @@ async fn an_entry_whose_creation_was_never_answered_is_found_and_no_ghost_stays(
     let (_, stat) = operator.data(&nodes[0]).await.expect("it stands");
     assert_eq!(stat.created as u64, leader.mandate().token());
     assert!(nodes[0].contains("-n-"), "the first attempt's own: {}", nodes[0]);
-    // The same for one that has to wait.
+    // The same for a candidate that has to wait.
     proxy.lose_answer_of(creates_an_entry);
     let mut waiting = program.stand("b", 1).await;
     assert_eq!(proxy.answers_lost(), 2);
@@ -202,7 +202,7 @@ async fn a_lost_notification_is_made_good_by_looking_again() {
     let leader = leading.lead("a").await;
     let program = Program::at(&[proxy.address()], BRISK).await;
     let mut waiting = program.stand("b", 1).await;
-    // The notification is swallowed, with the connection that it would have come on.
+    // The notification is lost, together with its connection.
     proxy.lose_answers(1);
     leader.resign().await;
     let _leader = soon("elected", waiting.elected()).await.expect("elected");
@@ -256,7 +256,9 @@ async fn a_program_shares_its_session_with_elections() {
     drop(leader);
 }
 
-/// What proves a session's life is that a quorum takes a write: also one that is refused, as our heartbeats are.
+/// A session is proven alive when a quorum takes a write, even one that is refused.
+///
+/// Our heartbeats are refused writes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refused_deletion_is_a_transaction_like_any_other() {
     use tenure_stores::zookeeper::{Acl, Lifetime};
@@ -272,7 +274,7 @@ async fn a_refused_deletion_is_a_transaction_like_any_other() {
     }
     let after = make("/after").await;
     assert!(after >= before + 6, "{before:x} {after:x}");
-    // And without a quorum there is no answer.
+    // Without a quorum there is no answer.
     let (cut, others) = (0, [1, 2]);
     for other in others {
         servers[other].stop().await.expect("it ran");
@@ -285,7 +287,7 @@ async fn a_refused_deletion_is_a_transaction_like_any_other() {
     }
 }
 
-/// ZooKeeper numbers what may be asked; 15 creates a node.
+/// Request code 15 of ZooKeeper creates a node.
 fn creates_an_entry(request: &[u8]) -> bool {
     let entry = b"/_c_";
     request.get(8..12) == Some(&[0, 0, 0, 15])

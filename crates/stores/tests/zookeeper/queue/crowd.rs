@@ -20,7 +20,7 @@ async fn a_handover_among_a_thousand_notifies_two() {
     let session = Duration::from_secs(40);
     let addresses = [proxy.address()];
     let programs = join_all((0..PROGRAMS).map(|_| Program::at(&addresses, session))).await;
-    // The first in line, one after the other; then the crowd.
+    // The first in line come one after the other, then the crowd.
     let mut line = std::collections::VecDeque::new();
     for number in 0..=HANDOVERS {
         line.push_back(programs[number % PROGRAMS].stand(&format!("first-{number}"), number).await);
@@ -48,7 +48,7 @@ async fn a_handover_among_a_thousand_notifies_two() {
         let mut leader = line.pop_front().expect("one for each handover");
         let leader = soon("elected", leader.elected()).await.expect("elected");
         referee.saw(&leader);
-        // Everybody watches by now; a watch that is set late is told nothing.
+        // All candidates watch by now. A watch that is set late reports nothing.
         let before = notified.load(Ordering::SeqCst);
         leader.resign().await;
         let next = line.front().expect("one more than handovers");
@@ -60,7 +60,8 @@ async fn a_handover_among_a_thousand_notifies_two() {
     }
 }
 
-/// `cargo test --release … -- --ignored --nocapture` for the figures; here it only has to hold.
+/// For the figures, run `cargo test --release … -- --ignored --nocapture`; here it only has to
+/// hold.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hundreds_of_elections_on_one_connection_are_led_together_and_are_quiet() {
     const ELECTIONS: usize = 500;
@@ -82,14 +83,15 @@ async fn hundreds_of_elections_on_one_connection_are_led_together_and_are_quiet(
     let leaders: Vec<_> = leaders.into_iter().map(|leader| leader.expect("elected")).collect();
     println!("{ELECTIONS} elections opened and led after {:?}", began.elapsed());
     assert_eq!(proxy.connections().len(), 1);
-    // An eighth of the session's time after a tenure began its token is recorded, once.
+    // A tenure's token is recorded once, an eighth of the session's time after the tenure began.
     let operator = operator(server[0].address()).await;
     until("all tokens are recorded", || async {
         let recorded = operator.children("/tests/=tenures").await;
         recorded.is_ok_and(|(names, _)| names.len() == ELECTIONS)
     })
     .await;
-    // One session's heartbeats, no election's; the last notes may still be on their way.
+    // Only the session sends heartbeats, not the elections. The last records may still be on their
+    // way.
     until("it is quiet", || async {
         let before = proxy.forwarded(Direction::ToServer).messages;
         tokio::time::sleep(Duration::from_secs(5)).await;

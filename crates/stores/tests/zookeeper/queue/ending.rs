@@ -1,4 +1,4 @@
-//! How elections end, and are made again.
+//! The end of elections, and elections made anew.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,7 +24,7 @@ async fn everyone_is_told_of_the_end_and_leaves_by_itself() {
     assert_eq!(soon("the leader is told", leader.lost()).await, Loss::Ended);
     let told = soon("the follower is told", waiting.elected()).await.expect_err("nobody leads");
     assert!(matches!(told, Error::Ended { .. }), "{told:?}");
-    // Its entry stands until its work has ended.
+    // The leader's entry stands until its work has ended.
     leader.resign().await;
     until("everybody has left", || async { operator.line().await.is_empty() }).await;
     let late = Election::open(&other.backend, NAME).await.expect_err("it has ended");
@@ -38,7 +38,7 @@ async fn a_candidate_that_joins_during_the_end_is_told_and_leaves_nothing() {
     let election = program.election().await;
     let other = Program::at(&server.addresses(), CALM).await;
     other.election().await.end().await.expect("ended");
-    // It was opened before, and knows nothing.
+    // This election was opened before, and does not know of the end.
     let told = soon("told", election.campaign(candidate("late"))).await.expect_err("it has ended");
     assert!(matches!(told, Error::Ended { .. }), "{told:?}");
     until("nothing is left", || async { other.line().await.is_empty() }).await;
@@ -69,7 +69,9 @@ async fn an_election_made_again_has_higher_generations_and_tokens() {
     assert!(third.mandate().token() > second.mandate().token());
 }
 
-/// A server that lags behind says so of an election that was made since, and `open` believed it (issue 13, point 12).
+/// Regression: `open` believed a server that lags behind (issue 13, point 12).
+///
+/// Such a server may call an election missing or ended although it was made since.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_election_is_missing_or_over_only_behind_a_write_that_a_quorum_takes() {
     const MULTI: i32 = 14;
@@ -95,7 +97,7 @@ async fn an_election_is_missing_or_over_only_behind_a_write_that_a_quorum_takes(
     assert_eq!(writes.load(Ordering::SeqCst), 2);
 }
 
-/// Both waited for such a node, and spoke of candidates (issue 13, point 15).
+/// Regression: both waited for such a node, and reported candidates (issue 13, point 15).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_without_a_session_below_an_ended_election_is_named_at_once() {
     let server = require!(single().await);
@@ -130,7 +132,8 @@ async fn an_election_that_somebody_else_deletes_is_over_for_those_who_stood_in_i
     let leader = program.lead("a").await;
     let mut waiting = program.stand("b", 1).await;
     let operator = operator(server[0].address()).await;
-    // As `deleteall` does it, and quickly made again: whoever stood in the earlier one has no part in it.
+    // As `deleteall` does it. Candidates of the deleted election have no part in one made again
+    // quickly.
     for node in nodes(&operator).await.into_iter().rev() {
         operator.delete(&node, None).await.expect("deleted");
     }
@@ -142,8 +145,8 @@ async fn an_election_that_somebody_else_deletes_is_over_for_those_who_stood_in_i
     }
     let loss = soon("the leader is told", leader.lost()).await;
     assert!(matches!(loss, Loss::Ended | Loss::Vanished), "{loss:?}");
-    // Between two deletions the follower may stand again, and lead for a moment: its own entry may go first, and the
-    // leader's before the election itself. Then it is told as the leader is.
+    // Between two deletions the follower may stand again, and lead for a moment: its own entry may
+    // go first, and the leader's before the election itself. Then it also loses its lead.
     let told = match soon("the follower is told", waiting.elected()).await {
         Ok(led) => {
             let loss = soon("the follower loses it", led.lost()).await;
@@ -178,7 +181,7 @@ async fn a_thousand_candidates_that_race_a_deletion_all_leave_and_the_node_is_go
         .into_iter()
         .flatten()
         .collect();
-    // Some are in line by then, some are joining.
+    // Some are in line by then, and some are joining.
     until("half of them are in line", || async {
         programs[0].line().await.len() > PROGRAMS * EACH / 2
     })
@@ -186,7 +189,7 @@ async fn a_thousand_candidates_that_race_a_deletion_all_leave_and_the_node_is_go
     let began = std::time::Instant::now();
     let exits = candidacies.into_iter().map(|mut candidacy| async move {
         match candidacy.elected().await {
-            // It led when it was ended: its work is over at once.
+            // It led when the election ended. Its work is over at once.
             Ok(leader) => {
                 soon("told", leader.lost()).await;
                 leader.resign().await;
@@ -200,7 +203,7 @@ async fn a_thousand_candidates_that_race_a_deletion_all_leave_and_the_node_is_go
     let took = began.elapsed();
     deleted.expect("deleted");
     assert_eq!(programs[0].look().await, Line::Missing);
-    // Seconds on an idle machine; what it costs is for the benchmarks.
+    // This takes seconds on an idle machine. The benchmarks measure it.
     println!("all gone within {took:?}");
     assert!(took < Duration::from_secs(60), "{took:?}");
 }

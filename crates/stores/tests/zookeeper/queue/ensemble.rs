@@ -8,13 +8,13 @@ use tenure_harness::{Proxy, Zookeeper, require};
 
 use crate::world::*;
 
-/// Two more proofs of life: one may have been under way.
+/// Waits for two more proofs of life, because one may have been under way.
 async fn extended(leader: &Leadership) {
     soon("extended", leader.mandate().renewed()).await;
     soon("extended again", leader.mandate().renewed()).await;
 }
 
-/// This server first, the others after it. (The order is random otherwise.)
+/// A program that connects to this server first. (The order is random otherwise.)
 async fn program_at(servers: &Zookeeper, index: usize) -> (Program, Vec<Proxy>) {
     let proxies: Vec<Proxy> = servers.addresses().into_iter().map(proxy).collect();
     for (other, proxy) in proxies.iter().enumerate() {
@@ -85,7 +85,7 @@ async fn a_server_on_the_minority_side_is_left_for_another() {
     let servers = require!(Zookeeper::ensemble(3, partitions).await);
     for round in 0..2 {
         let cut = servers.settled(None).await.expect("somebody leads");
-        // Once the leading server, once another.
+        // First the leading server, then another.
         let cut = if round == 0 { cut } else { (cut + 1) % 3 };
         let (program, _proxies) = program_at(&servers, cut).await;
         let leader = program.lead("a").await;

@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 
 use crate::world::*;
 
-/// Where `scripts/servers` keeps what it downloads.
+/// The directory of the downloads of `scripts/servers`.
 fn downloads() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.servers");
     std::env::var_os("TENURE_SERVERS").map_or(here, PathBuf::from)
@@ -25,7 +25,7 @@ fn recipes() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../harness/servers")
 }
 
-/// A candidate of somebody else's.
+/// A candidate of another client.
 struct Foreign {
     child: Child,
     stdin: ChildStdin,
@@ -101,7 +101,7 @@ async fn take_turns(
     assert!(first.has_said_nothing(), "ours leads");
     ours.resign().await;
     first.says("leads").await;
-    // Ours waits for theirs, whoever else looks.
+    // Ours waits for theirs.
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(between.status().role.token(), None);
     assert!(last.has_said_nothing());
@@ -182,7 +182,7 @@ async fn with(server: &Zookeeper, recipe: &str) -> Program {
     Program::of(&format!("{}?{recipe}", url(&server.addresses())), CALM).await
 }
 
-/// Each pair ignored the other's nodes, and both led (issue 13, point 1).
+/// Regression: each pair ignored the other's nodes, and both led (issue 13, point 1).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_candidate_of_another_recipe_is_refused_in_words_that_name_both() {
     let server = require!(single().await);
@@ -203,7 +203,7 @@ async fn a_candidate_of_another_recipe_is_refused_in_words_that_name_both() {
             assert!(says.contains("`latch-`") && says.contains(theirs), "{says}");
             assert!(says.contains("`recipe=curator-latch`"), "the remedy: {says}");
         }
-        // Whoever only looks needs no recipe.
+        // A process that only looks needs no recipe.
         assert_eq!(other.line().await, ["latch"]);
         let election = builder().build().expect("a good name");
         let observed = election.observe().expect("a runtime").into_future();
@@ -232,7 +232,7 @@ async fn of_two_recipes_that_make_an_election_at_once_only_one_stands_in_it() {
     }
 }
 
-/// An election that another client has made says nothing of a recipe: the first of ours to stand there does.
+/// An election made by another client records no recipe: the first of our candidates there does.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn in_an_election_of_another_client_two_recipes_of_ours_never_both_stand() {
     let server = require!(single().await);
@@ -246,7 +246,7 @@ async fn in_an_election_of_another_client_two_recipes_of_ours_never_both_stand()
         let name = format!("jobs/nightly-{round}");
         let node = format!("/tests/{name}");
         operator.create(&node, "theirs", Lifetime::Lasting, &acl).await.expect("made");
-        // Both find it open and without a record.
+        // Both find it open and without a recorded prefix.
         let kazoo = Election::open(&kazoo.backend, &name).await.expect("it is open");
         let own = Election::open(&own.backend, &name).await.expect("it is open");
         let campaigns = async {
@@ -263,7 +263,7 @@ async fn in_an_election_of_another_client_two_recipes_of_ours_never_both_stand()
     }
 }
 
-/// It stood there until its session ended, and other clients waited for it.
+/// Regression: the entry stood there until its session ended, and other clients waited for it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_entry_whose_join_was_not_answered_is_taken_back_where_it_may_not_stand() {
     let server = require!(single().await);
@@ -271,7 +271,7 @@ async fn an_entry_whose_join_was_not_answered_is_taken_back_where_it_may_not_sta
     let program = Program::at(&[proxy.address()], CALM).await;
     let election = program.election().await;
     let operator = operator(server[0].address()).await;
-    // It was opened before.
+    // The election was opened before.
     operator.set_data(NODE, "tenure: prefix __lock__", None).await.expect("written");
     proxy.lose_answer_of(|request| request.windows(3).any(|bytes| bytes == b"_c_"));
     let refused = soon("told", election.campaign(candidate("a"))).await.expect_err("refused");
@@ -282,8 +282,9 @@ async fn an_entry_whose_join_was_not_answered_is_taken_back_where_it_may_not_sta
     assert!(program.queue().session().borrow().is_live());
 }
 
-/// go-zookeeper's lock reads a number at the end of every child's name and fails at any that has none, and
-/// other clients wait for a node that never goes (issue 13, point 1).
+/// go-zookeeper's lock fails at a child without a number at the end of its name.
+///
+/// Other clients wait for a node that never goes (issue 13, point 1).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_of_ours_but_candidates_is_in_a_line_with_a_lock_delay() {
     let server = require!(single().await);
@@ -309,7 +310,7 @@ async fn nothing_of_ours_but_candidates_is_in_a_line_with_a_lock_delay() {
     assert!(unclean.is_some(), "and it is there");
 }
 
-/// The same with a client that is none of ours, and a tenure of ours that ended badly before it.
+/// The same with another client, after a tenure of ours that ended badly.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_of_kazoo_follows_a_tenure_of_ours_that_ended_badly() {
     let server = require!(single().await);

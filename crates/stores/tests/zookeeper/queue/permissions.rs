@@ -1,4 +1,4 @@
-//! Servers that look at permissions themselves, and a root under which nothing may be deleted.
+//! Servers that check permissions themselves, and a root that permits no deletion.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,10 +10,10 @@ use tenure_stores::zookeeper::{Acl, Client, ClientOptions, Error, Lifetime};
 
 use crate::world::*;
 
-/// Everything but deleting below it and changing permissions.
+/// All permissions except to delete below the node and to change permissions.
 const ALL_BUT_DELETE: i32 = 1 + 2 + 4;
 
-/// A server refuses a write by itself when its permission is missing.
+/// Makes a server refuse a write by itself if a permission is missing.
 fn eager() -> zookeeper::Options {
     let check = ("zookeeper.enableEagerACLCheck".to_owned(), "true".to_owned());
     zookeeper::Options { version: Version::Current, properties: vec![check], ..options() }
@@ -90,7 +90,7 @@ async fn a_heartbeat_needs_no_permission_and_is_a_transaction_on_every_version()
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_whose_cut_off_server_refuses_by_itself_stops_before_the_next_leads() {
     let mut options = zookeeper::Options { partitions: true, ..eager() };
-    // The server notices after 20 s that it is cut off; the session ends after 12 s.
+    // The server notices after 20 s that it is cut off. The session ends after 12 s.
     options.settings.push(("syncLimit".to_owned(), "100".to_owned()));
     let servers = require!(Zookeeper::ensemble(3, options).await);
     let cut = (servers.settled(None).await.expect("somebody leads") + 1) % 3;

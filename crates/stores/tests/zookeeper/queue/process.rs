@@ -1,4 +1,4 @@
-//! Candidates that are programs of their own, and are killed or stopped.
+//! Candidates in their own processes, which are killed or stopped.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -11,14 +11,14 @@ use crate::world::*;
 
 const URL: &str = "TENURE_TEST_CHILD_URL";
 
-/// Not a test: what the child does. It leads, and says all the time whether it believes in it.
+/// Not a test but the child process. It leads, and prints all the time whether it believes so.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn child_that_leads() {
     let Ok(url) = std::env::var(URL) else { return };
     let program = Program::of(&url, BRISK).await;
     let leader = program.lead("child").await;
     let mandate = leader.mandate();
-    // A thread of its own, which nothing of ours stops.
+    // A separate thread, which none of our code stops.
     let watching = std::thread::spawn(move || {
         loop {
             let leads = mandate.is_leader();
@@ -35,7 +35,7 @@ fn now() -> u128 {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_millis()
 }
 
-/// A leading program, and when it said that it leads.
+/// A leading process, and the times at which it said that it leads.
 struct Leading {
     child: Child,
     said: std::sync::mpsc::Receiver<(u128, bool)>,
@@ -103,7 +103,7 @@ async fn a_leading_process_that_is_killed_is_followed_when_its_session_ends() {
     let next = soon("elected", waiting.elected()).await.expect("elected");
     println!("followed after {:?}", began.elapsed());
     assert!(next.mandate().token() > token);
-    // The session's time and a tick, and a busy machine.
+    // The session's time and a tick, with room for a busy machine.
     assert!(began.elapsed() < BRISK * 3, "{:?}", began.elapsed());
 }
 
@@ -122,7 +122,7 @@ async fn a_leading_process_that_stands_still_has_stopped_leading_when_it_goes_on
     assert!(next.mandate().token() > token);
     leading.signal("-CONT");
     tokio::time::sleep(Duration::from_secs(1)).await;
-    // What it had checked before it was stopped it may say afterwards, with the time of before.
+    // It may print afterwards the result of a check before the stop, with the time of that check.
     let last = leading.last_led();
     assert!(last < elected, "it led {} ms after the next did", last - elected);
     assert!(next.mandate().is_leader());

@@ -1,4 +1,4 @@
-//! What is recorded of tenures, and what stands in a line without being a candidate.
+//! The records of tenures, and nodes in a line that are no candidates.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,11 +12,12 @@ use tenure_stores::zookeeper::{Acl, Client, Lifetime};
 
 use crate::world::*;
 
-/// Where that election's tenures are recorded.
+/// The record of that election's tenures.
 const TENURE: &str = "/tests/=tenures/jobs=nightly";
 
-/// The next leader waited for the whole delay, because only this process's memory said whether there was a record to
-/// take back (issue 13, point 7).
+/// Regression: the next leader waited for the whole delay (issue 13, point 7).
+///
+/// Only this process's memory told whether there was a record to take back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_clean_release_after_a_lost_beginning_leaves_nothing_to_wait_for() {
     let server = require!(single().await);
@@ -24,7 +25,7 @@ async fn a_clean_release_after_a_lost_beginning_leaves_nothing_to_wait_for() {
     let program = Program::at(&[proxy.address()], CALM).await;
     let builder = Election::builder(&program.backend, NAME).lock_delay(Duration::from_secs(100));
     let election = builder.create_if_missing(true).open().await.expect("it opens");
-    // The first tenure makes the record, so that the second one writes it once.
+    // The first tenure creates the record, so that the second one writes it once.
     let first = soon("elected", election.campaign(candidate("a"))).await.expect("elected");
     let reads = reads_of_the_record(&proxy);
     assert_eq!(first.resign().await, Resignation::Released);
@@ -63,7 +64,7 @@ async fn unclean(program: &Program) -> Option<u64> {
     }
 }
 
-/// Writes until transactions have numbers above those that fresh servers begin with.
+/// Writes until transactions have higher numbers than fresh servers begin with.
 async fn raise(operator: &Client, path: &str, writes: usize) {
     let written: Vec<_> = (0..writes).map(|_| operator.set_data(path, "x", None)).collect();
     for written in written {
@@ -71,7 +72,7 @@ async fn raise(operator: &Client, path: &str, writes: usize) {
     }
 }
 
-/// Ends a server, takes its data away, and starts it again.
+/// Kills a server, removes its data, and starts it again.
 async fn rebuild(server: &Zookeeper) {
     server[0].kill().await.expect("it ran");
     std::fs::remove_dir_all(data(server)).expect("its data");
@@ -89,7 +90,8 @@ fn walk(directory: &std::path::Path) -> Vec<PathBuf> {
     below.flat_map(|path| [vec![path.clone()], walk(&path)].concat()).collect()
 }
 
-/// No server accepted the client any more, because it had seen a higher number (issue 13, point 9).
+/// Regression: no server accepted the client any more, because it had seen a higher number (issue
+/// 13, point 9).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_outlives_servers_that_are_rebuilt_and_never_leads_with_a_lower_token() {
     let server = require!(single().await);
@@ -107,7 +109,7 @@ async fn a_process_outlives_servers_that_are_rebuilt_and_never_leads_with_a_lowe
     let mut sessions = program.queue().session();
     let again = sessions.wait_for(|now| now.number > session && now.is_live());
     drop(soon("a server accepts it", again).await.expect("the client lives"));
-    // Its election is made anew, with lower numbers.
+    // The election is made anew, with lower numbers.
     let election = program.election().await;
     match soon("elected or refused", election.campaign(candidate("a"))).await {
         Err(Error::Regressed { found, known }) => assert!(found < token && known == token),
@@ -116,7 +118,7 @@ async fn a_process_outlives_servers_that_are_rebuilt_and_never_leads_with_a_lowe
     until("it has left the line", || async { program.line().await.is_empty() }).await;
 }
 
-/// The lasting nodes of a server, outermost first, and what they hold.
+/// The lasting nodes of a server, outermost first, and their data.
 async fn copy(operator: &Client) -> Vec<(String, Vec<u8>)> {
     let (mut found, mut next) = (Vec::new(), vec!["/tests".to_owned()]);
     while let Some(path) = next.pop() {
@@ -134,7 +136,7 @@ async fn copy(operator: &Client) -> Vec<(String, Vec<u8>)> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn in_a_copy_with_lower_numbers_nobody_leads_until_they_are_higher() {
     let server = require!(single().await);
-    // Longer than any pause of a busy machine: it leads until it resigns.
+    // Longer than any pause of a busy machine, so that it leads until it resigns.
     let before = Program::at(&server.addresses(), Duration::from_secs(40)).await;
     let election = before.election().await;
     let old = operator(server[0].address()).await;
@@ -142,7 +144,7 @@ async fn in_a_copy_with_lower_numbers_nobody_leads_until_they_are_higher() {
     old.set_data(NODE, "tenure: prefix n-", None).await.expect("as it was");
     let leader = soon("elected", election.campaign(candidate("a"))).await.expect("elected");
     let token = leader.mandate().token();
-    // Some time after it began, its token is recorded.
+    // Its token is recorded some time after the tenure began.
     let written = format!("led {token}").into_bytes();
     until("it is recorded", || async {
         old.data(TENURE).await.is_ok_and(|(data, _)| data == written)
@@ -156,7 +158,7 @@ async fn in_a_copy_with_lower_numbers_nobody_leads_until_they_are_higher() {
     for (path, data) in copied {
         fresh.create(&path, data, Lifetime::Lasting, &Acl::open()).await.expect("copied");
     }
-    // A process that never led it is refused too.
+    // A process that never led this election is refused too.
     let program = Program::at(&server.addresses(), BRISK).await;
     let election = Election::open(&program.backend, NAME).await.expect("it is there");
     match soon("elected or refused", election.campaign(candidate("b"))).await {
@@ -168,7 +170,9 @@ async fn in_a_copy_with_lower_numbers_nobody_leads_until_they_are_higher() {
     assert!(leader.mandate().token() > token);
 }
 
-/// A leader that ends its election marks that first and leaves then: whoever hears of the deletion alone must look.
+/// A leader that ends its election first marks it as ended, and then leaves.
+///
+/// A candidate that hears of the deletion alone must look.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deletion_is_a_turn_only_in_an_election_that_is_known_to_be_open() {
     let server = require!(single().await);
@@ -182,12 +186,13 @@ async fn a_deletion_is_a_turn_only_in_an_election_that_is_known_to_be_open() {
         tokio::spawn(async move { queue.gone(&entry).await })
     };
     leader.resign().await;
-    // Nobody in that program watches the election's own node.
+    // That program does not watch the election's own node.
     assert_eq!(soon("told", watching).await.expect("no panic"), Gone::DeletedMaybeEnded);
     assert_eq!(soon("told", other.queue().gone(&entry)).await, Gone::DeletedMaybeEnded);
 }
 
-/// A node that somebody made by hand never goes: whoever stood behind it waited for ever (issue 13, point 15).
+/// Regression: a node made by hand never goes, and a candidate behind it waited for ever (issue 13,
+/// point 15).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_without_a_session_are_shown_and_nobody_waits_for_them() {
     let server = require!(single().await);
@@ -196,11 +201,11 @@ async fn nodes_without_a_session_are_shown_and_nobody_waits_for_them() {
     let operator = operator(server[0].address()).await;
     let by_hand = |name: &str| format!("{NODE}/{name}");
     let acl = Acl::open();
-    // More than one look reaches.
+    // More of them than one look reaches.
     for name in ["v-n-0000000000", "w-n-0000000000", "x-n-0000000000", "y-n-0000000001"] {
         operator.create(&by_hand(name), "x", Lifetime::Lasting, &acl).await.expect("made");
     }
-    // ZooKeeper numbers by how often children came and went, so that what follows stands behind them.
+    // ZooKeeper numbers nodes by how often children came and went, so later ones stand behind them.
     let leader = soon("elected", election.campaign(candidate("a"))).await.expect("elected");
     operator.create(&by_hand("z-n-0000000005"), "x", Lifetime::Lasting, &acl).await.expect("made");
     let mut waiting = election.stand(Candidate::new("b").expect("a good name")).expect("it stands");

@@ -22,7 +22,8 @@ impl Subject for &'static Shared {
     }
 
     async fn open(&self) -> Backend {
-        // Longer than the cases need: many of them at once on few cores keep servers from answering in time.
+        // Longer than the cases need: with many of them at once on few cores, servers may not
+        // answer in time.
         Program::of(&self.url, Duration::from_secs(7)).await.backend
     }
 
@@ -48,7 +49,7 @@ fn keep(name: &'static str, count: usize) -> Result<Shared, Skipped> {
                 .map(|url| Shared { name, url })
                 .map_err(|says| (says, matches!(started, Err(Failure::Skipped(_))))),
         );
-        // Never dropped: the kernel ends them with this program.
+        // Never dropped: the kernel ends the servers with this program.
         loop {
             std::thread::park();
         }

@@ -17,12 +17,12 @@ use tenure_stores::zookeeper::{Client, ClientOptions};
 pub(crate) const NAME: &str = "jobs/nightly";
 /// The node of that election.
 pub(crate) const NODE: &str = "/tests/jobs/nightly";
-/// Long enough for a server to be away and back on a busy machine.
+/// A session long enough for a server to be away and back on a busy machine.
 pub(crate) const CALM: Duration = Duration::from_secs(12);
-/// Short enough to wait for its end.
+/// A session short enough to wait for its end.
 pub(crate) const BRISK: Duration = Duration::from_secs(4);
 
-/// Something will happen; on a busy machine perhaps not soon.
+/// Waits for something to happen, with a limit for a busy machine.
 pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     match tokio::time::timeout(Duration::from_secs(60), future).await {
         Ok(value) => value,
@@ -30,7 +30,7 @@ pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     }
 }
 
-/// Asks again until it is so.
+/// Asks again until the answer is true.
 pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut is_so: impl FnMut() -> F) {
     soon(what, async {
         while !is_so().await {
@@ -62,7 +62,7 @@ pub(crate) fn url(addresses: &[SocketAddr]) -> String {
     format!("zookeeper://{}/tests", hosts.join(","))
 }
 
-/// A program: its own session.
+/// A program with its own session.
 pub(crate) struct Program {
     pub(crate) backend: Backend,
 }
@@ -95,7 +95,7 @@ impl Program {
         soon("elected", election.campaign(candidate(name))).await.expect("elected")
     }
 
-    /// Stands, and waits until it is in line behind so many.
+    /// Stands, and waits until `behind` candidates are before it in line.
     pub(crate) async fn stand(&self, name: &str, behind: usize) -> Candidacy {
         let candidacy = self.election().await.stand(candidate(name)).expect("it stands");
         until("it is in line", || async {
@@ -105,7 +105,7 @@ impl Program {
         candidacy
     }
 
-    /// The names of those in line.
+    /// The names of the candidates in line.
     pub(crate) async fn line(&self) -> Vec<String> {
         let name = |place: &tenure::queue::Place| Some(place.holder.as_ref()?.name.to_string());
         match soon("a look", self.look()).await {
@@ -138,7 +138,7 @@ pub(crate) fn candidate(name: &str) -> Candidate {
     Candidate::new(name).expect("a good name")
 }
 
-/// Waits for a part that a candidacy plays.
+/// Waits for a role of a candidacy.
 pub(crate) async fn sees(what: &str, statuses: &mut StatusStream, is_it: impl Fn(&Role) -> bool) {
     soon(what, async {
         while let Some(status) = statuses.next().await {
@@ -151,14 +151,14 @@ pub(crate) async fn sees(what: &str, statuses: &mut StatusStream, is_it: impl Fn
     .await;
 }
 
-/// A session of somebody else, for what operators do.
+/// Another client's session, for the work of operators.
 pub(crate) async fn operator(address: SocketAddr) -> Client {
     let client = Client::new(ClientOptions::new([address.to_string()]));
     client.connected(Duration::from_secs(30)).await.expect("it connects");
     client
 }
 
-/// The nodes of those in line, in order.
+/// The nodes of the candidates in line, in order.
 pub(crate) async fn nodes(operator: &Client) -> Vec<String> {
     let (mut names, _) = operator.children(NODE).await.expect("the election exists");
     names.retain(|name| !name.starts_with('='));
@@ -166,7 +166,7 @@ pub(crate) async fn nodes(operator: &Client) -> Vec<String> {
     names.into_iter().map(|name| format!("{NODE}/{name}")).collect()
 }
 
-/// Sees every tenure: no two at a time, and tokens that rise.
+/// Checks that no two tenures overlap, and that tokens rise.
 #[derive(Debug, Default)]
 pub(crate) struct Referee {
     tenures: Vec<Mandate>,

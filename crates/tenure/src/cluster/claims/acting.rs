@@ -1,26 +1,26 @@
-//! What is to be done next.
+//! Decides the next writes and looks.
 
 use super::*;
 
-/// How long others are given to take their share, at least; up to twice as long.
+/// The shortest pause in which other nodes can take their share. The longest is twice this.
 const SHARE_PAUSE: Duration = Duration::from_millis(10);
 
-/// How long a node goes by what a leader in its own process tells it, before it looks by itself.
+/// How long a node relies on the leader in its process before it looks by itself.
 const FED: Duration = Duration::from_millis(500);
 
 /// Why a slot is written.
 enum Errand {
     Claim,
-    /// Its attempts are used up, or it was cancelled while nobody worked on it.
+    /// The task's attempts are used up, or it was cancelled while no node worked on it.
     Bury(String),
     Renew,
-    /// On a weak store: what was read of ours counts once it is written again.
+    /// A read-back write of ours on a weak store. It counts only once it is written again.
     Confirm,
     Finish,
 }
 
 impl Claims {
-    /// When `act` should be called again if nothing else happens, and it has just been called.
+    /// The time for the next `act`, if nothing else happens. To be called right after `act`.
     #[must_use]
     pub fn wake(&self, now: Moment) -> Option<Moment> {
         let timing = &self.settings.timing;
@@ -44,11 +44,11 @@ impl Claims {
                 view.slot.is_live().then(|| view.since + view.slot.ttl)
             }));
         }
-        // What lies behind was looked at just now, and waits for something else.
+        // Times in the past were handled by the `act` just now, and wait for something else.
         wakes.into_iter().filter(|wake| wake.boot > now.boot).min()
     }
 
-    /// Whether what the leader in this process has told since the last look is enough for now.
+    /// Returns true if news from the leader in this process replaces a look for now.
     fn is_fed_since(&self, now: Moment, last: Moment) -> bool {
         self.fed && now.at_least_since(last) < FED
     }
@@ -57,7 +57,7 @@ impl Claims {
         if self.place.is_none() { 0 } else { self.hands.saturating_sub(self.mine.len()) }
     }
 
-    /// Reports bring the next renewal forward.
+    /// The time between renewals. A new status report brings the next renewal forward.
     fn renewal_after(&self, mine: &Mine) -> Duration {
         let heartbeat = self.settings.timing.heartbeat();
         if mine.unreported { heartbeat / 4 } else { heartbeat }
@@ -72,7 +72,7 @@ impl Claims {
         if errands.is_empty() {
             return;
         }
-        // Something leaves anyway: what is due soon may as well go along.
+        // A batch is sent anyway, so add the writes that are due soon.
         if errands.len() < self.pace {
             let chosen: BTreeSet<usize> = errands.iter().map(|(slot, _)| *slot).collect();
             let soon = self.due(now, true);
@@ -101,12 +101,12 @@ impl Claims {
     }
 
     fn is_paused(&self, now: Moment) -> bool {
-        // Only failures keep completions and renewals back, and no longer than half a request.
+        // Only failures delay ends and renewals, and for half a request at most.
         self.pause
             .is_some_and(|(since, span)| span > SHARE_PAUSE * 2 && now.at_least_since(since) < span)
     }
 
-    /// What must be written about the claims there are; `soon` asks for those that could wait a little.
+    /// The writes that are due for our claims. `soon` selects those that could still wait a little.
     fn due(&self, now: Moment, soon: bool) -> Vec<(usize, Errand)> {
         let mut due = Vec::new();
         for (slot, mine) in &self.mine {
@@ -130,7 +130,7 @@ impl Claims {
                 }
             }
         }
-        // What a look showed of ours, on a weak store, before it was ever granted.
+        // On a weak store: claims of ours that a look showed but that were never granted.
         if self.is_weak() && !soon {
             for (slot, known) in self.slots.iter().enumerate() {
                 let Some(view) = known.view.as_ref().filter(|_| !known.flying && !known.doubt)
@@ -146,7 +146,7 @@ impl Claims {
         due
     }
 
-    /// Adds claims, as many as there are hands, beginning at this node's own place.
+    /// Adds claims, as many as there are free hands, starting at this node's own place.
     fn claim(&mut self, now: Moment, errands: &mut Vec<(usize, Errand)>) {
         let free = self.free_hands();
         let Some(place) = self.place.as_ref().filter(|_| free > 0 && !self.slots.is_empty()) else {
@@ -158,7 +158,7 @@ impl Claims {
         let mut open: Vec<(usize, Errand)> = (0..self.slots.len())
             .filter_map(|slot| self.errand_at(now, slot).map(|errand| (slot, errand)))
             .collect();
-        // Everybody sees about the same list, and begins at a place of its own in it.
+        // All nodes see about the same list, so each starts at its own place in it.
         let most = open.len();
         let start = most * place.before / place.all_workers.max(1);
         open.rotate_left(start.min(most));
@@ -180,11 +180,11 @@ impl Claims {
             let pause = SHARE_PAUSE + Duration::from_micros(self.draw(span));
             self.pause = Some((now, pause));
         }
-        // There may be more than was seen, once these are done.
+        // Once these are done, there may be more work than the last look showed.
         self.stale |= taken > 0;
     }
 
-    /// Last attempts are for workers that are idle, and no others.
+    /// Puts last attempts first, and drops those for which no worker is idle.
     fn put_last_attempts_first(&self, open: &mut Vec<(usize, Errand)>) {
         let mut idle = self.idle_workers();
         open.retain(|open| {
@@ -196,10 +196,10 @@ impl Claims {
         open.sort_by_key(|open| !self.is_last_attempt(open));
     }
 
-    /// How many workers have nothing to do, and nothing that they could begin.
+    /// The number of workers without a task that they work on or could begin.
     fn idle_workers(&self) -> usize {
         let unended = self.mine.values().filter(|mine| mine.ending.is_none()).count();
-        // Claims that may have been granted.
+        // These claims may have been granted.
         let slots = self.slots.iter().enumerate().filter(|(_, known)| known.flying || known.doubt);
         let open = slots.filter(|(slot, _)| !self.mine.contains_key(slot)).count();
         self.workers.saturating_sub(unended + open)
@@ -210,7 +210,7 @@ impl Claims {
         matches!(errand, Errand::Claim) && view.is_some_and(|view| view.slot.is_last_attempt())
     }
 
-    /// What this node could do about a slot that is not its own.
+    /// The write that this node could make to a slot that is not its own.
     fn errand_at(&self, now: Moment, slot: usize) -> Option<Errand> {
         let known = &self.slots[slot];
         if known.flying || known.doubt || self.mine.contains_key(&slot) {

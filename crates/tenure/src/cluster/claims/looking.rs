@@ -1,4 +1,4 @@
-//! What a look at all slots shows.
+//! Handles looks at all slots, and news from the leader in this process.
 
 use super::*;
 
@@ -22,28 +22,30 @@ impl Claims {
         for (slot, seen) in seen.into_iter().enumerate() {
             let known = &self.slots[slot];
             let older = known.view.as_ref().is_some_and(|view| view.learnt > look.learnt);
-            // A look that was under way together with a write shows one side of it, nobody knows which.
+            // A look that ran at the same time as a write may show the slot before or after it.
             if !known.flying && !older {
                 self.saw(now, slot, seen);
             }
         }
-        // A look that was sent before the doubt arose has not removed it.
+        // A look that was sent before the doubt arose does not remove it.
         self.doubt = self.slots.iter().any(|known| known.doubt);
     }
 
-    /// What the leader in this process knows. It may be old by now; then a claim of it conflicts, and a look follows.
+    /// Takes in facts from the leader in this process. They may be outdated by now; then a claim
+    /// conflicts, and a look follows.
     pub(super) fn told(&mut self, now: Moment, facts: Vec<Fact>) {
         for Fact { slot, version, content } in facts {
             if self.slots.len() <= slot {
                 self.slots.resize_with(slot + 1, Known::default);
             }
-            // Whether somebody else, whom it is for, is there, shows in a look together with the slots.
+            // Only a look, which reads the node list with the slots, shows whether the other member
+            // that the task is for is there.
             if content.task.to.as_ref().is_some_and(|to| *to != self.settings.member) {
                 self.stale = true;
                 continue;
             }
             let known = &mut self.slots[slot];
-            // What we know by a write of our own, or want to know by a look, is for those.
+            // Our own writes and looks know better about these slots.
             if known.flying || known.doubt || self.mine.contains_key(&slot) {
                 continue;
             }
@@ -90,11 +92,12 @@ impl Claims {
         }
     }
 
-    /// There is nothing, or nothing that makes sense, where there was a claim of ours.
+    /// Handles a slot that is missing or invalid; a claim of ours there is lost.
     fn vanished(&mut self, now: Moment, slot: usize) {
         self.slots[slot].view = None;
         if self.is_weak() && self.mine.get(&slot).is_some_and(|mine| mine.lease.is_some()) {
-            // Nothing is proven by that; without renewals the claim runs out by itself. Until then looks go on.
+            // A weak read proves nothing. Without renewals the claim runs out by itself, and until
+            // then looks go on.
             self.slots[slot].doubt = true;
             self.pause = Some((now, self.settings.timing.request() / 2));
             return;
@@ -106,7 +109,9 @@ impl Claims {
         }
     }
 
-    /// A slot of ours, or one that a write of ours may have changed, has been read.
+    /// Compares a slot just read with our claim on it.
+    ///
+    /// Also compares it with our writes that may have changed it.
     fn compare(&mut self, now: Moment, slot: usize) {
         let known = &self.slots[slot];
         let Some(view) = &known.view else { return };
@@ -116,10 +121,11 @@ impl Claims {
             content.holding().is_some_and(|holding| holding.member == self.settings.member);
         let mine = self.mine.get(&slot).map(|mine| mine.token);
         match (mine, sent) {
-            // A write of ours stands there. On a weak store that proves nothing until it is written again.
+            // The slot holds a write of ours. On a weak store this proves nothing until it is
+            // written again.
             (_, Some(sent)) if !self.is_weak() => self.landed(now, slot, sent),
             (_, Some(_)) => {}
-            // Somebody asked for its end, and left everything else as it was.
+            // A cancellation was requested; everything else is unchanged.
             (Some(token), None) if held_by_me && content.token == token => {
                 let mine = self.mine.get_mut(&slot);
                 if let Some(mine) = mine.filter(|mine| content.cancel && !mine.cancelled) {
@@ -129,7 +135,7 @@ impl Claims {
             }
             (Some(token), None) => {
                 if content.token < token && self.is_weak() {
-                    // An old look: it shows what was before our own acknowledged write.
+                    // An old look: it shows the slot before our own acknowledged write.
                     return;
                 }
                 self.lose(slot);
@@ -138,7 +144,7 @@ impl Claims {
                 }
                 if self.mine.get(&slot).is_some_and(|mine| mine.ending.is_some()) {
                     let verdict = match content.token {
-                        // Nobody but the holder of a token ends a task at it.
+                        // Only the holder of a token ends a task at that token.
                         at if at == token && content.holding().is_none() => Verdict::Accepted,
                         at if at / CLAIMS_A_TASK > token / CLAIMS_A_TASK => Verdict::Unknown,
                         _ => Verdict::Refused,
@@ -150,7 +156,7 @@ impl Claims {
         }
     }
 
-    /// The end of a claim is decided; nothing of it is left.
+    /// Reports how a claim ended, and forgets the claim.
     pub(super) fn settle(&mut self, slot: usize, verdict: Verdict) {
         if let Some(mine) = self.mine.remove(&slot) {
             self.finished = true;

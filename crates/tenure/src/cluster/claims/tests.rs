@@ -1,7 +1,7 @@
 use super::*;
 use crate::cluster::documents::first_token;
 
-/// Slots as a store would keep them, with versions that rise.
+/// Slots as a store would keep them, with rising versions.
 struct World {
     now: Moment,
     slots: Vec<(u64, Slot)>,
@@ -92,7 +92,7 @@ impl World {
         Put::Stored(Version::new(version.to_string()))
     }
 
-    /// Serves a node until it asks for nothing more; what else it says comes back.
+    /// Serves a node until it asks for nothing more, and returns its other outputs.
     fn serve(&mut self, node: &mut Claims) -> Vec<Output> {
         let mut said = Vec::new();
         loop {
@@ -303,7 +303,7 @@ fn a_first_take_leaves_others_their_share() {
                 let before = workers_before[..position].iter().sum();
                 let place = place(before, &members, *workers, all);
                 node.take(world.now, Input::Place(Some(place)));
-                // All look at the same time, and then all take.
+                // All nodes look at the same time, and then all take their share.
                 let outputs = node.act(world.now, 0);
                 let [Output::Look(ask)] = &outputs[..] else { panic!("{outputs:?}") };
                 let fresh = World::with(total as u64).seen();
@@ -386,7 +386,9 @@ fn what_makes_no_sense_is_told_once_and_left_alone() {
     assert!(garbled(&mut node).is_empty());
 }
 
-/// The simulation cannot see this one: the mandate that work holds is closed for good, whatever the machine says.
+/// The simulation cannot detect this mutant.
+///
+/// There the task's mandate is closed for good, even if the machine revives the lease.
 #[cfg(feature = "mutants")]
 #[test]
 fn a_late_answer_that_revives_is_noticed() {
@@ -480,7 +482,7 @@ fn what_is_for_another_is_not_taken_on_hearsay() {
     addressed.revision = 2;
     Arc::make_mut(&mut addressed.task).to = Some(me(2));
     world.slots[0] = (2, addressed);
-    // Told before this node has learnt that the other one joined.
+    // The leader tells the node of the task before the node knows that the other member joined.
     node.take(world.now, Input::Told(vec![told(&world, 0)]));
     assert!(begun(&world.serve(&mut node)).is_empty());
     node.take(world.now, Input::Place(Some(place(0, &[1, 2], 8, 16))));

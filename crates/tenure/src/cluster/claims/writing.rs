@@ -1,9 +1,9 @@
-//! What became of writes.
+//! Handles the answers to writes.
 
 use super::*;
 
 impl Claims {
-    /// Writes that were not answered in time are given up; a look will tell.
+    /// Gives up writes and looks that were not answered in time. The next look shows their effect.
     pub(super) fn give_up(&mut self, now: Moment) {
         let most = self.settings.timing.request();
         if let Some(batch) = self.batch.take_if(|batch| now.at_most_since(batch.sent) >= most) {
@@ -18,7 +18,8 @@ impl Claims {
         }
     }
 
-    /// What takes long in one batch takes part of the windows it grants, and may be given up: smaller ones then.
+    /// Adapts the batch size to the store. A slow batch uses up part of the windows that it grants,
+    /// and may be given up, so the next ones are smaller.
     fn keep_pace(&mut self, took: Duration, writes: usize) {
         let most = self.settings.timing.request();
         if took > most / 2 {
@@ -33,7 +34,7 @@ impl Claims {
         let known = &mut self.slots[slot];
         (known.flying, known.doubt) = (false, true);
         if let Some(view) = &mut known.view {
-            // Only a look that is sent from now on says what there is.
+            // Only a look that is sent from now on shows the effect of the write.
             view.learnt = self.learnt;
         }
         self.doubt = true;
@@ -60,11 +61,12 @@ impl Claims {
                     if self.mine.contains_key(&slot) || !known.sent.is_empty() {
                         self.doubts(slot);
                     } else {
-                        // Somebody else was faster: nothing is known of this slot until the next look.
+                        // Another node was faster. Nothing is known of this slot until the next
+                        // look.
                         (known.flying, known.view) = (false, None);
                     }
                 }
-                // It had no effect: the same may be tried again.
+                // The write had no effect, so it may be tried again.
                 Err(Fault::Unavailable | Fault::Permanent | Fault::Denied) => {
                     let known = &mut self.slots[slot];
                     known.sent.retain(|(op, _)| *op != content.op);
@@ -76,7 +78,7 @@ impl Claims {
         }
     }
 
-    /// A write of ours, sent at this moment, is what stands in the slot.
+    /// Handles a write of ours, sent at `sent`, that now stands in the slot.
     pub(super) fn landed(&mut self, now: Moment, slot: usize, sent: Moment) {
         let known = &mut self.slots[slot];
         known.sent.clear();
@@ -97,7 +99,7 @@ impl Claims {
                     (mine.stopping, mine.lease) = (false, Some(lease));
                     self.outputs.push(Output::Extended(claim, lease));
                 }
-                // What must stop is not taken back, and what is lost never returns.
+                // A claim that must stop is not revived, and a lost one never returns.
                 if !mine.stopping
                     && let Some(held) = &mut mine.lease
                     && held.remaining(now) < lease.remaining(now)
@@ -119,7 +121,7 @@ impl Claims {
             cancelled: false,
             status: None,
             unreported: false,
-            // The grant came too late to begin anything: let others have it.
+            // The grant came too late to begin the task: return it to the others.
             ending: late.then_some(Ending::Returned),
         };
         self.mine.insert(slot, mine);

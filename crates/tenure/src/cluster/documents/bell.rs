@@ -1,16 +1,16 @@
-//! A bell: a document that changes so that whoever waits on it looks.
+//! A bell: a document that is rewritten to wake the processes that watch it.
 
 use serde::{Deserialize, Serialize};
 
 use super::{DocumentError, Format, check_number};
 use crate::lease::record::Op;
 
-/// How often it was rung, and by which write.
+/// How often the bell was rung, and by which write.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bell {
-    /// Rises by one.
+    /// Rises by one at every ring.
     pub rung: u64,
-    /// Which write made this.
+    /// The write that made this version.
     pub op: Op,
 }
 

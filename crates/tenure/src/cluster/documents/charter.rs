@@ -1,4 +1,4 @@
-//! The cluster document: what all nodes must agree on.
+//! The cluster document: settings that all nodes must agree on.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,20 +7,20 @@ use crate::lease::record::Op;
 
 /// The fewest slots a cluster has.
 pub const LEAST_SLOTS: usize = 256;
-/// The most slots a cluster has: a look must stay one request.
+/// The most slots a cluster has: one request must be able to read all of them.
 pub const MOST_SLOTS: usize = 16 * 1024;
 
 /// How many slots there are, and whether the leader fills them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Charter {
-    /// How many slots are looked at.
+    /// How many slots nodes look at.
     pub slots: usize,
-    /// The leader takes nothing in any more: what is in the slots is finished, the rest waits.
+    /// The leader takes no more tasks in. Tasks in slots are finished, the rest waits.
     #[serde(default, skip_serializing_if = "is_false")]
     pub paused: bool,
     /// Rises by one at every write.
     pub revision: u64,
-    /// Which write made this.
+    /// The write that made this version.
     pub op: Op,
 }
 

@@ -1,4 +1,4 @@
-//! The books of the leader: how far the sources are read, what goes into which slot, and what came of it all.
+//! The leader's books: positions in the sources, next writes to slots, totals.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,19 +12,21 @@ pub const MAX_INTENTS_BYTES: usize = 44 * 1024;
 /// The most bytes of a source's position.
 pub const MAX_POSITION_BYTES: usize = 4 * 1024;
 
-/// What is to be written into a slot. It has been, once the slot's token is [`first_token`] of this serial or more.
+/// A planned write to a slot.
+///
+/// It is done once the slot's token is [`first_token`] of this serial or more.
 ///
 /// [`first_token`]: super::first_token
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Intent {
-    /// Which slot.
+    /// The slot.
     pub slot: usize,
-    /// The serial number that it gets.
+    /// The serial number that the slot gets.
     pub serial: u64,
-    /// What goes in; without it the slot becomes vacant.
+    /// The task to put in. Without it the slot becomes vacant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<Assignment>,
-    /// The dead letter that is brought back by this, and goes.
+    /// The dead letter that this task brings back; it is deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub letter: Option<u64>,
 }
@@ -32,22 +34,22 @@ pub struct Intent {
 /// The cursor document. Only the leader writes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cursor {
-    /// The token of the leadership that wrote it: a later leader writes it first of all, and an earlier one's writes
-    /// conflict from then on.
+    /// The token of the leadership that wrote it. A new leader writes the cursor before anything
+    /// else, so that writes of earlier leaders conflict from then on.
     pub leader: u64,
-    /// The serial number that comes next.
+    /// The next serial number.
     pub next: u64,
-    /// Where the source is read on; its own affair.
+    /// The source's position, in the source's own format.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub position: Option<String>,
-    /// The source has nothing more.
+    /// The source has no more tasks.
     #[serde(default, skip_serializing_if = "is_false")]
     pub drained: bool,
     /// The page of the inbox that is read next.
     pub page: u64,
-    /// How many entries of that page are taken already.
+    /// How many entries of that page are already taken.
     pub taken: usize,
-    /// How many tasks were taken in.
+    /// How many tasks were accepted.
     pub accepted: u64,
     /// How many of them are done.
     pub done: u64,
@@ -57,11 +59,11 @@ pub struct Cursor {
     pub cancelled: u64,
     /// How many pieces of results there are.
     pub pieces: u64,
-    /// What is being written into slots. Nothing else is taken in until all of it is seen there.
+    /// The writes to slots in progress. Nothing else is taken in until all of them are seen there.
     pub intents: Vec<Intent>,
     /// Rises by one at every write.
     pub revision: u64,
-    /// Which write made this.
+    /// The write that made this version.
     pub op: Op,
 }
 

@@ -1,9 +1,10 @@
-//! Where the documents of a cluster are.
+//! The keys of a cluster's documents.
 
 use super::MemberId;
 use crate::{Key, Name, NameError};
 
-/// The most segments of a cluster's name: its tasks' locks are elections named up to three segments longer.
+/// The most segments of a cluster's name. Its tasks' locks are elections with names up to three
+/// segments longer.
 const MOST_SEGMENTS: usize = 5;
 
 /// The keys of one cluster, all under `clusters/<name>/`.
@@ -13,10 +14,10 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// The keys of the cluster of this name.
+    /// Creates the keys of the cluster of this name.
     ///
     /// # Errors
-    /// [`NameError`] when it is refused; it has at most five segments.
+    /// [`NameError`] if the name is refused; it has at most five segments.
     pub fn new(name: &str) -> Result<Keys, NameError> {
         let segments = Name::parse(name)?.segments().count();
         if segments > MOST_SEGMENTS {
@@ -25,7 +26,7 @@ impl Keys {
         Ok(Keys { root: Key::parse(&format!("clusters/{name}"))? })
     }
 
-    /// What everything is under.
+    /// The prefix of all keys of the cluster.
     #[must_use]
     pub fn root(&self) -> &Key {
         &self.root
@@ -42,7 +43,7 @@ impl Keys {
         self.below(format_args!("leader"))
     }
 
-    /// How many slots there are.
+    /// The cluster document: the number of slots, and whether the leader is paused.
     #[must_use]
     pub fn charter(&self) -> Key {
         self.below(format_args!("cluster"))
@@ -60,43 +61,45 @@ impl Keys {
         self.below(format_args!("members/{member}"))
     }
 
-    /// What the slots are under.
+    /// The prefix of the slots.
     #[must_use]
     pub fn slots(&self) -> Key {
         self.below(format_args!("slots"))
     }
 
-    /// A numbered slot.
+    /// The slot with this number.
     #[must_use]
     pub fn slot(&self, number: usize) -> Key {
         self.below(format_args!("slots/{number:05}"))
     }
 
-    /// The books of the leader.
+    /// The cursor: the leader's books.
     #[must_use]
     pub fn cursor(&self) -> Key {
         self.below(format_args!("cursor"))
     }
 
-    /// Rung by the leader when there is work.
+    /// The bell: the leader rewrites it to wake the nodes when there is work.
     #[must_use]
     pub fn bell(&self) -> Key {
         self.below(format_args!("bell"))
     }
 
-    /// Rung by everyone else when the leader should look: work came in, or was done and nothing is left.
+    /// The call: nodes and submitters rewrite it to wake the leader.
+    ///
+    /// They do so when work has come in, or when the last of the work is done.
     #[must_use]
     pub fn call(&self) -> Key {
         self.below(format_args!("call"))
     }
 
-    /// A page of the inbox; pages are used again in turn.
+    /// A page of the inbox. Page numbers share [`INBOX_PAGES`](super::INBOX_PAGES) places in turn.
     #[must_use]
     pub fn page(&self, number: u64) -> Key {
         self.below(format_args!("inbox/{:03}", number % super::INBOX_PAGES))
     }
 
-    /// What the dead letters are under.
+    /// The prefix of the dead letters.
     #[must_use]
     pub fn letters(&self) -> Key {
         self.below(format_args!("dead"))
@@ -108,7 +111,7 @@ impl Keys {
         self.below(format_args!("dead/{serial:016}"))
     }
 
-    /// What the results are under.
+    /// The prefix of the results.
     #[must_use]
     pub fn pieces(&self) -> Key {
         self.below(format_args!("results"))
@@ -120,13 +123,13 @@ impl Keys {
         self.below(format_args!("results/{number:016}"))
     }
 
-    /// What outcomes that somebody waits for are under.
+    /// The prefix of the outcomes that submitters wait for.
     #[must_use]
     pub fn outcomes(&self) -> Key {
         self.below(format_args!("outcomes"))
     }
 
-    /// What became of a task that somebody waits for.
+    /// The outcome of a task that its submitter waits for.
     #[must_use]
     pub fn outcome(&self, receipt: &MemberId) -> Key {
         self.below(format_args!("outcomes/{receipt}"))
@@ -138,10 +141,10 @@ impl Keys {
         self.below(format_args!("settings"))
     }
 
-    /// How a supervised input is shared out.
+    /// The plan of a supervised input: its partitions for each member.
     ///
     /// # Errors
-    /// [`NameError`] when its name is not one segment.
+    /// [`NameError`] if the input's name is not one segment.
     pub fn plan(&self, input: &str) -> Result<Key, NameError> {
         self.below(format_args!("plans")).child(input)
     }

@@ -1,4 +1,4 @@
-//! A dead letter: a task whose attempts are used up, kept until somebody retries it.
+//! A dead letter: a task with no attempts left, kept until it is retried.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,16 +9,16 @@ use crate::lease::record::Op;
 /// A task that failed for good.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Letter {
-    /// What was to be done.
+    /// The task.
     #[serde(flatten)]
     pub task: Assignment,
     /// How often it was begun.
     pub attempt: u32,
     /// Why the last attempt failed.
     pub error: String,
-    /// When, by the leader's wall clock, in milliseconds since 1970.
+    /// When the leader wrote it, by its wall clock, in milliseconds since 1970.
     pub at: u64,
-    /// Which write made this.
+    /// The write that made this version.
     pub op: Op,
 }
 

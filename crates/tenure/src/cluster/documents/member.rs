@@ -1,4 +1,4 @@
-//! The lock of a member: how an idle dead node is noticed. It proves nothing about slots.
+//! A member's lock. It shows when an idle node has died; it proves nothing about slots.
 
 use std::time::Duration;
 
@@ -8,29 +8,31 @@ use super::{DocumentError, Format, MemberId, check_mark, check_number, check_spa
 use crate::lease::record::Op;
 use crate::store::Mark;
 
-/// A member that says it lives.
+/// A member's sign of life.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberLock {
-    /// Which member.
+    /// The member.
     pub holder: MemberId,
-    /// When it ends by the member's own wall clock, in milliseconds since 1970; 0 once it has left. For people.
+    /// When it ends by the member's own wall clock, in milliseconds since 1970.
+    ///
+    /// It is 0 once the member has left. For people.
     pub expire: u64,
-    /// How long it is respected when it stands still.
+    /// How long a lock that does not change is respected.
     #[serde(with = "super::millis")]
     pub ttl: Duration,
     /// How many of its workers are idle.
     pub idle: u32,
     /// How many tasks it has finished.
     pub finished: u64,
-    /// It can list the source that the leader reads: those that cannot leave the lead to it.
+    /// It can list the leader's source. Members that cannot leave the lead to those that can.
     #[serde(default, skip_serializing_if = "is_false")]
     pub lists: bool,
-    /// How its death can be proven, where it can.
+    /// The mark that can prove the member's death, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub presence: Option<Mark>,
     /// Rises by one at every write.
     pub revision: u64,
-    /// Which write made this.
+    /// The write that made this version.
     pub op: Op,
 }
 

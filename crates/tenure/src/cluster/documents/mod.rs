@@ -1,7 +1,9 @@
-//! The documents of a cluster: formats that people can read and that never change silently.
+//! The documents of a cluster, in formats that people can read.
 //!
-//! What is read is untrusted: its size is capped before it is parsed, and anything out of range is refused, never
-//! shortened or repaired.
+//! The formats never change silently.
+//!
+//! Documents from the store are untrusted. Their size is checked before they are parsed, and any
+//! value out of range is refused, never shortened or repaired.
 
 mod bell;
 mod charter;
@@ -47,48 +49,48 @@ use crate::lease::record::MAX_NUMBER;
 use crate::store::{MAX_DOCUMENT_BYTES, Mark};
 use crate::timing::MAX_TTL;
 
-/// One membership of one process, named uniquely: joining again takes a fresh one.
+/// The unique id of one membership of one process. Joining again takes a new id.
 pub type MemberId = CandidateId;
 
-/// The most bytes of a parser's words that are shown.
+/// The most bytes of a parser's message that an error shows.
 const MAX_SAYS_BYTES: usize = 200;
-/// The most bytes a mark of presence may take.
+/// The most bytes a presence mark may take.
 const MAX_MARK_BYTES: usize = 2 * 1024;
 
-/// A document of the cluster that makes no sense.
+/// A document of the cluster is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum DocumentError {
-    /// It is larger than such a document can be.
+    /// It is larger than any document can be.
     #[error("the {document} has {bytes} bytes; it has at most {MAX_DOCUMENT_BYTES}")]
     TooLong {
-        /// Which document.
+        /// The document.
         document: &'static str,
-        /// How large it is.
+        /// Its size.
         bytes: usize,
     },
-    /// It is not JSON, or not of its shape.
+    /// It is not JSON, or lacks the right shape.
     #[error("this is no {document}: {says}")]
     Shape {
-        /// Which document it should be.
+        /// The expected document.
         document: &'static str,
-        /// What the parser said.
+        /// The parser's message.
         says: String,
     },
-    /// A field does not make sense.
+    /// A field is invalid.
     #[error("the {document} has a bad {field}: {says}")]
     Field {
-        /// Which document.
+        /// The document.
         document: &'static str,
-        /// Which field.
+        /// The field.
         field: &'static str,
-        /// What is wrong with it.
+        /// The defect.
         says: &'static str,
     },
 }
 
 impl DocumentError {
-    /// The store itself takes what stands there for no document.
+    /// The store refuses to show the content as a document.
     pub(super) fn refused(document: &'static str) -> DocumentError {
         let says = "the store refuses to show it; move it away".to_owned();
         DocumentError::Shape { document, says }
@@ -97,10 +99,10 @@ impl DocumentError {
 
 /// A document with a format of its own.
 pub trait Format: Serialize + DeserializeOwned {
-    /// What people call it.
+    /// The document's name for people.
     const WHAT: &'static str;
 
-    /// Refuses what its shape alone allows.
+    /// Checks the values that the JSON shape alone does not.
     ///
     /// # Errors
     /// [`DocumentError::Field`] names the field.
@@ -116,7 +118,7 @@ pub trait Format: Serialize + DeserializeOwned {
     /// Reads it.
     ///
     /// # Errors
-    /// [`DocumentError`] says what is wrong with it. Never panics.
+    /// [`DocumentError`] says why the document is invalid. Never panics.
     fn decode(body: &[u8]) -> Result<Self, DocumentError> {
         if body.len() > MAX_DOCUMENT_BYTES {
             return Err(DocumentError::TooLong { document: Self::WHAT, bytes: body.len() });
@@ -128,7 +130,9 @@ pub trait Format: Serialize + DeserializeOwned {
     }
 }
 
-/// What the parser said, short and printable: it may quote what was read, which is untrusted.
+/// The parser's message, short and printable.
+///
+/// It may quote the document, which is untrusted.
 fn shown(error: &serde_json::Error) -> String {
     let mut says: String = error.to_string().chars().filter(|c| !c.is_control()).collect();
     says.truncate(says.floor_char_boundary(MAX_SAYS_BYTES));
@@ -147,7 +151,7 @@ fn check_span<T: Format>(field: &'static str, span: Duration) -> Result<(), Docu
     if span.is_zero() || span > MAX_TTL { Err(refuse::<T>(field, "out of range")) } else { Ok(()) }
 }
 
-/// Text of a bounded length. What people see of it is escaped where it is shown.
+/// Checks the length of a text. Text for people is escaped where it is shown.
 fn check_text<T: Format>(
     field: &'static str,
     text: &str,
@@ -182,7 +186,7 @@ mod millis {
     }
 }
 
-/// The same, where there may be none.
+/// Optional durations as whole milliseconds.
 mod maybe_millis {
     use super::*;
 

@@ -6,40 +6,40 @@ use super::{DocumentError, Format, MemberId, check_number, check_text, is_false,
 use crate::lease::record::Op;
 use crate::name::MAX_SEGMENT_BYTES;
 
-/// The most nodes of a cluster: the list is one document.
+/// The most nodes of a cluster. The list is one document, so it is bounded.
 pub const MOST_NODES: usize = 256;
 
 /// One node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeEntry {
-    /// Which member.
+    /// The member's id.
     pub token: MemberId,
     /// How many tasks it works on at once.
     pub workers: u32,
     /// Its name for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// It was asked to finish what it has, to take nothing more and to leave.
+    /// It was asked to finish its tasks, to take no more and to leave.
     #[serde(default, skip_serializing_if = "is_false")]
     pub draining: bool,
 }
 
-/// All nodes, in the order in which they came.
+/// All nodes, in the order in which they joined.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Nodes {
-    /// Those that take part.
+    /// The nodes that take part.
     pub nodes: Vec<NodeEntry>,
-    /// Members that somebody declared dead, the newest last: they take nothing, and do not come back.
+    /// Members that were declared dead, the newest last. They take no tasks and cannot come back.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dead: Vec<MemberId>,
     /// Rises by one at every write.
     pub revision: u64,
-    /// Which write made this.
+    /// The write that made this version.
     pub op: Op,
 }
 
 impl Nodes {
-    /// Where this member stands.
+    /// The member's position in the list.
     #[must_use]
     pub fn position(&self, member: &MemberId) -> Option<usize> {
         self.nodes.iter().position(|node| node.token == *member)

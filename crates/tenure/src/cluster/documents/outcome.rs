@@ -1,4 +1,4 @@
-//! What became of a task that somebody waits for.
+//! The outcome of a task that its submitter waits for.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,7 @@ use super::slot::MAX_NOTE_BYTES;
 use super::{DocumentError, Format, check_text};
 use crate::lease::record::Op;
 
-/// How it ended.
+/// How a task ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OutcomeState {
@@ -18,19 +18,19 @@ pub enum OutcomeState {
     Cancelled,
 }
 
-/// The outcome, kept until whoever waited has read it.
+/// An outcome, kept until the waiting submitter has read it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Which task.
+    /// The task's serial number.
     pub serial: u64,
     /// How it ended.
     pub state: OutcomeState,
-    /// What came of it, or why it failed.
+    /// The result, or why it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
-    /// When, by the leader's wall clock, in milliseconds since 1970.
+    /// When the leader collected it, by its wall clock, in milliseconds since 1970.
     pub at: u64,
-    /// Which write made this.
+    /// The write that made this version.
     pub op: Op,
 }
 

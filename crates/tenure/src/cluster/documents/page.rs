@@ -1,19 +1,23 @@
-//! The inbox: a ring of pages on which tasks are accepted, before the leader gives them a slot.
+//! The inbox: a ring of pages that accept tasks until they get a slot.
 //!
-//! Page `n` stands at place `n` modulo [`INBOX_PAGES`]. Whoever submits writes on the first page that is empty, by a
-//! compare-and-set on the empty page; the leader reads pages in order and, once the cursor says that a page is taken, writes the
-//! place anew as the empty page `n` + [`INBOX_PAGES`]. A writer that comes late finds another version. Where
-//! no document stands, the page that is due there is empty.
+//! Page `n` stands at place `n` modulo [`INBOX_PAGES`]. A submitter writes on the first page that
+//! is empty, by a compare-and-set on the empty page. The leader reads pages in order. Once the
+//! cursor says that a page is taken, the leader rewrites its place as the empty page `n` +
+//! [`INBOX_PAGES`]. A late writer then finds another version. A place without a document counts as
+//! the empty page that is due there.
 //!
-//! Page `n` moves on only after somebody's entries stood on it, and each place remembers which writes filled it
-//! ([`Page::filled`]). So a writer that got no answer can tell afterwards, as long as it looks within a few laps: its write either
-//! is among those, or is not and never will be, because the version it was meant for is gone.
+//! Page `n` moves on only after it has held entries, and each place remembers which writes filled
+//! it ([`Page::filled`]). So a writer that got no answer can find out later, if it looks within a
+//! few laps: either its write is among those, or the write never happened and never will, because
+//! the version it expected is gone.
 //!
-//! Others than the leader rewrite a page too: to confirm it on a store whose reads prove nothing, and to cancel a task. They
-//! change neither its number nor how many entries it has. So whoever loses a compare-and-set on a page looks again.
+//! Other processes than the leader also rewrite pages: to confirm a page on a store with weak
+//! reads, and to cancel a task. They change neither the page's number nor the number of its
+//! entries. So a process that loses a compare-and-set on a page must look again.
 //!
-//! On a store whose reads prove nothing the leader confirms a page by rewriting it ([`Page::rewritten`]) before it takes from it:
-//! otherwise what it took could vanish from the page, and others would write on a page that is never read again.
+//! On a store with weak reads, the leader confirms a page by rewriting it ([`Page::rewritten`])
+//! before it takes entries from it. Otherwise the entries it took could vanish from the page, and
+//! others would write on a page that is never read again.
 
 use std::time::Duration;
 
@@ -25,23 +29,23 @@ use super::{DocumentError, Format, MemberId, check_number, refuse};
 use crate::cluster::Task;
 use crate::lease::record::Op;
 
-/// How many pages the inbox has. When all are full, submitting waits.
+/// How many pages the inbox has. When all are full, submitters wait.
 pub const INBOX_PAGES: u64 = 256;
 /// The most bytes of a page's entries, as they are written.
 pub const MAX_PAGE_BYTES: usize = 44 * 1024;
-/// How many of the writes that filled a place are remembered there.
+/// How many of the writes that filled a place it remembers.
 pub const FILLS_KEPT: usize = 4;
-/// How often a task may be begun unless somebody says otherwise.
+/// How often a task may be begun by default.
 const USUAL_ATTEMPTS: u32 = 3;
 
 /// A task before it has a serial number.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Order {
-    /// Names it for people.
+    /// Its name for people.
     pub id: String,
-    /// Which registered type runs it.
+    /// The registered type that runs it.
     pub kind: String,
-    /// What that type is told.
+    /// The input for that type.
     #[serde(rename = "task", with = "super::base64_bytes")]
     pub payload: Bytes,
     /// How often it may be begun.
@@ -49,16 +53,16 @@ pub struct Order {
     /// How long one attempt may take.
     #[serde(default, with = "super::maybe_millis", skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Duration>,
-    /// Only this member takes it, while it is in the node list.
+    /// The only member that may take it, as long as that member is in the node list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<MemberId>,
-    /// Under which name somebody waits for its outcome.
+    /// The name of the outcome document, if the submitter waits for the outcome.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receipt: Option<MemberId>,
 }
 
 impl Order {
-    /// A task of this kind, which may be begun three times.
+    /// Creates a task of this kind, which may be begun three times.
     pub fn new(id: impl Into<String>, kind: impl Into<String>, payload: impl Into<Bytes>) -> Order {
         Order {
             id: id.into(),
@@ -71,10 +75,10 @@ impl Order {
         }
     }
 
-    /// A task of a registered type.
+    /// Creates a task of a registered type.
     ///
     /// # Errors
-    /// [`DocumentError::Shape`] when it does not encode as JSON.
+    /// [`DocumentError::Shape`] if it does not encode as JSON.
     pub fn of<T: Task>(id: impl Into<String>, task: &T) -> Result<Order, DocumentError> {
         let payload = serde_json::to_vec(task).map_err(|error| DocumentError::Shape {
             document: "task",
@@ -83,32 +87,32 @@ impl Order {
         Ok(Order::new(id, T::KIND, payload))
     }
 
-    /// The same, begun so often at most.
+    /// Sets how often the task may be begun.
     #[must_use]
     pub fn with_attempts(self, attempts: u32) -> Order {
         Order { attempts, ..self }
     }
 
-    /// The same, where one attempt may take so long.
+    /// Sets how long one attempt may take.
     #[must_use]
     pub fn with_timeout(self, timeout: Duration) -> Order {
         Order { timeout: Some(timeout), ..self }
     }
 
-    /// The same, for this member only, while it is in the node list.
+    /// Reserves the task for this member, as long as it is in the node list.
     #[must_use]
     pub fn with_member(self, member: MemberId) -> Order {
         Order { to: Some(member), ..self }
     }
 
-    /// The task under its serial number.
+    /// The task with its serial number.
     #[must_use]
     pub fn numbered(self, serial: u64) -> Assignment {
         let Order { id, kind, payload, attempts, timeout, to, receipt } = self;
         Assignment { serial, id, kind, payload, attempts, timeout, to, receipt }
     }
 
-    /// Refuses what no cluster would take.
+    /// Checks the values.
     ///
     /// # Errors
     /// [`DocumentError::Field`] names the field.
@@ -117,7 +121,7 @@ impl Order {
     }
 }
 
-/// One thing that was asked for.
+/// One request in the inbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Entry {
@@ -125,41 +129,42 @@ pub enum Entry {
     Task(Order),
     /// Bring this dead letter back. Serial numbers begin with 1, so 0 brings nothing back.
     Retry(u64),
-    /// What stands where a task stood that was cancelled before any leader took it, so that the entries after it keep their
-    /// places: its receipt. A leader that passes it tells whoever waits for that.
+    /// The receipt of a task that was cancelled before any leader took it. It replaces the task, so
+    /// that the entries after it keep their places. A leader that passes it writes the outcome for
+    /// the waiting submitter.
     Cancelled(MemberId),
 }
 
 impl Entry {
-    /// What is written on a page that only has to be passed.
+    /// An entry without effect, for a page that only has to be passed.
     pub const NOTHING: Entry = Entry::Retry(0);
 }
 
-/// One page.
+/// One page of the inbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Page {
-    /// Which page stands here just now.
+    /// The number of the page that stands here now.
     pub number: u64,
-    /// What is on it; an empty page is one that nobody has written yet.
+    /// Its entries. A page without entries is free to be written.
     pub entries: Vec<Entry>,
-    /// Which writes filled this place, the newest last, at most [`FILLS_KEPT`]: this page, if anything is on it, and pages that
-    /// stood here before it.
+    /// The writes that filled this place, the newest last, at most [`FILLS_KEPT`]. They filled this
+    /// page, if it has entries, and earlier pages at this place.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub filled: Vec<Op>,
     /// Rises by one at every write.
     pub revision: u64,
-    /// Which write made this.
+    /// The write that made this version.
     pub op: Op,
 }
 
 impl Page {
-    /// A page that nobody has written on, where what stood before is unknown or was nothing.
+    /// An empty page at a place where the page before is unknown or missing.
     #[must_use]
     pub fn empty(number: u64, op: Op) -> Page {
         Page { number, entries: Vec::new(), filled: Vec::new(), revision: 1, op }
     }
 
-    /// This page with entries on it, if `before` is what stands there empty.
+    /// This page with entries; `before` is the empty page that stands there, if any.
     #[must_use]
     pub fn filling(number: u64, before: Option<&Page>, entries: Vec<Entry>, op: Op) -> Page {
         let earlier = before.map_or(&[][..], |before| &before.filled);
@@ -169,19 +174,20 @@ impl Page {
         Page { number, entries, filled, revision, op }
     }
 
-    /// The empty page that follows this one at its place, once the cursor says that all of it is taken.
+    /// The empty page that follows this one at its place. Write it only once the cursor says that
+    /// all of this page is taken.
     #[must_use]
     pub fn freed(&self, op: Op) -> Page {
         Page { number: self.number + INBOX_PAGES, entries: Vec::new(), ..self.rewritten(op) }
     }
 
-    /// The same page after another write.
+    /// The same page with the next revision.
     #[must_use]
     pub fn rewritten(&self, op: Op) -> Page {
         Page { revision: self.revision + 1, op, ..self.clone() }
     }
 
-    /// The same page, where the task at this place, which has this receipt, is cancelled.
+    /// The same page with the task at `index` replaced by its cancelled receipt.
     #[must_use]
     pub fn cancelling(&self, index: usize, receipt: MemberId, op: Op) -> Page {
         let mut page = self.rewritten(op);

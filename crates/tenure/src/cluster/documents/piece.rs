@@ -1,4 +1,4 @@
-//! A piece of the results: what became of some tasks, kept in bounded documents.
+//! A piece of the results: the outcomes of some tasks, in a bounded document.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,10 +6,10 @@ use super::slot::MAX_NOTE_BYTES;
 use super::{DocumentError, Format, OutcomeState, check_name, check_text};
 use crate::lease::record::Op;
 
-/// What became of one task.
+/// The outcome of one task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// Which task.
+    /// The task's serial number.
     pub serial: u64,
     /// Its name for people.
     pub id: String,
@@ -17,17 +17,17 @@ pub struct Report {
     pub state: OutcomeState,
     /// How often it was begun.
     pub attempt: u32,
-    /// What came of it, or why it failed; perhaps shortened.
+    /// The result, or why it failed; perhaps shortened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
 
-/// Some results, in the order in which they were collected.
+/// Some outcomes, in the order in which they were collected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Piece {
-    /// What became of each.
+    /// The outcomes.
     pub reports: Vec<Report>,
-    /// Which write made this.
+    /// The write that made this version.
     pub op: Op,
 }
 

@@ -1,4 +1,4 @@
-//! How a supervised input is shared out among members.
+//! The plan that spreads a supervised input among members.
 
 use std::collections::BTreeMap;
 
@@ -8,44 +8,47 @@ use serde_json::Value;
 use super::{DocumentError, Format, MOST_NODES, MemberId, check_number, refuse};
 use crate::lease::record::Op;
 
-/// The most parts of one supervised input.
+/// The most partitions of one supervised input.
 pub const MOST_PARTITIONS: usize = 1024;
 /// The most bytes of a plan, as it is written.
 pub const MAX_PLAN_BYTES: usize = 60 * 1024;
 
-/// What one member runs. Members stand in the order of the node list.
+/// One member's partitions. Members are in the order of the node list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Share {
-    /// Which member.
+    /// The member.
     pub member: MemberId,
-    /// Its partitions; only the input understands them.
+    /// Its partitions. Only the input understands them.
     pub partitions: Vec<Value>,
 }
 
-/// The plan of one supervised input. The leader writes it, everybody follows it.
+/// The plan of one supervised input. The leader writes it, and every member follows it.
 ///
-/// It only says who should run what. That nothing runs twice is the business of each partition's lease.
+/// The plan only says which member should run which partition. Each partition's lease prevents it
+/// from running twice.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
-    /// Who runs what; those who run nothing are here too, since this is also for whom the plan was made.
+    /// The partitions of each member. Members without partitions are listed too, because the list
+    /// also says for which members the plan was made.
     pub shares: Vec<Share>,
-    /// Rises by one at every write, which is to say at every new plan.
+    /// Rises by one at every write, that is, with every new plan.
     pub revision: u64,
-    /// Which write made this.
+    /// The write that made this version.
     pub op: Op,
 }
 
 impl Plan {
-    /// Whether it was made for exactly these members.
+    /// Returns true if the plan was made for exactly these members.
     #[must_use]
     pub fn is_for<'a>(&self, members: impl Iterator<Item = &'a MemberId>) -> bool {
         self.shares.iter().map(|share| &share.member).eq(members)
     }
 
-    /// What this member runs, each under the name of its lease.
+    /// This member's partitions, by the names of their leases.
     ///
-    /// The name comes from the content and not from the place in the plan: a partition that moves from one member to another
-    /// keeps its lease, whatever else changes. Equal partitions are numbered, and it does not matter who runs which.
+    /// A lease's name comes from the partition's content, not from its place in the plan. So a
+    /// partition that moves from one member to another keeps its lease, even if the rest of the
+    /// plan changes. Equal partitions are numbered; they are interchangeable.
     #[must_use]
     pub fn share_of(&self, member: &MemberId) -> BTreeMap<String, &Value> {
         let mut repeated: BTreeMap<u128, usize> = BTreeMap::new();
@@ -86,7 +89,8 @@ fn lease_name(fingerprint: u128, count: usize) -> String {
     }
 }
 
-/// FNV-1a in 128 bits over the value's text with sorted keys: the same in every build, and no secret is guarded by it.
+/// FNV-1a in 128 bits over the value's text with sorted keys. It is the same in every build. It
+/// protects no secret.
 fn fingerprint(value: &Value) -> u128 {
     const BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
@@ -95,7 +99,8 @@ fn fingerprint(value: &Value) -> u128 {
     text.bytes().fold(BASIS, |hash, byte| (hash ^ u128::from(byte)).wrapping_mul(PRIME))
 }
 
-/// Objects keep the order in which they were made when some crate of the program asks serde_json for that.
+/// Writes a value with sorted keys. serde_json keeps the order of insertion if any crate of the
+/// program enables that feature.
 fn write_sorted(value: &Value, text: &mut String) {
     match value {
         Value::Array(items) => {

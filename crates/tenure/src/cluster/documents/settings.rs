@@ -1,4 +1,4 @@
-//! Settings of the cluster: any JSON, put and read by any node, versioned.
+//! Settings of the cluster: versioned JSON that any node can write and read.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,14 +6,14 @@ use super::{DocumentError, Format, check_number};
 use crate::lease::record::Op;
 use crate::store::MAX_DOCUMENT_BYTES;
 
-/// What the nodes of a cluster share.
+/// The settings that the nodes of a cluster share.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
-    /// Rises by one whenever they are put.
+    /// Rises by one whenever the settings are put.
     pub version: u64,
-    /// What they say.
+    /// The settings themselves.
     pub settings: serde_json::Map<String, serde_json::Value>,
-    /// Which write made this.
+    /// The write that made this version.
     pub op: Op,
 }
 
@@ -22,7 +22,8 @@ impl Format for Settings {
 
     fn check(&self) -> Result<(), DocumentError> {
         check_number::<Settings>("version", self.version)?;
-        // Numbers may be written longer than they were read, and what was read must be writable.
+        // A number may take more bytes written than read, and settings that were read must be
+        // writable.
         match self.encode().len() {
             bytes if bytes > MAX_DOCUMENT_BYTES => {
                 Err(DocumentError::TooLong { document: Settings::WHAT, bytes })

@@ -1,4 +1,4 @@
-//! A numbered slot: a task, and the lock of whoever works on it.
+//! A numbered slot: a task, and the lock of the node that works on it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,108 +15,111 @@ use crate::store::Mark;
 
 /// The most bytes of a task's payload.
 pub const MAX_TASK_BYTES: usize = 16 * 1024;
-/// The most bytes of a result, an error or a status that are kept with a task.
+/// The most bytes of a result, an error or a status that is kept with a task.
 pub const MAX_NOTE_BYTES: usize = 4 * 1024;
 /// The most bytes of a task's id, and of its kind.
 pub const MAX_ID_BYTES: usize = 1024;
-/// How often one task can be claimed at most: its tokens lie between its first and the next task's.
+/// The upper bound on the claims of one task.
+///
+/// Its tokens lie between its first token and the next task's.
 pub const CLAIMS_A_TASK: u64 = 1024;
 
-/// The token of the slot that a task is put into. Serial numbers only rise, so a slot's tokens do, even when its
-/// document was deleted.
+/// The first token of a task in its slot.
+///
+/// Serial numbers only rise, so a slot's tokens only rise too, even when its document was deleted.
 #[must_use]
 pub fn first_token(serial: u64) -> u64 {
     serial.saturating_mul(CLAIMS_A_TASK)
 }
 
-/// What is to be done: a kind that programs register, and a payload that only this kind understands.
+/// A task: a registered kind, and a payload that only this kind understands.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Assignment {
-    /// The number under which it was accepted, counted from 1; unique in its cluster.
+    /// The number under which it was accepted, counted from 1. It is unique in its cluster.
     pub serial: u64,
-    /// Names it for people.
+    /// Its name for people.
     pub id: String,
-    /// Which registered type runs it.
+    /// The registered type that runs it.
     pub kind: String,
-    /// What that type is told.
+    /// The input for that type.
     #[serde(rename = "task", with = "super::base64_bytes")]
     pub payload: Bytes,
     /// How often it may be begun.
     pub attempts: u32,
-    /// How long one attempt may take; without it, as long as it likes.
+    /// How long one attempt may take; `None` is no limit.
     #[serde(default, with = "super::maybe_millis", skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Duration>,
-    /// Only this member takes it, while it is in the node list.
+    /// The only member that may take it, as long as that member is in the node list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<MemberId>,
-    /// Under which name somebody waits for its outcome.
+    /// The name of the outcome document, if the submitter waits for the outcome.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receipt: Option<MemberId>,
 }
 
-/// Who works on a task.
+/// The member that works on a task.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Holding {
     /// The member.
     pub member: MemberId,
     /// When its lease ends by its own wall clock, in milliseconds since 1970. For people.
     pub expire: u64,
-    /// How its death can be proven, where it can.
+    /// The mark that can prove the member's death, if there is one.
     pub presence: Option<Mark>,
-    /// What the task last reported.
+    /// The last status that the task reported.
     pub status: Option<String>,
 }
 
-/// What a slot is in.
+/// The state of a slot.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Progress {
-    /// There is nothing in it.
+    /// The slot is free.
     Vacant,
-    /// Nobody works on it.
+    /// The task waits for a member.
     Outstanding {
-        /// Whoever failed it last: others go first.
+        /// The member that failed the task last: other members go first.
         avoid: Option<MemberId>,
         /// Why it failed last.
         error: Option<String>,
     },
-    /// Somebody works on it, or did until it vanished.
+    /// A member works on the task, or did until it vanished.
     Held(Arc<Holding>),
-    /// It is done, and never opened again.
+    /// The task is done, and is never opened again.
     Done {
-        /// What came of it.
+        /// The task's result.
         result: Option<String>,
     },
-    /// Its attempts are used up, or it was cancelled.
+    /// The task's attempts are used up, or it was cancelled.
     Dead {
-        /// Why the last of them failed.
+        /// Why the last attempt failed.
         error: String,
     },
 }
 
-/// One slot. Never deleted while the cluster lives, only filled again.
+/// One slot. It is never deleted while the cluster lives, only filled again.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Wire", into = "Wire")]
 pub struct Slot {
-    /// What is in it; of a vacant one, nothing of this means anything but the serial.
+    /// The task. In a vacant slot only its serial has a meaning.
     pub task: Arc<Assignment>,
-    /// How it stands with it.
+    /// The state of the task.
     pub progress: Progress,
-    /// Somebody asked for its end before it is done.
+    /// Its cancellation was requested.
     pub cancel: bool,
     /// Rises at every claim and at every refill.
     pub token: u64,
-    /// How often it has been begun.
+    /// How often the task has been begun.
     pub attempt: u32,
-    /// How long a lock that stands still is respected.
+    /// How long a lock that does not change is respected.
     pub ttl: Duration,
     /// Rises by one at every write.
     pub revision: u64,
-    /// Which write made this.
+    /// The write that made this version.
     pub op: Op,
 }
 
 impl Slot {
-    /// Who works on it.
+    /// The member that works on the task, if any.
     #[must_use]
     pub fn holding(&self) -> Option<&Arc<Holding>> {
         match &self.progress {
@@ -128,25 +131,25 @@ impl Slot {
         }
     }
 
-    /// Whether there is something in it that is not at its end.
+    /// Returns true if the slot holds a task that has not ended.
     #[must_use]
     pub fn is_live(&self) -> bool {
         matches!(self.progress, Progress::Outstanding { .. } | Progress::Held(_))
     }
 
-    /// Whether it may not be begun again.
+    /// Returns true if the task may not be begun again.
     #[must_use]
     pub fn is_exhausted(&self) -> bool {
         self.attempt >= self.task.attempts || self.token + 1 >= first_token(self.task.serial + 1)
     }
 
-    /// Whether the next claim is the last.
+    /// Returns true if the next claim uses the last attempt.
     #[must_use]
     pub fn is_last_attempt(&self) -> bool {
         self.attempt + 1 >= self.task.attempts
     }
 
-    /// The same slot after another write.
+    /// The same slot with this progress and the next revision.
     #[must_use]
     pub fn following(&self, op: Op, progress: Progress) -> Slot {
         Slot { progress, revision: self.revision + 1, op, ..self.clone() }
@@ -184,7 +187,7 @@ fn check_note(field: &'static str, note: Option<&str>) -> Result<(), super::Docu
     check_text::<Slot>(field, note.unwrap_or_default(), MAX_NOTE_BYTES)
 }
 
-/// Refuses a task that cannot be one, wherever it stands.
+/// Checks a task, in any document.
 pub(super) fn check_assignment<T: Format>(task: &Assignment) -> Result<(), super::DocumentError> {
     check_number::<T>("serial", task.serial)?;
     check_name::<T>("id", &task.id)?;
@@ -198,15 +201,15 @@ pub(super) fn check_assignment<T: Format>(task: &Assignment) -> Result<(), super
     task.timeout.map_or(Ok(()), |timeout| check_span::<T>("timeout", timeout))
 }
 
-/// The slot as it is written. Field order is the order people read it in.
+/// The slot as it is written. The fields are in reading order for people.
 #[derive(Clone, Serialize, Deserialize)]
 struct Wire {
-    /// Empty when nobody works on it.
+    /// Empty when no member works on the task.
     holder: String,
     expire: u64,
     state: State,
     serial: u64,
-    /// Empty in a vacant slot, as the next three are.
+    /// Empty in a vacant slot, like the next three fields.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     id: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]

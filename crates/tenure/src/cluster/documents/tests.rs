@@ -1,4 +1,4 @@
-//! The formats are fixed: clusters outlive the programs that run them.
+//! The formats are fixed, because clusters outlive the programs that run them.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -67,7 +67,7 @@ fn held() -> Slot {
     })))
 }
 
-/// It is written like this, and this is read as it.
+/// Asserts that this text is the written form of the document, both ways.
 #[track_caller]
 fn is_fixed<T: Format + PartialEq + Debug>(document: &T, text: &str) {
     let text = text.replace("OTHER", OTHER).replace("ID", ID);

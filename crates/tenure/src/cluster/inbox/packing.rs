@@ -1,8 +1,8 @@
-//! How entries are shared out to pages.
+//! Distributes entries to pages.
 
 use crate::cluster::documents::{Entry, MAX_PAGE_BYTES};
 
-/// The entries of each page, in their order, as few pages as that needs.
+/// Splits entries into as few pages as possible, in their order.
 pub(super) fn pack(entries: Vec<Entry>) -> Vec<Vec<Entry>> {
     let mut pages: Vec<Vec<Entry>> = Vec::new();
     let mut room = 0;
@@ -20,7 +20,7 @@ pub(super) fn pack(entries: Vec<Entry>) -> Vec<Vec<Entry>> {
     pages
 }
 
-/// How many bytes an entry takes, with the comma after it.
+/// The bytes that an entry takes, with the comma after it.
 fn written(entry: &Entry) -> usize {
     serde_json::to_vec(entry).expect("strings and numbers always encode").len() + 1
 }

@@ -1,20 +1,21 @@
-//! Finding the first page that is not taken, without reading all before it.
+//! Finds the first page that is not taken, without reading all pages before it.
 //!
-//! Pages are filled in order: the taken ones come first. Steps that double find one that is not, and ever smaller ones the first.
+//! Pages are filled in order, so the taken pages come first. The search probes at doubling
+//! distances until it finds a page that is not taken. Then it narrows down to the first one.
 
 use super::sight::{Sight, look};
 use crate::cluster::books::Found;
 use crate::cluster::documents::Page;
 
-/// How many pages are read at a time between one that is taken and one that is not.
+/// How many pages are read at a time between a taken page and one that is not.
 const PROBES: u64 = 8;
 
 /// A search among the pages from one number up to another.
 #[derive(Debug)]
 pub(super) struct Search {
-    /// All before it are taken.
+    /// All pages before this one are taken.
     low: u64,
-    /// The first that is known not to be taken, and what was found there; otherwise where the search ends.
+    /// The first page known not to be taken; without one, the end of the search.
     high: u64,
     edge: Option<Option<Found<Page>>>,
 }
@@ -24,7 +25,7 @@ impl Search {
         Search { low: from, high: limit, edge: None }
     }
 
-    /// Which pages to read next, in order; none when the search is over.
+    /// The pages to read next, in order; `None` when the search is over.
     pub(super) fn probes(&self) -> Option<Vec<u64>> {
         if self.low >= self.high {
             return None;
@@ -41,7 +42,7 @@ impl Search {
         })
     }
 
-    /// What was found on them.
+    /// Takes in the pages found at the probes.
     pub(super) fn learn(&mut self, found: impl Iterator<Item = (u64, Option<Found<Page>>)>) {
         for (number, found) in found {
             if look(found.as_ref(), number, &[]) != Sight::Taken {
@@ -52,7 +53,8 @@ impl Search {
         }
     }
 
-    /// The first page that is not taken and what was found there, once the search is over; if all were taken, the page after them.
+    /// The first page that is not taken and its content, once the search is over. If all pages were
+    /// taken, the page after them.
     pub(super) fn into_edge(self) -> (u64, Option<Option<Found<Page>>>) {
         (self.high, self.edge)
     }
@@ -77,7 +79,8 @@ mod tests {
         Some(Found { version: Version::new("1"), content: Ok(page) })
     }
 
-    /// Where the search ends when pages up to this one are taken, how often it read and how many pages.
+    /// Searches while all pages before `first` are taken. Returns the page found, whether it was
+    /// read, and the number of reads and of pages read.
     fn search(from: u64, first: u64) -> (u64, bool, usize, usize) {
         let mut search = Search::new(from, from + INBOX_PAGES);
         let (mut rounds, mut read) = (0, 0);

@@ -1,33 +1,33 @@
-//! What a place of the inbox shows somebody who wants to write a page there, or did.
+//! The state of a place in the inbox, for a process that writes a page there.
 
 use crate::cluster::books::Found;
 use crate::cluster::documents::{DocumentError, FILLS_KEPT, INBOX_PAGES, Page};
 use crate::lease::record::Op;
 use crate::store::Expect;
 
-/// What it shows.
+/// The state of a place, seen from one page and the writes to it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Sight {
-    /// The page is there, and nobody has written on it.
+    /// The page is there, and is still empty.
     Empty { expect: Expect, before: Option<Page> },
-    /// One of the writes asked about filled it.
+    /// One of the given writes filled it.
     Ours,
-    /// Somebody else's entries are on it, or were.
+    /// Another write's entries are on the page, or were.
     Taken,
-    /// A page before it is there, which has to be read first.
+    /// An earlier page still stands here; the leader has to read it first.
     Early,
-    /// What is there makes no sense, and whether one of the writes asked about happened cannot be known.
+    /// The document is invalid, so it is unknown whether a given write happened.
     Garbled(DocumentError),
-    /// So many pages were there since that it cannot be known either.
+    /// The place has moved on by so many pages that this is unknown, too.
     Overtaken,
 }
 
-/// Looks at a place for the page of this number, and for these writes to it.
+/// Looks at a place for the page with this number, and for the given writes to it.
 pub(super) fn look(found: Option<&Found<Page>>, number: u64, sent: &[Op]) -> Sight {
     let Some(found) = found else { return Sight::Empty { expect: Expect::Absent, before: None } };
     let page = match &found.content {
         Ok(page) => page,
-        // The leader clears it away; until then it is only in the way.
+        // The leader will clear this page away; until then it cannot be used.
         Err(_) if sent.is_empty() => return Sight::Taken,
         Err(error) => return Sight::Garbled(error.clone()),
     };

@@ -1,4 +1,4 @@
-//! Where inputs put what they find.
+//! The destination for the tasks that inputs find.
 
 #[cfg(feature = "test-util")]
 use tokio::sync::mpsc;
@@ -7,7 +7,7 @@ use crate::Error;
 use crate::cluster::books::Books;
 use crate::cluster::documents::Order;
 
-/// Where an input puts what it finds.
+/// Accepts the tasks that an input finds.
 #[derive(Clone, Debug)]
 pub struct Emitter {
     to: Destination,
@@ -22,13 +22,15 @@ enum Destination {
 }
 
 impl Emitter {
-    /// Into the inbox of this cluster.
+    /// Creates an emitter into the inbox of this cluster.
     #[must_use]
     pub fn new(books: Books) -> Emitter {
         Emitter { to: Destination::Inbox(Box::new(books)) }
     }
 
-    /// Into a channel that holds this many, for inputs under test; once the receiver is gone, nothing is accepted.
+    /// Creates an emitter into a channel of this capacity, for inputs under test.
+    ///
+    /// Once the receiver is gone, nothing is accepted.
     #[cfg(feature = "test-util")]
     #[must_use]
     pub fn channel(capacity: usize) -> (Emitter, mpsc::Receiver<Order>) {
@@ -36,14 +38,16 @@ impl Emitter {
         (Emitter { to: Destination::Channel(sender) }, receiver)
     }
 
-    /// Accepts tasks: when this returns they are in the store, and will be done. Waits while the inbox is full.
+    /// Accepts tasks. When this returns, they are in the store and will be done.
+    ///
+    /// Waits while the inbox is full.
     ///
     /// # Errors
-    /// As for [`Books::submit`]: [`Error::Order`] when no cluster would take one of them, [`Error::Store`] when the store does
-    /// not serve, [`Error::PartlyAccepted`].
+    /// As for [`Books::submit`]: [`Error::Order`] if no cluster would take one of them,
+    /// [`Error::Store`] if the store does not serve, [`Error::PartlyAccepted`].
     ///
     /// # Cancel safety
-    /// Not cancel safe: dropping the future leaves it open whether they were accepted.
+    /// Not cancel safe: after dropping the future it is unknown whether the tasks were accepted.
     pub async fn emit(&self, orders: Vec<Order>) -> Result<(), Error> {
         match &self.to {
             Destination::Inbox(books) => books.submit(orders).await,

@@ -6,7 +6,9 @@ use super::pause::{Pauses, contained};
 use super::{Emitter, Local};
 use crate::cluster::books::Books;
 
-/// Runs an input, again and again with pauses that grow. Never returns; dropping it stops the input.
+/// Runs an input, and starts it again whenever it ends, after pauses that grow.
+///
+/// Never returns. Dropping the future stops the input.
 pub(in crate::cluster) async fn run_local(name: String, input: Arc<dyn Local>, books: Books) {
     let emitter = Emitter::new(books.clone());
     let mut pauses = Pauses::new();
@@ -32,7 +34,7 @@ mod tests {
     use crate::Backend;
     use crate::cluster::input::InputError;
 
-    /// Ends in each way in turn, then lasts.
+    /// Ends in each way in turn, then keeps running.
     #[derive(Default)]
     struct Flaky {
         begun: AtomicU32,

@@ -1,4 +1,4 @@
-//! How long to wait before what ended is started again.
+//! Pauses before an input that ended is started again.
 
 use std::any::Any;
 use std::future::Future;
@@ -14,7 +14,7 @@ use crate::cluster::books::Books;
 const FIRST: Duration = Duration::from_millis(200);
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// Pauses that grow while things keep ending, and begin anew once one has lasted.
+/// Pauses that grow while runs keep ending early, and start over after a long run.
 #[derive(Debug)]
 pub(super) struct Pauses {
     next: Duration,
@@ -25,19 +25,19 @@ impl Pauses {
         Pauses { next: FIRST }
     }
 
-    /// The pause after something that lasted so long.
+    /// The pause after a run of this length.
     fn after(&mut self, lasted: Duration, random: u64) -> Duration {
         if lasted >= LONGEST {
             self.next = FIRST;
         }
         let pause = self.next;
         self.next = (pause * 2).min(LONGEST);
-        // Nodes whose inputs fail for a common reason do not all come back at once.
+        // Nodes with inputs that fail for a common reason must not all come back at once.
         let half = u64::try_from(pause.as_millis() / 2).unwrap_or(u64::MAX);
         pause / 2 + Duration::from_millis(random % (half + 1))
     }
 
-    /// Waits, after something that began then and has just ended.
+    /// Waits after a run that began at `began` and has just ended.
     pub(super) async fn wait(&mut self, books: &Books, began: Moment) {
         let lasted = books.backend.clock().now().at_least_since(began);
         let pause = self.after(lasted, books.backend.parts().random());
@@ -45,11 +45,11 @@ impl Pauses {
     }
 }
 
-/// Runs what somebody else wrote; that it panics is one more way in which it fails.
+/// Runs the input's code, and turns a panic into an error.
 pub(super) async fn contained<T>(
     work: impl Future<Output = Result<T, InputError>>,
 ) -> Result<T, InputError> {
-    // Nothing of it is looked at after a panic: it is started anew.
+    // After a panic no state of the work is used: it is started anew.
     match AssertUnwindSafe(work).catch_unwind().await {
         Ok(outcome) => outcome,
         Err(panic) => Err(InputError(format!("it panicked: {}", words_of(&*panic)))),

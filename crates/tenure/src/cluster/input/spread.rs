@@ -1,4 +1,4 @@
-//! Who runs which partition: evenly by workers, and as few moves as that allows.
+//! Assigns partitions to members: evenly by workers, with as few moves as possible.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,8 @@ use serde_json::Value;
 
 use crate::cluster::documents::{NodeEntry, Plan, Share};
 
-/// Shares partitions out among these members. What a member runs already stays with it, as far as that is even.
+/// Shares partitions out among these members. A member keeps the partitions it has, up to its even
+/// share.
 pub(super) fn spread(
     members: &[NodeEntry],
     partitions: Vec<Value>,
@@ -36,10 +37,11 @@ fn held_by<'a>(before: Option<&'a Plan>, member: &NodeEntry) -> &'a [Value] {
     share.map_or(&[][..], |share| &share.partitions)
 }
 
-/// How many each gets: its part by workers, rounded down, and one more for those who lose most by that.
+/// How many partitions each member gets: its share by workers, rounded down. The members that lose
+/// most by the rounding get one more.
 fn quotas(members: &[NodeEntry], partitions: usize, held: &[usize]) -> Vec<usize> {
     let all: usize = members.iter().map(|member| member.workers as usize).sum();
-    // Members without workers can still run inputs, when nobody else can.
+    // If no member has workers, all count the same: they can still run inputs.
     let weight = |member: &NodeEntry| if all == 0 { 1 } else { member.workers as usize };
     let all = if all == 0 { members.len() } else { all };
     if all == 0 {
@@ -48,7 +50,7 @@ fn quotas(members: &[NodeEntry], partitions: usize, held: &[usize]) -> Vec<usize
     let mut quotas: Vec<usize> =
         members.iter().map(|member| partitions * weight(member) / all).collect();
     let mut order: Vec<usize> = (0..members.len()).collect();
-    // Between equals, whoever has more already: a partition that stays need not be stopped.
+    // Among equals, prefer the member that has more already: a partition that stays is not stopped.
     order.sort_by_key(|&index| {
         let lost = partitions * weight(&members[index]) % all;
         std::cmp::Reverse((lost, held[index]))
@@ -60,10 +62,10 @@ fn quotas(members: &[NodeEntry], partitions: usize, held: &[usize]) -> Vec<usize
     quotas
 }
 
-/// Partitions that nobody has yet, in their order. Equal ones are interchangeable.
+/// Partitions not assigned yet, in their order. Equal ones are interchangeable.
 struct Pool {
     partitions: Vec<Option<Value>>,
-    /// Where those with this text are, the first last.
+    /// The places of the partitions with this text, the first place last.
     places: BTreeMap<String, Vec<usize>>,
 }
 
@@ -80,7 +82,7 @@ impl Pool {
         self.partitions.len()
     }
 
-    /// How many of these exist still.
+    /// How many of these partitions still exist.
     fn count_of(&self, held: &[Value]) -> usize {
         held.iter().filter(|held| self.places.contains_key(&held.to_string())).count()
     }

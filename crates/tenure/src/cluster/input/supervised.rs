@@ -1,8 +1,9 @@
-//! Shares the partitions of an input out among the members, and runs this member's own.
+//! Spreads the partitions of an input among the members, and runs our own.
 //!
-//! The leader writes a plan whenever the node list is not the one that the plan was made for; every member follows the plan.
-//! Both are hints and may be late or stale: a partition runs only under its own lease, so that it never runs twice at once. A
-//! member that loses a partition drops it and resigns; the new owner has been waiting for the lease meanwhile.
+//! The leader writes a new plan whenever the node list differs from the one that the plan was made
+//! for. Every member follows the plan. Both the list and the plan are hints, and may be late or
+//! stale: a partition runs only under its own lease, so it never runs twice at once. A member that
+//! loses a partition drops it and resigns; the new owner is already waiting for the lease.
 
 mod partition;
 mod planning;
@@ -23,11 +24,12 @@ use crate::cluster::documents::{Format, MemberId, Plan};
 use crate::store::{StoreExt, Version};
 use crate::{Backend, Error, Key, Timing};
 
-/// Members come and go in bursts: a moment's wait makes one change of plans out of many.
+/// Members come and go in bursts: a short wait turns many changes of plan into one.
 const MOMENT: Duration = Duration::from_millis(20);
 
-/// Runs this member's part of a supervised input, and plans for all while this member leads. Never returns; dropping it
-/// stops its partitions and frees their leases.
+/// Runs this member's partitions, and plans for all members while it leads.
+///
+/// Never returns. Dropping the future stops the partitions and frees their leases.
 pub(in crate::cluster) async fn run_supervised(
     name: String,
     input: Arc<dyn Supervised>,
@@ -44,38 +46,39 @@ pub(in crate::cluster) async fn run_supervised(
             return std::future::pending().await;
         }
     };
-    // Partitions are leases on every store: a line would let those wait who are no longer meant to have them.
+    // Partitions are leases on every store. In a queue, members that should no longer have a
+    // partition would keep waiting for it.
     let backend = books.backend.clone().without_queue();
     let office = Arc::new(Office { name, input, books, backend, me, timing, plan });
     tokio::join!(office.plan_while(leading), follow(&office));
 }
 
-/// What planning and following work with.
+/// The shared state of planning and following.
 struct Office {
     name: String,
     input: Arc<dyn Supervised>,
     books: Books,
-    /// For the leases of partitions, all served by one driver.
+    /// For the partitions' leases; one driver serves them all.
     backend: Backend,
     me: MemberId,
     timing: Timing,
-    /// Where the plan is.
+    /// The key of the plan.
     plan: Key,
 }
 
-/// Keeps running what the plan gives to this member.
+/// Keeps running the partitions that the plan gives to this member.
 async fn follow(office: &Arc<Office>) {
     let mut partitions = JoinSet::new();
     let mut running: BTreeMap<String, AbortHandle> = BTreeMap::new();
     let mut pauses = Pauses::new();
-    // Said once, not at every look.
+    // The last invalid plan, so that it is reported once and not at every look.
     let mut refused: Option<Version> = None;
     loop {
         let began = office.books.backend.clock().now();
         let document = match office.books.store().get(&office.plan).await {
             Ok(document) => document,
             Err(error) => {
-                // What runs goes on: its lease says for how long it may.
+                // Running partitions go on: their leases limit them.
                 office.warn(&InputError::new("reading the plan", &Error::from(error)));
                 pauses.wait(&office.books, began).await;
                 continue;
@@ -97,20 +100,20 @@ async fn follow(office: &Arc<Office>) {
     }
 }
 
-/// Stops what this member should not run any more, and starts what it does not run yet.
+/// Stops partitions that this member should no longer run, and starts missing ones.
 fn settle(
     office: &Arc<Office>,
     plan: Option<&Plan>,
     partitions: &mut JoinSet<()>,
     running: &mut BTreeMap<String, AbortHandle>,
 ) {
-    // Those that were stopped earlier have ended by now, and need no more room.
+    // Frees the entries of partitions that were stopped earlier and have ended by now.
     while partitions.try_join_next().is_some() {}
     let own = plan.map(|plan| plan.share_of(&office.me)).unwrap_or_default();
     running.retain(|lease, partition| {
         let stays = own.contains_key(lease);
         if !stays {
-            // Its lease is freed when it is dropped, after the work inside.
+            // The partition's work is dropped first, then its lease is freed.
             partition.abort();
         }
         stays && !partition.is_finished()
@@ -132,7 +135,9 @@ impl Office {
         Emitter::new(self.books.clone())
     }
 
-    /// Resolves when one of these documents may have changed, and in any case when it is time to look again.
+    /// Resolves when one of these documents may have changed.
+    ///
+    /// It resolves at the latest when the poll interval is over.
     async fn changed(&self, seen: &[(&Key, Option<&Version>)]) {
         let store = self.books.store();
         let changes = seen.iter().map(|(key, version)| store.changed(key, *version));

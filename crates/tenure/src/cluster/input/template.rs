@@ -1,4 +1,4 @@
-//! What all tasks of an input have in common.
+//! The settings that all tasks of an input share.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use bytes::Bytes;
 
 use crate::cluster::documents::{MAX_TASK_BYTES, Order};
 
-/// How often a task may be begun unless somebody says otherwise.
+/// How often a task may be begun by default.
 const USUAL_ATTEMPTS: u32 = 3;
 
-/// What all tasks of an input have in common: their kind, how often and how long each is tried.
+/// The settings that all tasks of an input share: their kind, attempts and timeout.
 ///
 /// ```
 /// use std::time::Duration;
@@ -31,26 +31,30 @@ pub struct Template {
 type Wrap = dyn Fn(&[u8]) -> Bytes + Send + Sync;
 
 impl Template {
-    /// Tasks of this kind, each tried three times for as long as it takes.
+    /// Creates a template for tasks of this kind.
+    ///
+    /// Each task is tried three times, without a timeout.
     #[must_use]
     pub fn new(kind: &str) -> Template {
         Template { kind: kind.into(), attempts: USUAL_ATTEMPTS, timeout: None, payload: None }
     }
 
-    /// The same, each begun this often at most.
+    /// Sets how often each task may be begun.
     #[must_use]
     pub fn attempts(self, attempts: u32) -> Template {
         Template { attempts, ..self }
     }
 
-    /// The same, each attempt given this long.
+    /// Sets how long each attempt may take.
     #[must_use]
     pub fn timeout(self, timeout: Duration) -> Template {
         Template { timeout: Some(timeout), ..self }
     }
 
-    /// The same, with payloads made of the items: of the path of a file, of a line, of the body of a request. Without this the
-    /// item is the payload.
+    /// Sets how to make a payload from an item.
+    ///
+    /// An item is the path of a file, a line, or the body of a request. Without this the item is
+    /// the payload.
     #[must_use]
     pub fn payload(self, wrap: impl Fn(&[u8]) -> Bytes + Send + Sync + 'static) -> Template {
         Template { payload: Some(Arc::new(wrap)), ..self }
@@ -58,7 +62,8 @@ impl Template {
 
     /// The task for one item.
     ///
-    /// An item that is longer than a payload can be stays as it is, so that the cluster refuses it and says so.
+    /// An item that is too long for a payload stays as it is, so that the cluster refuses it and
+    /// reports it.
     pub fn order(&self, id: impl Into<String>, item: impl Into<Bytes>) -> Order {
         let item = item.into();
         let payload = match &self.payload {

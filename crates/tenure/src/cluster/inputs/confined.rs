@@ -1,7 +1,8 @@
-//! Files below a directory, reached without following a link.
+//! Access to files below a directory without following links.
 //!
-//! Others may write to the directory: between the listing of a name and its use a file may become a link, a FIFO or a
-//! device. So each part of a path is opened from the directory before it, and what was opened is looked at, not its name.
+//! Other users may write to the directory: a file may become a link, a FIFO or a device between the
+//! listing of its name and its use. So each part of a path is opened relative to the directory
+//! before it, and checks apply to the opened file, not to its name.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -13,19 +14,23 @@ use self::names as system;
 #[cfg(unix)]
 use self::unix as system;
 
-/// Opens a regular file below a directory, for reading. Never waits for a writer, as opening a FIFO would.
+/// Opens a regular file below a directory, for reading.
 ///
-/// No link is followed, neither at the end of the path nor on the way; the directory itself may be reached through
-/// links. It may wait for a disk, so call it where blocking is allowed.
+/// It never waits for a writer, as opening a FIFO would.
+///
+/// No link is followed, neither at the end of the path nor on the way. The directory itself may be
+/// reached through links. The call may wait for a disk, so make it where blocking is allowed.
 ///
 /// # Errors
-/// `InvalidInput` when the path is not a plain relative one, without `..` or empty parts. Otherwise in the words of the
-/// system: it is gone, it is a link, it is no regular file, or it may not be read.
+/// `InvalidInput` if the path is not a plain relative one, without `..` or empty parts. Otherwise
+/// the system's error: the file is gone, is a link, is no regular file, or may not be read.
 pub fn open_below(root: &Path, path: &Path) -> io::Result<File> {
     system::open(root, path)
 }
 
-/// Looks whether there is a regular file at this path below a directory, as [`open_below`] does, without reading it.
+/// Checks that there is a regular file at this path below a directory.
+///
+/// Follows the rules of [`open_below`], without reading the file.
 ///
 /// # Errors
 /// As for [`open_below`], except that the file need not be readable.
@@ -33,12 +38,16 @@ pub fn check_below(root: &Path, path: &Path) -> io::Result<()> {
     system::check(root, path)
 }
 
-/// Removes a file below a directory. Nothing behind a link is touched; a link at the end of the path is removed itself.
+/// Removes a file below a directory.
+///
+/// No file behind a link is touched. A link at the end of the path is itself removed.
 pub(super) fn remove_below(root: &Path, path: &Path) -> io::Result<()> {
     system::remove(root, path)
 }
 
-/// Shows each file and each directory of a directory at or below the root; links, devices and the like are left out.
+/// Calls `each` for the files and directories in a directory at or below the root.
+///
+/// Links, devices and the like are left out.
 pub(super) fn list_below(
     root: &Path,
     path: &Path,
@@ -47,19 +56,23 @@ pub(super) fn list_below(
     system::list(root, path, each)
 }
 
-/// Opens a regular file whose path the operator gave, so that links may lead to it. Never waits for a writer.
+/// Opens a regular file at a path that the operator gave, so links are followed.
+///
+/// It never waits for a writer.
 pub(super) fn open_regular(path: &Path) -> io::Result<File> {
     system::open_named(path)
 }
 
-/// What a name stands for, as far as a walk goes on from it.
+/// The kinds of directory entries that a walk handles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     File,
     Directory,
 }
 
-/// Whether these bytes are a relative path in its only spelling: no `.`, `..` or empty part, and no NUL.
+/// Returns true if these bytes are a relative path in its only spelling.
+///
+/// It has no `.`, `..` or empty part, and no NUL.
 pub(super) fn is_plain(path: &[u8]) -> bool {
     let is_name = |part: &[u8]| !matches!(part, b"" | b"." | b"..") && !part.contains(&0);
     path.split(|byte| *byte == b'/').all(is_name)
@@ -95,18 +108,20 @@ mod unix {
 
     use super::{Kind, irregular, parts};
 
-    /// Reaches a directory: where the system allows it without the right to list it.
+    /// Opens a directory to go through it.
+    ///
+    /// Where the system allows it, this needs no right to list the directory.
     #[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
     const REACH: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
     #[cfg(not(any(target_os = "linux", target_os = "android", target_os = "freebsd")))]
     const REACH: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC);
     const LIST: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC);
-    /// Without waiting for anything, and without making a terminal ours.
+    /// Opens without waiting, and without making a terminal our controlling terminal.
     const READ: OFlags = OFlags::NONBLOCK.union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 
     pub(super) fn open(root: &Path, path: &Path) -> io::Result<File> {
         let (directory, name) = reach(root, path)?;
-        // Opening a device may do something: it is looked at before as well.
+        // Opening a device may have effects, so check the file before opening it, too.
         is_regular(&rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW)?)?;
         regular(rustix::fs::openat(&directory, name, READ | OFlags::NOFOLLOW, Mode::empty()))
     }
@@ -144,7 +159,7 @@ mod unix {
                 continue;
             }
             let mut kind = entry.file_type();
-            // Some file systems tell only those who ask.
+            // Some file systems tell the type only in a separate call.
             if kind == FileType::Unknown {
                 kind = match rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
                     Ok(found) => FileType::from_raw_mode(found.st_mode),
@@ -152,7 +167,7 @@ mod unix {
                     Err(error) => return Err(error.into()),
                 };
             }
-            // Neither links nor devices: the one lead anywhere, the others have no end.
+            // Skip links, which lead anywhere, and devices, which have no end.
             let kind = if kind == FileType::RegularFile {
                 Kind::File
             } else if kind == FileType::Directory {
@@ -179,12 +194,12 @@ mod unix {
 
     fn regular(opened: rustix::io::Result<OwnedFd>) -> io::Result<File> {
         let opened = match opened {
-            // It has become a link since.
+            // The file has become a link since.
             Err(Errno::LOOP) => return Err(irregular()),
             opened => opened?,
         };
         is_regular(&rustix::fs::fstat(&opened)?)?;
-        // A reader that inherits it expects the usual.
+        // A process that inherits the file expects blocking reads.
         let flags = rustix::fs::fcntl_getfl(opened.as_fd())?;
         rustix::fs::fcntl_setfl(opened.as_fd(), flags.difference(OFlags::NONBLOCK))?;
         Ok(opened.into())
@@ -196,7 +211,9 @@ mod unix {
     }
 }
 
-/// By names alone, where there is nothing better: a name may change its meaning between the look and the use.
+/// Goes by names alone, where the system offers nothing better.
+///
+/// A name may change its meaning between the check and the use.
 #[cfg(not(unix))]
 mod names {
     use std::ffi::OsString;
@@ -267,7 +284,7 @@ mod tests {
 
     use super::*;
 
-    /// A directory with `in/d/file`, and `secret` beside it.
+    /// A directory `in` with `d/file`, and beside it a secret in `file`.
     fn scene() -> tempfile::TempDir {
         let scene = tempfile::tempdir().expect("a directory");
         std::fs::create_dir_all(scene.path().join("in/d")).expect("directories");

@@ -1,4 +1,4 @@
-//! The files of a directory, and of those below it, in order.
+//! The files of a directory and its subdirectories, in order.
 
 mod walk;
 
@@ -16,58 +16,63 @@ use super::{MOST_ITEMS, Recent, USUAL_POLL, blocking};
 use crate::cluster::documents::{MAX_ID_BYTES, MAX_POSITION_BYTES, Order};
 use crate::cluster::input::{End, InputError, Template, Window, Windowed};
 
-/// What stands for the beginning of a path that is too long for a name.
+/// Replaces the cut-off beginning of a path that is too long for a name.
 const CUT: &str = "…";
-/// What was reported is kept so that it is not reported again, up to so many.
+/// The most paths remembered as reported, so that they are not reported again.
 const MOST_REPORTED: usize = 1024;
 
-/// The regular files under a directory, each a task whose item is its path below that directory, with `/`.
+/// The regular files under a directory. Each is a task.
 ///
-/// They come in the order of their paths, byte by byte, and the position is the last path that was given out. Links are
-/// neither followed nor given out; [`open_below`](super::open_below) opens an item in the same way, also when it has become
-/// something else since. A directory below it that may not be listed is given out itself, with a `/` at the end of its
-/// path, so that it is accounted for: whoever tries to open it fails. Whether a file that is created while the directory is
-/// listed is given out is left open, as with `find`.
+/// A task's item is the file's path below the directory, with `/`. The paths come in byte order,
+/// and the position is the last path that was given out. Links are neither followed nor given out;
+/// [`open_below`](super::open_below) opens an item in the same way, even if the file has been
+/// replaced since. A subdirectory that may not be listed is given out as an item itself, with a `/`
+/// at the end of its path. It is thus accounted for, and opening it fails. As with `find`, a file
+/// that is created while the directory is being listed may or may not be given out.
 ///
-/// The item has the path byte for byte, whether it is UTF-8 or not. The id is for people: what is not UTF-8 is replaced, and of
-/// more than 1,024 bytes the end is shown. Paths of more than 4,096 bytes (2,047 where they are not UTF-8), which few systems
-/// open, are reported and left out.
+/// The item is the path byte for byte, whether it is UTF-8 or not. The id is for people: bytes that
+/// are not UTF-8 are replaced, and of more than 1,024 bytes only the end is shown. Paths of more
+/// than 4,096 bytes (2,047 if they are not UTF-8), which few systems open, are reported and left
+/// out.
 ///
-/// At any time the names of a part of each directory on the way are kept in memory, 131,072 in all, so that a directory may
-/// have millions of files.
+/// The walk keeps only part of the names of each directory on its way in memory, 131,072 in all, so
+/// a directory may have millions of files.
 pub struct DirectorySource {
     root: Arc<Path>,
     template: Template,
     follow: Option<Duration>,
     removes: bool,
-    /// How far the last window got; taken while a window is being put together.
+    /// The state after the last window; taken while a window is being put together.
     reading: Mutex<Option<Reading>>,
 }
 
 impl DirectorySource {
-    /// The files of this directory, each a task like this.
+    /// Creates a source of the files of this directory, with tasks from this template.
     #[must_use]
     pub fn new(root: impl Into<PathBuf>, template: Template) -> DirectorySource {
         let (root, reading) = (root.into().into(), Mutex::default());
         DirectorySource { root, template, follow: None, removes: false, reading }
     }
 
-    /// The same, which never ends: it waits for files whose paths come after the last one, such as those named by date.
+    /// Makes the source endless: it waits for files with paths after the last one.
     ///
-    /// Names that begin with a dot are left out then, since that is how those are called that are not yet written to their end.
+    /// This suits files named by date, for example. Names that begin with a dot are left out, since
+    /// files that are still being written are often named so.
     #[must_use]
     pub fn following(self) -> DirectorySource {
         self.polling(USUAL_POLL)
     }
 
-    /// The same as [`following`](DirectorySource::following), looking this often.
+    /// Like [`following`](DirectorySource::following), with this poll interval.
     #[must_use]
     pub fn polling(mut self, poll: Duration) -> DirectorySource {
         self.follow = Some(poll);
         self
     }
 
-    /// The same, which removes files once they are done. Those that failed for good, or were cancelled, stay.
+    /// Makes the source remove files once they are done.
+    ///
+    /// Files that failed for good or were cancelled stay.
     #[must_use]
     pub fn removing(mut self) -> DirectorySource {
         self.removes = true;
@@ -113,12 +118,14 @@ impl Windowed for DirectorySource {
     }
 
     async fn commit(&self, id: &str, payload: &[u8], end: End) -> Result<(), InputError> {
-        // Anybody may submit a task with any id: only what this source would have given out is removed.
+        // Any client may submit a task with any id, so remove a file only for a task that this
+        // source would have given out.
         let gave = |path: &&[u8]| {
             let order = self.order(path.to_vec());
             order.id == id && order.payload == payload
         };
-        // A name that was shortened, or is no text, is not the path; a payload may be made of it, and need not be it.
+        // Either the id or the payload may be the path: the id is not if the path was shortened or
+        // is no UTF-8, and the payload is not if the template makes it from the path.
         let own = [id.as_bytes(), payload].into_iter().find(gave);
         let Some(path) = own.filter(|path| self.removes && end == End::Done && is_plain(path))
         else {
@@ -127,7 +134,8 @@ impl Windowed for DirectorySource {
         let (root, path) = (self.root.clone(), PathBuf::from(native(path.to_vec())));
         blocking("removing a file", move || match remove_below(&root, &path) {
             Ok(()) => Ok(()),
-            // Told twice, or somebody else was faster; or a link is on the way, and nothing behind a link was given out.
+            // The file was removed before, by an earlier commit or by another process. Or a link is
+            // on the way, and files behind links are never given out.
             Err(error) if is_gone(&error) => Ok(()),
             Err(error) => {
                 let path = root.join(path);
@@ -149,7 +157,7 @@ impl fmt::Debug for DirectorySource {
     }
 }
 
-/// What people call the file at this path.
+/// The name for people of the file at this path.
 fn name_of(path: &[u8]) -> String {
     let name = String::from_utf8_lossy(path);
     match name.len() {
@@ -162,7 +170,10 @@ fn name_of(path: &[u8]) -> String {
     }
 }
 
-/// A path as a position: itself if it is text, else its bytes in hexadecimal digits after a NUL, which is in no path.
+/// A path as a position.
+///
+/// It is the path itself if that is UTF-8. Otherwise it is a NUL, which no path contains, and the
+/// path's bytes in hexadecimal digits.
 fn position_of(path: &[u8]) -> String {
     match std::str::from_utf8(path) {
         Ok(text) => text.to_owned(),
@@ -170,13 +181,14 @@ fn position_of(path: &[u8]) -> String {
     }
 }
 
-/// The path of a position. It comes from the store, so it must be one that a walk below the root can have reached.
+/// The path of a position. It comes from the store, so it is checked: a walk below the root must be
+/// able to reach it.
 fn path_of(position: &str) -> Result<Vec<u8>, InputError> {
     let path = match position.strip_prefix('\0') {
         None => Some(position.as_bytes().to_vec()),
         Some(digits) => bytes_of(digits),
     };
-    // A slash at its end is that of a directory that was given out as a whole.
+    // A directory that was given out as a whole ends with a slash.
     let is_reached = |path: &Vec<u8>| is_plain(path.strip_suffix(b"/").unwrap_or(path));
     path.filter(is_reached).ok_or_else(|| {
         InputError(format!(
@@ -194,17 +206,17 @@ fn bytes_of(digits: &str) -> Option<Vec<u8>> {
     digits.as_bytes().chunks(2).map(byte).collect()
 }
 
-/// A walk, and what was given out last.
+/// A walk, and the items that it gave out last.
 struct Reading {
     walk: Walk,
     recent: Recent,
-    /// There is nothing after `recent`.
+    /// The walk has nothing after `recent`.
     ended: bool,
     reported: BTreeSet<String>,
 }
 
 impl Reading {
-    /// Goes on with what is kept, if that leads on from this position; begins anew there otherwise.
+    /// Goes on with the kept reading if it has the position, or else starts anew.
     fn go_on(
         kept: Option<Reading>,
         root: Arc<Path>,

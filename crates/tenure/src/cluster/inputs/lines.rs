@@ -20,13 +20,15 @@ const MOST_BYTES: usize = 1024 * 1024;
 /// The most bytes of a file's name in the ids of its lines.
 const MOST_NAME_BYTES: usize = 900;
 
-/// The lines of a file, each a task whose item is the line without its end, and whose id is `FILE:NUMBER`.
+/// The lines of a file. Each is a task.
 ///
-/// The position is the byte after the last line that was given out, and that line's number. Empty lines are left out. A line of
-/// more than 16 KiB is given out shortened to one byte more than that, which no cluster takes: it becomes a dead letter.
+/// A task's item is the line without its end, and its id is `FILE:NUMBER`. The position is the byte
+/// after the last line that was given out, and that line's number. Empty lines are left out. A line
+/// of more than 16 KiB is given out shortened to one byte more than that, which no cluster takes:
+/// it becomes a dead letter.
 ///
-/// The file may grow, and must not change otherwise: one that has become shorter, or in which the position is no longer the
-/// beginning of a line, is refused.
+/// The file may grow, and must not change otherwise. A file that has become shorter, or in which
+/// the position is no longer the beginning of a line, is refused.
 pub struct LinesSource {
     file: Arc<Path>,
     name: String,
@@ -35,7 +37,7 @@ pub struct LinesSource {
 }
 
 impl LinesSource {
-    /// The lines of this file, each a task like this.
+    /// Creates a source of the lines of this file, with tasks from this template.
     #[must_use]
     pub fn new(file: impl Into<PathBuf>, template: Template) -> LinesSource {
         let file: Arc<Path> = file.into().into();
@@ -46,13 +48,15 @@ impl LinesSource {
         LinesSource { file, name, template, follow: None }
     }
 
-    /// The same, which never ends: it waits for lines to be appended, and for the end of a line that has none yet.
+    /// Makes the source endless: it waits for more lines.
+    ///
+    /// It also waits for the end of a last line that has none yet.
     #[must_use]
     pub fn following(self) -> LinesSource {
         self.polling(USUAL_POLL)
     }
 
-    /// The same as [`following`](LinesSource::following), looking this often.
+    /// Like [`following`](LinesSource::following), with this poll interval.
     #[must_use]
     pub fn polling(mut self, poll: Duration) -> LinesSource {
         self.follow = Some(poll);
@@ -102,7 +106,7 @@ impl fmt::Debug for LinesSource {
     }
 }
 
-/// Where the next line begins, and how many there were before it.
+/// The offset of the next line, and the number of lines before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Place {
     offset: u64,
@@ -114,7 +118,7 @@ impl Place {
         let parsed = position.split_once(':').and_then(|(offset, lines)| {
             Some(Place { offset: offset.parse().ok()?, lines: lines.parse().ok()? })
         });
-        // It comes from the store: each line has a byte at least.
+        // The position comes from the store, so check it: each line has at least one byte.
         let parsed = parsed.filter(|place| place.lines <= place.offset);
         parsed.ok_or_else(|| InputError(format!("{position:?} is no position in a file of lines")))
     }
@@ -126,7 +130,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// What was read: lines with their numbers, where to go on, and whether that is the end.
+/// Lines with their numbers, the place after them, and whether the file ends there.
 struct Lines {
     lines: Vec<(u64, Bytes)>,
     place: Place,
@@ -149,7 +153,7 @@ fn read_lines(
             return Ok(Lines { lines, place, ended: true });
         };
         if open_ended && !whole {
-            // Whoever writes it has not come to its end.
+            // The line is still being written.
             return Ok(Lines { lines, place, ended: true });
         }
         place = Place { offset: place.offset + length, lines: place.lines + 1 };
@@ -161,7 +165,7 @@ fn read_lines(
     Ok(Lines { lines, place, ended: false })
 }
 
-/// Goes to the place, if there still is one.
+/// Moves the reader to the place, if the file still has it.
 fn check_place(file: &Path, reader: &mut BufReader<File>, place: Place) -> Result<(), InputError> {
     let says =
         |error: std::io::Error| InputError::new(format!("reading {}", file.display()), &error);
@@ -181,7 +185,7 @@ fn check_place(file: &Path, reader: &mut BufReader<File>, place: Place) -> Resul
     reader.seek(SeekFrom::Start(place.offset - 1)).map_err(says)?;
     let mut before = [0];
     reader.read_exact(&mut before).map_err(says)?;
-    // The last line needs no end, as long as nothing follows.
+    // The last line needs no end, as long as nothing follows it.
     if before != *b"\n" && length > place.offset {
         return refuse("has changed");
     }
@@ -189,15 +193,15 @@ fn check_place(file: &Path, reader: &mut BufReader<File>, place: Place) -> Resul
 }
 
 struct Line {
-    /// Without its end, and no longer than one byte more than a task can be.
+    /// Without the line's end, and at most one byte longer than a task can be.
     content: Bytes,
-    /// How many bytes it takes in the file.
+    /// The bytes that the line takes in the file.
     length: u64,
-    /// It has an end.
+    /// The line has an end.
     whole: bool,
 }
 
-/// Reads a line without keeping more of it than can be used.
+/// Reads a line, and keeps at most as much of it as can be used.
 fn read_line(reader: &mut impl BufRead) -> std::io::Result<Option<Line>> {
     let (mut content, mut length) = (Vec::new(), 0);
     loop {
@@ -208,7 +212,7 @@ fn read_line(reader: &mut impl BufRead) -> std::io::Result<Option<Line>> {
         }
         let end = buffer.iter().position(|byte| *byte == b'\n');
         let part = &buffer[..end.unwrap_or(buffer.len())];
-        // Room for a carriage return, which may turn out to belong to the end.
+        // One more byte for a carriage return, which may turn out to belong to the end.
         let room = (MAX_TASK_BYTES + 2).saturating_sub(content.len());
         content.extend_from_slice(&part[..part.len().min(room)]);
         let used = part.len() + usize::from(end.is_some());

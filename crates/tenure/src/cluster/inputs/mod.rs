@@ -1,4 +1,4 @@
-//! Inputs that need nothing but a file system.
+//! Inputs that need only a file system.
 
 mod confined;
 mod directory;
@@ -14,12 +14,12 @@ pub use recent::Recent;
 
 use super::input::InputError;
 
-/// How often a source that is followed is looked at, unless somebody says otherwise.
+/// The default poll interval of a source that is followed.
 const USUAL_POLL: Duration = Duration::from_secs(1);
-/// The most items of one window, however many are asked for.
+/// The most items of one window, even if more are requested.
 const MOST_ITEMS: usize = 4096;
 
-/// Runs what blocks on a thread where it may.
+/// Runs blocking work on a thread for such work.
 async fn blocking<T: Send + 'static>(
     doing: &str,
     work: impl FnOnce() -> Result<T, InputError> + Send + 'static,

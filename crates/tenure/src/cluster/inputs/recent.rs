@@ -1,10 +1,11 @@
-//! What was given out last.
+//! The items that were given out last.
 
 use std::collections::VecDeque;
 
-/// What a windowed input gave out last, and has ready to give out: the same window may be asked for again, or a smaller one.
+/// The items that a windowed input gave out last or has ready.
 ///
-/// For inputs whose items are their own positions: paths, keys.
+/// They are kept because the leader may ask for the same window again, or for a smaller one. For
+/// inputs with items that are their own positions: paths, keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recent {
     /// The position before the items.
@@ -13,13 +14,13 @@ pub struct Recent {
 }
 
 impl Recent {
-    /// Nothing yet, after this position.
+    /// Creates an empty list that begins after this position.
     #[must_use]
     pub fn after(position: Option<&str>) -> Recent {
         Recent { from: position.map(str::to_owned), items: VecDeque::new() }
     }
 
-    /// Goes on after this position, and forgets what lies before it; `false` when the position is not among these.
+    /// Drops the items up to this position; returns `false` if it is not among them.
     #[must_use]
     pub fn go_on_after(&mut self, position: Option<&str>) -> bool {
         if self.from.as_deref() == position {
@@ -32,7 +33,7 @@ impl Recent {
         true
     }
 
-    /// Adds what comes next.
+    /// Adds the next item.
     pub fn push(&mut self, item: String) {
         self.items.push_back(item);
     }
@@ -43,18 +44,18 @@ impl Recent {
         self.items.len()
     }
 
-    /// Whether nothing is ready.
+    /// Returns true if no item is ready.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
 
-    /// The first items, at most so many; they stay until the position has passed them.
+    /// The first items, at most `max`. They stay until the position has passed them.
     pub fn first(&self, max: usize) -> impl Iterator<Item = &String> {
         self.items.iter().take(max)
     }
 
-    /// The position after so many items.
+    /// The position after `count` items.
     #[must_use]
     pub fn position_after(&self, count: usize) -> Option<String> {
         let last = count.checked_sub(1).and_then(|last| self.items.get(last));

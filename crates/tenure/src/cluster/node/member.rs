@@ -24,9 +24,9 @@ pub(crate) struct Membership {
     nodes: Option<Nodes>,
     /// The lock's version and revision, as far as they are known.
     lock: Option<(Version, u64)>,
-    /// The last beat was sent then.
+    /// When the last beat was sent.
     sent: Option<Moment>,
-    /// The revision that is on its way.
+    /// The revision of the beat under way.
     flying: Option<u64>,
     refreshed: Option<Moment>,
     refreshing: bool,
@@ -40,7 +40,7 @@ impl Membership {
         let presence = books.backend.presence().and_then(|presence| match presence.mark() {
             Ok(mark) => Some(mark),
             Err(error) => {
-                // Without it, what it holds is free only after the ttl; nothing else is lost.
+                // Without a mark, its tasks become free only after the ttl; nothing else is lost.
                 tracing::warn!(%error, "no proof of presence");
                 None
             }
@@ -60,7 +60,7 @@ impl Membership {
         }
     }
 
-    /// The same, of a node that can list the source, or cannot.
+    /// Sets whether the node can list the source.
     pub(crate) fn listing(self, lists: bool) -> Membership {
         Membership { lists, ..self }
     }
@@ -85,7 +85,8 @@ impl Membership {
         }
     }
 
-    /// Registers: the lock first, so that nobody takes the entry for one of a dead member.
+    /// Registers the member. Writes the lock first, so that the leader does not take the entry for
+    /// that of a dead member.
     pub(crate) async fn join(
         &mut self,
         books: &Books,
@@ -96,7 +97,7 @@ impl Membership {
         let lock = self.body(books, 1, workers, false);
         match books.store().put(&key, Expect::Absent, lock.encode()).await {
             Ok(Put::Stored(version)) => self.lock = Some((version, 1)),
-            // The next beat reads what became of it.
+            // The next refresh reads the lock.
             Ok(Put::Conflict) => {}
             Err(error) if error.fault == Fault::Indeterminate => {}
             Err(error) => return Err(error.into()),
@@ -133,7 +134,7 @@ impl Membership {
         }
     }
 
-    /// When something is due.
+    /// The time of the next beat or refresh.
     pub(super) fn wake(&self, now: Moment) -> Option<Moment> {
         let heartbeat = self.timing.heartbeat();
         let beat = self.sent.map(|sent| sent + heartbeat);
@@ -141,7 +142,7 @@ impl Membership {
         [beat, refresh].into_iter().flatten().filter(|wake| wake.boot > now.boot).min()
     }
 
-    /// Whether it is in the list no more by somebody's will, or is asked to finish.
+    /// Returns true if this member was declared dead, or was asked to finish.
     pub(super) fn is_retired(&self) -> bool {
         self.is_draining() || self.nodes.as_ref().is_some_and(|nodes| nodes.dead.contains(&self.me))
     }
@@ -151,7 +152,7 @@ impl Membership {
         self.nodes.as_ref().is_some_and(entry)
     }
 
-    /// Takes a newer node list; whether it differs.
+    /// Takes a newer node list. Returns true if it differs.
     pub(super) fn saw(&mut self, nodes: &Nodes) -> bool {
         let differs = self.nodes.as_ref().is_none_or(|known| known.revision < nodes.revision);
         if differs {
@@ -169,7 +170,7 @@ impl Membership {
         (self.refreshed, self.refreshing) = (Some(now), false);
     }
 
-    /// Where it stands; nowhere, while it is not in the list.
+    /// The member's place among the others; `None` while it is not in the list.
     pub(super) fn place(&self, me: &MemberId, workers: usize) -> Option<Place> {
         let nodes = self.nodes.as_ref()?;
         let position = nodes.position(me)?;
@@ -179,14 +180,14 @@ impl Membership {
         Some(Place { before, members, workers, all_workers: all.max(workers) })
     }
 
-    /// The next beat, if one is due soon: it leaves together with other writes.
+    /// The next beat, if one is due soon: it goes out together with other writes.
     pub(super) fn beat_along(&mut self, books: &Books, now: Moment, idle: usize) -> Option<Write> {
         let heartbeat = self.timing.heartbeat();
         let due = self.sent.is_none_or(|sent| now.at_most_since(sent) >= heartbeat / 2);
         if due { self.beat(books, now, idle) } else { None }
     }
 
-    /// The next beat, if its time has come.
+    /// The next beat, if it is due.
     pub(super) fn beat_alone(&mut self, books: &Books, now: Moment, idle: usize) -> Option<Write> {
         let heartbeat = self.timing.heartbeat();
         let due = self.sent.is_none_or(|sent| now.at_most_since(sent) >= heartbeat);
@@ -208,14 +209,14 @@ impl Membership {
 
     pub(super) fn beaten(&mut self, put: Result<Put, StoreError>) {
         let revision = self.flying.take().unwrap_or(1);
-        // What is not known is read again by the next refresh.
+        // The next refresh reads the lock again if its version is unknown.
         self.lock = match put {
             Ok(Put::Stored(version)) => Some((version, revision)),
             Ok(Put::Conflict) | Err(_) => None,
         };
     }
 
-    /// Whether the list should be read, and what was lost put back.
+    /// Returns true if it is time to read the list and to restore lost documents.
     pub(super) fn start_refresh(&mut self, now: Moment) -> bool {
         let heartbeat = self.timing.heartbeat();
         let since = |refreshed: Moment| now.at_most_since(refreshed);
@@ -225,14 +226,14 @@ impl Membership {
         start
     }
 
-    /// The lock as it stands in the store, when it is not known.
+    /// Takes the lock found in the store, if the lock is not known.
     pub(super) fn found_lock(&mut self, found: Option<(Version, u64)>) {
         if self.lock.is_none() && self.flying.is_none() {
             self.lock = found;
         }
     }
 
-    /// The lock's document anew, for when it is gone.
+    /// A new document for the lock, for when it is gone.
     pub(super) fn fresh_lock(&self, books: &Books, idle: usize) -> MemberLock {
         self.body(books, 1, idle, false)
     }
@@ -266,7 +267,7 @@ pub(super) async fn enter(
     nodes.map(|nodes| Standing { nodes }).ok_or(Error::Vanished)
 }
 
-/// The lock as it stands in the store; written anew when it is gone.
+/// Finds the lock in the store, and writes it anew if it is gone.
 pub(super) async fn find_lock(
     books: &Books,
     me: &MemberId,
@@ -283,7 +284,7 @@ pub(super) async fn find_lock(
 }
 
 impl Node {
-    /// Sends what is due about the membership.
+    /// Sends a beat or a refresh if it is due.
     pub(super) fn beat(&mut self, now: Moment) {
         let idle = self.set.workers.saturating_sub(self.busy);
         if let Some(write) = self.membership.beat_alone(&self.set.books, now, idle) {
@@ -296,7 +297,7 @@ impl Node {
         }
     }
 
-    /// Reads the node list, and puts back what was lost: the entry, the lock.
+    /// Reads the node list, and restores the entry and the lock if they were lost.
     pub(super) fn refresh(&mut self) -> Request {
         let idle = self.set.workers.saturating_sub(self.busy);
         let fresh = self.membership.fresh_lock(&self.set.books, idle);

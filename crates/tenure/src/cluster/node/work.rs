@@ -9,21 +9,21 @@ use crate::mandate::Tenure;
 /// Why a task is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stop {
-    /// The lease will end.
+    /// The lease is about to end.
     Expiring,
     Cancelled,
     Leaving,
 }
 
-/// Why a task must stop, as it is told.
+/// The reason given to a task that must stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Stopped {
-    /// The right to work on it ends.
+    /// The right to work on the task ends.
     Lost,
-    /// Somebody cancelled it.
+    /// The task was cancelled.
     Cancelled,
-    /// Its time is up.
+    /// The task's timeout has passed.
     TimedOut,
     /// The node leaves.
     Leaving,
@@ -63,12 +63,12 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Nobody renews it any more.
+        // The lease is not renewed any more.
         self.tenure.close(Loss::Stopped);
     }
 }
 
-/// A spawned task that ends with whoever waits for it.
+/// A spawned task that is aborted when this is dropped.
 struct Spawned(tokio::task::JoinHandle<Ending>);
 
 impl Drop for Spawned {
@@ -78,7 +78,7 @@ impl Drop for Spawned {
 }
 
 impl Node {
-    /// Starts what waits, as long as there are workers.
+    /// Starts waiting tasks, as long as there are free workers.
     pub(super) fn start_waiting(&mut self) {
         while self.busy < self.set.workers {
             let Some(claim) = self.waiting.pop_front() else { return };
@@ -154,7 +154,7 @@ impl Node {
         }
     }
 
-    /// What waits for a worker goes back.
+    /// Returns a task that still waits for a worker.
     pub(super) fn return_waiting(&mut self, claim: Claim) {
         let before = self.waiting.len();
         self.waiting.retain(|waiting| *waiting != claim);
@@ -175,7 +175,7 @@ impl Node {
     fn note_end(&mut self, claim: Claim, ending: Ending) {
         if let Some(running) = self.running.get_mut(&claim) {
             running.ending = Some(ending.clone());
-            // The work has ended: nothing may act under its right any more.
+            // The work has ended: nothing may act under its mandate any more.
             running.tenure.close(Loss::Resigned);
         }
         self.claims.take(self.clock.now(), Input::Ended(claim, ending));
@@ -238,12 +238,12 @@ async fn attend(
             }
             first
         });
-        // What does not end by itself is dropped.
+        // After the grace period, the select below drops the work.
         books.sleep(grace).await;
     };
     let told_to_go = async {
         let mut stopped = stopped.clone();
-        // The sender lives as long as this.
+        // The sender lives as long as this future.
         let _ = stopped.wait_for(Option::is_some).await;
         let lost = matches!(*stopped.borrow(), Some(Stopped::Lost));
         if lost {
@@ -272,14 +272,14 @@ async fn attend(
     }
 }
 
-/// Resolves when the mandate is over, not only to be.
+/// Resolves when the mandate has ended, not already when it is about to end.
 async fn over(mandate: &crate::Mandate) {
     while mandate.is_leader() {
         mandate.renewed().await;
     }
 }
 
-/// The last 4 KiB: what went wrong is mostly said at the end.
+/// The last 4 KiB of a note: most errors give the cause at the end.
 fn shortened(note: String) -> String {
     if note.len() <= MAX_NOTE_BYTES {
         return note;

@@ -1,4 +1,4 @@
-//! Writing slots, from recorded intents and nothing else.
+//! Writes slots, from recorded intents only.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,21 +16,21 @@ use crate::cluster::mutant::ClusterMutant;
 use crate::lease::record::Op;
 use crate::store::{Durability, Expect, Put, Write};
 
-/// What came of applying.
+/// The result of applying intents.
 #[derive(Debug)]
 pub(super) struct Applied {
-    /// Every intent is seen in its slot, and no dead letter that was brought back is left.
+    /// Every intent is seen in its slot, and its dead letter, if any, is deleted.
     pub(super) wholly: bool,
-    /// Something that can be worked on was written, or may have been.
+    /// A task to work on was written, or may have been.
     pub(super) filled: bool,
-    /// What can be worked on, for certain.
+    /// Tasks to work on that were certainly written.
     pub(super) facts: Vec<Fact>,
     /// The store did not take some write.
     pub(super) failed: bool,
 }
 
-/// Writes every intent that is not seen applied, each at the version that was looked at. What does not succeed is for the
-/// next look.
+/// Writes every intent that is not seen applied, each at the version that was read. Writes that
+/// fail are left to the next look.
 pub(super) async fn apply(
     books: &Books,
     ttl: Duration,
@@ -42,7 +42,7 @@ pub(super) async fn apply(
         let intent = &office.cursor().intents[place];
         let sight = look.slots.get(intent.slot);
         let Some(sight) = sight else {
-            // The charter lost count; it is mended from the slots that are there, or grows.
+            // The charter lost count; it is repaired from the slots in the store, or it grows.
             waiting.push(place);
             continue;
         };
@@ -97,18 +97,18 @@ pub(super) async fn apply(
     Ok(Applied { wholly: office.is_seen_through(), filled, facts, failed })
 }
 
-/// What to do about one intent.
+/// The decision about one intent.
 #[derive(Debug, PartialEq)]
 pub(super) enum Ruling {
-    /// It stands in its slot, or stood there before what is there now.
+    /// It was applied: its slot shows it, or something later.
     Seen,
-    /// Nothing can be done just now.
+    /// Nothing can be done now.
     Wait,
-    /// Write this.
+    /// Write this slot.
     Write(Expect, Slot),
 }
 
-/// Decides about one intent by what stands in its slot.
+/// Decides about one intent by the state of its slot.
 pub(super) fn ruling(
     intent: &Intent,
     sight: &Sight<Slot>,
@@ -119,8 +119,8 @@ pub(super) fn ruling(
     let is_applied = |slot: &Slot| slot.token >= first_token(intent.serial);
     match sight {
         Sight::Found(_, slot) if is_applied(slot) && !weak => Ruling::Seen,
-        // A weak read proves nothing, so what it shows is written again, whatever its holder made of it meanwhile: it
-        // goes on at the same token, as after a cancel.
+        // A weak read proves nothing, so the slot is written again with the progress that its
+        // holder has made since. The holder goes on at the same token, as after a cancel.
         Sight::Found(version, slot) if is_applied(slot) => {
             let again = slot.following(op(), slot.progress.clone());
             Ruling::Write(Expect::At(version.clone()), again)
@@ -129,7 +129,7 @@ pub(super) fn ruling(
             let slot = intended(intent, slot.revision + 1, ttl, op());
             Ruling::Write(Expect::At(version.clone()), slot)
         }
-        // Serials only rise, so whatever it was before, its token was lower.
+        // Serials only rise, so the slot's token was lower before it became invalid.
         Sight::Garbled(version, _) => {
             Ruling::Write(Expect::At(version.clone()), intended(intent, 1, ttl, op()))
         }
@@ -156,7 +156,7 @@ pub(super) fn intended(intent: &Intent, revision: u64, ttl: Duration, op: Op) ->
     }
 }
 
-/// What stands in a vacant slot: only the serial means anything.
+/// The task of a vacant slot: only its serial has a meaning.
 pub(super) fn nothing(serial: u64) -> Assignment {
     Assignment {
         serial,
@@ -170,7 +170,7 @@ pub(super) fn nothing(serial: u64) -> Assignment {
     }
 }
 
-/// Deletes the dead letters that were brought back. True once none is left.
+/// Deletes the dead letters that were brought back. Returns true once none is left.
 async fn remove_letters(books: &Books, cursor: &Cursor) -> Result<bool, Error> {
     if ClusterMutant::RetryKeepsLetter.is_on() {
         return Ok(true);

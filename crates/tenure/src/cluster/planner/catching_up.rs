@@ -1,4 +1,7 @@
-//! Learning what there is: from the node beside us as long as it is alone, by looks at everything otherwise.
+//! Learns the current state.
+//!
+//! While the node in this process is the only one, the planner learns from it. Otherwise it looks
+//! at all documents.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,11 +16,13 @@ use crate::cluster::event::Event;
 use crate::cluster::news::Hearing;
 use crate::store::Version;
 
-/// How long a planner goes by what the node beside it tells, while there is no other node, before it looks by itself.
+/// How long a planner relies on its process's node before it looks by itself.
+///
+/// This is for a node that is the only one.
 const ALONE: Duration = Duration::from_millis(200);
 
 impl<'a> Shift<'a> {
-    /// Learns what there is, by a look or from the node beside it.
+    /// Learns the current state, by a look or from the node in this process.
     pub(super) async fn catch_up(&mut self, office: &Office, look: &mut Look) -> Result<(), Stop> {
         let alone = self.is_alone(look);
         let silent = self.hearing.as_ref().is_none_or(Hearing::is_silent);
@@ -34,24 +39,24 @@ impl<'a> Shift<'a> {
         Ok(())
     }
 
-    /// Whether there is no node but the one beside it, as far as the last look showed.
+    /// Returns true if the last look showed no other node than the one in this process.
     pub(super) fn is_alone(&self, look: &Look) -> bool {
         let is_me = |node: &NodeEntry| node.token == self.planner.me;
         look.nodes.content().is_some_and(|nodes| nodes.nodes.iter().all(is_me))
     }
 
-    /// Whether it is time to look, whatever was heard.
+    /// Returns true if a look is due, regardless of news from the node.
     fn is_look_due(&self, alone: bool) -> bool {
         let rung = self.look_due || self.bell_due && !alone;
         rung || self.next_look(alone).is_none_or(|next| next.boot <= self.now().boot)
     }
 
-    /// When it looks, however much it hears.
+    /// The time of the next look, regardless of news from the node.
     pub(super) fn next_look(&self, alone: bool) -> Option<Moment> {
         Some(self.last_look? + if alone { ALONE } else { PACE })
     }
 
-    /// Leaves several tasks time to end, unless nodes are waiting.
+    /// Waits until several tasks may have ended, unless nodes wait for work.
     fn keep_pace(&self) -> impl Future<Output = ()> + use<'a> {
         let since = self.caught_up.map(|last| self.now().at_most_since(last));
         let left = since.and_then(|since| PACE.checked_sub(since)).filter(|_| self.stocked);
@@ -63,7 +68,8 @@ impl<'a> Shift<'a> {
         }
     }
 
-    /// Looks at everything after a short pause, and rings the bell meanwhile if that is due and somebody may hear it.
+    /// Looks at all documents after a short pause. Meanwhile rings the bell, if that is due and
+    /// there are other nodes to hear it.
     async fn refresh(&mut self, look: &mut Look, alone: bool) -> Result<(), Stop> {
         let (books, pace) = (self.books(), self.keep_pace());
         let looking = async {
@@ -77,7 +83,7 @@ impl<'a> Shift<'a> {
         (self.caught_up, self.last_look) = (Some(at), Some(at));
         looked?;
         self.look_due = false;
-        // Somebody came who has not seen what was filled meanwhile.
+        // Another node has joined, which has not heard of the slots that were filled meanwhile.
         let rings = self.bell_due && alone && !self.is_alone(look);
         self.bell_due &= !ring(books, rings).await;
         self.planner.news.saw_nodes(look.nodes.content());
@@ -90,7 +96,7 @@ impl<'a> Shift<'a> {
         Ok(())
     }
 
-    /// Says once of each document that makes no sense that it does not.
+    /// Reports each invalid document once.
     fn tell_of_garbled(&mut self, look: &Look) {
         let mut garbled = Vec::new();
         let keys = &self.books().keys;
@@ -117,7 +123,7 @@ impl<'a> Shift<'a> {
     }
 }
 
-/// Rings for the nodes, if that is due. False while they were not told.
+/// Rings the bell for the nodes, if that is due. Returns false if it was not rung.
 async fn ring(books: &Books, due: bool) -> bool {
     if !due {
         return false;

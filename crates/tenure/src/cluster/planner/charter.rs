@@ -1,4 +1,5 @@
-//! How many slots there are: made with the cluster, and grown when they are full and workers hold most of them.
+//! Maintains the number of slots. It is set with the cluster, and grows when all slots are full and
+//! workers hold most of them.
 
 use super::look::{Look, Sight, slots_in_store, wanted_slots};
 use crate::Error;
@@ -6,10 +7,12 @@ use crate::cluster::books::{Books, encoded};
 use crate::cluster::documents::{Charter, Cursor, LEAST_SLOTS};
 use crate::store::{Expect, Fault, Put, StoreExt as _};
 
-/// Sees to it that there are enough slots. True when that took a write, so that another look is due.
+/// Makes sure that there are enough slots. Returns true if that took a write, so that another look
+/// is due.
 ///
-/// `known` is how many an acknowledged write of ours has shown: what a weak read shows may be less or more, and nodes would
-/// not look at a slot that is filled beyond what the document comes to say.
+/// `known` is the number that an acknowledged write of ours has shown. A weak read may show fewer
+/// or more slots, and nodes would not look at a slot that is filled beyond the number in the
+/// document.
 pub(super) async fn uphold(
     books: &Books,
     cursor: &Cursor,
@@ -17,8 +20,8 @@ pub(super) async fn uphold(
     known: &mut Option<usize>,
 ) -> Result<bool, Error> {
     let intended = cursor.intents.iter().map(|intent| intent.slot + 1).max().unwrap_or(0);
-    // Slots are never taken back, and a count of workers in the node list may be forged: workers that hold slots are
-    // the evidence for more.
+    // Slots are never taken back, and the number of workers in the node list may be forged. Only
+    // workers that hold slots prove the need for more.
     let now = look.charter.content().map_or(0, |charter| charter.slots);
     let most = if look.is_crowded() { now.saturating_mul(2) } else { now };
     let most = most.max(LEAST_SLOTS);
@@ -40,7 +43,7 @@ pub(super) async fn uphold(
             let says = "the cluster document cannot be read; move it away";
             return Err(crate::StoreError::new(Fault::Permanent, "store", "planning", says).into());
         }
-        // What stood there knew of slots that nobody would look at any more.
+        // The lost document may have counted more slots, and nodes would no longer look at those.
         Sight::Absent | Sight::Garbled(..) => {
             let slots = wanted.max(slots_in_store(books).await?);
             let expect = look.charter.version().map_or(Expect::Absent, |v| Expect::At(v.clone()));
@@ -53,7 +56,7 @@ pub(super) async fn uphold(
             *known = Some(charter.slots);
             Ok(true)
         }
-        // Whatever came of it, the next look shows it.
+        // The next look shows the result.
         Ok(Put::Conflict) => Ok(true),
         Err(error) if error.fault == Fault::Indeterminate => Ok(true),
         Err(error) => Err(error.into()),

@@ -1,4 +1,4 @@
-//! Collecting what is at its end, until nothing is left to do but to count it.
+//! Collects ended tasks, until only counting them is left to do.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ pub(super) const MAX_PIECE_BYTES: usize = 44 * 1024;
 /// The most slots that are collected at once: each needs an intent.
 const MOST_COLLECTED: usize = 768;
 
-/// A slot whose task is at its end.
+/// A slot with an ended task.
 #[derive(Clone, Debug)]
 pub(super) struct Ended {
     pub(super) number: usize,
@@ -21,7 +21,7 @@ pub(super) struct Ended {
     pub(super) report: Report,
 }
 
-/// What became of a task, or nothing while it is not at its end.
+/// The outcome of a task, or `None` while it has not ended.
 pub(super) fn report(slot: &Slot) -> Option<Report> {
     let (state, note) = match &slot.progress {
         Progress::Done { result } => (OutcomeState::Done, result.clone()),
@@ -34,13 +34,15 @@ pub(super) fn report(slot: &Slot) -> Option<Report> {
     Some(Report { serial, id, state, attempt: slot.attempt, note })
 }
 
-/// How much of a piece of the results a report takes.
+/// The bytes that a report takes in a piece of the results.
 pub(super) fn report_bytes(report: &Report) -> usize {
-    // A report is text and numbers: if it could not be encoded, it would not fit either.
+    // A report is text and numbers. If it could not be encoded, it would not fit either.
     serde_json::to_vec(report).map_or(MAX_PIECE_BYTES, |encoded| encoded.len() + 1)
 }
 
-/// As many of the slots at their end as go into one piece, the oldest first, without those that must wait.
+/// Chooses as many ended slots as fit into one piece, the oldest first.
+///
+/// Leaves out those that must wait.
 pub(super) fn choose(ended: Vec<(usize, Arc<Slot>)>, waits: impl Fn(u64) -> bool) -> Vec<Ended> {
     let mut bytes = 0;
     let reported = ended.into_iter().filter_map(|(number, slot)| {
@@ -54,7 +56,9 @@ pub(super) fn choose(ended: Vec<(usize, Arc<Slot>)>, waits: impl Fn(u64) -> bool
     reported.take(MOST_COLLECTED).take_while(fits).collect()
 }
 
-/// Keeps those that an acknowledged write shows at their end: on a weak store a read proves nothing.
+/// Returns the tasks that an acknowledged write shows to have ended.
+///
+/// On a weak store a read proves nothing.
 pub(super) async fn confirm(books: &Books, look: &mut Look, ended: Vec<Ended>) -> Vec<Ended> {
     if !books.is_weak() || ended.is_empty() || ClusterMutant::WeakCounts.is_on() {
         return ended;

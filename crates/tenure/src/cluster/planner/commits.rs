@@ -1,4 +1,4 @@
-//! Telling a source that its items are at their end, beside the round and never in its way.
+//! Tells a source which of its items have ended, without delaying the rounds.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::AssertUnwindSafe;
@@ -25,34 +25,35 @@ const GRACE: Duration = Duration::from_millis(20);
 #[derive(Default)]
 pub(super) struct Commits {
     flying: FuturesUnordered<BoxFuture<'static, (u64, Result<(), InputError>)>>,
-    /// The serials of those in flight.
+    /// The serials of the calls in flight.
     begun: BTreeSet<u64>,
-    /// Told, and not counted yet.
+    /// Serials that the source was told of, and that are not counted yet.
     told: BTreeSet<u64>,
-    /// Not to be tried again before this.
+    /// Serials of failed calls, and when they may be tried again.
     failed: BTreeMap<u64, Moment>,
 }
 
 impl Commits {
-    /// Whether a task is not to be thought of just now: its call is under way, or failed a moment ago.
+    /// Returns true if a task must wait: its call is under way, or failed a moment ago.
     pub(super) fn waits(&self, serial: u64, now: Moment) -> bool {
         self.begun.contains(&serial)
             || self.failed.get(&serial).is_some_and(|until| until.boot > now.boot)
     }
 
-    /// The source was told of this one, by somebody.
+    /// Notes that the source was already told of this task.
     pub(super) fn assume_told(&mut self, serial: u64) {
         self.failed.remove(&serial);
         self.told.insert(serial);
     }
 
-    /// Forgets whatever is about none of these.
+    /// Forgets all other serials than these.
     pub(super) fn keep_only(&mut self, serials: &BTreeSet<u64>) {
         self.told.retain(|serial| serials.contains(serial));
         self.failed.retain(|serial, _| serials.contains(serial));
     }
 
-    /// Keeps those that the source was told of, or need not be. The others stay in their slots for another round.
+    /// Returns the tasks that the source was told of, or need not be. The others stay in their
+    /// slots for another round.
     pub(super) async fn settle(
         &mut self,
         books: &Books,
@@ -110,7 +111,7 @@ impl Commits {
         }
     }
 
-    /// Resolves when a call has ended; never, while there is none.
+    /// Resolves when a call has ended; never while there is none.
     pub(super) async fn any(&mut self, books: &Books, limit: Duration) {
         match self.flying.next().await {
             Some((serial, result)) => self.take(books, limit, serial, result),
@@ -118,13 +119,13 @@ impl Commits {
         }
     }
 
-    /// When the first of those that failed may be tried again.
+    /// The time when the first failed call may be tried again.
     pub(super) fn due(&self) -> Option<Moment> {
         self.failed.values().min().copied()
     }
 }
 
-/// Whether a task may have come from the source. Telling it of another does no harm.
+/// Returns true if a task may have come from the source. Telling it of another task does no harm.
 fn is_from_source(slot: &Slot) -> bool {
     slot.task.to.is_none() && slot.task.receipt.is_none()
 }

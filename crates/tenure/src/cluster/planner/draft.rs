@@ -1,4 +1,6 @@
-//! What the cursor says next: one decision about a whole round, made of what was seen and nothing else.
+//! Drafts the next cursor: one decision for a whole round.
+//!
+//! The decision depends only on its arguments.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -13,40 +15,40 @@ use crate::cluster::mutant::ClusterMutant;
 use crate::lease::record::Op;
 use crate::store::MAX_DOCUMENT_BYTES;
 
-/// What an intent takes that makes a slot vacant, at most.
+/// The most bytes of an intent that makes a slot vacant.
 const VACATING_BYTES: usize = 48;
-/// What numbers of the cursor may grow by in one round, in bytes.
+/// The most bytes by which the cursor's numbers may grow in one round.
 const NUMBERS_BYTES: usize = 256;
 
-/// The next cursor, and what it is about.
+/// The next cursor, and the documents that go with it.
 #[derive(Debug)]
 pub(super) struct Draft {
     pub(super) cursor: Cursor,
-    /// What the next piece of the results says.
+    /// The next piece of the results.
     pub(super) reports: Vec<Report>,
-    /// Whether there is anything to record.
+    /// The draft has something to record.
     pub(super) changed: bool,
     /// How much of the window it takes.
     pub(super) window: Fit,
-    /// What the source gave that no cluster takes.
+    /// Items from the source that no cluster accepts.
     pub(super) refused: Vec<(u64, String, DocumentError)>,
 }
 
-/// How much of a window went in.
+/// How much of a window fits into the cursor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fit {
-    /// There was none.
+    /// There was no window.
     Nothing,
     /// All of it.
     Wholly,
-    /// Nothing of it, and only so many of its items would have.
+    /// None of it went in; only this many of its items would have fit.
     Only(usize),
 }
 
-/// Decides.
+/// Drafts the next cursor.
 ///
-/// Slots in `ended` are counted and used again, those in `free` are used in their order. A window is taken whole or not at all:
-/// its position is that after its last item.
+/// Slots in `ended` are counted and used again. Slots in `free` are used in their order. A window
+/// is taken whole or not at all, because its position is the one after its last item.
 pub(super) fn draft(
     before: &Cursor,
     ended: &[Ended],
@@ -80,10 +82,10 @@ struct Drafting {
     cursor: Cursor,
     reports: Vec<Report>,
     refused: Vec<(u64, String, DocumentError)>,
-    /// What is left of the intents' bytes, less what making the counted slots vacant takes.
+    /// The bytes left for intents, less those reserved for vacating the counted slots.
     bytes: usize,
     piece_bytes: usize,
-    /// Slots whose task is counted by this.
+    /// Slots with a task that this draft counts.
     counted: VecDeque<usize>,
     free: VecDeque<usize>,
     letters: BTreeSet<u64>,
@@ -118,12 +120,12 @@ impl Drafting {
         self.counted.push_back(ended.number);
     }
 
-    /// Takes as many as there is room for, in their order. True when the cursor moves.
+    /// Takes as many items as fit, in their order. Returns true if the cursor moves.
     fn take_items(&mut self, items: Vec<Item>) -> bool {
         let mut moved = false;
         for Item { what, page, taken } in items {
             let fits = match what {
-                // Nobody looked for it, so it stays where it is.
+                // The letter was not looked up, so the entry stays in the inbox.
                 What::Retry(_) => false,
                 What::Cancelled(_) | What::Nothing => true,
                 What::Task(order) => {
@@ -142,7 +144,7 @@ impl Drafting {
         moved
     }
 
-    /// A dead task is open again, under another serial.
+    /// Reopens a dead task under another serial.
     fn bring_back(&mut self, letter: u64, task: Assignment) -> bool {
         if !self.fill(|serial| (Assignment { serial, ..task }, Some(letter))) {
             return false;
@@ -150,7 +152,7 @@ impl Drafting {
         self.letters.insert(letter);
         match self.cursor.dead.checked_sub(1) {
             Some(dead) => self.cursor.dead = dead,
-            // A letter that was never counted: somebody put it there.
+            // The cursor has not counted this letter, for example because it was put there by hand.
             None => self.cursor.accepted += 1,
         }
         true
@@ -180,7 +182,8 @@ impl Drafting {
         Fit::Wholly
     }
 
-    /// Counts an item as dead that no cluster takes. It has no letter: there is nothing to retry.
+    /// Counts an item that no cluster accepts as dead. It gets no letter: there is nothing to
+    /// retry.
     fn refuse(&mut self, order: &Order, error: DocumentError) -> bool {
         let serial = self.cursor.next;
         let mut id = order.id[..order.id.floor_char_boundary(MAX_ID_BYTES)].to_owned();
@@ -199,7 +202,7 @@ impl Drafting {
         true
     }
 
-    /// Puts a task into the next slot, those first that must be written anyway.
+    /// Puts a task into the next slot. Uses the counted slots first, which must be written anyway.
     fn fill(&mut self, task: impl FnOnce(u64) -> (Assignment, Option<u64>)) -> bool {
         let (slot, extra) = match (self.counted.front(), self.free.front()) {
             (Some(slot), _) => (*slot, VACATING_BYTES),
@@ -221,7 +224,7 @@ impl Drafting {
         true
     }
 
-    /// Makes every counted slot vacant that is not used again: it would be counted once more.
+    /// Makes unused counted slots vacant, so that they are not counted twice.
     fn vacate(&mut self) {
         if ClusterMutant::CountsTwice.is_on() {
             return;
@@ -234,8 +237,8 @@ impl Drafting {
     }
 }
 
-/// What something takes in a list of JSON.
+/// The bytes that a value takes in a JSON list.
 fn json_bytes<T: serde::Serialize>(value: &T) -> usize {
-    // What could not be encoded would not fit either.
+    // A value that cannot be encoded does not fit either.
     serde_json::to_vec(value).map_or(usize::MAX / 2, |encoded| encoded.len() + 1)
 }

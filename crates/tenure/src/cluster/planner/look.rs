@@ -1,4 +1,4 @@
-//! One look at everything a round is decided by.
+//! One look at all documents that a round's decision is based on.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,16 +13,16 @@ use crate::cluster::mutant::ClusterMutant;
 use crate::store::{Document, Version};
 use crate::{Error, Key};
 
-/// What stands at a key.
+/// The state of a key.
 #[derive(Debug)]
 pub(super) enum Sight<T> {
-    /// Nothing.
+    /// There is no document.
     Absent,
-    /// A document that makes sense.
+    /// A valid document.
     Found(Version, Arc<T>),
-    /// One that does not.
+    /// An invalid document.
     Garbled(Version, DocumentError),
-    /// One that the store refuses to show: far too large, or no document at all.
+    /// The store refuses to show it: it is far too large, or no document at all.
     Unreadable,
 }
 
@@ -46,7 +46,7 @@ impl<T: Format> Sight<T> {
         }
     }
 
-    /// The same as before, if its version is: then it need not be decoded again.
+    /// Reuses the decoded document from before if the version is the same.
     fn after(document: Option<Document>, before: Option<&Sight<T>>) -> Sight<T> {
         match (&document, before) {
             (Some(document), Some(before)) if before.version() == Some(&document.version) => {
@@ -63,7 +63,7 @@ impl<T: Format> Sight<T> {
         }
     }
 
-    /// What is wrong with it, and with which version.
+    /// The version and the error of an invalid document.
     pub(super) fn error(&self) -> Option<(&Version, &DocumentError)> {
         match self {
             Sight::Garbled(version, error) => Some((version, error)),
@@ -79,18 +79,18 @@ impl<T: Format> Sight<T> {
     }
 }
 
-/// Everything as it was found.
+/// All documents as they were found.
 #[derive(Debug)]
 pub(super) struct Look {
     keys: Vec<Key>,
     pub(super) charter: Sight<Charter>,
     pub(super) nodes: Sight<Nodes>,
     pub(super) slots: Vec<Sight<Slot>>,
-    /// What the newest acknowledged write of this process made of slots.
+    /// The newest acknowledged write of this process to each slot.
     acknowledged: BTreeMap<usize, (Version, Arc<Slot>)>,
-    /// After the answer arrived.
+    /// The time after the answer arrived.
     pub(super) at: Moment,
-    /// Something turned out not to be as it was seen.
+    /// Some document turned out to differ from this look.
     pub(super) is_outdated: bool,
 }
 
@@ -109,7 +109,9 @@ impl Default for Look {
 }
 
 impl Look {
-    /// Reads the charter, the node list and all slots in one request; two, when there are more slots than last time.
+    /// Reads the charter, the node list and all slots in one request.
+    ///
+    /// It takes two requests if there are more slots than last time.
     pub(super) async fn refresh(&mut self, books: &Books) -> Result<(), Error> {
         if self.keys.is_empty() {
             self.keys = vec![books.keys.charter(), books.keys.nodes()];
@@ -137,23 +139,26 @@ impl Look {
         }
     }
 
-    /// A write of ours was acknowledged: this stands there now.
+    /// Takes in an acknowledged write of ours.
     pub(super) fn stored(&mut self, number: usize, version: Version, slot: Arc<Slot>) {
         self.acknowledged.insert(number, (version.clone(), slot.clone()));
         self.slots[number] = Sight::Found(version, slot);
     }
 
-    /// The node beside us has written this, and it was acknowledged. A slot that is gone, or makes no sense, is for a look.
+    /// Takes in an acknowledged write of the node in this process. Ignores slots that are missing
+    /// or invalid: they need a look.
     pub(super) fn heard(&mut self, fact: Fact) {
         let acknowledged = self.acknowledged.get(&fact.slot);
         let counts = match self.slots.get(fact.slot) {
-            // A weak read may show something older than what was acknowledged long ago, and counted.
+            // A weak read may have shown an older state than a write that was acknowledged, and
+            // counted, long ago.
             Some(Sight::Found(..))
                 if acknowledged.is_some_and(|(_, it)| !fact.is_newer_than(it)) =>
             {
                 false
             }
-            // A look may have shown it first; that it was acknowledged is more than a weak read says.
+            // A look may have shown this version first. The acknowledgement proves more than a weak
+            // read.
             Some(Sight::Found(version, known)) => {
                 *version == fact.version || fact.is_newer_than(known)
             }
@@ -164,7 +169,7 @@ impl Look {
         }
     }
 
-    /// What stands there for whoever has hands.
+    /// The tasks in slots that wait for a worker.
     pub(super) fn to_be_taken(&self) -> impl Iterator<Item = Fact> {
         self.slots.iter().enumerate().filter_map(|(slot, sight)| match sight {
             Sight::Found(version, content) if is_outstanding(content) => {
@@ -174,13 +179,13 @@ impl Look {
         })
     }
 
-    /// Whether what was seen in a slot is what an acknowledged write of this process put there.
+    /// Returns true if an acknowledged write of this process made the slot's version.
     pub(super) fn is_acknowledged(&self, number: usize) -> bool {
         let version = self.slots[number].version();
         version.is_some() && self.acknowledged.get(&number).map(|(version, _)| version) == version
     }
 
-    /// Whether what stood in a slot is gone, or makes no sense any more.
+    /// Returns true if the slot is missing or invalid.
     pub(super) fn is_lost(&self, number: usize) -> bool {
         matches!(self.slots.get(number), Some(Sight::Absent | Sight::Garbled(..)))
     }
@@ -191,25 +196,27 @@ impl Look {
         slots.filter(|(_, sight)| matches!(sight, Sight::Unreadable)).map(|(number, _)| number)
     }
 
-    /// Whether nothing is to be taken in.
+    /// Returns true if the leader must not take anything in.
     pub(super) fn is_paused(&self) -> bool {
         self.charter.content().is_some_and(|charter| charter.paused)
     }
 
-    /// Whether this task stands in a slot, at its end or not.
+    /// Returns true if a slot holds this task, ended or not.
     pub(super) fn shows(&self, serial: u64) -> bool {
         let is_here =
             |slot: &Arc<Slot>| slot.task.serial == serial && slot.progress != Progress::Vacant;
         self.slots.iter().filter_map(Sight::content).any(is_here)
     }
 
-    /// How many tasks stand there for whoever has hands.
+    /// The number of tasks in slots that wait for a worker.
     pub(super) fn outstanding(&self) -> usize {
         self.slots.iter().filter_map(Sight::content).filter(|slot| is_outstanding(slot)).count()
     }
 
-    /// Whether more slots would give workers more to do: no task would find a free one, and workers hold at least half of
-    /// them. Tasks that wait in slots are a supply already.
+    /// Returns true if more slots would give workers more to do.
+    ///
+    /// There must be no free slot for another task, and workers must hold at least half of the
+    /// slots. Tasks that wait in slots are already a supply.
     pub(super) fn is_crowded(&self) -> bool {
         let mut held = 0;
         for sight in &self.slots {
@@ -228,8 +235,9 @@ impl Look {
         2 * held >= self.slots.len()
     }
 
-    /// The slots that nothing stands in, far apart from each other one after the other: nodes begin to look at
-    /// different places.
+    /// The free slots, in an order that keeps neighbours far apart.
+    ///
+    /// Nodes begin to look at different places.
     pub(super) fn free(&self) -> Vec<usize> {
         let is_free = |number: &usize| match &self.slots[*number] {
             Sight::Absent => true,
@@ -241,7 +249,7 @@ impl Look {
         free
     }
 
-    /// The slots whose task is at its end, the oldest first. One with a serial that was never given out is none of ours.
+    /// The slots with ended tasks, the oldest first. Ignores serials that were never given out.
     pub(super) fn ended(&self, cursor: &Cursor) -> Vec<(usize, Arc<Slot>)> {
         let ended = self.slots.iter().enumerate().filter_map(|(number, sight)| match sight {
             Sight::Found(_, slot) if is_ended(slot) && slot.task.serial < cursor.next => {
@@ -263,12 +271,13 @@ fn is_ended(slot: &Slot) -> bool {
     matches!(slot.progress, Progress::Done { .. } | Progress::Dead { .. })
 }
 
-/// Neighbours are far apart in this order (multiplication by the golden ratio), and it is the same for everybody.
+/// A sort key that keeps neighbours far apart (multiplication by the golden ratio). It is the same
+/// for all processes.
 fn spread(slot: usize) -> u32 {
     u32::try_from(slot).unwrap_or(u32::MAX).wrapping_mul(0x9E37_79B1)
 }
 
-/// How many slots there should be for these nodes.
+/// The number of slots that these nodes need.
 pub(super) fn wanted_slots(nodes: Option<&Nodes>) -> usize {
     let workers = nodes.into_iter().flat_map(|nodes| &nodes.nodes).map(|node| node.workers);
     let workers: u64 = workers.map(u64::from).sum();
@@ -282,7 +291,7 @@ fn sight<T: Format>(shown: Shown) -> Sight<T> {
     }
 }
 
-/// How many slots there are documents of, for whoever lost count.
+/// Counts the slots in the store, for when the charter is lost.
 pub(super) async fn slots_in_store(books: &Books) -> Result<usize, Error> {
     let (slots, mut after, mut count) = (books.keys.slots(), None, 0);
     loop {

@@ -1,4 +1,4 @@
-//! Removing members that are gone, conservatively.
+//! Removes members that are gone, conservatively.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,19 +13,19 @@ use crate::cluster::books::Books;
 use crate::cluster::documents::{MemberId, MemberLock, Nodes};
 use crate::store::{Mark, Put, StoreExt as _, Version};
 
-/// What is known of the lock of one member.
+/// The observed state of one member's lock.
 #[derive(Clone, Debug)]
 pub(super) struct Sighting {
     version: Option<Version>,
-    /// When this very version was first seen, after the answer arrived.
+    /// When this version was first seen, after the answer arrived.
     since: Moment,
     ttl: Duration,
-    /// It says itself that it left.
+    /// The lock says that the member has left.
     left: bool,
 }
 
 impl Sighting {
-    /// The same sighting grown older, or another one.
+    /// Continues the sighting before if the version is the same, or starts a new one.
     pub(super) fn of(
         before: Option<&Sighting>,
         found: Option<(Version, Option<&MemberLock>)>,
@@ -42,19 +42,19 @@ impl Sighting {
         }
     }
 
-    /// Whether it let its lock run out, or left.
+    /// Returns true if the member let its lock run out, or left.
     pub(super) fn is_over(&self, now: Moment) -> bool {
         self.left || now.at_least_since(self.since) >= self.ttl
     }
 }
 
-/// What the leader knows of the members.
+/// The leader's knowledge of the members.
 #[derive(Default)]
 pub(super) struct Members {
     sightings: BTreeMap<MemberId, Sighting>,
-    /// Which version of each held slot was seen since when.
+    /// The version of each held slot, and since when it was seen.
     held: BTreeMap<usize, (Version, Moment)>,
-    /// Those proven dead.
+    /// Members that are proven dead.
     gone: BTreeSet<MemberId>,
     watched: BTreeMap<MemberId, Mark>,
     watches: FuturesUnordered<BoxFuture<'static, MemberId>>,
@@ -62,7 +62,7 @@ pub(super) struct Members {
 }
 
 impl Members {
-    /// Takes note of which held slots stand still.
+    /// Notes since when each held slot has not changed.
     pub(super) fn observe(&mut self, look: &Look) {
         let mut held = BTreeMap::new();
         for (number, sight) in look.slots.iter().enumerate() {
@@ -79,13 +79,13 @@ impl Members {
         self.held = held;
     }
 
-    /// How many there are, if that changed.
+    /// The number of members, if it has changed.
     pub(super) fn changed_count(&mut self, look: &Look) -> Option<usize> {
         let count = look.nodes.content()?.nodes.len();
         (self.count.replace(count) != Some(count)).then_some(count)
     }
 
-    /// Looks at the locks of all members, and says who is gone for all that can be known.
+    /// Reads the locks of all members, and returns those that seem to be gone.
     pub(super) async fn suspects(
         &mut self,
         books: &Books,
@@ -121,7 +121,7 @@ impl Members {
         let before = self.watched.len();
         self.watched.retain(|id, _| members.contains(id));
         if self.watched.len() < before {
-            // The watches of those who left would wait for ever; the others are set up again.
+            // The watches of members that left would wait for ever; the others are set up again.
             self.watched.clear();
             self.watches.clear();
         }
@@ -140,7 +140,7 @@ impl Members {
         }));
     }
 
-    /// Resolves when somebody is proven dead; never, where that cannot be proven.
+    /// Resolves when a member is proven dead; never if that cannot be proven.
     pub(super) async fn proven_gone(&mut self) {
         match self.watches.next().await {
             Some(id) => {
@@ -150,7 +150,7 @@ impl Members {
         }
     }
 
-    /// Whether a member holds a slot that its lock does not let others take yet.
+    /// Returns true if a member holds a slot that others may not take yet.
     pub(super) fn still_holds(&self, look: &Look, member: &MemberId) -> bool {
         look.slots.iter().enumerate().any(|(number, sight)| {
             let Some(slot) = sight.content() else { return false };
@@ -162,8 +162,10 @@ impl Members {
         })
     }
 
-    /// Removes those of these that hold nothing: first their locks, at the version that stood still, so that one who lives after all
-    /// is left alone; then their places in the list.
+    /// Removes those of the suspects that hold no slot.
+    ///
+    /// Their locks go first, each at the version that did not change, so that a member that is
+    /// alive after all stays. Then their entries in the list go.
     pub(super) async fn remove(
         &mut self,
         books: &Books,

@@ -1,4 +1,5 @@
-//! The cursor as the leader holds it: nothing is counted or taken in but by a compare-and-set of it.
+//! The cursor as the leader holds it. Only a compare-and-set of the cursor counts tasks or takes
+//! them in.
 
 use crate::Error;
 use crate::cluster::books::{Books, encoded};
@@ -17,9 +18,11 @@ const LISTED: usize = 256;
 pub(super) enum Stop {
     /// A later leader has the cursor.
     Deposed(u64),
-    /// What became of a write of the cursor is not known: take it over again, and go on from what it says.
+    /// The outcome of a write of the cursor is unknown.
+    ///
+    /// Take the cursor over again, and go on from its content.
     Unsure,
-    /// The store did not serve, or a document makes no sense.
+    /// The store did not serve, or a document is invalid.
     Failed(Error),
 }
 
@@ -35,19 +38,19 @@ impl From<StoreError> for Stop {
     }
 }
 
-/// The cursor, as an acknowledged write of ours left it.
+/// The cursor, as our last acknowledged write left it.
 #[derive(Debug)]
 pub(super) struct Office {
     version: Version,
     cursor: Cursor,
-    /// Which of its intents are not seen applied yet, by their place in the list.
+    /// The indexes of its intents that are not seen applied yet.
     pub(super) unseen: Vec<usize>,
     /// The dead letters that its intents bring back may still be there.
     pub(super) letters_due: bool,
 }
 
 impl Office {
-    /// Takes the cursor over: whoever had it before conflicts from now on.
+    /// Takes the cursor over: writes of the leaders before conflict from now on.
     pub(super) async fn take(books: &Books, token: u64) -> Result<Office, Stop> {
         let key = books.keys.cursor();
         for _ in 0..MOST_ATTEMPTS {
@@ -73,7 +76,8 @@ impl Office {
                     return Ok(office);
                 }
                 Ok(Put::Conflict) => {}
-                // What it became shows at the next read, and the write after that settles it.
+                // The next read shows the effect of this write, and the write after that settles
+                // it.
                 Err(error) if error.fault == Fault::Indeterminate => {}
                 Err(error) => return Err(error.into()),
             }
@@ -87,7 +91,7 @@ impl Office {
         Office { version, cursor, unseen, letters_due }
     }
 
-    /// What slots have lost is to be written again, as long as the cursor knows what it was.
+    /// Marks the intents of lost slots as unseen, so that they are written again.
     pub(super) fn doubt(&mut self, is_lost: impl Fn(usize) -> bool) {
         let intents = self.cursor.intents.iter().enumerate();
         let lost = intents.filter(|(_, intent)| is_lost(intent.slot)).map(|(place, _)| place);
@@ -96,7 +100,7 @@ impl Office {
         self.unseen.dedup();
     }
 
-    /// Whether all that the cursor intends is done.
+    /// Returns true if all intents of the cursor are applied.
     pub(super) fn is_seen_through(&self) -> bool {
         self.unseen.is_empty() && !self.letters_due
     }
@@ -105,7 +109,7 @@ impl Office {
         &self.cursor
     }
 
-    /// Moves on: one compare-and-set.
+    /// Moves the cursor on, by one compare-and-set.
     pub(super) async fn record(&mut self, books: &Books, after: Cursor) -> Result<(), Stop> {
         let expect = Expect::At(self.version.clone());
         let key = books.keys.cursor();
@@ -120,7 +124,8 @@ impl Office {
         }
     }
 
-    /// Makes sure that nobody has taken the cursor since: whatever was read before this is not a successor's.
+    /// Makes sure that no other leader has taken the cursor. Then documents that were read before
+    /// this are not a successor's.
     pub(super) async fn confirm(&mut self, books: &Books) -> Result<(), Stop> {
         if books.is_weak() {
             let revision = self.cursor.revision + 1;
@@ -137,8 +142,10 @@ impl Office {
     }
 }
 
-/// The books of a cluster that has none. Serial numbers go on after those in the slots, if somebody deleted the cursor:
-/// a slot would take a lower one for something that was applied long ago.
+/// The first cursor of a cluster.
+///
+/// If the cursor was deleted, serial numbers go on after those in the slots: a slot would take an
+/// intent with a lower one for already applied.
 async fn first_cursor(books: &Books) -> Result<Cursor, Error> {
     let mut cursor = Cursor::new(books.fresh_op());
     let mut after = None;
@@ -147,7 +154,7 @@ async fn first_cursor(books: &Books) -> Result<Cursor, Error> {
         let slots = page.documents.iter().filter_map(|(_, found)| Slot::decode(&found.body).ok());
         for slot in slots {
             cursor.next = cursor.next.max(slot.task.serial + 1);
-            // What stands in a slot was accepted by somebody, and will be counted.
+            // A task in a slot was accepted before, and will be counted.
             cursor.accepted += u64::from(slot.progress != Progress::Vacant);
         }
         match page.next {
@@ -157,7 +164,7 @@ async fn first_cursor(books: &Books) -> Result<Cursor, Error> {
     }
 }
 
-/// Whether so many more serial numbers can be given out.
+/// Returns true if this many more serial numbers can be given out.
 pub(super) fn has_serials(cursor: &Cursor, more: usize) -> bool {
     let last = cursor.next.saturating_add(u64::try_from(more).unwrap_or(u64::MAX));
     first_token(last.saturating_add(1)) <= MAX_NUMBER

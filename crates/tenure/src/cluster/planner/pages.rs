@@ -1,4 +1,4 @@
-//! Reading the inbox: a page that somebody has written stays as it is until the leader frees its place.
+//! Reads the inbox. A page with entries keeps its place until the leader frees it.
 
 use std::collections::VecDeque;
 
@@ -15,7 +15,7 @@ use crate::{Error, Key};
 const LEAST_AHEAD: usize = 2;
 const MOST_AHEAD: usize = 32;
 
-/// Something taken from the inbox, and where the cursor stands after it.
+/// An entry of the inbox, and the cursor's place after it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Item {
     pub(super) what: What,
@@ -23,23 +23,25 @@ pub(super) struct Item {
     pub(super) taken: usize,
 }
 
-/// What was asked for.
+/// A request from the inbox.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum What {
     /// A task.
     Task(Order),
-    /// A dead letter is brought back.
+    /// A dead letter to bring back.
     Again {
-        /// The serial under which it died.
+        /// The serial under which the task died.
         letter: u64,
-        /// What was to be done.
+        /// The task.
         task: Assignment,
     },
-    /// A task that was cancelled before it was taken; somebody may wait under this receipt.
+    /// A task that was cancelled before it was taken.
+    ///
+    /// Its submitter may wait under this receipt.
     Cancelled(MemberId),
-    /// A dead letter, before anybody looked whether there is one.
+    /// A dead letter to bring back that was not looked up yet.
     Retry(u64),
-    /// Nothing: there is no such letter, or the page makes no sense.
+    /// Nothing to do: there is no such letter, or the page is invalid.
     Nothing,
 }
 
@@ -49,17 +51,17 @@ struct Standing {
     number: u64,
     version: Version,
     content: Content,
-    /// An acknowledged write shows it.
+    /// An acknowledged write has shown this content.
     confirmed: bool,
 }
 
 #[derive(Clone, Debug)]
 enum Content {
-    /// Somebody's entries.
+    /// A page with entries.
     Page(Page),
-    /// Nothing that makes sense: it is passed over, and its place freed.
+    /// An invalid page: the leader passes it and frees its place.
     Garbled,
-    /// A later page: this one is passed over, and its place left alone.
+    /// A later page: the leader passes this one and leaves the place alone.
     Gone,
 }
 
@@ -71,7 +73,7 @@ impl Standing {
         }
     }
 
-    /// What its place becomes once it is taken.
+    /// The content of its place once the page is taken.
     fn freed(&self, op: Op) -> Option<Page> {
         match &self.content {
             Content::Page(page) => Some(page.freed(op)),
@@ -81,20 +83,20 @@ impl Standing {
     }
 }
 
-/// What stands at a place of the ring, for a page that is wanted there.
+/// The state of a place of the ring, seen from the page that is wanted there.
 #[derive(Debug, PartialEq)]
 pub(super) enum Place {
-    /// Nobody has written it yet.
+    /// The wanted page is there, and empty.
     Empty,
-    /// Somebody has.
+    /// The wanted page is there, with entries.
     Written,
-    /// An earlier page stands there, which is taken: its place must be freed.
+    /// An earlier page is there, which was already taken: its place must be freed.
     Behind,
-    /// A later page stands there: somebody lost count.
+    /// A later page is there: some process has lost count.
     Ahead,
 }
 
-/// Compares the page that is wanted with what stands there.
+/// Compares the wanted page with the page that was found.
 pub(super) fn place(wanted: u64, found: &Page) -> Place {
     match found.number.cmp(&wanted) {
         std::cmp::Ordering::Equal if found.entries.is_empty() => Place::Empty,
@@ -104,14 +106,14 @@ pub(super) fn place(wanted: u64, found: &Page) -> Place {
     }
 }
 
-/// The pages ahead of the cursor, as far as they were read.
+/// The pages ahead of the cursor that were read.
 #[derive(Debug)]
 pub(super) struct Pages {
     standing: VecDeque<Standing>,
     ahead: usize,
-    /// Taken, and not freed yet.
+    /// Pages that were taken and not freed yet.
     unfreed: Vec<Standing>,
-    /// What the predecessor left behind has been freed.
+    /// The pages that the predecessor left behind are freed.
     tidy: bool,
 }
 
@@ -120,17 +122,17 @@ impl Pages {
         Pages { standing: VecDeque::new(), ahead: LEAST_AHEAD, unfreed: Vec::new(), tidy: false }
     }
 
-    /// Whether nothing was found on the page that comes next.
+    /// Returns true if the next page has no entries.
     pub(super) fn is_empty(&self) -> bool {
         self.standing.is_empty()
     }
 
-    /// Forgets everything: the cursor was taken over again.
+    /// Forgets everything, because the cursor is taken over again.
     pub(super) fn forget(&mut self) {
         *self = Pages::new();
     }
 
-    /// Reads on, if there may be more. Gives back the pages that make no sense.
+    /// Reads more pages, if there may be more. Returns the invalid pages.
     pub(super) async fn read(
         &mut self,
         books: &Books,
@@ -173,7 +175,9 @@ impl Pages {
         Ok(garbled)
     }
 
-    /// On a weak store, writes what was read once more; only an acknowledged write shows what is on a page.
+    /// Rewrites pages on a weak store.
+    ///
+    /// Only an acknowledged write proves the content of a page.
     async fn confirm(&mut self, books: &Books) {
         let unconfirmed = self.standing.iter().enumerate().filter(|(_, page)| !page.confirmed);
         let (mut places, mut writes) = (Vec::new(), Vec::new());
@@ -203,7 +207,7 @@ impl Pages {
         }
     }
 
-    /// What is on the pages from where the cursor stands, at most so many things to do.
+    /// The entries from the cursor's place on, at most `most` of them.
     pub(super) fn items(&self, cursor: &Cursor, most: usize) -> Vec<Item> {
         let mut items = Vec::new();
         for standing in &self.standing {
@@ -230,7 +234,8 @@ impl Pages {
         items
     }
 
-    /// Frees the places of pages that the cursor has taken, and reads further ahead when it took all there was.
+    /// Frees the places of pages that the cursor has taken. If all pages were taken, reads further
+    /// ahead next time.
     pub(super) async fn free(&mut self, books: &Books, cursor: &Cursor) {
         let all = self.standing.len();
         let is_taken = |standing: &Standing| standing.number < cursor.page;
@@ -265,7 +270,8 @@ impl Pages {
         self.unfreed.retain(|taken| match outcomes.next() {
             Some(Ok(Put::Stored(_))) => false,
             Some(Ok(Put::Conflict)) => {
-                // Somebody else freed it, or rewrote it for a task that it cancels: another look shows which.
+                // The page was freed, or rewritten to cancel one of its tasks: another look shows
+                // which.
                 tidy = false;
                 false
             }
@@ -278,7 +284,9 @@ impl Pages {
         self.tidy = tidy;
     }
 
-    /// Frees what a predecessor had taken last and not freed any more, and what was rewritten before it could be freed.
+    /// Frees pages that a predecessor took last and did not free.
+    ///
+    /// Also frees pages that were rewritten before they could be freed.
     pub(super) async fn tidy(&mut self, books: &Books, cursor: &Cursor) -> Result<(), Error> {
         if self.tidy {
             return Ok(());
@@ -303,7 +311,7 @@ impl Pages {
     }
 }
 
-/// Frees a place that was taken long ago. The next look shows what came of it.
+/// Frees a place that was taken long ago. The next read shows whether that succeeded.
 async fn make_empty(books: &Books, key: Key, version: Version, empty: &Page) {
     let number = empty.number;
     let (expect, body) = (Expect::At(version), Some(empty.encode()));
@@ -313,7 +321,7 @@ async fn make_empty(books: &Books, key: Key, version: Version, empty: &Page) {
     }
 }
 
-/// Looks for the dead letters that are asked for, and ends the list where that is not known.
+/// Looks up the dead letters to bring back. Cuts the list where the lookup is not certain.
 pub(super) async fn find_letters(books: &Books, items: &mut Vec<Item>) -> Result<(), Error> {
     let asked = items.iter().enumerate().filter_map(|(index, item)| match item.what {
         What::Retry(serial) => Some((index, serial)),
@@ -327,7 +335,8 @@ pub(super) async fn find_letters(books: &Books, items: &mut Vec<Item>) -> Result
     let found = books.find_many::<Letter>(&keys).await?;
     for (((index, serial), key), found) in asked.into_iter().zip(keys).zip(found) {
         items[index].what = match found.map(|found| (found.version, found.content)) {
-            // Whoever asked finds it among the dead letters again, if a weak read should have missed it.
+            // If a weak read has missed the letter, it stays among the dead letters and can be
+            // retried again.
             None => What::Nothing,
             Some((_, Err(error))) => {
                 tracing::warn!(%key, %error, "a dead letter makes no sense and cannot be retried");
@@ -345,7 +354,9 @@ pub(super) async fn find_letters(books: &Books, items: &mut Vec<Item>) -> Result
     Ok(())
 }
 
-/// Tells whoever waits for tasks that were cancelled before they were taken; ends the list where that failed.
+/// Writes the outcomes of tasks that were cancelled before they were taken.
+///
+/// Their submitters may wait for them. Cuts the list where a write failed.
 pub(super) async fn tell_cancelled(books: &Books, items: &mut Vec<Item>) -> Result<(), Error> {
     let receipts = items.iter().filter_map(|item| match &item.what {
         What::Cancelled(receipt) => Some(receipt.clone()),

@@ -1,5 +1,5 @@
-//! Documents that must stand before a task is counted: its dead letter, and then its outcome, so that whoever waited for a task
-//! that died finds its letter.
+//! Writes the documents that must be in the store before a task is counted. The dead letter comes
+//! before the outcome, so that a submitter that reads the outcome of a dead task finds its letter.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,8 @@ use crate::cluster::documents::{
 };
 use crate::store::{Document, Durability, Expect, Fault, Put, StoreError, Write};
 
-/// Writes the dead letters and the outcomes of these, and keeps those of which all of that stands in the store.
+/// Writes the dead letters and outcomes of these tasks. Returns the tasks with all their documents
+/// in the store.
 pub(super) async fn file(books: &Books, mut ended: Vec<Ended>) -> Result<Vec<Ended>, StoreError> {
     let letters = ended.iter().filter_map(|ended| letter(books, &ended.slot, &ended.report));
     let missing = ensure(books, letters.collect()).await?;
@@ -25,7 +26,8 @@ pub(super) async fn file(books: &Books, mut ended: Vec<Ended>) -> Result<Vec<End
     Ok(ended)
 }
 
-/// Writes the outcomes of tasks that were cancelled before they were taken. False while one of them may not stand.
+/// Writes the outcomes of tasks that were cancelled before they were taken. Returns false if one of
+/// them may be missing.
 pub(super) async fn file_cancelled(
     books: &Books,
     receipts: Vec<MemberId>,
@@ -42,12 +44,12 @@ pub(super) async fn file_cancelled(
     Ok(ensure(books, wanted).await?.is_empty())
 }
 
-/// A document that must stand.
+/// A document that must be in the store.
 struct Paper {
-    /// Which task it is about.
+    /// The serial of its task.
     serial: u64,
     body: bytes::Bytes,
-    /// Whether what stands there is as good.
+    /// Returns true if the document found in its place is as good.
     is_same: fn(&Document, u64) -> bool,
 }
 
@@ -78,8 +80,10 @@ fn outcome(books: &Books, receipt: &MemberId, report: &Report) -> (Key, Paper) {
     (books.keys.outcome(receipt), Paper { serial, body: outcome.encode(), is_same })
 }
 
-/// Sees to it that these documents stand, written by us or by a leader before us. Gives back the serials of those of which
-/// that is not known.
+/// Makes sure that these documents are in the store.
+///
+/// Either this process or an earlier leader wrote them. Returns the serials of those for which this
+/// is uncertain.
 async fn ensure(books: &Books, wanted: BTreeMap<Key, Paper>) -> Result<BTreeSet<u64>, StoreError> {
     let mut missing = BTreeSet::new();
     if wanted.is_empty() {

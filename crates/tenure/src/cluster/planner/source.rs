@@ -1,4 +1,4 @@
-//! The windowed source: one question at a time, asked beside the round, which never waits for it.
+//! Reads the windowed source: one request at a time, while rounds go on.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -12,19 +12,19 @@ use crate::cluster::books::Books;
 use crate::cluster::documents::{Cursor, MAX_POSITION_BYTES};
 use crate::cluster::input::{InputError, Window, Windowed};
 
-/// The most items that are asked for at once, at first and ever.
+/// The most items of one request, at first and later.
 const FIRST_MOST: usize = 256;
 const EVER_MOST: usize = 1024;
-/// How long a round waits for the answer to a question that it has just asked.
+/// How long a round waits for the answer to a request that it has just made.
 const GRACE: Duration = Duration::from_millis(5);
 
-/// A source, and what it was last asked.
+/// A source, and the last request to it.
 pub(super) struct Source {
     what: Option<Arc<dyn Windowed>>,
     state: State,
-    /// How many items are asked for at most: as many as went into the cursor at once.
+    /// The most items to ask for: as many as fit into the cursor at once.
     most: usize,
-    /// It is left alone until then: it failed, or had nothing to say.
+    /// It is not asked before this time, because it failed or answered with nothing.
     rests: Option<Moment>,
 }
 
@@ -45,7 +45,7 @@ impl Source {
         self.what.as_ref()
     }
 
-    /// Asks for what comes after the cursor, if there is room, and shows the answer if there is one.
+    /// Asks for the items after the cursor, if there is room. Returns the answer, if there is one.
     pub(super) async fn offer(
         &mut self,
         books: &Books,
@@ -77,7 +77,7 @@ impl Source {
             }
         }
         if let State::Asked { .. } = &self.state {
-            // It is asked without waiting: it answers when it has something.
+            // Polls once without waiting: the source answers when it has items.
             let _ = self.answered(books, pause).now_or_never();
         }
         match &self.state {
@@ -86,7 +86,7 @@ impl Source {
         }
     }
 
-    /// Resolves when the source has answered; never, while it is not asked.
+    /// Resolves when the source has answered; never while no request is under way.
     pub(super) async fn answered(&mut self, books: &Books, pause: Duration) {
         let State::Asked { position, max, answer } = &mut self.state else {
             return std::future::pending().await;
@@ -103,7 +103,7 @@ impl Source {
         };
     }
 
-    /// The whole window stands in the cursor now.
+    /// Notes that the whole window is in the cursor now.
     pub(super) fn taken(&mut self) {
         if let State::Answered { max, window, .. } = &self.state
             && window.orders.len() == *max
@@ -114,8 +114,8 @@ impl Source {
         self.state = State::Silent;
     }
 
-    /// Only so many of its items would have gone in: they are asked for again by themselves, at once. If none would have, they
-    /// wait for room.
+    /// Notes that only `fit` items would have fit, and asks for these alone at once. If none would
+    /// have fit, the window waits for room.
     pub(super) fn fits_only(&mut self, fit: usize) {
         if fit > 0 {
             self.most = fit;
@@ -123,7 +123,7 @@ impl Source {
         }
     }
 
-    /// When it may be asked again after a failure.
+    /// The time when it may be asked again after a failure.
     pub(super) fn due(&self) -> Option<Moment> {
         self.rests
     }
@@ -136,7 +136,9 @@ fn ask(source: Arc<dyn Windowed>, position: Option<String>, max: usize) -> Answe
     })
 }
 
-/// Refuses an answer that would be asked for again at once and for ever, or that the cursor cannot keep.
+/// Refuses an answer that leads to the same request again, at once and for ever.
+///
+/// Also refuses an answer that does not fit into the cursor.
 pub(super) fn check(
     asked: &Option<String>,
     max: usize,

@@ -1,4 +1,4 @@
-//! Removing outcomes that nobody came for.
+//! Removes outcomes that no submitter has read.
 
 use std::time::Duration;
 
@@ -8,15 +8,15 @@ use crate::cluster::documents::{Format as _, Outcome};
 use crate::store::{Durability, Expect, Write};
 use crate::{Error, Key};
 
-/// How long an outcome waits for whoever wanted it.
+/// How long an outcome is kept for its submitter.
 const KEPT: Duration = Duration::from_secs(60 * 60);
-/// How often they are looked through.
+/// How often the outcomes are swept.
 const EVERY: Duration = Duration::from_secs(10 * 60);
-/// How many are looked at in one request, and how many requests one turn may take.
+/// How many outcomes one request lists, and how many requests one turn may take.
 const LISTED: usize = 64;
 const MOST_PAGES: usize = 16;
 
-/// Looks through the outcomes now and then.
+/// Sweeps the outcomes from time to time.
 #[derive(Debug)]
 pub(super) struct Sweep {
     next: Moment,
@@ -54,7 +54,7 @@ impl Sweep {
             });
             let writes: Vec<Write> = writes.collect();
             if !writes.is_empty() {
-                // Whatever is left is found at the next turn.
+                // The next turn finds the outcomes that are left.
                 drop(books.store().put_many(writes).await);
             }
             self.after = page.next;
@@ -66,7 +66,8 @@ impl Sweep {
     }
 }
 
-/// Whether nobody will come for it any more. Nothing but a clean store depends on the wall clock here.
+/// Returns true if the outcome has been kept long enough. Only the tidiness of the store depends on
+/// the wall clock here.
 pub(super) fn is_old(outcome: &Outcome, wall: u64) -> bool {
     Duration::from_millis(wall.saturating_sub(outcome.at)) > KEPT
 }

@@ -1,5 +1,6 @@
-//! Tests of the planner: its decisions by themselves, its rounds on a sound store and beside a node, and whole histories on a
-//! rough one.
+//! Tests of the planner: decisions in isolation, rounds, and whole histories.
+//!
+//! The rounds run on a reliable store and next to a node, the histories on an unreliable store.
 
 mod decisions;
 mod history;

@@ -1,4 +1,4 @@
-//! Which slots may be filled.
+//! Finds slots that may be filled.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use crate::cluster::documents::{Format as _, Progress, Slot};
 use crate::cluster::mutant::ClusterMutant;
 use crate::store::{Durability, Expect, Put, Write};
 
-/// The slots that nothing stands in.
+/// The free slots.
 ///
-/// On a weak store a slot may only look free while somebody works on its task, and an intent would overwrite it: there it is
-/// free once a write of ours made it so.
+/// On a weak store a slot may only look free while a node works on its task, and an intent would
+/// overwrite that task. So there a slot is free only once a write of ours has made it so.
 pub(super) async fn free(books: &Books, look: &mut Look, ttl: Duration) -> Vec<usize> {
     let free = look.free();
     if !books.is_weak() || ClusterMutant::WeakFills.is_on() {
@@ -54,7 +54,7 @@ pub(super) async fn free(books: &Books, look: &mut Look, ttl: Duration) -> Vec<u
     free.into_iter().filter(|number| look.is_acknowledged(*number)).collect()
 }
 
-/// A slot that nothing was ever put into.
+/// A slot that never held a task.
 fn never_used(ttl: Duration, books: &Books) -> Slot {
     Slot {
         task: Arc::new(nothing(0)),

@@ -5,38 +5,40 @@ use crate::cluster::books::Books;
 use crate::cluster::documents::{MemberId, MemberLock, NodeEntry, Nodes};
 use crate::{Error, Key};
 
-/// What can be seen of a member's life.
+/// Signs of a member's life.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Life {
-    /// It says that it lives.
+    /// Its lock is current.
     Alive(MemberLock),
-    /// It has not said so for longer than its lock lasts, as far as its wall clock and ours agree.
+    /// Its lock has run out, as far as its wall clock and ours agree.
     Late(MemberLock),
     /// It has left.
     Left(MemberLock),
-    /// It has never said so, or what it said makes no sense.
+    /// It has no lock, or an invalid one.
     Unknown,
 }
 
 /// One member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberView {
-    /// Which member.
+    /// The member.
     pub id: MemberId,
     /// Its name for people; perhaps empty.
     pub name: String,
     /// How many tasks it works on at once.
     pub workers: u32,
-    /// It was asked to finish what it has, to take nothing more and to leave.
+    /// It was asked to finish its tasks, to take no more and to leave.
     pub draining: bool,
-    /// Somebody declared it dead.
+    /// It was declared dead.
     pub dead: bool,
-    /// Whether it lives.
+    /// Its signs of life.
     pub life: Life,
 }
 
 impl MemberView {
-    /// How many of its workers are idle, as it last said; none of one that does not live or may take nothing.
+    /// The number of its idle workers, as it last reported.
+    ///
+    /// It is 0 if the member is not alive, is draining or was declared dead.
     #[must_use]
     pub fn idle(&self) -> u32 {
         match &self.life {
@@ -45,7 +47,7 @@ impl MemberView {
         }
     }
 
-    /// How many tasks it has finished, as it last said.
+    /// The number of tasks it has finished, as it last reported.
     #[must_use]
     pub fn finished(&self) -> u64 {
         match &self.life {
@@ -58,17 +60,18 @@ impl MemberView {
 /// The members of a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Members {
-    /// In the order in which they came.
+    /// The members, in the order in which they joined.
     pub items: Vec<MemberView>,
-    /// Documents that make no sense.
+    /// Invalid documents.
     pub garbled: Vec<Garbled>,
 }
 
 impl Books {
-    /// The members, in the order in which they came.
+    /// The members, in the order in which they joined.
     ///
     /// # Errors
-    /// [`Error::Store`] when the store does not serve, [`Error::Document`] when the node list makes no sense.
+    /// [`Error::Store`] if the store does not serve, [`Error::Document`] if the node list is
+    /// invalid.
     ///
     /// # Cancel safety
     /// Cancel safe.

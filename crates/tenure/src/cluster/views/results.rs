@@ -1,4 +1,4 @@
-//! What became of tasks: results and dead letters.
+//! The outcomes of tasks: results and dead letters.
 
 use super::Garbled;
 use crate::cluster::books::Books;
@@ -9,16 +9,16 @@ use crate::{Error, Key};
 /// How many pieces are read at a time.
 const PIECES: u64 = 16;
 
-/// Some results, in the order in which the leader collected them.
+/// Some outcomes, in the order in which the leader collected them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Results {
-    /// What became of each task; every task that ended is in exactly one piece.
+    /// The outcomes. Every task that ended is in exactly one piece.
     pub reports: Vec<Report>,
     /// The piece to go on from.
     pub next: u64,
-    /// Whether there was more when this was read.
+    /// There were more pieces when this was read.
     pub more: bool,
-    /// Pieces that make no sense, or are gone.
+    /// Invalid pieces. Missing ones are only logged.
     pub garbled: Vec<Garbled>,
 }
 
@@ -27,22 +27,24 @@ pub struct Results {
 pub struct Letters {
     /// The letters.
     pub items: Vec<Letter>,
-    /// Go on after this one, when there may be more.
+    /// The key to go on after, if there may be more.
     pub next: Option<Key>,
-    /// Letters that make no sense.
+    /// Invalid letters.
     pub garbled: Vec<Garbled>,
 }
 
 impl Books {
-    /// What became of tasks, from this piece on; 0 is the first. A bounded part: go on from [`Results::next`].
+    /// The outcomes of tasks, from this piece on; 0 is the first.
+    ///
+    /// Returns a bounded part: go on from [`Results::next`].
     ///
     /// # Errors
-    /// [`Error::Store`] when the store does not serve, [`Error::Document`] when the cursor makes no sense.
+    /// [`Error::Store`] if the store does not serve, [`Error::Document`] if the cursor is invalid.
     ///
     /// # Cancel safety
     /// Cancel safe.
     pub async fn results(&self, from: u64) -> Result<Results, Error> {
-        // A piece beyond the cursor's count is one that a leader may write anew.
+        // A leader may still rewrite a piece beyond the cursor's count.
         let cursor = self.read::<Cursor>(&self.keys.cursor()).await?;
         let pieces = cursor.map_or(0, |(_, cursor)| cursor.pieces);
         let end = pieces.min(from.saturating_add(PIECES)).max(from);
@@ -50,7 +52,8 @@ impl Books {
         let found = self.find_many::<Piece>(&keys).await?;
         let mut results = Results { next: end, more: end < pieces, ..Results::default() };
         if results.more && found.iter().all(Option::is_none) {
-            // The cursor counts pieces that are not there; only the store knows where the next one is.
+            // The cursor counts pieces that are missing; only the store knows where the next one
+            // is.
             let next = self.next_piece(end).await?.filter(|next| *next < pieces);
             (results.next, results.more) = (next.unwrap_or(pieces), next.is_some());
         }
@@ -64,7 +67,7 @@ impl Books {
         Ok(results)
     }
 
-    /// The first piece from this one on that is in the store.
+    /// The number of the first piece in the store, from this one on.
     async fn next_piece(&self, from: u64) -> Result<Option<u64>, Error> {
         let pieces = self.keys.pieces();
         let before = from.checked_sub(1).map(|number| self.keys.piece(number));
@@ -73,16 +76,16 @@ impl Books {
         Ok(page.documents.first().and_then(number))
     }
 
-    /// At most so many dead letters, those after [`Letters::next`] of an earlier look.
+    /// At most `most` dead letters, after the [`Letters::next`] of an earlier call.
     ///
     /// # Errors
-    /// [`Error::Store`] when the store does not serve.
+    /// [`Error::Store`] if the store does not serve.
     ///
     /// # Cancel safety
     /// Cancel safe.
     pub async fn letters(&self, after: Option<&Key>, most: usize) -> Result<Letters, Error> {
         let page = self.store().list(&self.keys.letters(), after, most).await?;
-        // A backend that does not move on would keep its caller there forever.
+        // A backend that does not move on would keep its caller here for ever.
         let next = page.next.filter(|next| after.is_none_or(|after| after < next));
         let mut letters = Letters { next, ..Letters::default() };
         for (key, document) in page.documents {

@@ -1,4 +1,4 @@
-//! The tasks of a cluster that are not at their end.
+//! The tasks of a cluster that have not ended.
 
 use super::Garbled;
 use crate::cluster::books::{Books, Found};
@@ -8,21 +8,21 @@ use crate::{Error, Key};
 /// How many pages are read at a time.
 const PAGES: u64 = 16;
 
-/// How far a task in a slot is.
+/// The progress of a task in a slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// Nobody works on it.
+    /// It waits for a member.
     Outstanding {
         /// Why it failed last, if it did.
         error: Option<String>,
     },
-    /// Somebody works on it, or did until it vanished.
+    /// A member works on it, or did until it vanished.
     Running {
         /// The member.
         member: MemberId,
         /// When its lease ends by its own wall clock, in milliseconds since 1970.
         expire: u64,
-        /// What the task last reported.
+        /// The last status that the task reported.
         status: Option<String>,
     },
 }
@@ -34,40 +34,44 @@ pub struct TaskView {
     pub serial: u64,
     /// Its name for people.
     pub id: String,
-    /// Which registered type runs it.
+    /// The registered type that runs it.
     pub kind: String,
     /// How often it has been begun.
     pub attempt: u32,
     /// How often it may be begun.
     pub attempts: u32,
-    /// How far it is.
+    /// Its progress.
     pub stage: Stage,
-    /// Somebody asked for its end.
+    /// Its cancellation was requested.
     pub cancelled: bool,
-    /// Only this member takes it.
+    /// The only member that may take it, if any.
     pub to: Option<MemberId>,
 }
 
-/// The tasks that are not at their end.
+/// The tasks that have not ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Work {
-    /// Those in slots, by their serial numbers.
+    /// The tasks in slots, by their serial numbers.
     pub live: Vec<TaskView>,
-    /// The first of those that wait in the inbox, in their order.
+    /// The first of the tasks that wait in the inbox, in their order.
     pub next: Vec<Order>,
-    /// How many wait there.
+    /// The number of tasks that wait in the inbox.
     pub waiting: u64,
-    /// How many dead letters wait there to be brought back.
+    /// The number of dead letters to bring back that wait in the inbox.
     pub retries: u64,
-    /// Documents that make no sense.
+    /// Invalid documents.
     pub garbled: Vec<Garbled>,
 }
 
 impl Books {
-    /// The tasks that are not at their end: those in slots, and at most so many of those that wait in the inbox.
+    /// The tasks that have not ended.
+    ///
+    /// These are the tasks in slots, and at most `most_waiting` of the tasks that wait in the
+    /// inbox.
     ///
     /// # Errors
-    /// [`Error::Store`] when the store does not serve, [`Error::Document`] when the cursor or the cluster document makes no sense.
+    /// [`Error::Store`] if the store does not serve, [`Error::Document`] if the cursor or the
+    /// cluster document is invalid.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -104,7 +108,8 @@ impl Books {
                         continue;
                     }
                 };
-                // One that moved on meanwhile was taken in, and those after it are there.
+                // A page that moved on meanwhile was taken in, so there may be pages with entries
+                // after it.
                 is_over &= page.number == number && page.entries.is_empty() || page.number < number;
                 if page.number == number {
                     let skipped = if number == from { taken } else { 0 };

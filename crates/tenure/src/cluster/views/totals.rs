@@ -1,40 +1,40 @@
-//! How much is done, and how much is left.
+//! The number of tasks that are done and that are left.
 
 use crate::Error;
 use crate::Key;
 use crate::cluster::books::{Books, Found};
 use crate::cluster::documents::{Charter, Cursor, Page, Progress, Slot};
 
-/// How often the inbox and the cursor are looked at together before that is given up.
+/// How often the inbox and the cursor are read together at most.
 const MOST_LOOKS: u32 = 8;
 
-/// What the books say of all tasks together.
+/// The totals of all tasks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// How many were taken in: `done` + `dead` + `cancelled` + `open`.
+    /// The number of accepted tasks: `done` + `dead` + `cancelled` + `open`.
     pub accepted: u64,
-    /// How many are done.
+    /// The number of tasks that are done.
     pub done: u64,
-    /// How many are dead letters. One that is brought back is open again.
+    /// The number of dead letters. A dead letter that is brought back is open again.
     pub dead: u64,
-    /// How many were cancelled.
+    /// The number of cancelled tasks.
     pub cancelled: u64,
-    /// How many are neither.
+    /// The number of tasks that are neither done nor dead nor cancelled.
     pub open: u64,
-    /// The source has nothing more.
+    /// The source has no more tasks.
     pub drained: bool,
-    /// The leader takes nothing in.
+    /// The leader accepts no tasks now.
     pub paused: bool,
-    /// Something waits in the inbox that was not taken in yet.
+    /// The inbox holds entries that the leader has not taken in yet.
     pub waiting: bool,
-    /// How many tasks in slots are worked on just now.
+    /// The number of tasks in slots that a member works on now.
     pub running: u64,
-    /// How many tasks in slots nobody works on just now.
+    /// The number of tasks in slots that wait for a member.
     pub outstanding: u64,
 }
 
 impl Totals {
-    /// Whether all that was submitted so far, and all of the source, is at its end.
+    /// Returns true if all submitted tasks and all tasks of the source have ended.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.drained && self.open == 0 && !self.waiting
@@ -42,12 +42,13 @@ impl Totals {
 }
 
 impl Books {
-    /// How much is done, and how much is left.
+    /// Counts the tasks that are done and that are left.
     ///
-    /// Slots that make no sense are not counted.
+    /// Invalid slots are not counted.
     ///
     /// # Errors
-    /// [`Error::Store`] when the store does not serve, [`Error::Document`] when the cursor or the cluster document makes no sense.
+    /// [`Error::Store`] if the store does not serve, [`Error::Document`] if the cursor or the
+    /// cluster document is invalid.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -81,8 +82,8 @@ impl Books {
         Ok(totals)
     }
 
-    /// Whether something waits in the inbox, and the cursor, as they were at one moment: otherwise what goes from one into the other
-    /// meanwhile would be seen in neither.
+    /// Whether the inbox holds entries, and the cursor, both at one moment. Otherwise an entry that
+    /// moves from the inbox to the cursor meanwhile could be missing from both.
     async fn look_at_both(&self) -> Result<(bool, Option<Cursor>), Error> {
         let mut cursor = self.read_cursor().await?;
         for _ in 0..MOST_LOOKS {
@@ -93,7 +94,7 @@ impl Books {
                 return Ok((waiting, cursor));
             }
         }
-        // The leader takes in faster than we read; whatever it has, it is not at its end.
+        // The leader takes entries in faster than we read them, so it certainly has not finished.
         Ok((true, cursor))
     }
 
@@ -101,12 +102,12 @@ impl Books {
         Ok(self.read::<Cursor>(&self.keys.cursor()).await?.map(|(_, cursor)| cursor))
     }
 
-    /// Whether there is something that was not taken in after this many entries of this page.
+    /// Returns true if the inbox has entries beyond `taken` ones of page `number`.
     async fn is_waiting(&self, (number, taken): (u64, usize)) -> Result<bool, Error> {
         let found = self.pages(&[number, number + 1]).await?;
         let entries = |found: &Option<Found<Page>>, number| match found {
             Some(Found { content: Ok(page), .. }) if page.number == number => page.entries.len(),
-            // It has to be passed first.
+            // The leader still has to pass this page.
             Some(Found { content: Err(_), .. }) => usize::MAX,
             Some(_) | None => 0,
         };
@@ -115,7 +116,7 @@ impl Books {
     }
 }
 
-/// Up to where the inbox is taken in.
+/// The place up to which the leader has taken the inbox in.
 fn place(cursor: Option<&Cursor>) -> (u64, usize) {
     cursor.map_or((0, 0), |cursor| (cursor.page, cursor.taken))
 }

@@ -1,4 +1,4 @@
-//! What a machine asks of its queue, as calls that always end.
+//! A machine's requests to its queue, as calls that always end.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::queue::machine::Input;
 use crate::queue::{Entry, Freshness, Joined, Left, Line, SessionQueue, Ticket};
 use crate::store::{Fault, StoreError};
 
-/// What a queue answered.
+/// The answer of a queue.
 pub(in crate::driver) enum Answer {
     Joined(Ask, Result<Joined, StoreError>),
     Line(Ask, Result<Line, StoreError>),
@@ -37,7 +37,7 @@ impl Answer {
         }
     }
 
-    /// Whether it shows the line.
+    /// Returns true if the answer shows the line.
     pub(super) fn is_look(&self) -> bool {
         match self {
             Answer::Joined(..) | Answer::Line(..) => true,
@@ -63,7 +63,7 @@ impl Answer {
     }
 }
 
-/// One candidacy's way to its queue.
+/// One candidacy's access to its queue.
 pub(super) struct Caller<'a> {
     pub(super) id: SlotId,
     pub(super) line: &'a Arc<dyn SessionQueue>,
@@ -136,7 +136,9 @@ impl Caller<'_> {
         }, move |error| Answer::Published(ask, Err(error)))
     }
 
-    /// A call with an end: dropping one that has none leaves its outcome unknown, and that is what is reported.
+    /// Makes a call with a time limit.
+    ///
+    /// Dropping an overdue call leaves its outcome unknown, so it is reported as indeterminate.
     fn call<F>(
         &self,
         doing: &'static str,

@@ -1,4 +1,4 @@
-//! One candidacy in line: its machine, and what it waits for.
+//! One candidacy in line: its machine and its waits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,9 +16,9 @@ use crate::queue::{Entry, Freshness, Gone, Pace};
 use crate::store::{Document, Fault, StoreError};
 use crate::{Error, Key, Name, Protocol};
 
-/// How long a record that cannot be read, or makes no sense, is left alone.
+/// How long to wait before reading an unreadable or invalid record again.
 const REST: Duration = Duration::from_millis(500);
-/// A machine that has just been asked is not asked again at once.
+/// The shortest wake-up time, so that a machine is not asked again at once.
 const LEAST_WAKE: Duration = Duration::from_millis(1);
 
 /// A candidacy on its way to the driver. Its lock delay is read from the record first.
@@ -30,16 +30,16 @@ pub(crate) struct Entrant {
     pub(crate) shared: Arc<Shared>,
 }
 
-/// What a slot in line wants done after a step.
+/// The wishes of a slot in line after a step.
 #[derive(Default)]
 pub(in crate::driver) struct LineWants {
-    /// Nothing of it is left in the store.
+    /// Nothing of the candidacy is left in the store.
     pub(in crate::driver) settled: bool,
-    /// Its handles were told how it ended, whatever is left to clean up.
+    /// The handles were told how the candidacy ended. A clean-up may still go on.
     pub(in crate::driver) over: bool,
     pub(in crate::driver) wake: Option<Duration>,
     pub(in crate::driver) pace: Pace,
-    /// It reads the line although nothing was heard.
+    /// The machine reads the line without having heard of a change.
     pub(in crate::driver) looks: bool,
 }
 
@@ -48,17 +48,17 @@ pub(in crate::driver) struct LineSlot {
     key: Key,
     stage: Stage,
     bulletin: Bulletin,
-    /// The newest that its machine was told of the session.
+    /// The version of the session that the machine was told last.
     heard: u64,
     waits: Waits,
     looks: bool,
 }
 
 enum Stage {
-    /// The record is to say that this is a queue, and which lock delay it has.
+    /// The record must be read first: it says whether this is a queue, and its lock delay.
     Opening(Box<Opening>),
     Standing(Box<Machine>),
-    /// It never stood.
+    /// The candidacy never stood in line.
     Over,
 }
 
@@ -84,7 +84,7 @@ impl LineSlot {
         }
     }
 
-    /// What is said on behalf of a candidate whose handles are gone, or whose backend is closed.
+    /// The farewell for a candidate without handles, or with a closed backend.
     pub(in crate::driver) fn goodbye(&mut self) -> Word {
         self.bulletin.goodbye();
         Word::Release(Farewell::Free)
@@ -94,7 +94,7 @@ impl LineSlot {
         if let Stage::Opening(opening) = &mut self.stage {
             match word {
                 Word::Publish(value) => opening.candidate.value = value,
-                // Nothing of it has reached the line yet.
+                // Nothing of the candidacy has reached the line yet.
                 Word::Release(_) | Word::Abandon => self.refuse(Outcome::Withdrawn),
                 Word::WorkEnded => {}
                 #[cfg(feature = "test-util")]
@@ -116,7 +116,7 @@ impl LineSlot {
         self.step(id, Some(input), io)
     }
 
-    /// The queue answered.
+    /// Takes an answer of the queue.
     pub(in crate::driver) fn answer(
         &mut self,
         id: SlotId,
@@ -130,7 +130,7 @@ impl LineSlot {
         self.step(id, Some(answer.into_input()), io)
     }
 
-    /// A watched entry may be gone.
+    /// Notes that a watched entry may be gone.
     pub(in crate::driver) fn left(
         &mut self,
         id: SlotId,
@@ -143,7 +143,7 @@ impl LineSlot {
         self.step(id, Some(Input::Gone(entry, gone)), io)
     }
 
-    /// The election may have ended.
+    /// Notes that the election may have ended.
     pub(in crate::driver) fn ended(
         &mut self,
         id: SlotId,
@@ -154,7 +154,7 @@ impl LineSlot {
         self.step(id, Some(Input::Hint), io)
     }
 
-    /// The record was read.
+    /// Takes the record that was read.
     pub(in crate::driver) fn opened(
         &mut self,
         id: SlotId,
@@ -176,9 +176,9 @@ impl LineSlot {
                 self.bulletin.note(None);
                 self.begin(delay, io.parts.highest(&self.key));
             }
-            // Somebody may mend it.
+            // An operator may mend the record.
             Err(error @ Error::Record { .. }) => self.bulletin.warn(error),
-            // It was deleted, which ends it.
+            // The election was deleted, so it has ended.
             Err(Error::Ended { .. }) => self.refuse(Outcome::Ended),
             Err(error) => {
                 self.bulletin.warn(error);
@@ -251,7 +251,7 @@ impl LineSlot {
         self.wants(id, io)
     }
 
-    /// A candidate that waits for the connection says so, and why if that is known.
+    /// Reports that the candidate waits for a connection, with the reason if it is known.
     fn warn_of(&self, io: &Io<'_>) {
         if io.session.is_live() {
             return;

@@ -1,4 +1,4 @@
-//! Candidacies that the queue protocol decides, and those who watch its lines.
+//! Candidacies under the queue protocol, and observers of lines.
 
 mod calls;
 mod candidate;
@@ -24,12 +24,12 @@ pub(super) use observation::Looked;
 pub(super) use session::{Concerns, Sessions};
 pub(super) use waits::Whose;
 
-/// What a slot of a queue works with.
+/// The parts of the driver that a slot of a queue works with.
 pub(super) struct Io<'a> {
     pub(super) parts: &'a Parts,
     pub(super) line: &'a Arc<dyn SessionQueue>,
     pub(super) session: Session,
-    /// Counts what was heard of the session: a slot that is behind is told before anything else.
+    /// Counts the changes of the session: a slot that is behind is told before any other input.
     pub(super) version: u64,
     pub(super) batch: &'a mut requests::Queue,
     pub(super) requests: &'a FuturesUnordered<BoxFuture<'static, Done>>,

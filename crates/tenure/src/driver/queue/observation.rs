@@ -1,4 +1,4 @@
-//! One observer of a line: it looks when the line may have moved, and tells what it saw.
+//! One observer of a line: it reads when the line may have moved, and reports the state.
 
 use std::time::Duration;
 
@@ -15,15 +15,15 @@ use crate::queue::Entry;
 use crate::store::{Fault, StoreError};
 use crate::{Error, Key, Name};
 
-/// How often a line is looked at although nothing was heard, at most.
+/// The longest time between two reads of a line without any notification.
 const LONGEST_POLL: Duration = Duration::from_secs(30);
-/// After a failure nothing is being watched: look again soon.
+/// The time until the next read after a failure. It is short, because there is no watch meanwhile.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
-/// What a look at a line came to.
+/// The result of reading a line.
 pub(in crate::driver) type Looked = Result<View, Error>;
 
-/// Somebody who watches a line without standing in it.
+/// An observer of a line, without an entry of its own.
 pub(crate) struct LineObservation {
     pub(crate) name: Name,
     pub(crate) key: Key,
@@ -37,10 +37,10 @@ struct State {
     stale: bool,
     failed: bool,
     last: Option<Moment>,
-    /// The first in line, once that was seen.
+    /// The first entry in line, once a read has shown it.
     first: Option<Option<Entry>>,
     moved: Option<Armed<Option<Entry>>>,
-    /// Something may have moved between the last look and the wait that began after it: look once more.
+    /// The line may have moved before the current wait began: read once more.
     confirm: bool,
 }
 
@@ -49,7 +49,7 @@ impl LineObservation {
         LineObservation { name, key, seen, state: State::default() }
     }
 
-    /// The line may have moved.
+    /// Notes that the line may have moved.
     pub(in crate::driver) fn moved(&mut self) {
         self.state.moved = None;
         self.state.stale = true;
@@ -73,7 +73,7 @@ impl LineObservation {
         });
     }
 
-    /// Whether anybody still listens, and after how long it wants to be woken.
+    /// Returns `None` if no receiver is left, otherwise the time until the next wake-up.
     pub(in crate::driver) fn step(&mut self, id: SlotId, io: &Io<'_>) -> Option<Option<Duration>> {
         if self.seen.is_closed() {
             return None;
@@ -96,7 +96,7 @@ impl LineObservation {
         if state.looking {
             return Some(None);
         }
-        // After a failure a backend that cannot tell would wake at once, again and again.
+        // After a failure, a backend that cannot tell would wake at once, again and again.
         let first = state.first.clone().filter(|_| !state.failed);
         if state.moved.as_ref().map(|armed| &armed.on) != first.as_ref() {
             state.confirm = first.is_some();

@@ -8,21 +8,21 @@ use tokio::sync::watch;
 use super::super::SlotId;
 use crate::queue::{Life, Pace, Session, SessionQueue};
 
-/// What is known of the session, and how eagerly it must prove its life.
+/// The current session, and how eagerly it must prove its life.
 pub(in crate::driver) struct Sessions {
     pub(in crate::driver) line: Arc<dyn SessionQueue>,
     pub(in crate::driver) now: Session,
     /// Counts the changes of `now`.
     pub(in crate::driver) version: u64,
     changes: watch::Receiver<Session>,
-    /// The backend is gone: nothing more will be heard.
+    /// The backend is gone: no more changes will come.
     closed: bool,
-    /// Whoever leads, or is next: they alone need to hear of a mere proof of life.
+    /// The slots that lead, or are next. Only they need to hear of a mere proof of life.
     near: BTreeSet<SlotId>,
     pace: Pace,
 }
 
-/// Whom a change of the session concerns.
+/// The slots that a change of the session concerns.
 pub(in crate::driver) enum Concerns {
     Everybody,
     These(Vec<SlotId>),
@@ -43,7 +43,7 @@ impl Sessions {
         }
     }
 
-    /// Resolves when there is something new to [`Sessions::take`]. Cancel safe.
+    /// Resolves when there is a change for [`Sessions::take`]. Cancel safe.
     pub(in crate::driver) async fn changed(&mut self) {
         if self.closed {
             std::future::pending::<()>().await;
@@ -51,7 +51,7 @@ impl Sessions {
         self.closed = self.changes.changed().await.is_err();
     }
 
-    /// Takes what is newest, and says whom it concerns, if it is news at all.
+    /// Takes the newest session, and returns the slots it concerns if it has changed.
     pub(in crate::driver) fn take(&mut self) -> Option<Concerns> {
         let before = self.now;
         self.now = *self.changes.borrow_and_update();
@@ -72,7 +72,9 @@ impl Sessions {
         })
     }
 
-    /// Notes how much this slot needs, and tells the backend when the most that any needs is another.
+    /// Notes the pace that this slot needs.
+    ///
+    /// It tells the backend when the highest pace of all slots has changed.
     pub(in crate::driver) fn note(&mut self, id: SlotId, pace: Pace) {
         match pace {
             Pace::Leading => self.near.insert(id),

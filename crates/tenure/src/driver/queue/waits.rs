@@ -1,4 +1,6 @@
-//! What a candidate in line waits to hear of: its own entry, the one before it, and the election's end.
+//! The waits of a candidate in line.
+//!
+//! It waits for its own entry, the entry before it, and the election's end.
 
 use std::sync::Arc;
 
@@ -11,20 +13,20 @@ use crate::queue::{Entry, SessionQueue};
 
 /// The waits of one candidacy.
 ///
-/// One that has fired is not begun again before the line was read: a backend that cannot tell without a look
-/// would answer at once, again and again.
+/// A wait that has fired does not begin again before the line was read. Otherwise a backend that
+/// cannot tell without a read would answer at once, again and again.
 #[derive(Default)]
 pub(super) struct Waits {
     entries: [Option<Wait<Entry>>; 2],
     end: Option<Wait<u64>>,
 }
 
-/// Which of its two entries a candidate hears of.
+/// Which of the two watched entries a hint is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::driver) enum Whose {
-    /// Its own.
+    /// The candidate's own entry.
     Own,
-    /// The one before it.
+    /// The entry before it.
     Before,
 }
 
@@ -43,7 +45,7 @@ impl<T> Wait<T> {
 }
 
 impl Waits {
-    /// Waits for just this from now on.
+    /// Replaces the waits by these.
     pub(super) fn set(
         &mut self,
         id: SlotId,
@@ -52,7 +54,8 @@ impl Waits {
         end: Option<u64>,
         io: &Io<'_>,
     ) {
-        // The end is listened for before the predecessor's: whoever hears of that may lead at once.
+        // Watch for the end before watching the predecessor: a candidate that hears of the
+        // predecessor's deletion may lead at once.
         if self.end.as_ref().map(Wait::on) != end.as_ref() {
             self.end = end.map(|generation| {
                 let (line, key) = (io.line.clone(), key.clone());
@@ -75,7 +78,7 @@ impl Waits {
         }
     }
 
-    /// An entry was heard of.
+    /// Notes that the wait for this entry has fired.
     pub(super) fn fired(&mut self, whose: Whose, entry: &Entry) {
         let [own, before] = &mut self.entries;
         let wait = match whose {
@@ -88,14 +91,14 @@ impl Waits {
         }
     }
 
-    /// The election's end was heard of.
+    /// Notes that the wait for the election's end has fired.
     pub(super) fn end_fired(&mut self, generation: u64) {
         if self.end.as_ref().is_some_and(|wait| *wait.on() == generation) {
             self.end = Some(Wait::Fired(generation));
         }
     }
 
-    /// The line was read: whatever has fired may be waited for again.
+    /// Allows all fired waits to begin again, because the line was read.
     pub(super) fn renew(&mut self) {
         for wait in &mut self.entries {
             wait.take_if(|wait| matches!(wait, Wait::Fired(_)));

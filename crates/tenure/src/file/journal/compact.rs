@@ -12,9 +12,9 @@ use super::super::temporary::Temporary;
 use super::format::{self, Change, Cursor, FIRST, Record, State};
 use super::{Contents, DAMAGED, Journal, Lasting, MOST_BYTES, write_at};
 
-/// The first journal of a directory has this size, later ones more.
+/// The size of a directory's first journal; later ones are larger.
 const FIRST_BYTES: u64 = 256 * 1024;
-/// They grow no further than this, unless the documents need it.
+/// The size to which journals grow, unless the documents need more.
 const COMMON_BYTES: u64 = 8 * 1024 * 1024;
 static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
 
@@ -24,7 +24,7 @@ impl Journal {
         place(directory, &mut Vec::new(), FIRST_BYTES, record.room())
     }
 
-    /// Replaces a full journal by one that only holds what lasts, and has room for a record.
+    /// Replaces a full journal by one with the lasting contents only, and room for a record.
     pub(in crate::file) fn compact(
         &self,
         directory: &OwnedFd,
@@ -38,14 +38,15 @@ impl Journal {
                     let body = self.body(at, length)?;
                     add(&mut lasting, name, Change::Written(&body));
                 }
-                // As long as the kept copy is there, somebody must say that it does not count.
+                // As long as the kept copy exists, the journal must say that it does not count.
                 Lasting::Deleted if !forget_kept(directory, name) => {
                     add(&mut lasting, name, Change::Deleted);
                 }
                 Lasting::Deleted => {}
             }
         }
-        // Without this a power cut could bring back a document whose deletion is not carried over.
+        // Without this, a power cut could bring back a document with a deletion that is not carried
+        // over.
         fsync(directory)?;
         let grown = (self.size * 2).min(COMMON_BYTES);
         place(directory, &mut lasting, grown, record.room())
@@ -62,7 +63,7 @@ fn add(records: &mut Vec<Record>, name: &str, change: Change<'_>) {
     }
 }
 
-/// Whether a document's kept copy is gone.
+/// Removes a document's kept copy; returns true if it is gone.
 fn forget_kept(directory: &OwnedFd, name: &str) -> bool {
     let removed = step().and_then(|()| unlinkat(directory, path::kept(name), AtFlags::empty()));
     matches!(removed, Ok(()) | Err(Errno::NOENT))
@@ -98,7 +99,9 @@ fn place(
     Ok(journal)
 }
 
-/// Zeros up to the end: blocks that were written before are synced without their metadata.
+/// Fills the file with zeros.
+///
+/// Blocks that were written before are synced without their metadata.
 fn fill(file: &OwnedFd, mut from: u64, size: u64) -> Result<(), Errno> {
     while from < size {
         let length = usize::try_from(size - from).unwrap_or(ZEROS.len()).min(ZEROS.len());

@@ -8,13 +8,13 @@ use rustix::io::Errno;
 use super::format::{self, Change, FIRST, HEAD_BYTES, State};
 use super::{DAMAGED, Journal};
 
-/// Journals whose contents are remembered at the same time.
+/// The most journals with remembered contents.
 const MOST_KNOWN: usize = 64;
 
-/// What lasts of a document.
+/// The lasting state of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::file) enum Lasting {
-    /// So many bytes at this place of the journal.
+    /// A body of this length at this place of the journal.
     Body {
         at: u64,
         length: usize,
@@ -22,13 +22,13 @@ pub(in crate::file) enum Lasting {
     Deleted,
 }
 
-/// What a journal says, up to some record.
+/// The contents of a journal, up to some record.
 #[derive(Debug, Default)]
 pub(in crate::file) struct Contents {
     salt: u64,
     read_to: u64,
     newest: HashMap<String, Lasting>,
-    /// What the last record says. The one after it may undo it.
+    /// The contents of the last record. The next record may undo them.
     last: HashMap<String, Lasting>,
 }
 
@@ -38,7 +38,9 @@ impl Contents {
         Contents { salt, read_to: FIRST, newest, last }
     }
 
-    /// What a journal says up to its tail, which was settled. What is known of it already is not read again.
+    /// The contents of a journal up to its tail, which was settled.
+    ///
+    /// Contents in `known` are not read again.
     pub(in crate::file) fn of(
         journal: &Journal,
         known: Option<Contents>,
@@ -55,11 +57,13 @@ impl Contents {
         Ok(contents)
     }
 
-    /// What is left of a journal after a power cut. The journal then ends with the last whole record.
+    /// The contents of a journal after a power cut.
+    ///
+    /// The journal then ends with the last whole record.
     pub(in crate::file) fn recover(journal: &mut Journal) -> Result<Contents, Errno> {
         let mut contents = Contents::none(journal.salt);
         while contents.read_one(journal)? {}
-        // The cursor was written after the sync of what is before it.
+        // The cursor was written after the sync of the records before it.
         if contents.read_to < journal.cursor.tail {
             return Err(DAMAGED);
         }
@@ -91,7 +95,7 @@ impl Contents {
         Ok(true)
     }
 
-    /// What lasts of a document; `None` when the journal does not know it.
+    /// The lasting state of a document; `None` when the journal does not know it.
     pub(in crate::file) fn lasting(&self, name: &str) -> Option<Lasting> {
         self.last.get(name).or_else(|| self.newest.get(name)).copied()
     }
@@ -103,14 +107,16 @@ impl Contents {
     }
 }
 
-/// What this process has read in the journals of a store.
+/// The contents of journals that this process has read, per directory.
 #[derive(Debug, Default)]
 pub(in crate::file) struct Known {
     contents: Mutex<HashMap<Vec<String>, Contents>>,
 }
 
 impl Known {
-    /// Takes what is known of a directory's journal. The directory is locked, so nobody else asks.
+    /// Takes the known contents of a directory's journal.
+    ///
+    /// The directory is locked, so no other thread asks for them.
     pub(in crate::file) fn take(&self, directory: &[String]) -> Option<Contents> {
         self.contents().remove(directory)
     }

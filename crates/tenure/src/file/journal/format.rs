@@ -1,4 +1,4 @@
-//! What the bytes of a journal mean.
+//! The format of a journal.
 //!
 //! ```text
 //!    0  "tenure journal 1", salt                   never rewritten
@@ -6,8 +6,8 @@
 //! 4096  records, one after the other:
 //!       length, checksum, then `length` bytes of entries: kind, length of name, length of body, name, body
 //! ```
-//! Numbers are little-endian. The checksum covers the salt and the record's place, so that neither a record
-//! that was overwritten in part nor one inside a document's content can be taken for another.
+//! Numbers are little-endian. The checksum covers the salt and the record's place. So a partly
+//! overwritten record, or a record inside a document's content, cannot be taken for another record.
 
 use rustix::io::Errno;
 
@@ -16,15 +16,15 @@ use crate::store::MAX_DOCUMENT_BYTES;
 
 /// Where the records begin.
 pub(super) const FIRST: u64 = 4096;
-/// What the top of the journal takes.
+/// The size of the top of the journal.
 pub(super) const TOP_BYTES: usize = 1024;
 pub(super) const CURSOR_AT: u64 = 512;
 pub(super) const CURSOR_BYTES: usize = 24;
-/// What precedes the entries of a record.
+/// The size of the head before a record's entries.
 pub(super) const HEAD_BYTES: usize = 12;
 /// The longest record: many documents of common size, or some of the largest.
 pub(in crate::file) const MOST_RECORD_BYTES: usize = 4 * 1024 * 1024;
-/// The journal says something that we never write.
+/// The error for a journal with content that we never write.
 pub(in crate::file) const DAMAGED: Errno = Errno::BADMSG;
 
 const MAGIC: &[u8; 16] = b"tenure journal 1";
@@ -33,20 +33,20 @@ const WRITTEN: u8 = 1;
 const DELETED: u8 = 2;
 const UNDONE: u8 = 3;
 
-/// How far the journal's last record got.
+/// The progress of the journal's last record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// The journal has its name, but that may not be on the disk yet.
+    /// The journal has its name, but the name may not be on the disk yet.
     Fresh,
     /// Every record agrees with the documents.
     Idle,
-    /// A record may be on its way to the tail. No document shows anything of it.
+    /// A record may be on its way to the tail. No document shows any of it.
     Writing,
     /// The record that begins here is on the disk. Some of its documents may not show it yet.
     Applying { from: u64 },
 }
 
-/// Where the next record goes, and how far the last one got.
+/// The place of the next record, and the progress of the last one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cursor {
     pub tail: u64,
@@ -99,12 +99,12 @@ pub(super) fn read_top(bytes: &[u8; TOP_BYTES], size: u64) -> Option<(u64, Curso
     Some((number(bytes, 16)?, Cursor::read(&bytes[CURSOR_AT as usize..], size)?))
 }
 
-/// What a record says of one document.
+/// A record's change of one document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::file) enum Change<'b> {
     Written(&'b [u8]),
     Deleted,
-    /// What the record before says of this document never came to be.
+    /// The previous record's change of this document is undone.
     Undone,
 }
 
@@ -118,11 +118,11 @@ pub(in crate::file) struct Entry<'b> {
     pub body_at: usize,
 }
 
-/// A record that is being made.
+/// A record in the making.
 #[derive(Debug)]
 pub(in crate::file) struct Record {
     bytes: Vec<u8>,
-    /// How long the record would be that undoes all of this one.
+    /// The length of a record that would undo all of this one.
     undoing: usize,
 }
 
@@ -135,17 +135,17 @@ impl Record {
         self.bytes.len() == HEAD_BYTES
     }
 
-    /// How many bytes it takes now.
+    /// The number of bytes it takes now.
     pub(super) fn length(&self) -> u64 {
         self.bytes.len() as u64
     }
 
-    /// How many bytes must be free for it: whoever finds it half done must be able to undo it.
+    /// The number of bytes that must be free for it, including a record that undoes it.
     pub(super) fn room(&self) -> u64 {
         (self.bytes.len() + self.undoing) as u64
     }
 
-    /// Adds an entry; false when the record is too long for it, and nothing was added.
+    /// Adds an entry; returns false when it does not fit, and then adds nothing.
     #[must_use]
     pub(in crate::file) fn add(&mut self, name: &str, change: Change<'_>) -> bool {
         let (kind, body): (u8, &[u8]) = match change {
@@ -178,13 +178,13 @@ impl Record {
     }
 }
 
-/// How many bytes of entries follow this head, if that can be; and their checksum.
+/// The length of the entries after this head, if it is valid, and their checksum.
 pub(super) fn read_head(head: &[u8; HEAD_BYTES]) -> Option<(usize, u64)> {
     let length = u32::from_le_bytes(head[..4].try_into().ok()?) as usize;
     (1..=MOST_RECORD_BYTES).contains(&length).then_some((length, number(head, 4)?))
 }
 
-/// The entries of a record whose checksum is right.
+/// The entries of a record with a correct checksum.
 pub(super) fn entries(bytes: &[u8]) -> impl Iterator<Item = Result<Entry<'_>, Errno>> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -206,7 +206,7 @@ fn read_entry(bytes: &[u8], at: usize) -> Option<(Entry<'_>, usize)> {
     let name_at = at + ENTRY_BYTES;
     let body_at = name_at + usize::from(head[1]);
     let name = std::str::from_utf8(bytes.get(name_at..body_at)?).ok()?;
-    // Who could write here could make us write files of any name.
+    // A user who could write here could make us write files of any name.
     path::segment_of_document(name)?;
     if body_length > MAX_DOCUMENT_BYTES {
         return None;
@@ -222,7 +222,9 @@ fn read_entry(bytes: &[u8], at: usize) -> Option<(Entry<'_>, usize)> {
     Some((Entry { name, change, body_at }, end))
 }
 
-/// FNV-1a: what it must tell apart is a whole record from a torn one, not ours from a forger's.
+/// The FNV-1a checksum of a record.
+///
+/// It must tell a whole record from a torn one, not ours from a forger's.
 pub(super) fn checksum(salt: u64, at: u64, entries: &[u8]) -> u64 {
     let length = entries.len() as u64;
     let place = [salt, at, length];

@@ -1,43 +1,48 @@
-//! The journal of a directory: many lasting writes reach the disk by one sync of one file.
+//! The journal of a directory: one sync of one file makes many writes lasting.
 //!
-//! A lasting write on its own costs a file, two names, and a sync of both the file and the directory. Where
-//! documents are written by the hundred, the directory gets a file `.journal`: the new contents are appended to
-//! it in one record and synced, and only then the documents are replaced, without any sync, as renewals are.
-//! So nobody reads what would not survive a power cut, and within a boot the documents alone are the truth:
-//! the journal is read when the first to open the directory after a reboot puts the documents back.
+//! A lasting write on its own costs a file, two names, and a sync of both the file and the
+//! directory. If documents are written by the hundred, the directory gets a file `.journal`. The
+//! new contents are appended to it in one record and synced. Only after that the documents are
+//! replaced, without any sync, as renewals are. So no process reads content that would not survive
+//! a power cut. Within a boot the documents alone are the truth. The journal is read by the first
+//! process that opens the directory after a reboot, to put the documents back.
 //!
-//! # What lasts
-//! The newest entry of a document in the journal; if it has none, the copy `.NAME.kept` that lasting writes
-//! without a journal leave. For this to be true, once a directory has a journal every lasting write and every
-//! deletion there goes through it, under the directory's lock, and kept copies are no longer written.
+//! # Which content is lasting
+//! A document's newest entry in the journal is lasting. If there is none, it is the copy
+//! `.NAME.kept`, which lasting writes without a journal leave. For this to hold, once a directory
+//! has a journal, every lasting write and every deletion there goes through it, under the
+//! directory's lock, and kept copies are no longer written.
 //!
 //! # A write that got stuck
-//! A process may die, or the disk refuse something, between any two steps. The rule is that *a write that no
-//! document shows never comes to be*, neither in this boot nor after a power cut, once anybody has locked the
-//! directory again. The cursor at the top of the journal says how far the last record got. It needs no sync,
-//! because it is for those who live in the same boot. Whoever locks the directory, also just to renew, first
-//! settles what it finds:
-//! - *writing*: the record may be at the tail, whole or in part, and may be on the disk. No document shows it yet,
-//!   so it is erased there, with a sync. (It is not appended to: if its own sync failed, the kernel may have
-//!   dropped it, and whatever came after it would be out of reach.)
-//! - *applying*: the record is on the disk, and some documents show it. It stays, and a record follows that
-//!   undoes it for the documents that do not show it.
+//! A process may die, or a call to the disk may fail, between any two steps. The rule is: *a write
+//! that no document shows never takes effect*, neither in this boot nor after a power cut, once any
+//! process has locked the directory again. The cursor at the top of the journal says how far the
+//! last record got. It needs no sync, because it is only for processes of the same boot. A process
+//! that locks the directory, even just to renew, first settles the state it finds:
+//! - *writing*: the record may be at the tail, whole or in part, and may be on the disk. No
+//!   document shows it yet, so it is erased there, with a sync. (No record is appended after it: if
+//!   its own sync failed, the kernel may have dropped it, and every later record would be out of
+//!   reach.)
+//! - *applying*: the record is on the disk, and some documents show it. It stays. Another record
+//!   follows, which undoes it for the documents that do not show it.
 //!
-//! The process that had the failure settles at once too. If it succeeds, the write was refused and had no effect. If not,
-//! the outcome is indeterminate, and reads of that document by this process settle first, or fail: a read
-//! that shows the old content is right for ever. (Of a process that died nobody knows whether it wrote. Until the
-//! directory is locked again a power cut may still bring its write to life, as if it had come just before.)
+//! The process that had the failure also settles at once. If that succeeds, the write was refused
+//! and had no effect. If not, the outcome is indeterminate, and reads of that document by this
+//! process settle first, or fail: so if a read shows the old content, that stays right for ever.
+//! (If a process died, it is unknown whether it wrote. Until the directory is locked again, a power
+//! cut may still make its write take effect, as if it had come just before.)
 //!
 //! # After a power cut
-//! All records that were acknowledged are whole. Behind them may be one more, whole (nobody was told that it failed)
-//! or torn, which its checksum shows. Records before the tail that the disk itself remembers were synced: if
-//! one of them is not whole, the disk lost it, and the directory is refused rather than given back with older tokens.
+//! All acknowledged records are whole. One more record may follow them: whole (its failure was
+//! never reported) or torn, which its checksum shows. Records before the tail that the disk itself
+//! remembers were synced. If one of them is not whole, the disk lost it. Then the directory is
+//! refused, because it would otherwise go back to older tokens.
 //!
 //! # Bounds
-//! The journal is written with zeros when it is made, so that a sync need not bring its size to the disk as well.
-//! When it is full, the newest entries alone are written to another one that takes its place, at least twice as large
-//! as they are. Deletions need not be carried over: by then the directory was synced without the document and its
-//! kept copy.
+//! The journal is filled with zeros when it is made, so that a sync need not write its size as
+//! well. When it is full, only the newest entries are written to another journal, which takes its
+//! place and is at least twice as large as these entries. Deletions need not be carried over: by
+//! then the directory was synced without the document and its kept copy.
 
 mod compact;
 mod contents;
@@ -58,10 +63,10 @@ use super::spare::Failure;
 use super::step::step;
 use crate::store::Fault;
 
-/// A journal is never larger, so that a garbled one does not take all memory.
+/// The largest journal, so that a damaged one does not take all memory.
 const MOST_BYTES: u64 = 1024 * 1024 * 1024;
 
-/// Whether a directory has a journal, as it looks before it is locked.
+/// Returns true if a directory seems to have a journal. It need not be locked.
 pub(super) fn exists(directory: &OwnedFd) -> bool {
     statat(directory, JOURNAL, AtFlags::SYMLINK_NOFOLLOW).is_ok()
 }
@@ -70,7 +75,7 @@ pub(super) fn exists(directory: &OwnedFd) -> bool {
 #[derive(Debug)]
 pub(super) struct Journal {
     file: OwnedFd,
-    /// A number by chance, another one for each file: records of one are no records of another.
+    /// A random number for each file: a record of one journal is not valid in another.
     salt: u64,
     size: u64,
     cursor: Cursor,
@@ -97,7 +102,7 @@ impl Journal {
         Ok(Some(Journal { file, salt, size, cursor }))
     }
 
-    /// Makes the journal agree with the documents, whatever became of who wrote last.
+    /// Makes the journal agree with the documents, after any failure of the last writer.
     pub(super) fn settle(&mut self, directory: &OwnedFd) -> Result<(), Errno> {
         match self.cursor.state {
             State::Idle => Ok(()),
@@ -110,12 +115,14 @@ impl Journal {
         }
     }
 
-    /// Whether a record has room, and the one that may have to undo it.
+    /// Returns true if there is room for a record and for the record that may have to undo it.
     pub(super) fn fits(&self, record: &Record) -> bool {
         self.cursor.tail + record.room() <= self.size
     }
 
-    /// Brings a record to the disk. From then on it is being applied, until it is [finished](Journal::finish) or
+    /// Brings a record to the disk.
+    ///
+    /// From then on it is being applied, until it is [finished](Journal::finish) or
     /// [settled](Journal::settle).
     pub(super) fn append(&mut self, record: &mut Record) -> Result<(), Failure> {
         debug_assert!(self.fits(record), "room was made");
@@ -132,26 +139,26 @@ impl Journal {
         })
     }
 
-    /// Says that every document shows the last record.
+    /// Notes that every document shows the last record.
     pub(super) fn finish(&mut self) {
         if let Err(errno) = self.note(State::Idle, self.cursor.tail) {
-            // Whoever is next compares once more, and finds the same.
+            // The next process compares once more, with the same result.
             tracing::debug!(%errno, "a journal does not say that its last record is done");
         }
     }
 
-    /// Erases what may be at the tail. No document shows it.
+    /// Erases any record at the tail. No document shows it.
     fn erase(&mut self) -> Result<(), Errno> {
         let tail = self.cursor.tail;
         let head = HEAD_BYTES.min(usize::try_from(self.size - tail).unwrap_or(HEAD_BYTES));
         write_at(&self.file, &[0; HEAD_BYTES][..head], tail)?;
         fdatasync(&self.file)?;
-        // If this fails it is erased once more.
+        // If this fails, the record is erased once more.
         let _ = self.note(State::Idle, tail);
         Ok(())
     }
 
-    /// Takes back what the last record says of documents that do not show it.
+    /// Undoes the last record for the documents that do not show it.
     fn undo(&mut self, directory: &OwnedFd, from: u64) -> Result<(), Errno> {
         let Some((entries, end)) = self.record_at(from)? else { return Err(DAMAGED) };
         if end != self.cursor.tail {
@@ -178,7 +185,7 @@ impl Journal {
         self.note(State::Idle, tail)
     }
 
-    /// Says how far things are, to the processes of this boot.
+    /// Notes the current state for the processes of this boot.
     fn note(&mut self, state: State, tail: u64) -> Result<(), Errno> {
         let cursor = Cursor { tail, state };
         write_at(&self.file, &cursor.bytes(), CURSOR_AT)?;
@@ -186,7 +193,9 @@ impl Journal {
         Ok(())
     }
 
-    /// The entries of the record at a place, and where it ends; `None` when there is no whole one.
+    /// The entries of the record at this place, and its end.
+    ///
+    /// `None` when there is no whole record.
     fn record_at(&self, at: u64) -> Result<Option<(Vec<u8>, u64)>, Errno> {
         let begin = at + HEAD_BYTES as u64;
         if begin > self.size {
@@ -205,7 +214,7 @@ impl Journal {
         Ok(whole.then_some((entries, end)))
     }
 
-    /// A content that is in the journal.
+    /// Reads a document's content from the journal.
     pub(super) fn body(&self, at: u64, length: usize) -> Result<Vec<u8>, Errno> {
         let mut body = vec![0; length];
         read_at(&self.file, &mut body, at)?;
@@ -213,11 +222,11 @@ impl Journal {
     }
 }
 
-/// Whether the document is as this entry says.
+/// Returns true if the document has the state that this entry describes.
 fn is_shown(directory: &OwnedFd, entry: &Entry<'_>) -> Result<bool, Errno> {
     let shown = match document::read_locked(directory, entry.name) {
         Ok(shown) => shown,
-        // Somebody put something else there by hand.
+        // The file was replaced by hand.
         Err(error) if error.fault == Fault::Permanent => return Ok(false),
         Err(_) => return Err(Errno::IO),
     };
@@ -232,7 +241,7 @@ fn read_at(file: &OwnedFd, bytes: &mut [u8], at: u64) -> Result<(), Errno> {
     let mut filled = 0;
     while filled < bytes.len() {
         match pread(file, &mut bytes[filled..], at + filled as u64) {
-            // Somebody cut it short.
+            // The file was cut short.
             Ok(0) => return Err(DAMAGED),
             Ok(more) => filled += more,
             Err(Errno::INTR) => {}

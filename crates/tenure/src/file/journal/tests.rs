@@ -112,7 +112,7 @@ fn a_few_lasting_writes_need_no_journal() {
     assert!(!path(&at, "a/.journal").exists());
 }
 
-/// What may be read of each document of a batch, by its outcome.
+/// The contents that may be read of a document of a batch, by its outcome.
 fn allowed<'a>(
     outcome: &Outcome,
     old: Option<&'a str>,
@@ -128,25 +128,26 @@ fn allowed<'a>(
     }
 }
 
-/// How the machine goes on after a batch was interrupted.
+/// The events after a batch was interrupted.
 #[derive(Clone, Copy, Debug)]
 enum Next {
     /// The power is cut at once.
     Cut,
-    /// Somebody else looks, renews documents, and then the power is cut.
+    /// Another process reads, renews documents, and then the power is cut.
     RenewAndCut,
-    /// Somebody else writes lastingly, and then the power is cut.
+    /// Another process writes lastingly, and then the power is cut.
     WriteAndCut,
 }
 
 const NEXT: [Next; 3] = [Next::Cut, Next::RenewAndCut, Next::WriteAndCut];
-/// Another mixture at each step.
+/// The kinds of luck to try, with another mixture for each step.
 fn lucks(steps: usize) -> [Luck; 3] {
     [Luck::Bad, Luck::Good, Luck::Mixed { seed: steps as u64 }]
 }
 
-/// Runs a batch with something going wrong at one of its steps, and checks all that is read later. False when there
-/// are fewer steps.
+/// Runs a batch with a failure at one of its steps, and checks all later reads.
+///
+/// Returns false when there are fewer steps.
 fn interrupted(script: Script, next: Next, luck: Luck, journal: bool) -> bool {
     let context = format!("{script:?} {next:?} {luck:?} {journal}");
     let at = directory();
@@ -155,7 +156,7 @@ fn interrupted(script: Script, next: Next, luck: Luck, journal: bool) -> bool {
     let versions = if journal {
         create(&store, "old")
     } else {
-        // Without a journal yet: the batch makes it, and kept copies are older than it.
+        // There is no journal yet: the batch makes it, and kept copies are older than it.
         (0..MANY).flat_map(|n| stored(put(&store, &[lasting(n, Expect::Absent, "old")]))).collect()
     };
     let batch = mixed_batch(&versions, "new");
@@ -164,7 +165,7 @@ fn interrupted(script: Script, next: Next, luck: Luck, journal: bool) -> bool {
     let new = |number: usize| (number != 1).then_some("new");
     let may = |number: usize| allowed(&outcomes[number], old(number), new(number));
 
-    // In the process that had the failure, if it lives, and in another one.
+    // Read in the process that had the failure, if it lives, and in another one.
     let alive = matches!(script, Script::Fails(_));
     let reader = if alive { store } else { opened(&at, "first") };
     let mut shown = Vec::new();
@@ -174,7 +175,8 @@ fn interrupted(script: Script, next: Next, luck: Luck, journal: bool) -> bool {
         assert_eq!(body(&opened(&at, "first"), number), now, "{context}: {number}");
         shown.push(now);
     }
-    // What may be read after the cut: what was shown, and also a dead process's write if nobody locked since.
+    // After the cut, a read may find the content shown before. If the writer died and no process
+    // has locked the directory since, a read may also find the writer's content.
     let mut after: Vec<Vec<Option<String>>> = shown.iter().map(|now| vec![now.clone()]).collect();
     let other = opened(&at, "first");
     match next {
@@ -201,7 +203,7 @@ fn interrupted(script: Script, next: Next, luck: Luck, journal: bool) -> bool {
         let now = body(&store, number);
         assert!(after.contains(&now), "{context}: {number} was {after:?}, is {now:?}");
     }
-    // Life goes on, through the next cut too.
+    // Writes still work, and survive the next cut too.
     for number in 0..=MANY {
         let expect = match body(&store, number) {
             Some(body) => Expect::At(document::version(body.as_bytes())),
@@ -215,7 +217,8 @@ fn interrupted(script: Script, next: Next, luck: Luck, journal: bool) -> bool {
     came
 }
 
-/// Renews what is there. After a cut either the renewal or what was shown is read.
+/// Renews the existing documents. After a cut, a read finds either the renewal or the former
+/// content.
 fn renew_all(store: &FileStore, shown: &[Option<String>], after: &mut [Vec<Option<String>>]) {
     for (number, shown) in shown.iter().enumerate() {
         let Some(body) = shown else { continue };
@@ -396,7 +399,7 @@ fn what_a_full_journal_holds_is_carried_over_and_it_stays_small() {
     let large = "x".repeat(MAX_DOCUMENT_BYTES - 10);
     let mut versions = create(&store, "old");
     stored(put(&store, &[write(1, Expect::At(versions[1].clone()), None, Durability::Lasting)]));
-    // Once each, then never again.
+    // Write each of these once, then never again.
     for number in 100..110 {
         stored(put(&store, &[lasting(number, Expect::Absent, "quiet")]));
     }
@@ -418,9 +421,10 @@ fn what_a_full_journal_holds_is_carried_over_and_it_stays_small() {
     assert_eq!(body(&store, 3).as_deref(), Some("old"));
 }
 
-/// Documents before the journal is full, and a batch that does not fit any more.
+/// Fills the journal, and returns a batch that does not fit any more.
 fn fill(store: &FileStore) -> Vec<Write> {
-    // Its name and its kept copy are on the disk, before there is a journal that says that it is deleted.
+    // The document's name and its kept copy reach the disk before there is a journal that says that
+    // it is deleted.
     let kept = stored(put(store, &[lasting(MANY, Expect::Absent, "kept")])).remove(0);
     let mut versions = create(store, "old");
     stored(put(store, &[write(MANY, Expect::At(kept), None, Durability::Lasting)]));
@@ -441,7 +445,7 @@ fn a_journal_that_is_replaced_may_die_at_any_step() {
     for script in [Script::Dies, Script::Fails] {
         let replaced = |steps: usize| {
             let settled = lucks(steps).map(|luck| replaced(script(steps), luck, true));
-            // Of the names in a directory some may reach the disk before others.
+            // Some of the names in a directory may reach the disk before others.
             let mixed = |number| Luck::Mixed { seed: (steps * 4 + number) as u64 };
             let at_once = [0, 1, 2, 3].map(|number| replaced(script(steps), mixed(number), false));
             settled.contains(&true) || at_once.contains(&true)
@@ -451,8 +455,10 @@ fn a_journal_that_is_replaced_may_die_at_any_step() {
     }
 }
 
-/// Replaces a journal with something going wrong at a step, and cuts the power after others settled it, or at
-/// once. False when there are fewer steps.
+/// Replaces a journal with a failure at a step, and then cuts the power.
+///
+/// With `settled`, other processes settle the journal before the cut. Returns false when there are
+/// fewer steps.
 fn replaced(script: Script, luck: Luck, settled: bool) -> bool {
     let context = format!("{script:?} {luck:?} {settled}");
     let at = directory();
@@ -475,7 +481,7 @@ fn replaced(script: Script, luck: Luck, settled: bool) -> bool {
         }
     }
     if settled {
-        // Locks the directory, and so settles everything.
+        // This locks the directory, and so settles everything.
         let renewal = write(3, Expect::Absent, Some("x"), Durability::UntilPowerCut);
         assert!(matches!(put(&store, &[renewal])[..], [Ok(Put::Conflict)]));
     }
@@ -484,7 +490,7 @@ fn replaced(script: Script, luck: Luck, settled: bool) -> bool {
     let store = opened(&at, "second");
     let later: Vec<Option<String>> = (0..=MANY).map(|n| body(&store, n)).collect();
     for (number, (now, later)) in now.into_iter().zip(later).enumerate() {
-        // What was being written may come to life while nobody has settled it.
+        // The interrupted write may still take effect, as long as no process has settled it.
         assert!(now == later || (!settled && [0, 2].contains(&number)), "{context}: {number}");
     }
     came
@@ -533,7 +539,7 @@ fn a_document_deleted_through_the_store_may_be_created_anew() {
     for durability in [Durability::Lasting, Durability::UntilPowerCut] {
         let at = directory();
         let store = opened(&at, "first");
-        // A kept copy first, which must not be put back either.
+        // Write a kept copy first, which must not be put back either.
         let first = stored(put(&store, &[lasting(0, Expect::Absent, "kept")])).remove(0);
         stored(put(
             &store,
@@ -570,7 +576,7 @@ fn batches_of_several_handles_in_one_directory_lose_nothing() {
         won
     };
     let won = std::thread::scope(|scope| {
-        // Two of one handle, two of their own, as other processes are.
+        // Two threads share one handle, and two have their own, as other processes would.
         let handles = [Some(&first), Some(&first), None, None];
         let threads: Vec<_> =
             handles.into_iter().map(|handle| scope.spawn(move || count(handle))).collect();
@@ -599,7 +605,7 @@ fn what_is_known_of_a_journal_is_what_it_says() {
         let expect = Expect::At(versions[number].clone());
         let body = format!("{round} {}", "x".repeat(5000));
         versions[number] = stored(put(writer, &[lasting(number, expect, &body)])).remove(0);
-        // Creating something makes each look into the journal.
+        // Creating a document makes each store read the journal.
         for (store, base) in [(&store, 1000), (&other, 2000)] {
             stored(put(store, &[lasting(base + round, Expect::Absent, "x")]));
             let expect = Expect::At(document::version(b"x"));

@@ -1,17 +1,18 @@
-//! The floor under a claim, which is raised before a claim that would exceed it.
+//! The floor under a claim. A claim that would exceed the floor raises it first.
 
 use super::*;
 
-/// Whether the record in view may be claimed, as far as its floor is concerned.
+/// The answer to whether the floor allows a claim of the record in view.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Footing {
-    /// It may, with this token.
+    /// The claim may go ahead with this token.
     Firm { token: u64, floor: Option<Floor> },
     /// The floor must be read first.
     Unread,
     /// The floor must be raised first.
     Low { expect: Expect, laid: Laid },
-    /// It follows a record that was deleted, whose last tenure may not be over for so long.
+    /// The record replaces a deleted one. The deleted record's last tenure may still last this
+    /// long.
     Waits(Duration),
 }
 
@@ -35,21 +36,22 @@ impl Machine {
             let enough = if token <= held { held } else { (token - 1).saturating_add(block) };
             let floor = Floor {
                 id: id.clone(),
-                // A token beyond this is refused when it is claimed.
+                // A claim with a larger token is refused when it is written.
                 token: enough.min(MAX_NUMBER),
                 ttl: before.map_or(ttl, |floor| floor.ttl.max(ttl)),
                 delay: before.map_or(delay, |floor| floor.delay.max(delay)),
             };
             Laid { floor, base: base.min(MAX_NUMBER), op: self.upcoming_op() }
         };
-        // A record from before there were floors gets its id with the first of them.
+        // A record from before there were floors gets an id with its first floor.
         let id = record.floor.as_ref().map_or_else(|| self.upcoming_op(), |floor| floor.id.clone());
         let from_nothing = || Footing::Low {
             expect: Expect::Absent,
             laid: raised(&id, record.token, next, record.floor.as_ref()),
         };
         let (version, laid) = match &self.floor {
-            // A record that was never claimed has none, unless another was deleted; the store will say.
+            // A record that was never claimed has no floor document yet, unless an earlier record
+            // was deleted. The conditional write finds out.
             Known::Unread if record.floor.as_ref().is_some_and(|floor| floor.token == 0) => {
                 return from_nothing();
             }
@@ -60,8 +62,8 @@ impl Machine {
         };
         let named = match &record.floor {
             Some(floor) => floor.id == laid.floor.id,
-            // A record from before there were floors has no id. This floor is a raise of ours for this very version,
-            // whose answer was lost.
+            // A record from before there were floors has no id. If the floor's op is that of our
+            // raise for this very version, then the floor is that raise, and its answer was lost.
             None => self.raising.as_ref() == Some(&laid.op),
         };
         let Some(version) = version else {
@@ -76,7 +78,8 @@ impl Machine {
             if proven && covers(&laid.floor, token) {
                 return Footing::Firm { token, floor: Some(laid.floor.clone()) };
             }
-            // Where reads prove nothing, the acknowledgement of the same floor does.
+            // A weak read proves nothing, so we write the floor again: the acknowledgement proves
+            // it.
             let laid = raised(&id, laid.base, token, Some(&laid.floor));
             return Footing::Low { expect, laid };
         }
@@ -89,13 +92,13 @@ impl Machine {
         Footing::Low { expect, laid }
     }
 
-    /// The next token under a record that the floor names.
+    /// The next token for a record that is named by the floor.
     fn above(&self, record: &Record, laid: &Laid) -> u64 {
         let base = if self.is(Mutant::DeletedTokenForgotten) { 0 } else { laid.base };
         record.token.max(base).saturating_add(1)
     }
 
-    /// How long the last tenure of a record that was deleted, and its delay, may still last.
+    /// How long the last tenure of a deleted record, and its lock delay, may still last.
     fn until_forgotten(&self, now: Moment, laid: &Laid) -> Duration {
         let Some(view) = &self.view else { return Duration::ZERO };
         if self.is(Mutant::DeletedTenureNotWaitedFor) {
@@ -126,7 +129,7 @@ impl Machine {
         out: &mut Vec<Output>,
     ) {
         self.renew_now = false;
-        // Until the store says that it was raised.
+        // The floor is doubtful until the store confirms the raise.
         self.floor = Known::Doubtful;
         self.raising = Some(laid.op.clone());
         self.ops += 1;
@@ -147,7 +150,8 @@ impl Machine {
             Ok(Some(SeenFloor { version, laid: Ok(laid) })) => Known::Read(Some((version, laid))),
             Ok(Some(SeenFloor { version: _, laid: Err(error) })) => {
                 out.push(Output::Garbled(error));
-                // An operator may mend it. Until then no token is known to be above all others.
+                // An operator may mend the floor. Until then no token is known to be above all
+                // others.
                 self.stale = true;
                 return self.rest(now);
             }
@@ -164,7 +168,7 @@ impl Machine {
     ) {
         match answer {
             Ok(Put::Stored(_)) => self.floor = Known::Raised(laid),
-            // Another candidate raised it, and is about to claim.
+            // Another candidate raised the floor, and is about to claim.
             Ok(Put::Conflict) => self.met_conflict(now),
             Err(fault) => self.fail(now, fault, out),
         }
@@ -190,7 +194,7 @@ mod tests {
         floor: Option<(Version, Laid)>,
         versions: u64,
         asked: Vec<&'static str>,
-        /// The next answer to a raise is lost.
+        /// If true, the next answer to a raise is lost.
         loses_raise: bool,
     }
 
@@ -264,7 +268,7 @@ mod tests {
             elected
         }
 
-        /// A candidate stands until it leads, and leaves.
+        /// Lets a candidate stand until it leads, and then leave.
         fn tenure(&mut self, number: u128, timing: Timing, reads: Reads) -> Tenure {
             let mut machine = candidate(number, timing, reads);
             let (mut now, begun) = (Moment::default(), Moment::default());
@@ -367,7 +371,7 @@ mod tests {
         assert!(next.waited >= Timing::default().ttl(), "waited {:?}", next.waited);
     }
 
-    /// Also if the answer to the raise is lost.
+    /// This holds even if the answer to the raise is lost.
     #[test]
     fn a_record_from_before_there_were_floors_is_claimed_as_ever() {
         for (reads, loses_raise) in
@@ -386,7 +390,8 @@ mod tests {
         }
     }
 
-    /// An older version claims without knowing of floors, and its record may be another than the one the floor names.
+    /// An older version of the program claims without knowing of floors. Its record may differ from
+    /// the one that the floor names.
     #[test]
     fn a_record_without_its_floor_is_waited_for_and_both_tokens_are_exceeded() {
         for (token, next_token) in [(57, 58), (1, 3)] {

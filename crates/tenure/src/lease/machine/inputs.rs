@@ -1,8 +1,8 @@
-//! What has passed by now, and what has just happened.
+//! Expiry of the lease and of requests, and the handling of inputs.
 
 use super::*;
 
-/// Expiry: what has passed by `now`, before anything else is looked at.
+/// Expiry: takes everything that has passed by `now` into account, before any input.
 impl Machine {
     pub(super) fn expire(&mut self, now: Moment, out: &mut Vec<Output>) {
         if let Some(lease) = self.lease {
@@ -46,7 +46,7 @@ impl Machine {
         self.lost_at = Some(now);
         self.stopping = false;
         self.suspended = false;
-        // A tenure that lasted was no lapse worth slowing down for.
+        // A tenure that lasted is no reason to slow down.
         let lasted =
             self.tenure_began.is_some_and(|began| now.at_least_since(began) >= self.timing.ttl());
         self.lapses = if lasted { 0 } else { self.lapses.saturating_add(1) };
@@ -99,7 +99,8 @@ impl Machine {
                 }
             }
             Input::WorkEnded => {
-                // Told to stop and stopped: what is left of that tenure is given up, then it stands again.
+                // The work was told to stop and has stopped: give up the rest of that tenure, then
+                // stand again.
                 if self.stopping {
                     self.lose(now, Loss::Resigned, out);
                 }
@@ -119,7 +120,7 @@ impl Machine {
         }
     }
 
-    /// The request this answers, unless it was given up.
+    /// Takes the request that this answer belongs to, unless the request was given up.
     pub(super) fn landed(&mut self, ask: Ask) -> Option<Flight> {
         #[cfg(feature = "mutants")]
         if let Some(at) = self.given_up.iter().position(|flight| flight.ask == ask) {
@@ -136,7 +137,10 @@ impl Machine {
         }
     }
 
-    /// Work that may still act as leader is never freed: everybody else waits the lease out.
+    /// Leaves without freeing the lease.
+    ///
+    /// The work may still act as leader, so every other candidate must wait until the lease runs
+    /// out.
     fn abandon(&mut self, now: Moment, out: &mut Vec<Output>) {
         self.lose(now, Loss::Resigned, out);
         // A renewal under way may still arrive; from then on others wait a whole ttl.
@@ -153,13 +157,14 @@ impl Machine {
             Farewell::End => self.is(Mutant::LeaseKeptWhileEnding),
         };
         if let Some(lease) = lease.filter(|_| !keep) {
-            // Before a byte leaves: from here on nobody here leads, whatever the store makes of it.
+            // Give up the lease before the request is sent: this candidate stops leading whether or
+            // not the store applies the request.
             self.ended_token = lease.token;
             self.lease = None;
         }
         self.working = false;
         self.suspended = false;
-        // A renewal or claim still under way is given up; a read will tell what became of it.
+        // A renewal or claim still under way is given up; a later read shows its outcome.
         if self.flight.take().is_some() {
             self.stale = true;
         }

@@ -1,4 +1,4 @@
-//! Leaving: free what is held, and see to it that nothing of ours can still arrive.
+//! Leaving: free the record, and make sure that no write of ours can still arrive.
 
 use super::*;
 
@@ -33,8 +33,8 @@ impl Machine {
             Reads::Linearizable => {
                 self.sent.iter().any(|sent| sent.base.as_ref() == Some(&version))
             }
-            // A weak read that shows somebody else proves nothing: what we hold, or a write of ours that
-            // is on its way, may be what really is there.
+            // A weak read of another holder proves nothing. The store may really hold our own
+            // record, or a write of ours that was on its way.
             Reads::Weak => had_lease || !self.sent.is_empty(),
         };
         if doubtful && !self.is(Mutant::LeavesUnfenced) {
@@ -44,29 +44,33 @@ impl Machine {
         self.over(outcome, out);
     }
 
-    /// Nothing is there. A record that we create is held by nobody, so that none of ours need be stopped.
+    /// Leaves an election without a record.
+    ///
+    /// A record that we created is free, so a late creation need not be stopped.
     fn leave_absent(&mut self, now: Moment, out: &mut Vec<Output>) {
         let had_lease = matches!(self.stage, Stage::Leaving { had_lease: true, .. });
         let doubtful = self.reads == Reads::Weak && (had_lease || !self.sent.is_empty());
         if doubtful && !self.is(Mutant::WeakAbsenceBelieved) {
-            // A replica that lags: what we hold, or a write of ours, may be what really is there.
+            // This replica lags. The store may really hold our own record, or a write of ours.
             return self.fail(now, Fault::Unavailable, out);
         }
         let outcome = self.leaving_empty_handed();
         self.over(outcome, out);
     }
 
-    /// What it means that the record is proven not to be ours, and nothing of ours can still arrive.
+    /// The outcome when the record is proven not to be ours.
+    ///
+    /// No write of ours can still arrive.
     pub(super) fn leaving_empty_handed(&self) -> Outcome {
         match self.stage {
-            // We asked for it to be freed, and now it is not ours: that is what we wanted.
+            // We asked to free the record, and it is not ours any more: the release succeeded.
             Stage::Leaving { had_lease: true, tried: true, .. } => Outcome::Released,
             Stage::Leaving { led: true, .. } => Outcome::AlreadyLost,
             Stage::Leaving { led: false, .. } | Stage::Standing | Stage::Over => Outcome::Withdrawn,
         }
     }
 
-    /// The store never answered: after so long a successor may lead, if there is one (L2).
+    /// How long until a successor may lead when the store never answered (L2).
     pub(super) fn frees_within(&self, now: Moment, since: Moment) -> Duration {
         let found = self.view.as_ref().and_then(|view| view.found.as_ref());
         let (ttl, delay) = found

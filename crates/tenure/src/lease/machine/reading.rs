@@ -1,4 +1,4 @@
-//! What a read proves: everything on most stores, nothing on a weak one.
+//! The answers to reads. A read proves its content on most stores, but nothing on a weak one.
 
 use super::*;
 
@@ -25,7 +25,8 @@ impl Machine {
         let since = if self.is(Mutant::ObservedAtSend) { sent } else { now };
         match self.reads {
             Reads::Linearizable => self.take_proof(now, since, found, out),
-            // Nothing is there although there was something: a replica that lags. Without a floor, never create.
+            // The record is missing although it existed: this replica lags. Without a floor, never
+            // create a record here.
             Reads::Weak if found.is_none() && self.highest_token > 0 && self.block.is_none() => {
                 self.fail(now, Fault::Unavailable, out);
             }
@@ -39,7 +40,7 @@ impl Machine {
         }
     }
 
-    /// A read that shows what is, in full.
+    /// Takes a read that proves the current record.
     pub(super) fn take_proof(
         &mut self,
         now: Moment,
@@ -73,7 +74,7 @@ impl Machine {
         self.grant_what_was_found(now, out);
     }
 
-    /// A weak read taken for a proof: one mutant grants on it, another ends on it.
+    /// Takes a weak read for a proof. One mutant grants on it, another ends on it.
     pub(super) fn take_believed(
         &mut self,
         now: Moment,
@@ -93,20 +94,20 @@ impl Machine {
     pub(super) fn take_garbled(&mut self, now: Moment, error: RecordError, out: &mut Vec<Output>) {
         out.push(Output::Garbled(error));
         if self.reads == Reads::Linearizable {
-            // What was ours is plainly not ours any more. (A weak read proves not even that.)
+            // The record at the key is not ours any more. (A weak read would not prove even that.)
             self.lose(now, Loss::Vanished, out);
             if matches!(self.stage, Stage::Leaving { .. }) {
                 let outcome = self.leaving_empty_handed();
                 return self.over(outcome, out);
             }
         }
-        // Somebody may mend it. Until then there is nothing to compare a claim with.
+        // An operator may mend the record. Until then there is no version to claim.
         self.view = None;
         self.stale = true;
         self.rest(now);
     }
 
-    /// Adopts what was seen. The timer of a version runs from when it was first seen.
+    /// Adopts the record found. The timer of a version runs from when it was first seen.
     pub(super) fn see(&mut self, since: Moment, found: Option<(Version, Record)>) {
         let same = |view: &&View| {
             view.found.as_ref().map(|(version, _)| version)
@@ -119,7 +120,7 @@ impl Machine {
         }
         self.floor = Known::Unread;
         self.raising = None;
-        // Only a replica that shows the same old version again and again is a reason to slow down.
+        // Slow down only for a replica that shows the same old version again and again.
         self.conflicts = 0;
         let mut first = since;
         if self.reads == Reads::Weak
@@ -136,7 +137,9 @@ impl Machine {
         self.view = Some(View { found, since: first, draw, gone: None });
     }
 
-    /// When a weak store first showed this version: it may show an older one in between.
+    /// When a weak store first showed this version.
+    ///
+    /// A weak store may show an older version in between.
     pub(super) fn remember(&mut self, version: &Version, now: Moment) -> Moment {
         if let Some((_, first)) = self.first_seen.iter().find(|(seen, _)| seen == version) {
             return *first;
@@ -157,12 +160,12 @@ impl Machine {
         }
         let Some(sent) = self.sent.iter().find(|sent| sent.op == record.op) else { return };
         let at = sent.at;
-        // Any other of them was aimed at an earlier version: none can apply any more.
+        // All other writes were aimed at an earlier version: none of them can apply any more.
         self.sent.clear();
         self.grant(now, &record, at, out);
     }
 
-    /// Terminal, whatever the cause: nobody of this candidacy leads again.
+    /// Ends the candidacy for good: it never leads again.
     pub(super) fn finish(
         &mut self,
         now: Moment,
@@ -173,7 +176,8 @@ impl Machine {
         self.lose(now, loss, out);
         let outcome =
             match &self.stage {
-                // Somebody ended it, or removed it, while we were leaving: there is nothing left to free.
+                // The election was ended or removed while we were leaving: there is nothing left to
+                // free.
                 Stage::Leaving {
                     farewell: Farewell::End, tried: true, had_lease: true, ..
                 } if outcome == Outcome::Ended => Outcome::Released,
@@ -184,15 +188,16 @@ impl Machine {
         self.over(outcome, out);
     }
 
-    /// Whether somebody ended the election while we were giving it up, and kept us as its holder: then
-    /// it is not released, because our time will have to pass in the next generation.
+    /// Returns true if others ended the election during our release and kept us as its holder.
+    ///
+    /// Then it is not released, because our time will have to pass in the next generation.
     pub(super) fn is_kept(&self, record: &Record) -> bool {
         let leaving = matches!(self.stage, Stage::Leaving { .. });
         let mine = |holder: &Arc<Holder>| holder.id == self.me.id;
         leaving
             && match &record.state {
                 State::Ended { kept, .. } => kept.as_ref().is_some_and(mine),
-                // That next generation has begun.
+                // The next generation has already begun.
                 State::Held(holder) => mine(holder),
                 State::Free { .. } => false,
             }

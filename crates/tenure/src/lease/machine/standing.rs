@@ -1,4 +1,4 @@
-//! What a candidate, or a leader, sends next.
+//! The next request of a candidate or of a leader.
 
 use super::footing::Footing;
 use super::*;
@@ -22,7 +22,7 @@ impl Machine {
                 }
             }
             Stage::Standing if busy => {}
-            // Its work is winding down without a lease: nothing is claimed until it has ended.
+            // The work is winding down without a lease: claim nothing until it has ended.
             Stage::Standing if self.lease.is_none() && self.working => {}
             Stage::Standing => self.stand(now, out),
         }
@@ -77,7 +77,9 @@ impl Machine {
         Some(self.until_claim(now).map_or(poll, |claim| claim.min(poll)))
     }
 
-    /// A request that is due within an eighth of its interval may leave with a batch of others'.
+    /// Returns true if a request is due within an eighth of its interval.
+    ///
+    /// It may then leave with a batch of other requests.
     pub(super) fn may_renew_early(&self, now: Moment) -> bool {
         if self.flight.is_some() || self.pause.is_some() {
             return false;
@@ -89,7 +91,9 @@ impl Machine {
         self.until_next_request(now).is_some_and(|due| due <= slack)
     }
 
-    /// On a weak store, what cannot be acted upon must first be proven by rewriting it.
+    /// Returns true if a weak read showed a record that must be proven by rewriting it.
+    ///
+    /// That is a record that ends our lease or our candidacy.
     pub(super) fn must_confirm(&self, record: &Record) -> bool {
         if self.reads == Reads::Linearizable {
             return false;
@@ -105,7 +109,7 @@ impl Machine {
         self.delay.or(record.next_delay).unwrap_or(record.delay)
     }
 
-    /// How long until the view may be claimed; `None` while it may not.
+    /// How long until the record in view may be claimed; `None` while it may not.
     pub(super) fn until_claim(&self, now: Moment) -> Option<Duration> {
         let span = self.until_free(now)?;
         let Known::Read(Some(_)) = &self.floor else { return Some(span) };
@@ -116,12 +120,12 @@ impl Machine {
         }
     }
 
-    /// The same, by the record alone.
+    /// How long until the record in view may be claimed, without regard to the floor.
     fn until_free(&self, now: Moment) -> Option<Duration> {
         let view = self.view.as_ref()?;
         let Some((_, record)) = &view.found else {
-            // A weak read that shows nothing where there was something proves nothing. Only a record that we
-            // create does, and that forgets no token only where there is a floor.
+            // A weak read that misses the known record proves nothing. Only creating a new record
+            // proves it gone, and a creation forgets no token only where there is a floor.
             let may_create = self.highest_token == 0 || self.block.is_some();
             return may_create.then_some(Duration::ZERO);
         };
@@ -134,8 +138,9 @@ impl Machine {
                 Some(left(delay + jitter / 10, stood))
             }
             State::Held(holder) if holder.id == self.me.id => {
-                // Counted from the loss: since the version was seen, most of a lease has passed already,
-                // and a holder that lapses again and again would never let anybody else in.
+                // Counted from the loss. When the lease was lost, most of a ttl had already passed
+                // since the version was seen. Counting from there, a holder that lapses again and
+                // again would never let another candidate in.
                 let lapsed = self.lost_at.map_or(stood, |lost| now.at_least_since(lost).min(stood));
                 let doubled = (record.ttl / 10) * (1 << self.lapses.saturating_sub(1).min(8));
                 Some(left(portion(doubled.min(record.ttl), view.draw), lapsed))
@@ -168,7 +173,7 @@ impl Machine {
         out.push(Output::Read { ask });
     }
 
-    /// Makes the record that is to be claimed.
+    /// Creates the record, to be claimed next.
     fn create(&mut self, now: Moment, out: &mut Vec<Output>) {
         if self.until_claim(now).is_none() {
             return self.send_read(now, out);
@@ -240,7 +245,7 @@ impl Machine {
         out: &mut Vec<Output>,
     ) {
         if record.token > MAX_NUMBER || record.revision > MAX_NUMBER {
-            // Without a renewal the lease could only run out, and nobody would be told.
+            // Without a renewal the lease would run out later, and the caller would not be told.
             self.lose(now, Loss::Expired, out);
             return self.over(Outcome::Exhausted, out);
         }
@@ -258,8 +263,8 @@ impl Machine {
         let expect = base.map_or(Expect::Absent, Expect::At);
         let durability = match (purpose, &record.state) {
             (Purpose::Renew, _) => Durability::UntilPowerCut,
-            // A power cut that takes a release back ended its candidates too: it costs the next one a ttl,
-            // and no token is given out twice, because every claim lasts.
+            // A power cut that takes a release back ended its candidates too. It costs the next
+            // candidate a ttl. No token is given out twice, because every claim lasts.
             (Purpose::Release, State::Free { .. }) => Durability::UntilPowerCut,
             (
                 Purpose::Create

@@ -1,4 +1,4 @@
-//! What a write came to.
+//! The answers to writes.
 
 use super::*;
 
@@ -22,14 +22,14 @@ impl Machine {
         self.highest_token = self.highest_token.max(record.token);
         let terminal = self.is_terminal(&record);
         match purpose {
-            // A weak read showed that a record is gone which we knew, and now it is proven.
+            // A weak read showed that a known record is gone. This write proves it.
             Purpose::Create if terminal => {
                 self.finish(now, Loss::Vanished, Outcome::Vanished, out);
             }
             Purpose::Create => {
                 self.generation = Some(record.generation);
                 self.see(now, Some((version, record)));
-                // Nobody else knows of it yet.
+                // No other candidate knows of the record yet, so no jitter is needed.
                 if let Some(view) = &mut self.view {
                     view.draw = 0;
                 }
@@ -101,7 +101,8 @@ impl Machine {
         let lease = Lease { token: record.token, from, window, grace: self.timing.grace() };
         match self.lease {
             Some(held) => {
-                // An earlier request of the same tenure may be found last; it takes nothing back.
+                // A late read may find an earlier request of the same tenure; it never shortens the
+                // lease.
                 if lease.remaining(now) > held.remaining(now) {
                     self.lease = Some(lease);
                     if self.is(Mutant::MustStopNotLatched) {
@@ -146,7 +147,7 @@ impl Machine {
         }
     }
 
-    /// A store that fails at once is not asked again at once.
+    /// Pauses, so that a store that fails at once is not asked again at once.
     pub(super) fn rest(&mut self, now: Moment) {
         let span = if self.lease.is_some() || matches!(self.stage, Stage::Leaving { .. }) {
             self.timing.request() / 4
@@ -166,8 +167,11 @@ impl Machine {
         }
     }
 
-    /// Hundreds who must each write once, such as those who confirm an end on a weak store, would
-    /// otherwise come back together and let one of them through each time.
+    /// Spreads conflicting candidates over time.
+    ///
+    /// Hundreds of candidates may each have to write once, for example to confirm an end on a weak
+    /// store. Otherwise they would all come back together, and only one would get through each
+    /// time.
     fn spread_out(&mut self, now: Moment) {
         if self.lease.is_none() && matches!(self.stage, Stage::Standing) {
             let most = self.timing.poll(false) * self.conflicts.min(4);

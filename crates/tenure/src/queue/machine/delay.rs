@@ -1,30 +1,32 @@
-//! The lock delay: whoever follows a tenure that did not end cleanly waits before it leads.
+//! The lock delay: after a tenure that did not end cleanly, the next candidate waits.
 //!
-//! The store keeps one mark an election: the newest tenure that began and was not left cleanly. It is written
-//! before a tenure is announced ([`Output::Begin`]) and taken back in the transaction that deletes the entry
-//! after the work has ended. So whoever finds nobody before it, and reads the mark *after* it knew that, sees how
-//! the last tenure ended: its mark was written while its entry stood, and nobody but the first in line writes
-//! one. A mark read earlier may be older than that tenure, and the notice of a deletion says nothing of it.
+//! The store keeps one mark per election: the newest tenure that began and was not left cleanly. A
+//! candidate writes the mark before it announces its tenure ([`Output::Begin`]). After the work has
+//! ended, the transaction that deletes the entry also takes the mark back. So a candidate first
+//! learns that it is first in line, and *then* reads the mark: that shows how the last tenure
+//! ended. The mark of that tenure was written while its entry stood, and only the first in line
+//! writes a mark. A mark read earlier may be older than that tenure, and the notice of a deletion
+//! does not include the mark.
 //!
-//! The wait begins with the answer that shows both, because only then the earlier tenure is known to be over,
-//! and it passes on whichever of our clocks is slower. It is not cut short by anything: a connection that is lost
-//! meanwhile does not make the earlier leader less dead, and does not make the wait begin anew either. An earlier
-//! tenure of this same candidacy is waited for too. Its work has ended, but whoever began at once would write its
-//! own mark over that one and could take it back when it leaves, and the next would not know that there was
-//! anything to wait for. (The simulation found that within 3,000 seeds.)
+//! The wait begins with the answer that shows both, because only then the earlier tenure is known
+//! to be over. It passes by the slower of our two clocks. Nothing cuts it short, and nothing
+//! restarts it: after a lost connection the earlier leader is just as dead. A candidacy waits for
+//! its own earlier tenure too. Its work has ended. But if the candidacy began at once, it would
+//! overwrite that mark with its own and could take it back when it leaves, and the next candidate
+//! would not know that it has to wait. (The simulation found that within 3,000 seeds.)
 //!
-//! An election without a lock delay knows none of this, and asks for nothing.
+//! An election without a lock delay does none of this, and sends no request for it.
 
 use super::*;
 
-/// How far the lock delay of an entry has come, once nobody is before it.
+/// The progress of an entry's lock delay, once the entry is first in line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Turn {
-    /// No line was read since: how the last tenure ended is not known.
+    /// No line was read since then: how the last tenure ended is not known.
     Unread,
-    /// It did not end cleanly, which is known since this moment.
+    /// The last tenure did not end cleanly; known since this moment.
     Waiting { token: u64, since: Moment },
-    /// Nothing is left to be waited for.
+    /// There is nothing left to wait for.
     Ready,
     /// The beginning of this tenure is being recorded.
     Beginning,
@@ -33,7 +35,9 @@ pub(super) enum Turn {
 }
 
 impl Machine {
-    /// A line shows the mark; `first` says that it was asked for when nobody was before us any more.
+    /// Takes the mark that a line shows.
+    ///
+    /// `first` means that our entry was already first when the line was asked for.
     pub(super) fn take_mark(&mut self, now: Moment, unclean: Option<u64>, first: bool) {
         let ignored = self.is(Mutant::DelayIgnored);
         let any = self.is(Mutant::EarlierMarkCounts);
@@ -44,7 +48,7 @@ impl Machine {
         let others = unclean.filter(|token| *token != mine.entry.token);
         mine.turn = match (mine.turn, others) {
             (turn @ Turn::Begun, _) => turn,
-            // The answer to it was lost, and it had arrived.
+            // The record had arrived, and only its answer was lost.
             (Turn::Beginning, _) if unclean == Some(mine.entry.token) => Turn::Begun,
             (Turn::Beginning, _) => Turn::Ready,
             (turn @ Turn::Ready, _) => turn,
@@ -57,7 +61,7 @@ impl Machine {
         };
     }
 
-    /// Whether this entry, with nobody before it, may be announced as far as the delay goes.
+    /// Returns true if the lock delay allows this entry, which is first in line, to lead.
     pub(super) fn delay_has_passed(&self, mine: &Mine) -> bool {
         match mine.turn {
             _ if self.delay.is_zero() => true,
@@ -67,7 +71,7 @@ impl Machine {
         }
     }
 
-    /// How long until something is to be asked for on account of the delay; `None` if nothing is.
+    /// How long until the lock delay needs a request; `None` if it needs none.
     pub(super) fn until_turn(&self, now: Moment) -> Option<Duration> {
         let idle = self.lease.is_none() && !self.working;
         if self.delay.is_zero() || !idle {
@@ -77,12 +81,14 @@ impl Machine {
         match mine.turn {
             Turn::Unread | Turn::Ready => Some(Duration::ZERO),
             Turn::Waiting { since, .. } => Some(left(self.delay, now.at_least_since(since))),
-            // An answer that was lost is made good by the look that follows.
+            // If the answer was lost, the next read of the line makes up for it.
             Turn::Beginning | Turn::Begun => None,
         }
     }
 
-    /// What is due now: a line that tells how the last tenure ended, or the record of this one.
+    /// Sends the request that is due.
+    ///
+    /// That is a read of how the last tenure ended, or the record of this tenure's beginning.
     pub(super) fn send_for_turn(&mut self, entry: Entry, out: &mut Vec<Output>) {
         let Some(mine) = &mut self.mine else { return };
         if mine.turn == Turn::Unread {
@@ -98,13 +104,16 @@ impl Machine {
         let Some(mine) = self.mine.as_mut().filter(|mine| mine.entry == *entry) else { return };
         match answer {
             Ok(()) => mine.turn = Turn::Begun,
-            // Whoever may not begin must not stand before those who may.
+            // A candidate that may not begin must not block the candidates behind it.
             Err(fault @ (Fault::Permanent | Fault::Denied)) => self.refuse(now, fault),
             Err(fault) => self.fail(now, fault),
         }
     }
 
-    /// The work has ended. In time, if nobody else could lead before: the session was proven to live until now.
+    /// Notes that the work has ended.
+    ///
+    /// It ended in time if the session was proven to live until now, so that no other candidate
+    /// could lead.
     pub(super) fn end_work(&mut self, now: Moment) {
         let late = self.lost.is_none_or(|lost| lost.remaining(now).is_zero());
         if let Some(mine) = &mut self.mine {
@@ -113,7 +122,7 @@ impl Machine {
         self.working = false;
     }
 
-    /// Whether the work of an entry that is about to go, if there was any, has ended in time.
+    /// Returns true if the entry's work, if there was any, has ended in time.
     pub(super) fn leaves_cleanly(&self, entry: &Entry) -> bool {
         let mine = self.mine.as_ref().filter(|mine| mine.entry == *entry);
         let in_time = mine.is_some_and(|mine| !self.working && !mine.outlived);

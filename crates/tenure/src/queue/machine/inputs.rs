@@ -1,8 +1,8 @@
-//! What has passed by now, and what has just happened.
+//! Expiry of the lease and of pauses, and the handling of inputs.
 
 use super::*;
 
-/// Expiry: what has passed by `now`, before anything else is looked at.
+/// Expiry: takes everything that has passed by `now` into account, before any input.
 impl Machine {
     pub(super) fn expire(&mut self, now: Moment, out: &mut Vec<Output>) {
         if let Some(lease) = self.lease {
@@ -36,14 +36,14 @@ impl Machine {
         out.push(Output::Lost { token: lease.token, loss });
     }
 
-    /// The entry of a tenure that is over must go, or it would block the line.
+    /// Marks our entry for deletion: the entry of a tenure that is over would block the line.
     fn discard(&mut self) {
         if let Some(mine) = &mut self.mine {
             mine.discard = true;
         }
     }
 
-    /// From here on nobody here leads, whatever becomes of the entry.
+    /// Gives up the lease: this candidate stops leading before its entry is gone.
     pub(super) fn give_up(&mut self) {
         if let Some(lease) = self.lease.take() {
             self.ended_token = lease.token;
@@ -73,7 +73,8 @@ impl Machine {
                     match answer {
                         Ok(line) => self.take_line(now, line, freshness, first, out),
                         Err(fault) => {
-                            // In a line that is refused for good, no join in doubt has left an entry.
+                            // If a line is refused for good, no join in doubt has left an entry in
+                            // it.
                             self.doubt.take_if(|_| {
                                 fault == Fault::Permanent && freshness == Freshness::Barrier
                             });
@@ -113,7 +114,8 @@ impl Machine {
             Input::Gone(entry, gone) => self.take_gone(&entry, gone, out),
             Input::Hint => self.stale = true,
             Input::WorkEnded => {
-                // Told to stop and stopped: what is left of that tenure is given up, then it stands again.
+                // The work was told to stop and has stopped: give up the rest of that tenure, then
+                // stand again.
                 if self.stopping {
                     self.lose(Loss::Resigned, out);
                 }
@@ -126,14 +128,14 @@ impl Machine {
             Input::Abandon => self.abandon(now, out),
             Input::Publish(value) => {
                 self.me = Arc::new(Holder { value, ..(*self.me).clone() });
-                // The next join shows it by itself; one that is under way or in doubt does not.
+                // The next join carries the new value. A join under way or in doubt does not.
                 self.unpublished = true;
             }
             Input::ForceLoss => self.lose(Loss::Forced, out),
         }
     }
 
-    /// The request this answers, unless it was given up.
+    /// Takes the request that this answer belongs to, unless the request was given up.
     fn landed(&mut self, ask: Ask) -> Option<Request> {
         self.flight.take_if(|flight| flight.ask == ask).map(|flight| flight.request)
     }
@@ -149,7 +151,7 @@ impl Machine {
         match session.life {
             Life::Live { .. } => {
                 if session.connection != before.connection || !before.is_live() {
-                    // What was watched meanwhile is not known.
+                    // Changes during the disconnection were not seen.
                     self.stale = true;
                     self.pause = None;
                 }
@@ -164,7 +166,10 @@ impl Machine {
         self.extend(now, out);
     }
 
-    /// What was under way is in doubt, and what is led is led only as long as was proven.
+    /// Handles a lost connection.
+    ///
+    /// The outcome of the request under way is unknown. A leader leads only as long as its newest
+    /// proof lasts.
     fn disconnect(&mut self, out: &mut Vec<Output>) {
         match self.flight.take().map(|flight| flight.request) {
             Some(Request::Join(ticket)) if !self.is(Mutant::LostJoinForgotten) => {
@@ -191,7 +196,7 @@ impl Machine {
         }
     }
 
-    /// The entries of earlier sessions are gone, or going: nothing can be done for or about them.
+    /// Forgets the entries of earlier sessions: they are gone, or going, and out of our hands.
     fn session_over(&mut self, out: &mut Vec<Output>) {
         self.lose(Loss::Expired, out);
         self.mine = None;
@@ -202,7 +207,7 @@ impl Machine {
         }
     }
 
-    /// A newer proof of life is a longer lease.
+    /// Extends the lease by a newer proof of life.
     pub(super) fn extend(&mut self, now: Moment, out: &mut Vec<Output>) {
         let Some(held) = self.lease.filter(|_| !self.unverified && self.session.is_live()) else {
             return;
@@ -220,7 +225,7 @@ impl Machine {
         }
     }
 
-    /// The lease that the session's newest proof gives.
+    /// The lease that follows from the session's newest proof.
     pub(super) fn proven(&self, now: Moment, token: u64) -> Option<Lease> {
         let proof = self.session.proof()?;
         let from = if self.is(Mutant::WindowFromAnswer) { now } else { proof.from };
@@ -243,7 +248,7 @@ impl Machine {
                 if predecessor == entry =>
             {
                 if *is_first || any {
-                    // Nobody was before it, and nobody can have come since.
+                    // The predecessor was first, and no entry can have appeared before ours since.
                     mine.ahead = Ahead::Nobody;
                     self.follow(None, out);
                 } else {
@@ -251,7 +256,7 @@ impl Machine {
                     self.stale = true;
                 }
             }
-            // A watch of somebody who is no longer before us.
+            // The watch was on an entry that is no longer before ours.
             (Ahead::Before { .. } | Ahead::Nobody | Ahead::Unknown, Gone::Deleted) => {
                 self.stale |= self.is(Mutant::Herd);
             }

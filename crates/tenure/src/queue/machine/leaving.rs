@@ -1,11 +1,12 @@
-//! Leaving: the lease is given up, then the entry, and nothing of ours stays behind.
+//! Leaving: give up the lease, then the entry, and leave nothing of ours behind.
 
 use super::*;
 
 impl Machine {
     pub(super) fn begin_leaving(&mut self, now: Moment, farewell: Farewell) {
         let had_lease = self.lease.is_some();
-        // Before a byte leaves: from here on nobody here leads, whatever the store makes of it.
+        // Give up the lease before the request is sent: this candidate stops leading whether or not
+        // the store applies the request.
         if !self.is(Mutant::LeaderWhileLeaving) {
             self.give_up();
         } else if let Some(mine) = &mut self.mine {
@@ -33,7 +34,10 @@ impl Machine {
         }
     }
 
-    /// Work that may still act as leader keeps its entry as long as the session would have lived.
+    /// Leaves without ending the work.
+    ///
+    /// The work may still act as leader, so it keeps its entry as long as the session would have
+    /// lived.
     pub(super) fn abandon(&mut self, now: Moment, out: &mut Vec<Output>) {
         self.lose(Loss::Resigned, out);
         let outcome = Outcome::Unknown { frees_within: self.frees_within() };
@@ -48,7 +52,7 @@ impl Machine {
         self.stage = Stage::Leaving(Leaving { told: true, ..leaving });
     }
 
-    /// No session will follow: nothing can be done any more.
+    /// Settles at once: no session will follow, so no request can be sent any more.
     pub(super) fn close(&mut self, out: &mut Vec<Output>) {
         self.flight = None;
         let (had_lease, asked) = match &self.stage {
@@ -88,7 +92,8 @@ impl Machine {
             }
             return;
         }
-        // Work that goes on keeps its entry for a while, and its caller is told when it has ended.
+        // While the work goes on, the entry stays for a while, and the caller is told once it has
+        // ended.
         if self.mine.is_some() || self.working && !leaving.told {
             return;
         }
@@ -109,7 +114,7 @@ impl Machine {
         if let Some(stray) = self.strays.first() {
             return Some(stray.clone());
         }
-        // The end is written first, or the next in line would lead for a moment.
+        // The end must be written first. Otherwise the next candidate would lead for a moment.
         if leaving.why == Why::EndFirst {
             return None;
         }
@@ -144,14 +149,16 @@ impl Machine {
             (Ok(()), Stage::Leaving(leaving)) => leaving.why = Why::Farewell,
             (Ok(()), Stage::Standing | Stage::Settled) => {}
             (Err(Fault::Permanent | Fault::Denied), Stage::Leaving(leaving)) => {
-                // It may not be ended by us; leaving is still ours.
+                // We may not end the election, but we may still leave.
                 leaving.why = Why::Farewell;
             }
             (Err(fault), _) => self.fail(now, fault),
         }
     }
 
-    /// A caller is told after T at the latest; the entry is looked after for as long as it takes.
+    /// Tells the caller the outcome after T at the latest.
+    ///
+    /// The clean-up of the entry goes on for as long as it takes.
     pub(super) fn tell_in_time(&mut self, now: Moment, out: &mut Vec<Output>) {
         let frees_within = self.frees_within();
         let (ttl, led) = (self.session.ttl, self.led);
@@ -170,7 +177,7 @@ impl Machine {
         }));
     }
 
-    /// The server lets go of a session that it no longer hears of after T, and ticks.
+    /// How long the server may take to end a silent session: after T, and in ticks.
     fn frees_within(&self) -> Duration {
         self.session.ttl * 2
     }

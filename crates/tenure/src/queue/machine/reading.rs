@@ -1,4 +1,4 @@
-//! What a line, and the answer to a join, tell.
+//! The answers to joins and to reads of the line.
 
 use super::*;
 
@@ -21,11 +21,11 @@ impl Machine {
         };
         self.last_read = Some(now);
         if joined.session < self.session.number {
-            // An entry of a session that is over.
+            // This entry belongs to a session that is over.
             return;
         }
         if let Some(entry) = joined.entry {
-            // Made on this connection: there is nothing to verify.
+            // The entry was made on this connection: there is nothing to verify.
             self.unverified = false;
             self.mine = Some(Mine::new(entry, joined.session));
         }
@@ -71,7 +71,7 @@ impl Machine {
                 Age::Older => self.look_again(now),
             },
             Line::Missing => {
-                // There is nothing below a root that does not exist.
+                // Nothing can exist below a root that does not exist.
                 self.doubt = None;
                 self.strays.clear();
                 self.lose(Loss::Ended, out);
@@ -81,9 +81,9 @@ impl Machine {
         }
     }
 
-    /// The generation that a line shows and the one that we know, if it is an earlier one.
+    /// The generation in a line and the one we know, if the line's is earlier.
     ///
-    /// In a line that is as new as a write of ours, the store has fallen back.
+    /// If the line is as new as a write of ours, then the store has fallen back.
     fn fallen(&self, line: &Line) -> Option<(u64, u64)> {
         let found = match line {
             Line::Open { generation, .. } | Line::Ended { generation, .. } => *generation,
@@ -93,7 +93,9 @@ impl Machine {
         self.generation.filter(|known| found < *known && !ignored).map(|known| (found, known))
     }
 
-    /// A line from before the election was made: whoever answered lags behind.
+    /// Reads again, because the server that answered lags behind.
+    ///
+    /// This line is older than the election.
     fn look_again(&mut self, now: Moment) {
         self.stale = true;
         self.rest(now);
@@ -123,7 +125,7 @@ impl Machine {
         self.follow(leader.filter(|leader| leader.id != self.me.id), out);
         let Some(mine) = &mut self.mine else { return };
         let Some(at) = places.iter().position(|place| place.entry == mine.entry) else {
-            // The line is newer than our entry, which it does not show: somebody deleted it.
+            // The line is newer than our entry but does not show it: the entry was deleted.
             return self.own_entry_gone(out);
         };
         mine.ahead = match (at.checked_sub(1).and_then(|at| places.get(at)), places.first()) {
@@ -146,7 +148,7 @@ impl Machine {
         }
     }
 
-    /// Finds our entries: the one that a doubtful join made, and those that must go.
+    /// Finds our entries: the entry of a join in doubt, and the entries to delete.
     fn collect(&mut self, places: &[Place], freshness: Freshness) {
         let ours = |place: &&Place| {
             let ticket = place.ticket.as_ref();
@@ -165,8 +167,9 @@ impl Machine {
         }
         let mine = self.mine.as_ref().map(|mine| &mine.entry);
         let strays = places.iter().filter(ours).map(|place| &place.entry);
-        // A line may be older than the deletion of the entry of a tenure whose work still stops: nothing of that tenure
-        // is given up before its work has ended. If the entry stands after all, a later line shows it.
+        // This line may be older than the deletion of our lost tenure's entry, while the work of
+        // that tenure still stops. Nothing of that tenure is given up before its work has ended. If
+        // the entry still stands after all, a later line shows it.
         let is_held = |entry: &&Entry| self.working && entry.token == self.ended_token;
         let strays = strays.filter(|entry| Some(*entry) != mine && !is_held(entry));
         self.strays = strays.cloned().collect();
@@ -175,7 +178,9 @@ impl Machine {
         }
     }
 
-    /// The election has ended: whoever leads stops, and everybody leaves by itself.
+    /// Handles the end of the election.
+    ///
+    /// A leader stops, and each candidate deletes its own entry.
     fn election_over(&mut self, now: Moment, out: &mut Vec<Output>) {
         let had_lease = self.lease.is_some();
         self.lose(Loss::Ended, out);
@@ -191,7 +196,7 @@ impl Machine {
                 });
             }
             Stage::Leaving(leaving) => {
-                // Somebody else has written the end that we were about to.
+                // Another process has already written the end that we were about to write.
                 if leaving.why == Why::EndFirst {
                     leaving.why = Why::Farewell;
                 }
@@ -210,7 +215,7 @@ impl Machine {
         self.rest(now);
     }
 
-    /// The store refuses, and always will: whoever stands leaves.
+    /// Leaves because the store refuses, and always will.
     pub(super) fn refuse(&mut self, now: Moment, fault: Fault) {
         if matches!(self.stage, Stage::Standing) {
             self.stage = Stage::Leaving(Leaving {
@@ -223,7 +228,7 @@ impl Machine {
         }
     }
 
-    /// A store that fails at once is not asked again at once.
+    /// Pauses, so that a store that fails at once is not asked again at once.
     pub(super) fn rest(&mut self, now: Moment) {
         self.pause = Some((now, self.session.ttl / 20));
     }

@@ -1,22 +1,25 @@
-//! Regressions: a store whose numbers have fallen gives out tokens that were given out before.
+//! Regressions: a store with fallen numbers gives out old tokens again.
 //!
-//! The numbers of ZooKeeper and etcd rise as long as their data lives. They fall when the data is replaced: by a
-//! backup, or by a copy of its contents in fresh servers. No read shows that, because everything in such a store agrees
-//! with itself. Two numbers show it: the token that the store records for the election's tenures as data, and the
-//! token that this process led with last.
+//! The numbers of ZooKeeper and etcd rise as long as their data lives. They fall when the data is
+//! replaced: by a backup, or by a copy of its contents in fresh servers. No single read shows that,
+//! because such a store is consistent in itself. Two numbers show it: the token that the store
+//! records as data for the election's tenures, and the token with which this process led last.
 //!
-//! The leader has the lowest token in line. So while an entry stands, the store can only have recorded its own tenure
-//! and earlier ones, with lower tokens. An entry at or below another recorded token stands in a store that has
-//! fallen, and never leads. A line and the record are not read at one moment, though: the entry may have gone in
-//! between, and its successor may have led. The verdict needs a line that was asked for after the token was known.
+//! The leader has the lowest token in line. So while an entry stands, the store can only have
+//! recorded the entry's own tenure and earlier tenures, with lower tokens. If another tenure is
+//! recorded at or above an entry's token, then the store has fallen, and the entry never leads. But
+//! the line and the record are not read at one moment: in between, the entry may have gone and its
+//! successor may have led. So the verdict needs a line that was asked for after the recorded token
+//! was known.
 //!
-//! An election with a lock delay records its token before a tenure is announced. The others do it some time after, so
-//! that a handover does not wait for it. A tenure that ends sooner is not recorded, and costs nothing.
+//! An election with a lock delay records the token before it announces a tenure. Other elections
+//! record it some time later, so that a handover does not wait for it. A tenure that ends sooner is
+//! not recorded, and costs nothing.
 
 use super::*;
 
 impl Machine {
-    /// A line shows the highest token that is recorded.
+    /// Takes the highest recorded token, as a line shows it.
     pub(super) fn take_highest(&mut self, shown: u64) {
         if self.is(Mutant::RegressionIgnored) {
             return;
@@ -26,16 +29,18 @@ impl Machine {
             return;
         }
         self.highest = self.highest.max(shown);
-        // Only a line that is asked for now can tell whether the entry stands beside that record.
+        // Only a new read can tell whether the entry stands beside that record.
         self.stale |= self.mine.as_ref().is_some_and(|mine| self.is_too_low(mine));
     }
 
-    /// Whether the token of this entry was given out before, for all that is known.
+    /// Returns true if the entry's token may have been given out before.
     pub(super) fn is_too_low(&self, mine: &Mine) -> bool {
         mine.entry.token <= self.highest
     }
 
-    /// The entry stands; says whether its token was known to be too low before that was asked for.
+    /// Judges the token of an entry that a line shows.
+    ///
+    /// Returns true if the token was known to be too low before that line was asked for.
     pub(super) fn judge_token(&mut self, now: Moment, out: &mut Vec<Output>) -> bool {
         let mine = self.mine.as_ref().filter(|mine| !mine.discard && self.is_too_low(mine));
         let Some(found) = mine.map(|mine| mine.entry.token) else { return false };
@@ -43,7 +48,9 @@ impl Machine {
         true
     }
 
-    /// The store's numbers have fallen: nothing is led here any more, and the entry goes.
+    /// Leaves because the store's numbers have fallen.
+    ///
+    /// The lease is lost, and the entry is deleted.
     pub(super) fn regress(&mut self, now: Moment, found: u64, known: u64, out: &mut Vec<Output>) {
         let had_lease = self.lease.is_some();
         self.lose(Loss::Regressed, out);
@@ -55,7 +62,7 @@ impl Machine {
         }
     }
 
-    /// A tenure of ours is over: no later one has its token.
+    /// Remembers the token of our ended tenure: no later tenure may have it.
     pub(super) fn remember(&mut self, token: u64) {
         if !self.is(Mutant::RegressionIgnored) {
             self.highest = self.highest.max(token);
@@ -67,7 +74,9 @@ impl Machine {
         begun || mine.note != Note::Unled
     }
 
-    /// How long until the token of a tenure is to be recorded; `None` if it is, or nothing is led.
+    /// How long until the token of a tenure must be recorded.
+    ///
+    /// `None` if it is recorded, or if this candidate does not lead.
     pub(super) fn until_note(&self, now: Moment) -> Option<Duration> {
         let mine = self.mine.as_ref().filter(|_| self.lease.is_some() && self.delay.is_zero())?;
         match mine.note {
@@ -85,7 +94,8 @@ impl Machine {
     pub(super) fn take_noted(&mut self, now: Moment, entry: &Entry, answer: Result<(), Fault>) {
         let Some(mine) = self.mine.as_mut().filter(|mine| mine.entry == *entry) else { return };
         match answer {
-            // Where it is refused, there is no record. That costs a safeguard, and is no reason to stop.
+            // If the store refuses, there is no record. That costs a safeguard, but is no reason to
+            // stop.
             Ok(()) | Err(Fault::Permanent | Fault::Denied) => mine.note = Note::Done,
             Err(fault) => self.fail(now, fault),
         }

@@ -1,4 +1,4 @@
-//! What a candidate, or a leader, does next.
+//! The next action of a candidate or of a leader.
 
 use super::*;
 
@@ -17,7 +17,7 @@ impl Machine {
         }
     }
 
-    /// First in line, in a session that is proven to live.
+    /// Becomes leader, if our entry is first in line and the session is proven to live.
     fn lead(&mut self, now: Moment, out: &mut Vec<Output>) {
         let standing = matches!(self.stage, Stage::Standing);
         if !standing || self.lease.is_some() || self.working || !self.session.is_live() {
@@ -43,7 +43,7 @@ impl Machine {
         out.push(Output::Elected(lease));
     }
 
-    /// Nobody is before this entry of ours, which may still lead and is known to stand.
+    /// Returns true if our entry is first in line, may still lead, and is known to stand.
     pub(super) fn is_next(&self, mine: &Mine) -> bool {
         let returns = self.is(Mutant::LostTokenReturns);
         let usable = !mine.discard && mine.entry.token > self.ended_token || returns;
@@ -59,7 +59,8 @@ impl Machine {
             return self.send_line(Freshness::Barrier, out);
         }
         if self.lease.is_none() && self.working {
-            // Nothing is led until the earlier work has ended, and the entry stands for it meanwhile.
+            // Start no new tenure until the earlier work has ended. The entry stays in line
+            // meanwhile.
             return;
         }
         let Some(mine) = &self.mine else { return self.send_join(out) };
@@ -88,7 +89,7 @@ impl Machine {
         }
     }
 
-    /// An entry of ours that must be deleted, now.
+    /// An entry of ours that must be deleted now.
     pub(super) fn must_go(&self, now: Moment) -> Option<Entry> {
         if let Some(stray) = self.strays.first() {
             return Some(stray.clone());
@@ -104,7 +105,7 @@ impl Machine {
         self.is(Mutant::LostEntryStays) || self.is(Mutant::LostTokenReturns)
     }
 
-    /// How long until work that goes on no longer keeps its entry.
+    /// How long until the entry is deleted although its work goes on.
     pub(super) fn until_beyond(&self, now: Moment) -> Duration {
         if self.is(Mutant::StuckWorkKeepsEntry) {
             return Duration::MAX;
@@ -156,7 +157,8 @@ impl Machine {
 
     pub(super) fn send_line(&mut self, freshness: Freshness, out: &mut Vec<Output>) {
         let (ask, ticket) = (self.next_ask(), self.ticket());
-        // Cleared when it is sent: what is heard of while it is under way asks for another.
+        // Cleared at sending: a notification that comes while the read is under way asks for
+        // another read.
         self.stale = false;
         let first = self.mine.as_ref().is_some_and(|mine| mine.ahead == Ahead::Nobody);
         self.flight = Some(Flight { ask, request: Request::Line { freshness, first } });

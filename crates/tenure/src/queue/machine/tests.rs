@@ -86,7 +86,7 @@ fn joined_with(delay: Duration, before: &[u64]) -> (Machine, Vec<Output>) {
     (machine, out)
 }
 
-/// One whose token is recorded.
+/// A leader with a recorded token.
 fn leader() -> Machine {
     let mut machine = fresh_leader();
     if let Some(mine) = &mut machine.mine {
@@ -137,7 +137,7 @@ fn the_deletion_of_a_predecessor_that_was_first_makes_a_leader_at_once() {
     assert!(matches!(out[..], [Output::Elected(_)]), "{out:?}");
 }
 
-/// Also if the entry was another one of this process (issue 13, point 13).
+/// Holds even if the entry was another one of this process (issue 13, point 13).
 #[test]
 fn a_deletion_that_may_follow_the_end_asks_for_a_look_and_loses_only_the_own_entry() {
     let (mut machine, _) = joined(&[4]);
@@ -178,7 +178,8 @@ fn the_own_entrys_deletion_is_a_loss_at_once_and_the_work_ends_before_the_next_j
     assert!(matches!(join[..], [Output::Join { .. }]), "{join:?}");
 }
 
-/// Seed 18815 of the simulation: the notice of the deletion overtook a line that was read before it.
+/// Seed 18815 of the simulation: the notice of the deletion overtook a line that was read before
+/// it.
 #[test]
 fn a_line_that_is_older_than_the_own_entrys_deletion_deletes_nothing_while_work_goes_on() {
     let mut machine = leader();
@@ -400,7 +401,8 @@ fn a_value_whose_publication_was_lost_with_the_connection_is_published_again() {
     assert_eq!(*shown, value);
 }
 
-/// It asked for that line for ever, and its caller was told after a session's time.
+/// In the past it asked for that line for ever, and its caller was told only after a session's
+/// time.
 #[test]
 fn a_join_in_doubt_is_over_when_its_line_is_refused_for_good() {
     let mut machine = machine();
@@ -434,7 +436,7 @@ fn marked(tokens: &[u64], unclean: Option<u64>) -> Line {
     Line::Open { generation: 1, places, unclean, highest: 0 }
 }
 
-/// Entry 5 has become first, and its look has shown this mark at 30 ms.
+/// Entry 5 has become first, and its read of the line has shown this mark at 30 ms.
 fn next_after(unclean: Option<u64>) -> (Machine, Vec<Output>) {
     let (mut machine, _) = joined_with(DELAY, &[4]);
     let look = machine.step(at(20), Input::Gone(entry(4), Gone::Deleted));

@@ -1,22 +1,26 @@
 //! etcd's window.
 //!
-//! A KeepAlive is answered by the member that believes it is the leader, and a deposed one believes so for a
-//! while. `until = sending of a KeepAlive + granted TTL / R`, and it counts only once a linearizable get of one
-//! of our keys, sent *after* its answer, shows the key ours and the same `raft_term`: then no other leader had
-//! begun, with leases of its own, when the KeepAlive was taken.
+//! The member that believes it is the leader answers a KeepAlive, and a deposed leader believes so
+//! for a while. `until = sending of a KeepAlive + granted TTL / R`. It counts only once a
+//! linearizable get of one of our keys, sent *after* its answer, shows that the key is ours and
+//! shows the same `raft_term`. That proves that no other leader had begun, with leases of its own,
+//! when the KeepAlive was taken.
 //!
-//! The term in an answer is that of the member we are connected to, when it answers; the KeepAlive itself may have
-//! been passed on to a leader that was deposed long ago, just before this member heard of the new one. So it counts only
-//! if the member was in that term *before*, too: an earlier KeepAlive on the same stream was answered in it. A
-//! member that is in a term passes nothing on to leaders of earlier ones. The first on a stream proves nothing, and
-//! another follows at once.
+//! The term in an answer is the term of the connected member at the time of its answer. But that
+//! member may have passed the KeepAlive on to a leader that was deposed long ago, just before the
+//! member heard of the new one. So a KeepAlive counts only if the member was in that term *before*,
+//! too: an earlier KeepAlive on the same stream was answered in it. A member that is in a term
+//! passes nothing on to leaders of earlier terms. The first KeepAlive on a stream proves nothing,
+//! and another follows at once.
 //!
-//! A leader that was deposed while it stood still counts on when it wakes up: it revokes every lease that nobody
-//! prolonged at *it* for the TTL, however often its successor did (etcd issue 15247; what 3.5.13 added is skipped
-//! by a member that has just ticked, and 3.7.3 was seen to do it). It can only revoke what it knows. So a KeepAlive
-//! counts only in the term in which the lease was granted ([`EtcdWindow::leased`]): the leaders of earlier terms have
-//! never heard of it, that of this term counts at least as long as we do, and those of later ones begin anew. In any
-//! other term [`EtcdWindow::outdated`] says that everything has to move to another lease first.
+//! A leader that was deposed while it stood still goes on counting when it wakes up. It revokes
+//! every lease that was not prolonged at *this leader* for the TTL, no matter how often its
+//! successor prolonged it (etcd issue 15247; a member that has just ticked skips the check added in
+//! 3.5.13, and 3.7.3 was seen to do it). A leader can only revoke leases that it knows. So a
+//! KeepAlive counts only in the term in which the lease was granted ([`EtcdWindow::leased`]). The
+//! leaders of earlier terms have never heard of that lease. The leader of this term counts at least
+//! as long as we do. Leaders of later terms begin anew. In any other term, [`EtcdWindow::outdated`]
+//! says that everything has to move to another lease first.
 //!
 //! Answers carry no id. One KeepAlive is under way at a time, and a time-out abandons the stream
 //! ([`EtcdWindow::abandoned`]).
@@ -28,19 +32,19 @@ use crate::queue::Proof;
 use crate::queue::mutant::Mutant;
 use crate::timing::window_of;
 
-/// What an etcd lease has proven.
+/// The life that an etcd lease has proven.
 #[derive(Clone, Debug)]
 pub struct EtcdWindow {
     ttl: Duration,
     stage: Stage,
     last_sent: Option<Moment>,
-    /// The term of the newest KeepAlive that was answered on this stream.
+    /// The term of the newest answered KeepAlive on this stream.
     known: Option<u64>,
-    /// The last one proved nothing because nothing was known before it.
+    /// The last KeepAlive proved nothing, because no term was known before it.
     again: bool,
-    /// The term of an answer that was there before the lease was asked for.
+    /// The term of an answer that had come before the lease was asked for.
     leased: Option<u64>,
-    /// A term that has begun since.
+    /// A newer term, in which the lease proves nothing.
     outdated: Option<u64>,
     proof: Option<Proof>,
     #[cfg(feature = "mutants")]
@@ -55,7 +59,7 @@ enum Stage {
         sent: Moment,
         known: Option<u64>,
     },
-    /// It was answered, and is to be confirmed by a get.
+    /// The KeepAlive was answered, and must be confirmed by a get.
     Answered(Answered),
     /// The get is under way.
     Confirming(Answered),
@@ -64,14 +68,14 @@ enum Stage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Answered {
     sent: Moment,
-    /// The term that was known before it was sent.
+    /// The term that was known before the KeepAlive was sent.
     known: Option<u64>,
     term: u64,
     ttl: Duration,
 }
 
 impl EtcdWindow {
-    /// A lease of which nothing is proven yet, with the TTL that was granted.
+    /// Creates a lease with the granted TTL, and nothing proven yet.
     #[must_use]
     pub fn new(ttl: Duration) -> EtcdWindow {
         EtcdWindow {
@@ -88,7 +92,7 @@ impl EtcdWindow {
         }
     }
 
-    /// Breaks one rule, for the suite that must notice.
+    /// Breaks one rule, to test that the suite notices.
     #[cfg(feature = "mutants")]
     #[must_use]
     pub fn broken(mut self, mutant: Option<Mutant>) -> EtcdWindow {
@@ -96,39 +100,44 @@ impl EtcdWindow {
         self
     }
 
-    /// Everything stands under a lease that was asked for after an answer in this term.
+    /// Notes that all keys stand under a lease that was asked for after an answer in this term.
     ///
-    /// The term in an answer is that of the newest entry its member has applied, so that a quorum has agreed in it:
-    /// no leader of an earlier term has a lease granted from then on.
+    /// The term in an answer is that of the newest entry its member has applied, so a quorum has
+    /// agreed in that term. From then on, no leader of an earlier term can have a new lease
+    /// granted.
     pub fn leased(&mut self, term: u64) {
         self.leased = Some(term);
-        // What was proven of the lease before it stays proven: everything was under that until just now.
+        // The proof of the former lease stays valid: all keys were under that lease until just now.
         self.outdated = None;
         self.again = true;
     }
 
-    /// A term has begun in which this lease proves nothing: another has to be asked for, and everything moved to it.
+    /// The term that has begun in which this lease proves nothing.
+    ///
+    /// Another lease has to be asked for, and all keys moved to it.
     #[must_use]
     pub fn outdated(&self) -> Option<u64> {
         self.outdated
     }
 
-    /// Q: what is not answered within this time is abandoned.
+    /// Q: a request that is not answered within this time is abandoned.
     #[must_use]
     pub fn request(&self) -> Duration {
         self.ttl / 10
     }
 
-    /// A KeepAlive leaves so long after the last.
+    /// The time between two KeepAlives.
     #[must_use]
     pub fn heartbeat(&self) -> Duration {
         self.ttl / 6
     }
 
-    /// How long until the next KeepAlive should leave; `None` while one is under way or unconfirmed.
+    /// How long until the next KeepAlive should leave.
     ///
-    /// A next one would take the place of the last before it was confirmed, and where both round trips take
-    /// longer than a heartbeat nothing would ever be proven.
+    /// `None` while a KeepAlive is under way or unconfirmed.
+    ///
+    /// Another KeepAlive would replace the last one before it was confirmed. If both round trips
+    /// take longer than a heartbeat, nothing would ever be proven.
     #[must_use]
     pub fn until_heartbeat(&self, now: Moment) -> Option<Duration> {
         let since = self.last_sent.map_or(Duration::MAX, |last| now.at_most_since(last));
@@ -136,14 +145,14 @@ impl EtcdWindow {
         (self.stage == Stage::Idle).then(|| span.saturating_sub(since))
     }
 
-    /// A KeepAlive leaves after this moment. Whatever was under way is abandoned.
+    /// Notes that a KeepAlive leaves after this moment. Any request under way is abandoned.
     pub fn keep_alive_sent(&mut self, now: Moment) {
         self.last_sent = Some(now);
         self.again = false;
         self.stage = Stage::KeepingAlive { sent: now, known: self.known };
     }
 
-    /// The KeepAlive was answered, in this term, with this TTL.
+    /// Notes that the KeepAlive was answered, in this term, with this TTL.
     pub fn keep_alive_answered(&mut self, term: u64, ttl: Duration) {
         let Stage::KeepingAlive { sent, known } = self.stage else { return };
         self.known = Some(term);
@@ -153,14 +162,16 @@ impl EtcdWindow {
         }
     }
 
-    /// A linearizable get of one of our keys leaves now.
+    /// Notes that a linearizable get of one of our keys leaves now.
     pub fn get_sent(&mut self) {
         if let Stage::Answered(answered) = self.stage {
             self.stage = Stage::Confirming(answered);
         }
     }
 
-    /// The get was answered, in this term; `ours` says whether it showed the key with our lease.
+    /// Notes that the get was answered in this term.
+    ///
+    /// `ours` is true if it showed the key with our lease.
     pub fn get_answered(&mut self, term: u64, ours: bool) {
         let Stage::Confirming(Answered { sent, known, term: kept, ttl }) = self.stage else {
             return;
@@ -178,7 +189,7 @@ impl EtcdWindow {
         }
     }
 
-    /// Whether no leader of an earlier term than this knows of the lease.
+    /// Returns true if no leader of an earlier term knows the lease.
     fn counts_in(&self, term: u64) -> bool {
         self.leased == Some(term) || self.is(Mutant::LeaseOfEarlierTermCounts)
     }
@@ -193,7 +204,7 @@ impl EtcdWindow {
         }
     }
 
-    /// What was under way was given up: none of its answers counts.
+    /// Notes that the requests under way were given up: none of their answers counts.
     pub fn abandoned(&mut self) {
         self.stage = Stage::Idle;
         // The next stream may lead to another member.
@@ -201,14 +212,15 @@ impl EtcdWindow {
         self.again = false;
     }
 
-    /// What is proven.
+    /// The newest proof.
     #[must_use]
     pub fn proof(&self) -> Option<Proof> {
         self.proof
     }
 
     fn raise(&mut self, proof: Proof) {
-        // An earlier KeepAlive may have been answered with a longer TTL; the newest says what holds now.
+        // An earlier KeepAlive may have been answered with a longer TTL; the newest answer is valid
+        // now.
         self.proof = Some(proof);
     }
 }
@@ -223,7 +235,7 @@ mod tests {
         Moment::default() + Duration::from_secs(seconds)
     }
 
-    /// A window of a lease that was granted in this term, whose stream leads to a member in this term.
+    /// A window of a lease that was granted in this term, on a stream to a member in this term.
     fn in_term(term: u64) -> EtcdWindow {
         let mut window = EtcdWindow::new(TTL);
         window.leased(term);
@@ -257,7 +269,7 @@ mod tests {
         assert_eq!(confirmed(3, 4, 4, true), None);
     }
 
-    /// One round in this term, all of it after these seconds.
+    /// One complete round in this term, after this many seconds.
     fn round(window: &mut EtcdWindow, seconds: u64, term: u64) {
         window.keep_alive_sent(at(seconds));
         window.keep_alive_answered(term, TTL);
@@ -323,7 +335,9 @@ mod tests {
         assert_eq!(window.proof(), Some(Proof { from: at(1), window: Duration::from_secs(4) }));
     }
 
-    /// The next stream may lead to a member that has not heard of the term, and passes on to its deposed leader.
+    /// The next stream may lead to a member that has not heard of the term.
+    ///
+    /// That member passes requests on to the deposed leader.
     #[test]
     fn the_first_keep_alive_of_another_stream_proves_nothing_although_the_term_was_known() {
         let mut window = in_term(4);

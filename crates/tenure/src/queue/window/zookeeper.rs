@@ -1,65 +1,74 @@
 //! ZooKeeper's window.
 //!
-//! The leader of the servers expires sessions. Of those on other servers it hears only with their replies to its
-//! pings, every half tick (at most T/4, as long as `minSessionTimeout` is at least two ticks), so an answer alone
-//! proves little: the reply that would report it may be stuck. But the streams between servers keep their order.
-//! `until = S + T/R`, where S is the later of
+//! The leader of the servers expires sessions. It hears of sessions on other servers only through
+//! their replies to its pings. It pings every half tick (at most T/4, as long as
+//! `minSessionTimeout` is at least two ticks). So an answer alone proves little: the reply that
+//! reports the session may be stuck. But the streams between servers keep their order. The session
+//! is proven until S + T/R, where S is the later of
 //!
-//! - the moment before the handshake that began this connection, once a write sent on it has been answered: the
-//!   leader begins or revalidates the session in the handshake, and the write shows that it was the leader;
-//! - the sending of the newest request that is *known to be reported*, once a write sent since was answered.
+//! - the moment before the handshake that began this connection, once a write sent on it has been
+//!   answered: the leader begins or revalidates the session in the handshake, and the write shows
+//!   that it was the leader;
+//! - the sending of the newest request that is *known to be reported*, once a write sent since then
+//!   was answered.
 //!
-//! A request is known to be reported when something sent at least R·T/4 after its answer, which the leader itself
-//! must answer (a sync or a write), was answered, and then another such request, sent after that answer, was too.
+//! A request is known to be reported after two more requests that the leader itself must answer (a
+//! sync or a write). The first is sent at least R·T/4 after the request's answer, and the second
+//! after the first one's answer. Both must have been answered.
 //!
 //! # Why
-//! Call the request A, the second X and the third Y; all are of one connection, so of one server, and of one
-//! leader: a server that changes its leader closes its connections.
-//! 1. Between A's answer and X's sending R·T/4 of our clock passed, which is at least T/4 of the leader's: it sent
-//!    a ping to our server in between.
-//! 2. X reached the leader after that ping had left, so X's answer follows the ping on the stream to our server,
-//!    which has taken the ping when it takes the answer. It replied to the ping then, and A, which it had answered
-//!    before, was in that reply or in an earlier one.
-//! 3. Y was sent after X's answer had reached us, so it follows that reply on the stream to the leader. When Y is
-//!    answered, the leader has read the reply: it heard of the session, later than A was sent, and counts T from
-//!    there.
-//! 4. A write that was sent after A was answered, so this leader still had a quorum after A was sent. If another
-//!    was elected since, that one gave every session its whole time when it began, which is later than A's sending
-//!    too. If none was, only this one can expire the session.
+//! Call the request A, the second X and the third Y. All belong to one connection, so to one
+//! server, and to one leader: a server that changes its leader closes its connections.
+//! 1. Between A's answer and X's sending, R·T/4 of our clock passed. That is at least T/4 of the
+//!    leader's clock, so the leader sent a ping to our server in between.
+//! 2. X reached the leader after that ping had left. So X's answer follows the ping on the stream
+//!    to our server, and the server has taken the ping when it takes the answer. It replied to the
+//!    ping then. It had answered A before, so A was in that reply or in an earlier one.
+//! 3. Y was sent after X's answer had reached us, so it follows that reply on the stream to the
+//!    leader. When Y is answered, the leader has read the reply: it heard of the session later than
+//!    A was sent, and counts T from there.
+//! 4. A write sent after A was answered, so this leader still had a quorum after A was sent. If
+//!    another leader was elected since, it gave every session its whole time when it began, which
+//!    is later than A's sending too. If not, only this leader can expire the session.
 //!
-//! No bound on delays is needed, nor one on how fast answers come. (PROTOCOL.md's first rule took one answered
-//! write T/4 after the request, with no third: the reply could still be stuck behind it, and the simulation found a
-//! session that expired in its window. It also let T/4 pass by our own clock, which may be the faster one. Both are
-//! mutants now: `OneAnswerCounts` and `PingByOwnClock`.)
+//! The proof needs no bound on delays, nor on how fast answers come. (PROTOCOL.md's first rule took
+//! one answered write T/4 after the request, without a third request: the reply could still be
+//! stuck behind it, and the simulation found a session that expired in its window. It also measured
+//! T/4 by our own clock, which may be the faster one. Both are mutants now: `OneAnswerCounts` and
+//! `PingByOwnClock`.)
 //!
-//! # What is relied on
+//! # Assumptions
 //! The leader sends its pings on time, by a clock within R of ours. Sessions are global: with
-//! `localSessionsEnabled` the leader hears of a session only once it has made an entry.
+//! `localSessionsEnabled` the leader hears of a session only once the session has made an entry.
 //!
-//! # What a backend feeds it
-//! *Every* request of the connection that is answered in order, its own pings included, as it leaves
-//! ([`ZookeeperWindow::sent`], with the clock read before the first byte) and as its answer is read
-//! ([`ZookeeperWindow::answered`], in the order of the answers, which is that of the requests):
+//! # Inputs from the backend
+//! *Every* request of the connection that is answered in order, the backend's own pings included.
+//! Each is noted as it leaves ([`ZookeeperWindow::sent`], with the clock read before the first
+//! byte) and as its answer is read ([`ZookeeperWindow::answered`], in the order of the answers,
+//! which is that of the requests):
 //! - reads, watches that are set by reads, and the client's pings are [`Kind::Read`];
 //! - `sync` is [`Kind::Sync`];
 //! - `create`, `delete`, `setData` and `multi` are [`Kind::Write`].
 //!
-//! Each answer has a [`Voice`]. A write that succeeded, and one that was refused for what the leader
-//! found (no node, node exists, bad version, not empty), is [`Voice::Ensemble`]: the leader proposes such a refusal as
-//! an error, and a quorum takes it. So is a `multi` whose header carries no error, and a `sync` that succeeded. Any
-//! other refusal is [`Voice::OneServer`]: a server that is cut off throttles requests and, with
-//! `enableEagerACLCheck`, refuses writes for want of permission, all by itself. It counts as a read. A server that
-//! refuses a write before its turn is told apart by [`ZookeeperWindow::overtaken`].
+//! Each answer has a [`Voice`]. The voice is [`Voice::Ensemble`] for a write that succeeded, and
+//! for a write that the leader refused for its findings (no node, node exists, bad version, not
+//! empty): the leader proposes such a refusal as an error, and a quorum takes it. The same holds
+//! for a `multi` without an error in its header, and for a `sync` that succeeded. Any other refusal
+//! is [`Voice::OneServer`], and counts as a read. A server that is cut off refuses by itself: it
+//! throttles requests and, with `enableEagerACLCheck`, refuses writes for lack of permission. If a
+//! server refuses a write before its turn, the backend reports it with
+//! [`ZookeeperWindow::overtaken`].
 //!
-//! Notifications are no answers. "Session expired" and "session moved" are none either: they end the connection. In
-//! doubt it is a read, which proves nothing by itself.
+//! Notifications are not answers. "Session expired" and "session moved" are not answers either:
+//! they end the connection. In doubt, report a read, which proves nothing by itself.
 //!
-//! A request that is not answered within Q ends the connection ([`ZookeeperWindow::is_overdue`]), and no answer
-//! of it counts afterwards.
+//! A request that is not answered within Q ends the connection ([`ZookeeperWindow::is_overdue`]),
+//! and no answer of that connection counts afterwards.
 //!
 //! # How long a window is
-//! A leading session sends something every T/16, so A's proof comes about 0.44 T and two round trips after its
-//! sending, the next one T/16 later. Of W = 0.8 T that leaves 0.3 T at any moment; B is T/10 of it.
+//! A leading session sends a request every T/16. So A's proof comes about 0.44 T and two round
+//! trips after its sending, and the next proof T/16 later. Of W = 0.8 T that leaves 0.3 T at any
+//! moment; B is T/10 of it.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -70,47 +79,52 @@ use crate::queue::mutant::Mutant;
 use crate::queue::{Pace, Proof};
 use crate::timing::{RATE_DENOMINATOR, RATE_NUMERATOR, window_of};
 
-/// What was sent.
+/// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// Answered by the server it was sent to: any read, and the client's own ping.
+    /// Answered by the server that received it: any read, and the client's own ping.
     Read,
-    /// Answered by the leader, in the order of the streams; it need not be written (`sync`).
+    /// Answered by the leader, in the order of the streams (`sync`).
+    ///
+    /// It need not be written.
     Sync,
-    /// Answered only once a quorum has taken it, be it as an error: create, delete, set, multi.
+    /// Answered only once a quorum has taken it, even as an error: create, delete, set, multi.
     Write,
 }
 
-/// Whose word an answer is.
+/// The origin of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Voice {
-    /// It proves what its kind can prove: the leader answered a sync, a quorum took a write.
+    /// The answer proves all that its kind can prove.
+    ///
+    /// The leader answered a sync, or a quorum took a write.
     Ensemble,
-    /// A server may have refused it without asking the others: it proves no more than a read.
+    /// One server may have refused by itself: the answer proves no more than a read.
     OneServer,
 }
 
-/// What a ZooKeeper session has proven.
+/// The life that a ZooKeeper session has proven.
 #[derive(Clone, Debug)]
 pub struct ZookeeperWindow {
     ttl: Duration,
     /// The moment before this connection's handshake.
     began: Option<Moment>,
-    /// Sent on this connection and not answered yet, in order: answers come in order too.
+    /// Requests sent on this connection and not answered yet, in order. Answers come in the same
+    /// order.
     sent: VecDeque<Sent>,
-    /// Answered on this connection, oldest first, as far as a write may still prove them.
+    /// Requests answered on this connection that a write may still prove, oldest first.
     answered: VecDeque<Answered>,
-    /// A request in a reply to a ping that was sent, and after which of ours.
+    /// A request known to be in our server's reply to a ping, until that reply has arrived.
     reported: Option<Reported>,
-    /// The newest request in a reply that has arrived.
+    /// The newest request in a reply that has arrived at the leader.
     arrived: Option<Moment>,
-    /// When the newest write that was answered was sent.
+    /// When the newest answered write was sent.
     written: Option<Moment>,
     last_sent: Option<Moment>,
     last_write: Option<Moment>,
     /// When the last heartbeat that writes was asked for.
     last_try: Option<Moment>,
-    /// One server refused a write, and no quorum has taken one since.
+    /// One server refused a write, and no quorum has taken a write since.
     is_refused: bool,
     count: u64,
     from: Option<Moment>,
@@ -134,12 +148,12 @@ struct Answered {
 #[derive(Clone, Copy, Debug)]
 struct Reported {
     from: Moment,
-    /// How many had been sent when that was known: what follows the reply is sent later.
+    /// How many requests had been sent when that was known. Later requests follow the reply.
     after: u64,
 }
 
 impl ZookeeperWindow {
-    /// A session of which nothing is proven yet, with the time-out that the server granted.
+    /// Creates a session with the time-out that the server granted, and nothing proven yet.
     #[must_use]
     pub fn new(ttl: Duration) -> ZookeeperWindow {
         ZookeeperWindow {
@@ -161,7 +175,7 @@ impl ZookeeperWindow {
         }
     }
 
-    /// Breaks one rule, for the suite that must notice.
+    /// Breaks one rule, to test that the suite notices.
     #[cfg(feature = "mutants")]
     #[must_use]
     pub fn broken(mut self, mutant: Option<Mutant>) -> ZookeeperWindow {
@@ -175,7 +189,7 @@ impl ZookeeperWindow {
         self.ttl / 10
     }
 
-    /// How long after the last request the next leaves, at this pace.
+    /// How long after the last request the next one leaves, at this pace.
     #[must_use]
     pub fn heartbeat(&self, pace: Pace) -> Duration {
         match pace {
@@ -184,7 +198,9 @@ impl ZookeeperWindow {
         }
     }
 
-    /// What the heartbeat is to be that leaves now: a leading session writes every T/8, and syncs in between.
+    /// The kind of the heartbeat that leaves now.
+    ///
+    /// A leading session writes every T/8, and syncs in between.
     #[must_use]
     pub fn beat(&mut self, now: Moment, pace: Pace) -> Kind {
         match pace {
@@ -197,18 +213,20 @@ impl ZookeeperWindow {
         }
     }
 
-    /// Bytes of a handshake that resumes or begins the session leave after this moment.
+    /// Notes that a handshake that resumes or begins the session leaves after this moment.
     pub fn connecting(&mut self, now: Moment) {
         self.disconnected();
         self.began = Some(now);
     }
 
-    /// The connection is over. What it has proven stays proven; its answers count no more.
+    /// Notes that the connection is over.
+    ///
+    /// Its proofs stay valid; its outstanding answers count no more.
     pub fn disconnected(&mut self) {
         self.began = None;
         self.sent.clear();
-        // The next handshake is later than all of it, so none of it could prove more than that does. It goes all the
-        // same: no reader has to see that first.
+        // The next handshake is later than all of these, so none of them could prove more than it
+        // does. They are cleared all the same, so that a reader need not work that out.
         self.answered.clear();
         self.reported = None;
         self.arrived = None;
@@ -219,7 +237,7 @@ impl ZookeeperWindow {
         self.is_refused = false;
     }
 
-    /// A request leaves after this moment.
+    /// Notes that a request leaves after this moment.
     pub fn sent(&mut self, now: Moment, kind: Kind) {
         self.last_sent = Some(now);
         self.count += 1;
@@ -229,7 +247,7 @@ impl ZookeeperWindow {
         self.sent.push_back(Sent { at: now, kind, number: self.count });
     }
 
-    /// The oldest request that was not answered has been, at this moment and by this voice.
+    /// Notes that the oldest unanswered request was answered at this moment by this voice.
     pub fn answered(&mut self, now: Moment, voice: Voice) {
         let Some(Sent { at, kind, number }) = self.sent.pop_front() else { return };
         let kind = match voice {
@@ -261,16 +279,18 @@ impl ZookeeperWindow {
         }
     }
 
-    /// One server refused the request at this place among those that were not answered, before its turn.
+    /// Notes that one server refused a request before its turn.
     ///
-    /// The others keep their order; this one counts for nothing.
+    /// `place` is its place among the unanswered requests.
+    ///
+    /// The other requests keep their order; this one counts for nothing.
     pub fn overtaken(&mut self, place: usize) {
         if let Some(Sent { kind, .. }) = self.sent.remove(place) {
             self.is_refused |= kind == Kind::Write;
         }
     }
 
-    /// Whether a request has waited too long, and the connection must end.
+    /// Returns true if a request has waited too long, so that the connection must end.
     #[must_use]
     pub fn is_overdue(&self, now: Moment) -> bool {
         self.until_overdue(now).is_some_and(|left| left.is_zero())
@@ -285,7 +305,7 @@ impl ZookeeperWindow {
 
     /// How long the oldest request has waited.
     ///
-    /// For a session of which nothing has to be proven at the moment: it may wait for longer than Q, as long as
+    /// For a session that needs no proof at the moment: it may wait for longer than Q, as long as
     /// enough of the session's time is left to go on elsewhere.
     #[must_use]
     pub fn waited(&self, now: Moment) -> Option<Duration> {
@@ -301,9 +321,9 @@ impl ZookeeperWindow {
 
     /// How long until a leading session writes again: T/8 after the last write.
     ///
-    /// A write that one server refuses does not count: neither it nor others that are under way put off the next
-    /// heartbeat. But the server may have refused it for having too much to do, so that T/16 pass between two heartbeats
-    /// that write.
+    /// A write that one server refuses does not count: neither it nor other writes under way put
+    /// off the next heartbeat. But the server may have refused it because of overload, so at least
+    /// T/16 passes between two heartbeats that write.
     #[must_use]
     pub fn until_write(&self, now: Moment) -> Duration {
         let left = |span: Duration, last: Option<Moment>| {
@@ -313,13 +333,13 @@ impl ZookeeperWindow {
         left(self.ttl / 8, last).max(left(self.ttl / 16, self.last_try))
     }
 
-    /// What is proven.
+    /// The newest proof.
     #[must_use]
     pub fn proof(&self) -> Option<Proof> {
         self.from.map(|from| Proof { from, window: window_of(self.ttl) })
     }
 
-    /// A write sent at this moment was answered: then its leader was one.
+    /// Notes that a write sent at this moment was answered: its leader really was the leader.
     fn writes(&mut self, sent: Moment) {
         self.written = Some(sent);
         self.is_refused = false;
@@ -330,8 +350,10 @@ impl ZookeeperWindow {
         }
     }
 
-    /// The leader answered something sent at this moment: what it sent us before has arrived, and what our
-    /// server sent it before, too.
+    /// Notes that the leader answered a request sent at this moment.
+    ///
+    /// Everything that the leader sent us before has arrived, and so has everything that our server
+    /// sent to the leader before.
     fn follows(&mut self, sent: Moment, number: u64) {
         let under_way = self.is_broken(Broken::UnderWay);
         let follows = |reported: &mut Reported| number > reported.after || under_way;
@@ -351,7 +373,7 @@ impl ZookeeperWindow {
         self.reported.get_or_insert(Reported { from: newest.sent, after: self.count });
     }
 
-    /// Within this time of our clock the leader sends a ping: half a tick of its own.
+    /// The time of our clock within which the leader sends a ping: half a tick of its own.
     fn ping(&self) -> Duration {
         if self.is_broken(Broken::Quarter) {
             Duration::ZERO

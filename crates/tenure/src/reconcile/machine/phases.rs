@@ -1,4 +1,4 @@
-//! What the local system goes through, and how it gets from one phase to the next.
+//! The phases of the local system, and the transitions between them.
 
 use super::*;
 
@@ -15,7 +15,7 @@ pub(super) enum Phase {
     Leading {
         token: u64,
     },
-    /// `run` is none while the next attempt is waited for.
+    /// `run` is `None` during the pause before the next attempt.
     Ending {
         token: u64,
         attempt: u32,
@@ -23,13 +23,13 @@ pub(super) enum Phase {
         run: Option<Run>,
         stopped: bool,
     },
-    /// Over when the handler has finished and the time has passed.
+    /// Over when the handler has finished and the error timeout has passed.
     Failing {
         run: Option<Run>,
         stopped: bool,
         waited: bool,
     },
-    /// Everything here has ended; the source gives up what it has.
+    /// The local end is done; the source is giving up its leadership or candidacy.
     Leaving,
     /// Over when the last resort has finished and the lease has run out.
     Stuck {
@@ -52,7 +52,7 @@ impl Phase {
         }
     }
 
-    /// The handler that runs, and whether it was already told to stop.
+    /// The running handler, and whether it was already told to stop.
     fn handler(&mut self) -> Option<(Run, &mut bool)> {
         match self {
             Phase::Beginning { run, stopped, .. } => Some((*run, stopped)),
@@ -64,7 +64,7 @@ impl Phase {
     }
 }
 
-/// Towards what the source wants, as far as one can get without waiting.
+/// Moves towards the state that the source wants, as far as it can without waiting.
 impl Machine {
     pub(super) fn settle(&mut self, out: &mut Vec<Output>) {
         match &self.phase {
@@ -84,7 +84,7 @@ impl Machine {
                     self.end(token, reason, 1, out);
                 }
             }
-            // An end is never cut short by what the source says: it is where all of that leads.
+            // Events from the source never cut an end short: they would only lead to an end.
             Phase::Ending { .. } => {}
             Phase::Failing { run, waited, .. } => {
                 if run.is_none() && (*waited || self.closing.is_some()) {
@@ -153,7 +153,9 @@ impl Machine {
         self.start(run, Step::End, Some(token), reason, out);
     }
 
-    /// Nobody here acts as leader: others may lead while this one keeps away.
+    /// Gives up the leadership, so that others may lead meanwhile.
+    ///
+    /// The local system does not act as leader here.
     fn fail(&mut self, reason: Reason, out: &mut Vec<Output>) {
         let run = self.next_run();
         self.phase = Phase::Failing { run: Some(run), stopped: false, waited: false };
@@ -175,7 +177,8 @@ impl Machine {
         self.release(Release::GiveUp, out);
     }
 
-    /// The local system may act as leader for ever: nothing is freed, the lease runs out by itself.
+    /// Runs the last resort. The local system may act as leader for ever, so nothing is freed and
+    /// the lease runs out by itself.
     fn despair(&mut self, token: u64, last: String, out: &mut Vec<Output>) {
         let run = self.next_run();
         let reason = Reason::EndFailed(last.clone());
@@ -191,7 +194,7 @@ impl Machine {
                 self.shown = State::Stopped;
                 out.push(Output::Entered(State::Stopped));
             }
-            // The state says so already.
+            // The shown state is already `Stuck`.
             Verdict::Stuck { .. } => {}
         }
         out.push(Output::Over(verdict));
@@ -210,7 +213,7 @@ impl Machine {
     }
 }
 
-/// Handlers that have finished, or should have.
+/// Handles runs that have finished, and runs that have used up their time.
 impl Machine {
     pub(super) fn finish(
         &mut self,
@@ -222,7 +225,8 @@ impl Machine {
             Phase::Beginning { token, run, stopped } if *run == finished => {
                 let token = *token;
                 if *stopped {
-                    // Whatever it said: it was cut short, and may have started half of it.
+                    // Ignore the result: the begin was cut short, and may have started half of its
+                    // work.
                     let reason = self.why_end();
                     return self.end(token, reason, 1, out);
                 }
@@ -239,7 +243,7 @@ impl Machine {
                     Ok(()) => self.phase = Phase::Idle,
                     Err(what) => {
                         let (token, attempt) = (*token, *attempt);
-                        // Only its own time can cut an end short.
+                        // Only its own deadline can cut an end short.
                         let what = if *stopped { OUT_OF_TIME.to_owned() } else { what };
                         *run = None;
                         if attempt >= self.patience.end_attempts {
@@ -251,7 +255,8 @@ impl Machine {
                 }
             }
             Phase::Failing { run, .. } | Phase::Stuck { run, .. } if *run == Some(finished) => {
-                // These two can do nothing but tell; whoever runs them logs what they said.
+                // The error and stuck handlers only report, so a failure changes nothing. The shell
+                // logs it.
                 *run = None;
             }
             Phase::Idle

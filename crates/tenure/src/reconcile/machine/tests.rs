@@ -1,4 +1,5 @@
-//! Each rule of the machine, one step at a time. The loop around it is tested in `tests/reconcile*.rs`.
+//! Tests each rule of the machine, one step at a time. `tests/reconcile*.rs` test the loop around
+//! it.
 
 use super::*;
 
@@ -228,13 +229,13 @@ fn a_late_word_of_an_earlier_run_changes_nothing() {
     assert_eq!(machine.step(Input::Waited), []);
 }
 
-/// The world around a machine: one handler at a time, orders carried out late, events at any time.
+/// Simulates the loop: one handler at a time, late orders, events at any time.
 #[derive(Default)]
 struct World {
     running: Option<(Run, Step, Option<u64>)>,
     stopped: bool,
     orders: u32,
-    /// A tenure that was begun and whose end has not succeeded.
+    /// The tenure that was begun and has not been ended successfully.
     open: Option<u64>,
     over: bool,
 }
@@ -282,11 +283,11 @@ impl World {
         }
     }
 
-    /// The handler that runs is done: with a tenure that was begun, or with the end of it.
+    /// Finishes the running handler, and closes the tenure if nothing is left to end.
     fn finish(&mut self, ok: bool) -> Option<Input> {
         let (run, step, _) = self.running.take()?;
         let closed = match step {
-            // Nothing of a begin that failed by itself is left.
+            // A begin that failed by itself leaves nothing to end.
             Step::Begin => !ok && !self.stopped,
             Step::End => ok,
             Step::Error | Step::Stuck => false,
@@ -299,8 +300,10 @@ impl World {
 }
 
 proptest::proptest! {
-    /// Whatever happens in whatever order, nothing is released before its end, nothing overlaps, and a
-    /// stop always gets through.
+    /// In any order of events, the rules of the machine hold.
+    ///
+    /// A tenure is released only after its end, handlers never overlap, and a stop always gets
+    /// through.
     #[test]
     fn nothing_is_released_before_its_end_and_a_stop_gets_through(
         moves in proptest::collection::vec((0_u8..10, 1_u64..5), 0..80),

@@ -1,4 +1,4 @@
-//! Leases: asked for, written about, given back.
+//! Grants, marks and revokes leases.
 
 use std::time::Duration;
 
@@ -16,11 +16,11 @@ use super::super::requests;
 use super::stream::ended;
 use super::{Held, Keeper};
 
-/// Leases that are asked for, or written about, at once.
+/// How many leases are asked for, or marked, at once.
 pub(super) const MOST_AT_ONCE: usize = 60;
 
 impl Keeper<'_> {
-    /// Asks for the leases that candidates of one election need beside each other.
+    /// Asks for the leases that several candidates of one election need.
     pub(super) async fn grant_more(&mut self) {
         let missing = self.shared.claims.leases_wanted().saturating_sub(self.held.len());
         let fresh: Vec<i64> = (0..missing.min(MOST_AT_ONCE)).map(|_| fresh()).collect();
@@ -31,9 +31,9 @@ impl Keeper<'_> {
             return;
         }
         match self.mark(&granted).await {
-            // That term was known before.
+            // This term was known before the leases were asked for.
             Ok(()) => self.held.extend(granted.iter().map(|id| Held::new(*id, self.term))),
-            // They lapse by themselves.
+            // These leases lapse by themselves.
             Err(failure) => tracing::debug!(error = %failure.source, "etcd: no further lease"),
         }
     }
@@ -47,7 +47,7 @@ impl Keeper<'_> {
             client.call(Kind::Write, request, send).await;
         match granted {
             Ok(granted) => duration(granted.ttl),
-            // The number is random and ours: an earlier request was taken, and its answer lost.
+            // The number is random and ours: an earlier request was taken, and its answer was lost.
             Err(failure) if failure.lease == Some(LeaseTrouble::Exists) => {
                 let request = LeaseTimeToLiveRequest { id, keys: false };
                 let send = |channel, request| async move {
@@ -80,7 +80,7 @@ impl Keeper<'_> {
             let revoked: Vec<Result<LeaseRevokeResponse, Failure>> =
                 join_all(some.iter().map(revoke)).await;
             let failed = revoked.iter().filter_map(|it| it.as_ref().err());
-            // What is gone already is no failure; the rest lapses by itself.
+            // A lease that is already gone is no failure. The others lapse by themselves.
             if let Some(failure) = failed.into_iter().find(|failure| failure.lease.is_none()) {
                 tracing::debug!(error = %failure.source, "etcd: a lease was not given back");
             }
@@ -88,7 +88,7 @@ impl Keeper<'_> {
     }
 }
 
-/// A number for a lease. It is part of a key, which etcd's clients write without a sign.
+/// A number for a lease. It is part of a key, where etcd's clients write it without a sign.
 pub(super) fn fresh() -> i64 {
     (rand::random::<i64>() & i64::MAX).max(1)
 }

@@ -1,15 +1,16 @@
-//! Everything moves to other leases when etcd has changed its leader.
+//! Moves everything to other leases when etcd has changed its leader.
 //!
-//! A leader that was deposed while it stood still, and wakes up, revokes the leases that were not prolonged *at it*,
-//! whatever its successor has heard since ([`EtcdWindow`](tenure::queue::window::EtcdWindow) says more). It does not
-//! know leases that were granted after its time. So nothing is proven in a new term before everything stands under such
-//! leases. Names, values and tokens stay as they are, and whoever leads goes on.
+//! A leader of etcd may be deposed while it stands still. When it wakes up, it revokes the leases
+//! that were not prolonged *at it*, even if its successor has prolonged them since
+//! ([`EtcdWindow`](tenure::queue::window::EtcdWindow) says more). It does not know leases that were
+//! granted after its time. So nothing is proven in a new term before everything is under such
+//! leases. Names, values and tokens stay as they are, and our leaders go on leading.
 //!
-//! A seat moves in three steps, each of which is taken again if its answer is lost:
+//! A seat moves in three steps. Each step is repeated if its answer is lost:
 //! 1. Another lease is granted.
-//! 2. What stands for the seat moves to it. Joins and publications compare that: from here on nothing more appears
-//!    under the former lease, however late it arrives.
-//! 3. Whatever is claimed at the seat moves, whether it is known to stand or not.
+//! 2. The key that stands for the seat moves to it. Joins and publications compare that key's
+//!    lease, so from here on no key appears under the former lease, however late a request arrives.
+//! 3. The entries claimed at the seat move, whether or not they are known to stand.
 //!
 //! The former lease is kept alive until then, and left to lapse afterwards.
 
@@ -28,13 +29,13 @@ use super::leases::fresh;
 use super::stream::ended;
 use super::{Held, Keeper};
 
-/// Entries that move at once: as many as are under way in full batches.
+/// How many entries move at once: as many as are under way in full batches.
 const MOST_MOVES: usize = 480;
 
 impl Keeper<'_> {
     /// Moves every seat to a lease that is asked for now, when this term is known.
     ///
-    /// Fails when not all has moved, or not within a heartbeat: the next attempt goes on where this one stopped.
+    /// Fails if not everything has moved within a heartbeat. The next attempt goes on from there.
     pub(super) async fn move_on(&mut self, term: u64) -> Result<(), Failure> {
         let until = Instant::now() + self.shared.ttl / 6;
         self.move_entries(until).await?;
@@ -43,7 +44,7 @@ impl Keeper<'_> {
         self.move_entries(until).await
     }
 
-    /// A lease for each seat whose own was asked for before this term was known.
+    /// Asks for a new lease for each seat with a lease from before this term was known.
     async fn grant_next(&mut self, term: u64) -> Result<(), Failure> {
         let outdated = |held: &Held| held.term < term && held.next.is_none();
         let outdated = self.held.iter().enumerate().filter(|(_, held)| outdated(held));
@@ -60,7 +61,7 @@ impl Keeper<'_> {
         worst
     }
 
-    /// Moves what stands for each seat to the lease that was granted for it.
+    /// Moves the key that stands for each seat to the lease that was granted for it.
     async fn move_seats(&mut self) -> Result<(), Failure> {
         let moving = self.held.iter().enumerate();
         let moving = moving.filter_map(|(at, held)| Some((at, held.seat, held.next?)));
@@ -75,12 +76,12 @@ impl Keeper<'_> {
                     held.seat = Seat { lease: to, former: Some(seat.lease), ..seat };
                     (held.term, held.next) = (term, None);
                     self.shared.claims.moved(self.number, held.seat);
-                    // Whoever joins from now on does so under the other lease.
+                    // A candidate that joins from now on does so under the new lease.
                     held.behind = self.shared.claims.elections(seat.name);
                 }
                 Err(failure) => {
                     if failure.lease == Some(LeaseTrouble::Missing) {
-                        // It has lapsed, and nothing can move there any more.
+                        // The lease has lapsed, and no key can move there any more.
                         held.next = None;
                     }
                     worst = Err(failure);
@@ -103,7 +104,8 @@ impl Keeper<'_> {
             )
             | None => None,
         });
-        // An earlier attempt may have arrived. Where it is elsewhere, or gone, the next round finds that out.
+        // An earlier attempt may have arrived. If the key is elsewhere, or gone, the next round
+        // finds out.
         if answer.succeeded || found.is_some_and(|found| found.lease == to) {
             Ok(())
         } else {
@@ -111,7 +113,7 @@ impl Keeper<'_> {
         }
     }
 
-    /// Moves whatever is claimed at seats that have moved.
+    /// Moves the entries claimed at seats that have moved.
     async fn move_entries(&mut self, until: Instant) -> Result<(), Failure> {
         for held in &mut self.held {
             let Seat { name, lease, former: Some(former) } = held.seat else { continue };
@@ -123,7 +125,8 @@ impl Keeper<'_> {
                 let move_there =
                     |at: &Key| move_entry(self.shared, at.clone(), name, former, lease);
                 let moves: Vec<_> = some.iter().map(move_there).collect();
-                // What does not stand there, or no longer, is left alone: that is no failure.
+                // An entry that does not stand there, or no longer, is left alone: that is no
+                // failure.
                 try_join_all(moves).await?;
                 held.behind.truncate(held.behind.len().saturating_sub(MOST_MOVES));
             }

@@ -1,4 +1,4 @@
-//! One round: a KeepAlive of each lease, and a look at what stands for them.
+//! One round: a KeepAlive of each lease, and a read of the keys that stand for them.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -18,21 +18,21 @@ use super::leases::MOST_AT_ONCE;
 use super::stream::{Kept, Stream, ended, late};
 use super::{Held, Keeper};
 
-/// What a round showed.
+/// The result of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Round {
     /// Every lease lives.
     Proven,
-    /// etcd has changed its leader in between: the next round tells.
+    /// etcd has changed its leader during the round. The next round tells.
     Undecided,
-    /// It had changed it before, and since this term these leases prove nothing.
+    /// etcd had changed its leader before. Since this term these leases prove nothing.
     Outdated { term: u64 },
     /// A lease is gone.
     Gone,
 }
 
 impl Keeper<'_> {
-    /// One KeepAlive of each lease, and a look at what stands for them.
+    /// Sends one KeepAlive for each lease, and reads the keys that stand for them.
     pub(super) async fn round(
         &mut self,
         stream: &mut Option<Stream>,
@@ -50,7 +50,7 @@ impl Keeper<'_> {
         if !ours {
             return Ok(Round::Gone);
         }
-        // Zero is the term of no answer.
+        // Zero stands for no term.
         let before = window.proof();
         window.get_answered(shown.unwrap_or(0), ours);
         Ok(match window.outdated() {
@@ -75,7 +75,7 @@ impl Keeper<'_> {
             }
             None => {
                 let opened = Stream::open(shared, &leases, limit).await;
-                // A server answers the opening with its first answer.
+                // A server accepts the stream only with its first answer.
                 let silent = opened.as_ref().is_err_and(|failure| failure.silent);
                 self.unanswered += u32::from(silent);
                 opened?
@@ -97,7 +97,10 @@ impl Keeper<'_> {
         }
     }
 
-    /// Reads what stands for the leases: the term it was read in, if it was one, and whether all of it is ours.
+    /// Reads the keys that stand for the leases.
+    ///
+    /// Returns the term of the read, if it was a single one, and true if all keys are under our
+    /// leases.
     async fn confirm(&self, limit: Duration) -> Result<(Option<u64>, bool), Failure> {
         let read = |held: &[Held]| {
             let keys = held.iter().map(|held| held.seat.name);
@@ -130,7 +133,7 @@ impl Keeper<'_> {
         Ok((term, ours))
     }
 
-    /// Waits for the time of the next round, or a reason for one now. Fails when the stream does.
+    /// Waits until the next round is due, or wanted now. Fails if the stream fails.
     pub(super) async fn rest(
         &self,
         stream: &mut Stream,
@@ -141,13 +144,14 @@ impl Keeper<'_> {
             let span = window.until_heartbeat(self.clock.now()).unwrap_or_default();
             let span = match *pace.borrow_and_update() {
                 Pace::Leading => span,
-                // As etcd's own clients do: the server keeps it, though less is proven at any moment.
+                // As etcd's own clients do: the server keeps the lease, though less is proven at
+                // any moment.
                 Pace::Waiting => span + window.heartbeat(),
             };
             let wanted = pin!(self.shared.claims.wanted.notified());
             tokio::select! {
                 () = sleep(span) => return Ok(()),
-                // Nothing was asked: whatever comes is the end, or belongs to nobody.
+                // No request is open, so a message means that the stream has ended or broken.
                 unasked = stream.answers.message() => return Err(match unasked {
                     Ok(_) => ended("the server ended the stream, or answers what nobody asked"),
                     Err(status) => Failure::of(status, Kind::Read),

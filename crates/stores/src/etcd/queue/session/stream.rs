@@ -17,17 +17,17 @@ use super::super::super::proto::{LeaseKeepAliveRequest, LeaseKeepAliveResponse};
 use super::super::Shared;
 use super::leases::duration;
 
-/// KeepAlives that wait to be sent.
+/// The maximum number of KeepAlives that wait to be sent.
 const QUEUE: usize = 256;
 
-/// What a KeepAlive of each lease came to.
+/// The result of one KeepAlive for each lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kept {
-    /// Each was answered in this term, with this TTL at least.
+    /// All were answered in this term, with at least this TTL.
     Answered { term: u64, ttl: Duration },
-    /// They were answered in different terms.
+    /// The answers were of different terms.
     Torn,
-    /// One is gone.
+    /// One lease is gone.
     Gone,
 }
 
@@ -36,12 +36,12 @@ pub(super) struct Stream {
     pub(super) chosen: Chosen,
     requests: mpsc::Sender<LeaseKeepAliveRequest>,
     pub(super) answers: Streaming<LeaseKeepAliveResponse>,
-    /// What is to be asked for; it leaves while answers are read.
+    /// The leases to ask for. The requests are sent while answers are read.
     pub(super) unsent: Vec<i64>,
 }
 
 impl Stream {
-    /// Opens one and asks for every lease: the server says nothing before it is asked.
+    /// Opens a stream and asks for every lease: the server sends nothing before it is asked.
     pub(super) async fn open(
         shared: &Shared,
         leases: &[i64],
@@ -58,7 +58,7 @@ impl Stream {
         Ok(Stream { chosen, requests, answers, unsent: unsent.to_vec() })
     }
 
-    /// The answers of one round; in which order they come does not matter, as each names its lease.
+    /// Waits for the answers of one round. Each names its lease, so they may come in any order.
     pub(super) async fn answers(&mut self, leases: &[i64]) -> Result<Kept, Failure> {
         let unsent = std::mem::take(&mut self.unsent);
         let sending = async {

@@ -1,4 +1,4 @@
-//! A server that exists only as bytes.
+//! Tests against a server that exists only as bytes.
 
 use bytes::BufMut;
 use proptest::prelude::*;
@@ -33,7 +33,7 @@ fn join(state: &mut State, root: &str) -> oneshot::Receiver<Result<Made, Error>>
     made
 }
 
-/// The numbers and codes of what was sent.
+/// The numbers and codes of the requests that were sent.
 fn sent(state: &mut State, now: Moment) -> Vec<(i32, i32)> {
     let mut out = Vec::new();
     state.send(now, &mut out);
@@ -61,7 +61,7 @@ fn stat(out: &mut Vec<u8>, created: i64) {
     out.put_slice(&[0; 60]);
 }
 
-/// The answer to a transaction that created so many.
+/// The answer to a transaction that created this many nodes.
 fn created(number: i32, count: usize) -> Vec<u8> {
     let mut frame = head(number, 0);
     for _ in 0..count {
@@ -78,7 +78,7 @@ fn created(number: i32, count: usize) -> Vec<u8> {
     frame
 }
 
-/// The answer to a transaction of which nothing happened.
+/// The answer to a transaction that was refused.
 fn refused(number: i32, codes: &[i32]) -> Vec<u8> {
     let mut frame = head(number, 0);
     for code in codes {
@@ -179,11 +179,12 @@ fn one_reading_serves_all_who_asked_before_it_was_sent_behind_their_barrier() {
     let mut state = connected();
     let mut asked: Vec<_> = (0..3).map(|_| state.list("/e".into(), true)).collect();
     asked.push(state.list("/e".into(), false));
-    // Barrier, the line and its own node for those who asked for one, and for the one who did not.
+    // A barrier with the line and its own node for those that asked for one. Then both again,
+    // without.
     let codes =
         |requests: Vec<(i32, i32)>| requests.into_iter().map(|(_, code)| code).collect::<Vec<_>>();
     assert_eq!(codes(sent(&mut state, at(1))), [14, 12, 4, 12, 4]);
-    // Whoever asks now wants a newer one.
+    // A caller that asks now wants a newer line.
     asked.push(state.list("/e".into(), true));
     assert_eq!(codes(sent(&mut state, at(2))), [14, 12, 4]);
     state.receive(at(3), &refused(1, &[-101])).expect("the barrier's answer");
@@ -299,7 +300,7 @@ fn a_write_that_is_not_permitted_may_be_refused_before_its_turn() {
     let mut asked =
         [state.ask(read("/a"), false), state.ask(write(), false), state.ask(read("/b"), false)];
     sent(&mut state, at(1));
-    // As servers with `enableEagerACLCheck` do it.
+    // Servers with `enableEagerACLCheck` answer like this.
     state.receive(at(2), &head(2, -102)).expect("an answer");
     assert_eq!(asked[1].try_recv().expect("told").expect_err("refused"), Error::Denied);
     assert_eq!(state.flying.len(), 2);
@@ -359,7 +360,7 @@ fn a_server_that_reads_nodes_one_by_one_only_is_asked_for_many_once() {
     let mut asked = [state.ask(read("/a"), false), state.ask(many(), false)];
     assert!(state.reads_many());
     assert_eq!(sent(&mut state, at(1)), [(1, 3), (2, 22)]);
-    // As 3.5 does it: before the answer to what was asked earlier.
+    // 3.5 answers like this: before the answer to an earlier request.
     let ended = state.receive(at(2), &head(2, -6)).expect_err("the server closes it");
     assert!(matches!(ended, End::Lost(_)), "{ended:?}");
     state.ended();
@@ -385,7 +386,7 @@ fn a_connection_that_ended_over_its_first_reading_of_many_is_followed_by_one_wit
     state.ended();
     state.accepted(7, vec![1; 16], TTL, at(3));
     assert!(state.reads_many(), "but the one after that");
-    // Once answered, an end has other reasons.
+    // Once it was answered, a connection ends for other reasons.
     let _asked = [state.ask(many(), false), state.ask(many(), false)];
     sent(&mut state, at(4));
     state.receive(at(5), &head(1, 0)).expect("an answer");
@@ -426,7 +427,8 @@ fn a_leader_writes_every_eighth_whatever_else_is_sent() {
     assert_eq!(last, Some(state.requests));
 }
 
-/// Each answer used to be followed by the next write at once: a storm, against a server that has too much to do.
+/// Regression: each answer was followed by the next write at once, which is a storm against a
+/// server that has too much to do.
 #[test]
 fn a_leader_whose_server_throttles_writes_no_more_often_than_it_beats() {
     let mut state = connected();
@@ -451,7 +453,7 @@ fn slow_answers_let_less_fly() {
     let mut state = connected();
     let asked: Vec<_> = (0..200).map(|_| state.ask(read("/a"), false)).collect();
     assert_eq!(sent(&mut state, at(0)).len(), FIRST_FLYING);
-    // Late, all of them; that is one sign, not as many as there are answers.
+    // All answers are late. That counts as one sign, not as one for each answer.
     for number in 1..=FIRST_FLYING {
         state.receive(at(600), &head(i32::try_from(number).expect("few"), 0)).expect("an answer");
     }

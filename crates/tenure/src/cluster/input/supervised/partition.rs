@@ -7,7 +7,9 @@ use crate::cluster::input::pause::{Pauses, contained};
 use crate::cluster::input::{InputError, Partition, PartitionContext};
 use crate::{Candidate, Election, Error};
 
-/// Runs a partition whenever this member holds its lease, again and again with pauses that grow. Never returns.
+/// Runs a partition whenever this member holds its lease. Never returns.
+///
+/// Starts the partition again whenever it ends, after pauses that grow.
 pub(super) async fn run(office: Arc<Office>, lease: String, partition: Partition) {
     let mut pauses = Pauses::new();
     loop {
@@ -32,7 +34,7 @@ async fn run_once(office: &Office, lease: &str, partition: &Partition) -> Result
         .map_err(|error| says(&error))?;
     let leadership = opened.campaign(candidate).await.map_err(|error| says(&error))?;
     let context = PartitionContext { mandate: leadership.mandate(), emitter: office.emitter() };
-    // The work is dropped before the leadership is, also when this future is dropped in the middle.
+    // The work is dropped before the leadership, also when this future is dropped midway.
     let outcome = leadership.scope(contained(office.input.run(partition, &context))).await;
     leadership.resign().await;
     match outcome {

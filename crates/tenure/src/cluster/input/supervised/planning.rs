@@ -1,4 +1,4 @@
-//! What the leader does: asks for the partitions of these members, and writes the plan.
+//! The leader's part: asks the input for partitions, and writes the plan.
 
 use tokio::sync::watch;
 
@@ -10,7 +10,7 @@ use crate::cluster::input::spread::spread;
 use crate::cluster::input::{InputError, Partition};
 use crate::store::{Document, Expect, Fault, Put, StoreExt, Version};
 
-/// What was looked at: the node list, and the plan.
+/// The versions of the node list and the plan that were read.
 pub(super) struct Seen {
     nodes: Option<Version>,
     plan: Option<Version>,
@@ -30,7 +30,7 @@ impl Office {
                 break;
             }
         }
-        // Nobody is left who could say that we lead.
+        // The sender is gone, so this member never leads again.
         std::future::pending().await
     }
 
@@ -52,8 +52,9 @@ impl Office {
         }
     }
 
-    /// Sees to it that the plan is one for those who take part now. What it writes is only a hint to others, so that a
-    /// write whose answer was lost needs no more care than another look.
+    /// Makes sure that the plan is for the members that take part now.
+    ///
+    /// The plan is only a hint to the members, so after a lost answer it is enough to look again.
     pub(super) async fn plan_once(&self) -> Result<Seen, InputError> {
         let keys = [self.books.keys.nodes(), self.plan.clone()];
         let found = self.books.store().get_many(&keys).await;
@@ -84,7 +85,7 @@ impl Office {
         let expect = seen.plan.clone().map_or(Expect::Absent, Expect::At);
         match self.books.store().put(&self.plan, expect, after).await {
             Ok(Put::Stored(version)) => Ok(Seen { plan: Some(version), ..seen }),
-            // The next look shows what stands there instead.
+            // The next look shows the plan that is there instead.
             Ok(Put::Conflict) => Ok(seen),
             Err(error) if error.fault == Fault::Indeterminate => Ok(seen),
             Err(error) => Err(InputError::new("writing the plan", &Error::from(error))),
@@ -113,7 +114,7 @@ impl Office {
                 body.len()
             )));
         }
-        // What others could not read must not be written: JSON can be nested too deeply.
+        // Never write a plan that others cannot read: JSON can be nested too deeply.
         Plan::decode(&body).map_err(|error| InputError::new("writing the plan", &error))?;
         Ok(body)
     }
@@ -123,7 +124,7 @@ fn version_of(document: &Option<Document>) -> Option<Version> {
     document.as_ref().map(|document| document.version.clone())
 }
 
-/// Who gets partitions: not those who are about to leave, nor those who were declared dead.
+/// The members that get partitions: those not draining and not declared dead.
 fn taking_part(nodes: Nodes) -> Vec<NodeEntry> {
     let Nodes { nodes, dead, .. } = nodes;
     nodes.into_iter().filter(|node| !node.draining && !dead.contains(&node.token)).collect()

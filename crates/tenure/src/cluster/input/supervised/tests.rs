@@ -10,14 +10,14 @@ use crate::cluster::input::{Inputs, PartitionContext};
 use crate::store::{Expect, Put};
 use crate::{Candidate, Election, MemoryStore};
 
-/// Long enough for a loaded machine to do anything it does at all.
+/// Long enough for anything to finish on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Partitions that only say who runs them.
+/// An input with partitions that only record their runs.
 #[derive(Default)]
 struct Probe {
     partitions: Mutex<Vec<Partition>>,
-    /// Who runs what now, and how often each was begun.
+    /// The tokens under which each partition runs now.
     running: watch::Sender<BTreeMap<String, Vec<u64>>>,
     begun: watch::Sender<u64>,
     asked: watch::Sender<u64>,
@@ -72,7 +72,7 @@ struct Stage {
     probe: Arc<Probe>,
 }
 
-/// One member's runner; dropping it is the member's end.
+/// One member's runner; dropping it ends the member.
 struct Player {
     leading: watch::Sender<bool>,
     _runner: JoinSet<()>,
@@ -141,7 +141,7 @@ impl Stage {
         Plan::decode(&document.body).ok()
     }
 
-    /// Waits until the plan is one for these members, and gives how much each has.
+    /// Waits for a plan for these members, and returns how many partitions each has.
     async fn planned(&self, members: &[u32]) -> Vec<usize> {
         let members: Vec<MemberId> = members.iter().copied().map(member).collect();
         let planned = async {
@@ -157,7 +157,7 @@ impl Stage {
         tokio::time::timeout(PATIENCE, planned).await.expect("a plan")
     }
 
-    /// Waits until so many partitions run, and checks that none ever ran twice at once.
+    /// Waits until `count` partitions run, and checks that none ever ran twice at once.
     async fn runs(&self, count: usize) -> BTreeMap<String, u64> {
         let mut running = self.probe.running.subscribe();
         let all = |running: &BTreeMap<String, Vec<u64>>| {
@@ -212,7 +212,7 @@ async fn a_newcomer_takes_its_part_and_the_rest_goes_on_undisturbed() {
     stage.list(&[1, 2, 3]).await;
     let _third = stage.enter(3, false);
     assert_eq!(stage.planned(&[1, 2, 3]).await, [2, 2, 2]);
-    // Those that moved were begun again, at a greater token, and only those.
+    // Only the partitions that moved were begun again, at a greater token.
     let mut begun = stage.probe.begun.subscribe();
     let moved = tokio::time::timeout(PATIENCE, begun.wait_for(|begun| *begun == 8)).await;
     moved.expect("two moved").expect("the probe lives");

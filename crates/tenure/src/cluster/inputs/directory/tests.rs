@@ -39,7 +39,7 @@ async fn the_same_window_can_be_asked_for_again_and_a_smaller_one() {
     }
     let window = source.outstanding(Some("a"), 2).await.expect("a window");
     assert_eq!(ids(&window), ["b", "c"]);
-    // A leader that comes anew from an earlier place.
+    // A new leader that starts from an earlier position.
     let window = source.outstanding(None, 9).await.expect("a window");
     assert_eq!((ids(&window), window.drained), (vec!["a", "b", "c", "d"], true));
 }
@@ -93,7 +93,7 @@ async fn a_name_that_is_no_text_is_given_out_byte_for_byte_and_gone_on_from() {
     let window = source.outstanding(None, 2).await.expect("a window");
     assert_eq!(ids(&window), ["a", "m\u{fffd}"]);
     assert_eq!(window.orders[1].payload, b"m\xff".as_slice());
-    // By somebody who has not seen the beginning, too.
+    // A source that has not seen the beginning gives out the rest, too.
     let other = DirectorySource::new(root.path(), Template::new("file")).removing();
     let rest = other.outstanding(window.position.as_deref(), 9).await.expect("a window");
     assert_eq!(ids(&rest), ["z"]);
@@ -108,7 +108,7 @@ fn every_position_leads_back_to_its_path() {
     }
 }
 
-/// Regression: the position of a forged cursor led the listing out of the directory.
+/// Regression: a forged cursor's position led the listing out of the directory.
 #[tokio::test]
 async fn a_position_that_is_no_plain_relative_path_is_refused() {
     let (root, _) = source(&["a", "b"]);

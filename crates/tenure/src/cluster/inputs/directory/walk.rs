@@ -13,24 +13,26 @@ use crate::cluster::inputs::confined::{Kind, list_below};
 
 /// How many names are kept in memory, over all directories on the way.
 const MOST_NAMES: usize = 128 * 1024;
-/// However deep the tree is, so many of each directory.
+/// How many names of each directory are kept at least, even if the tree is deep.
 const LEAST_NAMES: usize = 256;
-/// Paths of more levels are refused anyway: there is no need to look below them.
+/// The deepest level to look at. Paths with more levels are too long to be given out.
 const DEEPEST: usize = MAX_POSITION_BYTES / 2;
 
-/// What lies next on the way, by the bytes of its path below the root.
+/// The next find of a walk, with the bytes of its path below the root.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Found {
     /// A regular file.
     File(Vec<u8>),
-    /// A directory that we may not list, with a `/` at its end.
+    /// A directory that may not be listed, with a `/` at its end.
     Closed(Vec<u8>),
 }
 
-/// A walk through a tree. Each directory on the way is read anew whenever the names kept of it are used up.
+/// A walk through a tree.
+///
+/// It reads each directory on the way again whenever the names kept of it are used up.
 pub(super) struct Walk {
     root: Arc<Path>,
-    /// Whether names that begin with a dot count.
+    /// Include names that begin with a dot.
     hidden: bool,
     /// The directories on the way, the outermost first.
     levels: Vec<Level>,
@@ -38,17 +40,17 @@ pub(super) struct Walk {
 
 /// A directory on the way.
 struct Level {
-    /// Where it is below the root; ends with `/` unless it is the root.
+    /// Its path below the root; ends with `/` unless it is the root.
     prefix: Vec<u8>,
-    /// The next names of it, in order.
+    /// Its next names, in order.
     names: VecDeque<Entry>,
-    /// Names up to this one are behind us.
+    /// The last name already passed.
     passed: Vec<u8>,
-    /// There may be more after `names`.
+    /// The directory may have more names after `names`.
     more: bool,
 }
 
-/// A name in a directory, ordered as the paths of what lies there: a directory's goes on with `/`.
+/// A name in a directory. Names are ordered like paths: a directory's name is followed by `/`.
 #[derive(PartialEq, Eq)]
 struct Entry {
     name: OsString,
@@ -56,11 +58,12 @@ struct Entry {
 }
 
 impl Walk {
-    /// The walk after this plain path, which need not exist (any more); after nothing, the whole.
+    /// The walk after this plain path, which need not exist. An empty path walks the whole tree.
     pub(super) fn after(root: Arc<Path>, hidden: bool, position: &[u8]) -> Walk {
         let mut levels = vec![Level::of(Vec::new())];
         let mut prefix = Vec::new();
-        // What ends with a slash is a directory that is behind us as a whole.
+        // A part with a slash is a directory; a slash at the end means that all of it has been
+        // passed.
         for part in position.split_inclusive(|byte| *byte == b'/') {
             if !prefix.is_empty() {
                 levels.push(Level::of(prefix.clone()));
@@ -73,7 +76,7 @@ impl Walk {
         Walk { root, hidden, levels }
     }
 
-    /// What lies next on the way, if anything.
+    /// The next file or closed directory, if any.
     pub(super) fn next(&mut self) -> Result<Option<Found>, InputError> {
         loop {
             let Some(level) = self.levels.last_mut() else { return Ok(None) };
@@ -99,7 +102,7 @@ impl Walk {
         }
     }
 
-    /// Reads the next names of the innermost directory, and says which it is if we may not.
+    /// Reads the next names of the innermost directory. Returns its path if it may not be listed.
     fn read(&mut self) -> Result<Option<Vec<u8>>, InputError> {
         let kept: usize = self.levels.iter().map(|level| level.names.len()).sum();
         let room = (MOST_NAMES.saturating_sub(kept) / 2).max(LEAST_NAMES);
@@ -108,9 +111,10 @@ impl Walk {
         let way =
             PathBuf::from(native(level.prefix.strip_suffix(b"/").unwrap_or_default().to_vec()));
         let listed = match list(&self.root, &way, &level.passed, room, self.hidden) {
-            // Removed since we heard of it, or replaced by a file: there is nothing in it.
+            // The directory was removed or replaced by a file since its name was listed, so it is
+            // empty.
             Err(error) if !is_root && is_gone(&error) => (VecDeque::new(), false),
-            // Asking again would not help, and what comes after it shall not wait for that.
+            // Trying again would not help, and the rest of the tree must not wait for it.
             Err(error) if !is_root && error.kind() == io::ErrorKind::PermissionDenied => {
                 let closed = self.levels.pop();
                 return Ok(closed.map(|level| level.prefix));
@@ -132,7 +136,7 @@ impl Level {
     }
 }
 
-/// These bytes as the system knows them.
+/// These bytes as the system's own string.
 pub(super) fn native(path: Vec<u8>) -> OsString {
     #[cfg(unix)]
     return std::os::unix::ffi::OsStringExt::from_vec(path);
@@ -140,7 +144,9 @@ pub(super) fn native(path: Vec<u8>) -> OsString {
     return String::from_utf8_lossy(&path).into_owned().into();
 }
 
-/// The first names of a directory below the root after `passed`, in order, and whether there are more.
+/// The first names of a directory below the root after `passed`, in order.
+///
+/// Also returns whether there are more.
 fn list(
     root: &Path,
     way: &Path,
@@ -170,7 +176,7 @@ fn list(
     Ok((first.into_sorted_vec().into(), more))
 }
 
-/// Whether there is no such file, or no way to it.
+/// Returns true if the file or a directory on the way to it does not exist.
 pub(super) fn is_gone(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
@@ -181,7 +187,7 @@ impl Entry {
         (self.name.as_encoded_bytes(), self.is_directory)
     }
 
-    /// What its path goes on with, and what is below it begins with.
+    /// Its name in a path: with a slash if it is a directory.
     fn key(&self) -> Vec<u8> {
         let (name, slash) = self.parts();
         after_shared(name, slash, 0).collect()
@@ -194,7 +200,7 @@ impl Ord for Entry {
     }
 }
 
-/// Names are mostly decided by a comparison of memory; what is left of them may be a slash.
+/// Compares names, with their slashes. A comparison of memory decides most cases.
 fn compare((one, slash): (&[u8], bool), (other, other_slash): (&[u8], bool)) -> Ordering {
     let shared = one.len().min(other.len());
     one[..shared].cmp(&other[..shared]).then_with(|| {
@@ -249,7 +255,7 @@ mod tests {
         for (index, path) in paths.iter().enumerate() {
             assert_eq!(rest(root.path(), path), paths[index + 1..], "after {path}");
         }
-        // Paths that are no more, or have become something else.
+        // Paths that no longer exist, or are now something else.
         assert_eq!(rest(root.path(), "a/x/15"), rest(root.path(), "a/x/1"));
         assert_eq!(rest(root.path(), "a.txt/below/it"), rest(root.path(), "a.txt"));
         assert_eq!(rest(root.path(), "c/d/e"), rest(root.path(), "b"));
@@ -280,7 +286,9 @@ mod tests {
         assert_eq!(rest(root.path(), ""), ["a", "d/b"]);
     }
 
-    /// Regression: a directory that was listed, and then became a link, was followed out of the root.
+    /// Regression: the walk followed a link and left the root.
+    ///
+    /// The link had replaced a directory after it was listed.
     #[cfg(unix)]
     #[test]
     fn a_directory_that_became_a_link_has_nothing_in_it() {
@@ -292,7 +300,7 @@ mod tests {
         std::fs::rename(inside.join("d"), root.path().join("elsewhere")).expect("renamed");
         std::os::unix::fs::symlink("../out", inside.join("d")).expect("a link");
         assert_eq!(walk.next().expect("a tree"), Some(Found::File(b"z".to_vec())));
-        // Nor is it when the position lies in it.
+        // The link is not followed when the position lies below it, either.
         assert_eq!(rest(&inside, "d/a"), ["z"]);
     }
 

@@ -69,7 +69,7 @@ async fn a_file_that_became_shorter_or_changed_is_refused() {
     }
 }
 
-/// Regression: a file that a pipe had replaced was waited for without end.
+/// Regression: reading never ended after a pipe had replaced the file.
 #[cfg(unix)]
 #[tokio::test]
 async fn a_pipe_in_place_of_the_file_is_refused_and_not_waited_for() {

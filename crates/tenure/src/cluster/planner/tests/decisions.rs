@@ -1,4 +1,4 @@
-//! The decisions by themselves.
+//! The planner's decisions in isolation.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,7 @@
-//! Whole histories: planners that are cut off anywhere, race each other and lose answers, while others work and submit. In the
-//! end every task was counted once, and as what it was.
+//! Whole histories of planners on an unreliable store.
+//!
+//! Planners are cut off anywhere, race each other and lose answers, while others work and submit.
+//! In the end every task must be counted once, with the right outcome.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -28,13 +30,13 @@ use futures_util::FutureExt as _;
 /// How many tasks are submitted, and how many the source has.
 const SUBMITTED: usize = 40;
 const LISTED: usize = 30;
-/// How many processes there are that may plan, each with a node of its own.
+/// How many processes may plan, each with its own node.
 const PROCESSES: usize = 3;
-/// How long a history is before everything heals, and how long it may take from then on.
+/// The steps of a history before all faults end, and the most steps from then on.
 const STEPS: usize = 600;
 const MOST_STEPS_AFTER: usize = 2000;
 
-/// What a history is like.
+/// The kind of a history.
 #[derive(Clone, Copy, Debug)]
 struct Plot {
     manner: Manner,
@@ -42,13 +44,15 @@ struct Plot {
     races: bool,
     /// Dead letters are brought back.
     retries: bool,
-    /// Once in so many steps a planner is cut off.
+    /// A planner is cut off once in this many steps.
     cuts: usize,
 }
 
 impl Plot {
-    /// A letter that arrives long after it was given up can be there again after it was brought back; nothing but its next
-    /// retry would show it. So late writes and retries are not in one history.
+    /// Draws the kind of a history.
+    ///
+    /// A late write of a dead letter may restore the letter after it was brought back, and only
+    /// another retry of it would show that. So no history has both late writes and retries.
     fn of(seed: u64) -> Plot {
         let chance = Chance::new(seed ^ 0x706C_6F74);
         let weak = chance.one_in(2);
@@ -132,19 +136,19 @@ impl Windowed for Items {
     }
 }
 
-/// A cluster, its workers, and what really happened in it.
+/// A cluster, its workers, and a record of the true events.
 struct World {
     plot: Plot,
     chance: Chance,
     clock: Hand,
     rough: Arc<Rough>,
-    /// As planners see it.
+    /// The documents as planners see them.
     books: Books,
-    /// As it is.
+    /// The documents as they are.
     truth: Books,
-    /// What each process that plans hears of the work that is done in it, and whether it plans.
+    /// The news between the planner and the node of each process.
     processes: Vec<Arc<News>>,
-    /// Writes of theirs that were acknowledged, and not told of yet.
+    /// Acknowledged writes of the processes that their planners have not heard of yet.
     untold: Vec<(Arc<News>, Sent, Fact)>,
     items: Arc<Items>,
     planners: Vec<Working>,
@@ -154,7 +158,7 @@ struct World {
     /// How each task ended, by serial.
     ends: BTreeMap<u64, (String, OutcomeState)>,
     retried: BTreeSet<u64>,
-    /// Tasks of which somebody was told that they are cancelled, and of which that is open.
+    /// Tasks that are cancelled for certain; `doubtful` has those that may be.
     cancelled: BTreeSet<String>,
     doubtful: BTreeSet<String>,
 }
@@ -200,7 +204,7 @@ impl World {
         self.planners.push(planner);
     }
 
-    /// Sometimes the one that plans is the only node, and may go by what it hears.
+    /// Lists the planner's node, sometimes alone: then the planner relies on its news.
     fn list_node(&self, node: MemberId) {
         let key = self.truth.keys.nodes();
         let version = now(self.truth.store().get(&key)).expect("memory").map(|found| found.version);
@@ -214,7 +218,9 @@ impl World {
         let _ = now(self.truth.store().put(&key, expect, nodes.encode()));
     }
 
-    /// What was acknowledged is told of, sooner or later and in any order; mostly when its process has begun to plan.
+    /// Tells planners of acknowledged writes, sooner or later and in any order.
+    ///
+    /// It mostly picks writes of a process that already plans.
     fn tell(&mut self) {
         for _ in 0..self.untold.len().min(8) {
             let index = self.chance.below(self.untold.len());
@@ -281,11 +287,11 @@ impl World {
         now(self.truth.submit(orders)).expect("the inbox has room");
     }
 
-    /// All slots that something stands in.
+    /// All slots that hold a task.
     fn slots(&self) -> Vec<(Key, Version, Slot)> {
         let found = now(self.truth.store().list(&self.truth.keys.slots(), None, 2_000));
         let found = found.expect("memory serves").documents.into_iter();
-        // Decoding all the vacant ones would take most of the time.
+        // Decoding all the vacant slots would take most of the time.
         let used = found.filter(|(_, document)| {
             std::str::from_utf8(&document.body).is_ok_and(|body| body.contains("\"id\":"))
         });
@@ -293,7 +299,7 @@ impl World {
         used.map(|(key, document)| (key, document.version.clone(), slot(&document))).collect()
     }
 
-    /// Somebody does something for one task.
+    /// Makes progress on a few tasks.
     fn work(&mut self) {
         for _ in 0..1 + self.chance.below(4) {
             let mut live: Vec<_> =
@@ -349,7 +355,7 @@ impl World {
     }
 
     fn retry(&mut self) {
-        // Where reads prove nothing, one that is old enough may hide that the task is not counted yet.
+        // On a weak store, an old read may hide that the task is not counted yet.
         let uncounted: BTreeSet<u64> = match self.plot.manner.weak {
             true => self.slots().iter().map(|(_, _, slot)| slot.task.serial).collect(),
             false => BTreeSet::new(),
@@ -361,7 +367,7 @@ impl World {
         now(self.truth.enter(twice)).expect("the inbox has room");
     }
 
-    /// Cancels something that was submitted, wherever it is.
+    /// Cancels a submitted task, in the inbox or in a slot.
     fn cancel(&mut self) {
         let with_receipt: Vec<_> = self.receipts.clone().into_iter().collect();
         if with_receipt.is_empty() {
@@ -372,7 +378,7 @@ impl World {
             Some(Ok(Cancellation::Cancelled)) => {
                 self.cancelled.insert(id);
             }
-            // It waits for something to come into its slot, and nobody waits with it.
+            // The cancellation was only requested, or would have to wait, and is dropped.
             Some(Ok(Cancellation::Asked)) | None => {
                 self.doubtful.insert(id);
             }
@@ -404,7 +410,7 @@ impl World {
         cursor.drained && cursor.open() == 0 && !unread && self.slots().is_empty()
     }
 
-    /// Heals everything, and lets one planner finish.
+    /// Ends all faults, and lets one planner finish.
     fn finish(&mut self) -> Result<(), String> {
         self.planners.clear();
         self.rough.heal();
@@ -449,7 +455,7 @@ impl World {
         Ok(reports)
     }
 
-    /// Whether the books say what happened.
+    /// Checks that the books agree with the true events.
     fn audit(&self) -> Result<(), String> {
         let reports = self.reports()?;
         let counted = reports
@@ -548,7 +554,7 @@ fn differences(counted: &Ends, ended: &Ends) -> String {
     says
 }
 
-/// Plays a history. What comes back is what is wrong with it.
+/// Plays a history. Returns an error that says how it went wrong.
 fn play(seed: u64) -> Result<(), String> {
     let plot = Plot::of(seed);
     let mut world = World::new(seed, plot);
@@ -559,7 +565,8 @@ fn play(seed: u64) -> Result<(), String> {
     world.audit()
 }
 
-/// From where, and how many: `PLANNER_SEEDS=1000:500` for more of them than a usual run has time for.
+/// The range of seeds. `PLANNER_SEEDS=1000:500` (first seed and count) plays more of them than a
+/// usual run has time for.
 fn seeds(usually: u64) -> std::ops::Range<u64> {
     let asked = std::env::var("PLANNER_SEEDS").ok();
     let asked = asked.as_deref().and_then(|asked| asked.split_once(':'));

@@ -1,4 +1,4 @@
-//! Rounds of a planner that goes by what the node beside it writes.
+//! Rounds of a planner that relies on the writes of the node in its process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -69,7 +69,8 @@ struct Stage {
     planner: Working,
 }
 
-/// The planner of a process whose node is `members[0]`, which is what planners of token 1 are called in these tests.
+/// Creates a planner, with token 1, in the process of the node `members[0]`. In these tests that
+/// node has the id of planners with token 1.
 fn stage(reads: Reads, members: &[MemberId]) -> Stage {
     let clock = Hand::new();
     let memory = MemoryStore::new();
@@ -103,7 +104,8 @@ impl Stage {
         found.expect("a cursor").1
     }
 
-    /// Does what the planner tells its node of, and tells the planner. How much that was.
+    /// Does the tasks that the planner told its node of, and tells the planner. Returns their
+    /// number.
     fn work(&self) -> usize {
         let told = self.planner.news.take_filled();
         let sent = self.planner.news.sending();
@@ -164,7 +166,8 @@ fn on_a_weak_store_what_was_acknowledged_beside_it_is_not_written_again() {
     stage.clock.advance(Duration::from_millis(5));
     stage.settle();
     assert_eq!(stage.cursor().done, 100);
-    // By the worker, and by the planner: the slots made vacant, the results, the cursor, and a page of the inbox or two.
+    // The worker writes the tasks. The planner writes the slots made vacant, the results, the
+    // cursor, and a page of the inbox or two.
     let written = stage.store.writes.load(Relaxed) - written;
     assert!((200..210).contains(&written), "{written} writes");
 }

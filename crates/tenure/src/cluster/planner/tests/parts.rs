@@ -1,4 +1,4 @@
-//! What tests of the planner are made of: a clock that moves when it is told to, chance from a seed, and a planner to poll.
+//! Parts for tests of the planner: a clock, seeded randomness, a planner to poll.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -20,7 +20,7 @@ use crate::lease::machine::Lease;
 use crate::mandate::Tenure;
 use crate::{Backend, Clock, Error, Moment, Store, Timer, Timing};
 
-/// A clock that moves when it is told to.
+/// A clock that the test moves.
 #[derive(Clone, Debug)]
 pub(super) struct Hand(Arc<watch::Sender<Moment>>);
 
@@ -58,7 +58,7 @@ impl Timer for HandTimer {
     }
 }
 
-/// Chance from a seed, shared by everything in one history.
+/// Seeded randomness, shared by everything in one history.
 #[derive(Clone, Debug)]
 pub(super) struct Chance(Arc<Mutex<u64>>);
 
@@ -76,19 +76,19 @@ impl Chance {
         z ^ (z >> 31)
     }
 
-    /// Less than this.
+    /// A random number less than `end`.
     pub(super) fn below(&self, end: usize) -> usize {
         let end = u64::try_from(end.max(1)).expect("a usize fits");
         usize::try_from(self.draw() % end).expect("it was less than a usize")
     }
 
-    /// True once in so many times; never, if that is 0.
+    /// Returns true once in `often` times; never if that is 0.
     pub(super) fn one_in(&self, often: usize) -> bool {
         often > 0 && self.below(often) == 0
     }
 }
 
-/// What an answer is that needs no waiting for.
+/// The result of a future that never waits.
 pub(super) fn now<T>(future: impl Future<Output = T>) -> T {
     future.now_or_never().expect("a store in memory never waits")
 }
@@ -110,7 +110,7 @@ pub(super) fn books(store: Arc<dyn Store>, clock: &Hand) -> Books {
     Books::open(&backend, "test").expect("a name")
 }
 
-/// A planner at work, which moves when it is polled.
+/// A planner that moves only when it is polled.
 pub(super) struct Working {
     future: Pin<Box<dyn Future<Output = Result<Deposed, Error>> + Send>>,
     pub(super) news: Arc<News>,
@@ -127,7 +127,7 @@ impl Working {
         Working::beside(Arc::default(), books, clock, token, source)
     }
 
-    /// The same, in a process that has been there before.
+    /// Creates a planner in the process with this `news`, perhaps not its first one.
     pub(super) fn beside(
         news: Arc<News>,
         books: &Books,
@@ -155,7 +155,7 @@ impl Working {
         self.future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
     }
 
-    /// Polls until nothing moves any more without time.
+    /// Polls until nothing moves any more while time stands still.
     pub(super) fn settle(&mut self) -> Option<Result<Deposed, Error>> {
         for _ in 0..64 {
             if let Poll::Ready(over) = self.poll() {
@@ -165,7 +165,7 @@ impl Working {
         None
     }
 
-    /// The same, again and again while time passes.
+    /// Settles again and again while time passes.
     pub(super) fn settle_for(&mut self, clock: &Hand, span: Duration) {
         let step = Duration::from_millis(50);
         let mut left = span;

@@ -1,4 +1,5 @@
-//! A store that loses requests and answers, answers late and, where reads prove nothing, shows what never was or is no more.
+//! A store that loses requests and answers, and answers late. On weak reads it also shows documents
+//! that never existed or exist no more.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -15,20 +16,20 @@ use crate::{
     CandidateId, Document, Fault, Key, MemoryStore, Put, Reads, Store, StoreError, Version, Write,
 };
 
-/// How rough it is: each happens once in so many times, or never.
+/// How rough the store is. Each fault happens once in this many times, or never (0).
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Manner {
-    /// Every call takes up to so many polls, before and after it happens.
+    /// Every call takes up to this many polls, before and after it happens.
     pub(super) polls: usize,
     /// The request does not arrive.
     pub(super) refused: usize,
-    /// The request arrives, and its answer does not.
+    /// The request arrives, but its answer does not.
     pub(super) unanswered: usize,
     /// The request arrives long after it was given up.
     pub(super) late: usize,
-    /// Reads prove nothing.
+    /// Reads are weak: they prove nothing.
     pub(super) weak: bool,
-    /// A weak read shows what was there before.
+    /// A weak read shows an earlier state.
     pub(super) stale: usize,
     /// A weak read shows a write that never lasts.
     pub(super) phantom: usize,
@@ -44,11 +45,11 @@ pub(super) struct Rough {
 #[derive(Debug, Default)]
 struct State {
     manner: Manner,
-    /// Given up, and still under way.
+    /// Writes that were given up and are still under way.
     late: Vec<Write>,
-    /// What reads have shown, the newest last.
+    /// The documents that reads have shown, the newest last.
     shown: BTreeMap<Key, Vec<Option<Document>>>,
-    /// What some reads show and nobody stored, and how often it is still shown.
+    /// Documents that reads show although no write stored them, and how often still.
     phantoms: BTreeMap<Key, (Document, usize)>,
     made_up: u64,
 }
@@ -58,7 +59,7 @@ impl Rough {
         Rough { memory, chance, state: Mutex::new(State { manner, ..State::default() }) }
     }
 
-    /// From now on it works, and nothing is under way any more.
+    /// Makes the store work from now on, with nothing under way any more.
     pub(super) fn heal(&self) {
         let mut state = self.state();
         let manner = Manner { polls: 1, weak: state.manner.weak, ..Manner::default() };
@@ -89,7 +90,7 @@ impl Rough {
         StoreError::new(fault, "rough", "being rough", "it is")
     }
 
-    /// Lets some of what was given up arrive after all.
+    /// Lets some of the given-up writes arrive after all.
     fn deliver(&self) {
         let mut state = self.state();
         let mut index = 0;
@@ -103,7 +104,7 @@ impl Rough {
         }
     }
 
-    /// What a weak read shows instead.
+    /// The document that a weak read shows instead.
     fn distort(&self, key: &Key, truth: Option<Document>) -> Option<Document> {
         let mut state = self.state();
         let manner = state.manner;

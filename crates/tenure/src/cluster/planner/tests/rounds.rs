@@ -1,4 +1,4 @@
-//! Rounds on a sound store, where nothing is lost and each claim is about one thing.
+//! Rounds on a reliable store: nothing is lost, and each test checks one claim.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -27,7 +27,7 @@ use crate::{Error, Key, MemoryStore};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A cluster on a store that works, and whoever plans for it.
+/// A cluster on a store that works, and its planner.
 struct Stage {
     clock: Hand,
     books: Books,
@@ -104,7 +104,7 @@ impl Stage {
         self.slots().into_iter().filter(|(_, slot)| slot.is_live()).collect()
     }
 
-    /// Ends every live task like this.
+    /// Ends every live task with `end`.
     fn end_all(&self, end: impl Fn(&Slot) -> Slot) -> usize {
         let live = self.live();
         live.iter().for_each(|(key, slot)| self.write(key, end(slot).encode()));
@@ -164,13 +164,13 @@ impl Stage {
         nodes.nodes.into_iter().map(|node| node.token).collect()
     }
 
-    /// The slots whose tasks wait for a worker.
+    /// The slots with tasks that wait for a worker.
     fn waiting(&self) -> Vec<(Key, Slot)> {
         let outstanding = |slot: &Slot| matches!(slot.progress, Progress::Outstanding { .. });
         self.slots().into_iter().filter(|(_, slot)| outstanding(slot)).collect()
     }
 
-    /// Somebody holds this slot, as of now.
+    /// Lets a member hold this slot, from now on.
     fn hold(&self, key: &Key, slot: &Slot, by: &MemberId) {
         let holding = Holding { member: by.clone(), expire: 1, presence: None, status: None };
         let held = slot.following(self.books.fresh_op(), Progress::Held(Arc::new(holding)));
@@ -191,7 +191,7 @@ fn a_new_cluster_gets_its_documents_and_more_slots_when_workers_hold_most_of_the
     stage.submit(orders(1000));
     stage.pass(5 * SECOND);
     assert_eq!(stage.charter().slots, 256, "what waits there is enough for 40 workers");
-    // Another half of the slots each time; they are held for less than a ttl.
+    // Hold another half of the slots each time, for less than a ttl.
     for (held, slots) in [(128, 512), (256, 800)] {
         for (key, slot) in stage.waiting().into_iter().take(held) {
             stage.hold(&key, &slot, &node);
@@ -205,7 +205,7 @@ fn a_new_cluster_gets_its_documents_and_more_slots_when_workers_hold_most_of_the
     assert_eq!(stage.charter().slots, 800, "it never shrinks");
 }
 
-/// A node list that said 4 billion workers made 16,384 slots, for good.
+/// Regression: a node list with 4 billion workers made 16,384 slots, for good.
 #[test]
 fn a_forged_count_of_workers_makes_no_slots_whatever_waits() {
     let mut stage = Stage::new();
@@ -219,7 +219,9 @@ fn a_forged_count_of_workers_makes_no_slots_whatever_waits() {
     assert_eq!((stage.charter().slots, stage.live().len()), (256, 256));
 }
 
-/// A leader wrote a cursor with a revision beyond the largest, which it then refused to read.
+/// Regression: a leader wrote a cursor with a revision that is too large.
+///
+/// It then refused to read that cursor.
 #[test]
 fn a_cursor_whose_revision_is_at_its_limit_is_left_as_it_is() {
     let mut stage = Stage::new();
@@ -531,7 +533,7 @@ fn a_member_that_holds_a_slot_stays_until_that_has_lapsed_too() {
     assert!(stage.members().is_empty());
 }
 
-/// Proves everybody's death when it is told to.
+/// Proves the death of every member when the test says so.
 #[derive(Debug, Default)]
 struct Oracle(Notify);
 
@@ -572,16 +574,16 @@ fn a_node_list_or_a_charter_that_makes_no_sense_is_told_of_and_work_goes_on() {
     assert_eq!(nodes.expect("memory serves").expect("still there").body, "nonsense");
 }
 
-/// A source of numbered items, which does what its test wants.
+/// A source of numbered items that the test controls.
 #[derive(Default)]
 struct Items {
-    /// How many there are; it waits for more when it has none.
+    /// How many items there are. Without more items the source waits.
     many: AtomicUsize,
     bytes: usize,
     drains: bool,
     asked: Mutex<Vec<usize>>,
     told: Mutex<Vec<String>>,
-    /// Of this one it takes no note.
+    /// The item that this source refuses to commit.
     deaf: Option<&'static str>,
 }
 

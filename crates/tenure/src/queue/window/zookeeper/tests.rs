@@ -10,7 +10,7 @@ fn from(window: &ZookeeperWindow) -> Option<Moment> {
     window.proof().map(|proof| proof.from)
 }
 
-/// A connection on which everything is answered 10 ms after it was sent, one a second.
+/// A connection with one request a second, each answered 10 ms after it was sent.
 fn steady(kind: Kind, seconds: u64) -> ZookeeperWindow {
     let mut window = ZookeeperWindow::new(TTL);
     window.connecting(at(0));
@@ -39,7 +39,8 @@ fn a_handshake_counts_from_before_it_once_a_write_was_answered() {
 
 #[test]
 fn a_request_counts_once_a_ping_has_passed_and_the_leader_answered_twice() {
-    // R·T/4 is 2.5 s: the write of 7 s shows what was answered by 4.5 s, and the next proves it.
+    // R·T/4 is 2.5 s: the write of 7 s shows the requests answered by 4.5 s, and the next proves
+    // them.
     let mut window = steady(Kind::Write, 7);
     assert_eq!(from(&window), Some(at(3000)), "shown by the write of 6 s");
     exchange(&mut window, 7020, Kind::Sync);
@@ -128,7 +129,7 @@ fn a_write_that_one_server_refuses_counts_as_a_read() {
     assert_eq!(from(&window), Some(at(27_000)), "it was heard of all the same");
 }
 
-/// A server refuses writes because it has too much to do, too.
+/// A server also refuses writes because of overload.
 #[test]
 fn a_heartbeat_that_one_server_refuses_is_followed_by_another_after_a_pause() {
     let mut window = steady(Kind::Write, 3);
@@ -154,7 +155,7 @@ fn writes_of_others_that_are_refused_do_not_put_off_a_leaders_own() {
     let mut window = steady(Kind::Write, 3);
     assert_eq!(window.beat(at(4000), Pace::Leading), Kind::Write);
     exchange(&mut window, 4000, Kind::Write);
-    // One of them is always under way.
+    // One of these writes is always under way.
     window.sent(at(4050), Kind::Write);
     for millis in (4100..5000).step_by(50) {
         window.sent(at(millis), Kind::Write);
@@ -193,7 +194,7 @@ fn a_refusal_before_its_turn_leaves_the_order_of_the_others() {
 
 #[test]
 fn nothing_of_a_connection_counts_after_its_end() {
-    // Answered, reported, arrived and written: one of them more with each request.
+    // Answered, reported, arrived and written: each request adds one of them.
     for requests in 1..=4 {
         let mut window = steady(Kind::Read, 20);
         for request in 0..requests {
