@@ -40,10 +40,10 @@ fn the_times_of_a_queue_are_those_that_etcd_grants() {
     says(&dry, 0, "with a ttl of 15.0 s and a grace of 1.5 s");
     let run = ["run", "job", "--store", &store, "--ttl", "9500ms", "--", "sleep", "0.2"];
     says(&ran(bare(&run)), 0, "the ttl is 10.0 s, as the server granted; 9.5 s were asked for");
-    // As on ZooKeeper: a grace of more than a third is refused.
+    // As on ZooKeeper: a grace of more than a quarter is refused.
     let run = ["run", "job", "--store", &store, "--grace", "9s", "--", "true"];
     says(&ran(bare(&run)), 78, "a grace of 9s is too long for a session of 15s");
-    says(&tenure(&["doctor", "--grace", "9s"]), 78, "--grace may be at most 5.0 s");
+    says(&tenure(&["doctor", "--grace", "9s"]), 78, "--grace may be at most 3.75s");
 }
 
 #[test]

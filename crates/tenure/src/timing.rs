@@ -179,6 +179,15 @@ impl Timing {
             (self.ttl / 6).min(Duration::from_secs(1))
         }
     }
+
+    /// The longest stop budget in an election that is a queue, for a session of this ttl.
+    ///
+    /// ZooKeeper's heartbeats leave a leader 0.3 T of its window at any moment, less two round
+    /// trips ([`crate::queue::window`]). A longer budget would tell work to stop all the time.
+    #[must_use]
+    pub fn longest_session_grace(ttl: Duration) -> Duration {
+        ttl / 4
+    }
 }
 
 /// Refuses a stop budget that would leave a session's leader no time to lead.
@@ -186,8 +195,7 @@ impl Timing {
 /// # Errors
 /// [`TimingError::GraceTooLong`].
 pub(crate) fn check_session_grace(grace: Duration, ttl: Duration) -> Result<(), TimingError> {
-    // ZooKeeper's window is 0.42 T (PROTOCOL.md); a third of T leaves a little of it.
-    let most = ttl / 3;
+    let most = Timing::longest_session_grace(ttl);
     if grace > most {
         return Err(TimingError::GraceTooLong { grace, ttl, most });
     }

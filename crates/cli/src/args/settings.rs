@@ -33,7 +33,7 @@ pub(crate) struct Settings {
     pub(crate) id: Option<String>,
 
     /// How long work may take to stop, out of the ttl [default: the rest of the ttl, 2.4s of 15s;
-    /// on etcd and ZooKeeper a tenth of it, and at most a third]
+    /// on etcd and ZooKeeper a tenth of it, and at most a quarter]
     #[arg(long, global = true, env = "TENURE_GRACE", value_name = "DURATION")]
     #[arg(value_parser = duration)]
     pub(crate) grace: Option<Duration>,

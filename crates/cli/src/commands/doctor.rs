@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use serde::Serialize;
-use tenure::{Backend, Expect, Fault, Key, Put, Reads, Store, StoreError, StoreExt, Version};
+use tenure::{
+    Backend, Expect, Fault, Key, Put, Reads, Store, StoreError, StoreExt, Timing, Version,
+};
 use tenure_stores::{Location, Opened};
 
 use crate::exit::{self, Ending};
@@ -325,10 +327,10 @@ impl Examination {
             span(granted / 10),
             span(grace)
         );
-        if grace > granted / 3 {
-            let most = span(granted / 3);
+        let most = Timing::longest_session_grace(granted);
+        if grace > most {
             return self
-                .fail("times", format!("{says}; --grace may be at most {most} of that ttl"));
+                .fail("times", format!("{says}; --grace may be at most {most:?} of that ttl"));
         }
         let verdict = if granted == asked { Verdict::Ok } else { Verdict::Warning };
         self.note("times", verdict, says);

@@ -19,7 +19,8 @@ pub(super) fn outcomes(answer: &Bsons, versions: Vec<Version>) -> Vec<Result<Put
     // A write that is neither an error nor counted as done is unknown.
     let done = answer.get("n").and_then(integer);
     let counted = usize::try_from(done.unwrap_or(-1)).ok();
-    let complete = counted == versions.len().checked_sub(errors.len());
+    let asked = versions.len();
+    let complete = counted == asked.checked_sub(errors.len());
     let concern = answer.get_document("writeConcernError").ok().map(concern);
     let outcome = |(index, version): (usize, Version)| {
         match (errors.iter().find(|error| error.index == index), &concern) {
@@ -30,7 +31,10 @@ pub(super) fn outcomes(answer: &Bsons, versions: Vec<Version>) -> Vec<Result<Put
             (None, None) if complete => Ok(Put::Stored(version)),
             (None, None) => Err(Failure::new(
                 Fault::Indeterminate,
-                format!("{done:?} writes are said to be done of {}", errors.len()),
+                format!(
+                    "the server reports {done:?} writes and {} errors for {asked}",
+                    errors.len()
+                ),
             )),
         }
     };

@@ -358,10 +358,21 @@ impl Claims {
         }
     }
 
-    /// The number of claims that were granted and are not settled yet.
+    /// The number of claims that are not settled: granted, or sent and perhaps granted.
+    ///
+    /// A claim without an answer counts until its window is over: by then nothing could be done
+    /// under it.
     #[must_use]
-    pub fn holding(&self) -> usize {
-        self.mine.len()
+    pub fn unsettled(&self, now: Moment) -> usize {
+        if ClusterMutant::LeavesWithClaimsUnderWay.is_on() {
+            return self.mine.len();
+        }
+        let window = self.settings.timing.window();
+        let is_open = |(slot, known): &(usize, &Known)| {
+            let newest = known.sent.last().map(|(_, at)| now.at_least_since(*at));
+            !self.mine.contains_key(slot) && newest.is_some_and(|elapsed| elapsed < window)
+        };
+        self.mine.len() + self.slots.iter().enumerate().filter(is_open).count()
     }
 
     /// How many writes the store answers in one batch without delay.

@@ -38,11 +38,13 @@ pub enum ClusterMutant {
     WindowFromAnswer,
     /// An answer that comes after its deadline is taken all the same.
     LateAnswerRevives,
+    /// A node leaves although claims of its own are on their way to the store.
+    LeavesWithClaimsUnderWay,
 }
 
 impl ClusterMutant {
     /// All mutants.
-    pub const ALL: [ClusterMutant; 15] = [
+    pub const ALL: [ClusterMutant; 16] = [
         ClusterMutant::CursorFirst,
         ClusterMutant::SlotsFirst,
         ClusterMutant::CountsTwice,
@@ -58,6 +60,7 @@ impl ClusterMutant {
         ClusterMutant::LateCompletionWins,
         ClusterMutant::WindowFromAnswer,
         ClusterMutant::LateAnswerRevives,
+        ClusterMutant::LeavesWithClaimsUnderWay,
     ];
 
     /// Returns true if this rule is broken on this thread.

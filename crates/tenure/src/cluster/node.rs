@@ -173,7 +173,7 @@ impl Node {
             }
             self.start_waiting();
             self.beat(now);
-            if (self.draining || self.leaving) && self.claims.holding() == 0 {
+            if self.is_going() && self.claims.unsettled(now) == 0 {
                 break;
             }
             self.wait(now).await;
@@ -243,8 +243,13 @@ impl Node {
         }
     }
 
+    /// Returns true if the node takes no more tasks and leaves once nothing of its own is open.
+    fn is_going(&self) -> bool {
+        self.draining || self.leaving
+    }
+
     fn hands(&self) -> usize {
-        if self.draining || self.leaving || self.membership.is_retired() {
+        if self.is_going() || self.membership.is_retired() {
             return 0;
         }
         let workers = self.set.workers;
@@ -294,6 +299,10 @@ impl Node {
                 match is_last {
                     true => self.waiting.push_front(claim),
                     false => self.waiting.push_back(claim),
+                }
+                // The claim was on its way when the node was told to go.
+                if self.is_going() {
+                    self.return_waiting(claim);
                 }
             }
             Output::Extended(claim, lease) => {
@@ -492,7 +501,7 @@ impl Node {
             }
         }
         // Tasks that wait for a worker go back at once.
-        if self.draining || self.leaving {
+        if self.is_going() {
             let waiting: Vec<Claim> = self.waiting.iter().copied().collect();
             for claim in waiting {
                 self.return_waiting(claim);

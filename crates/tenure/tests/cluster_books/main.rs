@@ -11,6 +11,7 @@ mod holders;
 mod hung;
 mod idle;
 mod leader;
+mod leaving;
 mod lost;
 mod lost_answers;
 mod planted;

@@ -489,3 +489,19 @@ fn what_is_for_another_is_not_taken_on_hearsay() {
     world.pass(timing().heartbeat());
     assert!(begun(&world.serve(&mut node)).is_empty(), "the other one is there");
 }
+
+#[test]
+fn a_claim_without_an_answer_is_unsettled_until_its_window_is_over() {
+    let mut world = World::with(1);
+    let mut node = node(1, Reads::Linearizable);
+    let Some(Output::Look(look)) = node.act(world.now, 0).pop() else { panic!("no look") };
+    node.take(world.now, Input::Looked(look, Ok(world.seen())));
+    let sent = node.act(world.now, 0);
+    assert!(matches!(sent[..], [Output::Write(..)]), "{sent:?}");
+    node.take(world.now, Input::Hands { most: 0, workers: 8 });
+    assert_eq!(node.unsettled(world.now), 1);
+    world.pass(timing().window() - Duration::from_millis(1));
+    assert_eq!(node.unsettled(world.now), 1);
+    world.pass(Duration::from_millis(1));
+    assert_eq!(node.unsettled(world.now), 0);
+}

@@ -212,3 +212,25 @@ fn nothing_of_a_connection_counts_after_its_end() {
     assert_eq!(window.until_write(at(20_100)), Duration::ZERO, "nor does its last write");
     assert_eq!(window.until_heartbeat(at(20_100), Pace::Leading), Duration::ZERO);
 }
+
+/// Regression: a stop budget of T/3 was accepted, and leaders were told to stop all the time.
+#[test]
+fn a_leader_that_beats_on_time_always_has_more_left_than_the_longest_grace() {
+    // An answer takes T/80.
+    let (beat, answer) = (500, 100);
+    let mut window = ZookeeperWindow::new(TTL);
+    window.connecting(at(0));
+    let mut least = Duration::MAX;
+    for millis in (beat..100 * beat).step_by(500) {
+        let kind = window.beat(at(millis), Pace::Leading);
+        window.sent(at(millis), kind);
+        // The worst moment is just before an answer that proves more.
+        if let Some(proof) = window.proof().filter(|_| millis > 20 * beat) {
+            let elapsed = at(millis + answer).at_most_since(proof.from);
+            least = least.min(proof.window.saturating_sub(elapsed));
+        }
+        window.answered(at(millis + answer), Voice::Ensemble);
+    }
+    assert!(least > crate::Timing::longest_session_grace(TTL), "{least:?} of {TTL:?}");
+    assert!(least < TTL / 3, "{least:?}: a longer grace may be allowed");
+}
