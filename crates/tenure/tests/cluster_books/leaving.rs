@@ -80,9 +80,8 @@ impl Handler for Works {
     }
 }
 
-/// Regression: the node left at once, and its claim cost the task a ttl and an attempt.
-#[tokio::test(start_paused = true)]
-async fn a_claim_under_way_is_given_back_before_its_node_leaves() {
+/// The only task's slot, after its node left while the claim was on its way.
+async fn slot_after_leaving() -> Slot {
     let inner = MemoryStore::new();
     let (claimed, answers) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let (claims, answer) = (claimed.clone(), answers.clone());
@@ -98,14 +97,28 @@ async fn a_claim_under_way_is_given_back_before_its_node_leaves() {
     let books = cluster.books().clone();
     books.submit(vec![order("a")]).await.expect("accepted");
     claims.notified().await;
-
     let leaving = tokio::spawn(async move { cluster.leave().await });
     tokio::time::sleep(Duration::from_millis(100)).await;
     answer.notify_one();
     leaving.await.expect("it leaves");
-
     let document = inner.get(&books.keys().slot(0)).await.expect("a read").expect("a slot");
-    let slot = Slot::decode(&document.body).expect("it makes sense");
+    Slot::decode(&document.body).expect("it makes sense")
+}
+
+/// Regression: the node left at once, and its claim cost the task a ttl and an attempt.
+#[tokio::test(start_paused = true)]
+async fn a_claim_under_way_is_given_back_before_its_node_leaves() {
+    let slot = slot_after_leaving().await;
     assert!(slot.holding().is_none(), "{slot:?}");
     assert_eq!(slot.attempt, 0, "{slot:?}");
+}
+
+#[cfg(feature = "mutants")]
+#[tokio::test(start_paused = true)]
+async fn a_node_that_leaves_with_claims_under_way_is_noticed() {
+    use tenure::cluster::mutant::{ClusterMutant, break_rule};
+    break_rule(Some(ClusterMutant::LeavesWithClaimsUnderWay));
+    let slot = slot_after_leaving().await;
+    break_rule(None);
+    assert!(slot.holding().is_some(), "{slot:?}");
 }
