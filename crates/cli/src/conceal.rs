@@ -21,8 +21,8 @@ use std::process::Command;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
-use crate::commands::secrets::{self, HANDED_OVER};
 use crate::exit::{Failure, REFUSED};
+use crate::secrets::{self, HANDED_OVER};
 use crate::supervise::THIS_PROGRAM;
 
 /// The name of that file in `/proc/PID/fd`.

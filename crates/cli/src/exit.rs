@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use tenure::cluster::ClusterError;
+use tenure::feed::FeedError;
 use tenure::{Error, Fault, StoreError};
 use tenure_stores::OpenError;
 
@@ -75,6 +77,18 @@ impl From<Error> for Failure {
     }
 }
 
+impl From<ClusterError> for Failure {
+    fn from(error: ClusterError) -> Failure {
+        Failure::new(of_cluster(&error), error)
+    }
+}
+
+impl From<FeedError> for Failure {
+    fn from(error: FeedError) -> Failure {
+        Failure::new(of_feed(&error), error)
+    }
+}
+
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Failure {
         Failure::new(of_fault(error.fault), error)
@@ -103,31 +117,50 @@ impl From<std::io::Error> for Failure {
 
 fn of_error(error: &Error) -> u8 {
     match error {
-        Error::Name(_)
-        | Error::Candidate(_)
-        | Error::Table(_)
-        | Error::Order { .. }
-        | Error::InputTwice { .. } => USAGE,
+        Error::Name(_) | Error::Candidate(_) => USAGE,
         Error::Store(error) => of_fault(error.fault),
         Error::Missing { .. } | Error::Ended { .. } => NOT_LED,
         Error::Refused(fault) => of_fault(*fault),
         Error::Lost(_) => LOST,
         Error::Contended { .. } => UNREACHABLE,
-        Error::PartlyAccepted { source, .. } => of_error(source),
-        Error::Overtaken { .. } => UNKNOWN,
-        Error::Finished | Error::Stopped | Error::FeedStopped => FAILURE,
+        Error::Finished | Error::Stopped => FAILURE,
         Error::Timing(_)
-        | Error::FeedTiming(_)
-        | Error::NoFeed
         | Error::Record { .. }
-        | Error::Document { .. }
-        | Error::Full { .. }
         | Error::Nested { .. }
         | Error::Protocol { .. }
         | Error::Occupied { .. }
         | Error::Regressed { .. }
         | Error::Vanished
         | Error::Exhausted => REFUSED,
+        // The library may learn of new errors before the program does.
+        _ => FAILURE,
+    }
+}
+
+fn of_cluster(error: &ClusterError) -> u8 {
+    match error {
+        ClusterError::Name(_) | ClusterError::Order { .. } | ClusterError::InputTwice { .. } => {
+            USAGE
+        }
+        ClusterError::Store(error) => of_fault(error.fault),
+        ClusterError::Election(error) => of_error(error),
+        ClusterError::PartlyAccepted { source, .. } => of_cluster(source),
+        ClusterError::Contended { .. } => UNREACHABLE,
+        ClusterError::Overtaken { .. } => UNKNOWN,
+        ClusterError::Document { .. }
+        | ClusterError::Full { .. }
+        | ClusterError::Vanished
+        | ClusterError::Exhausted => REFUSED,
+        // The library may learn of new errors before the program does.
+        _ => FAILURE,
+    }
+}
+
+fn of_feed(error: &FeedError) -> u8 {
+    match error {
+        FeedError::Election(error) => of_error(error),
+        FeedError::Table(_) => USAGE,
+        FeedError::Intervals(_) | FeedError::NoFeed => REFUSED,
         // The library may learn of new errors before the program does.
         _ => FAILURE,
     }

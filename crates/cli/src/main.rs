@@ -9,6 +9,7 @@ mod exit;
 mod mandate_file;
 mod opening;
 mod redact;
+mod secrets;
 mod session;
 mod show;
 mod signals;

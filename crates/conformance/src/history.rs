@@ -3,8 +3,8 @@
 //! A history needs an observer that sees real time: the simulator of machines, a simulation through
 //! the driver, or a referee of real processes. Checkers know nothing of machines.
 
-use tenure::lease::machine::{Loss, Outcome};
 use tenure::lease::record::Record;
+use tenure::protocol::{Loss, Outcome};
 
 /// Real time in nanoseconds since the run began. No candidate can read this clock.
 pub type Instant = u64;

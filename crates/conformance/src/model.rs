@@ -11,9 +11,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use stateright::{Model, Property};
-use tenure::lease::machine::{Ask, Input, Machine, Output, Seen, Settings};
+use tenure::lease::machine::{Input, Machine, Output, Seen, Settings};
 use tenure::lease::mutant::Mutant;
-use tenure::lease::record::{Holder, Record};
+use tenure::lease::record::Record;
+use tenure::protocol::Ask;
+use tenure::protocol::Holder;
 use tenure::{CandidateId, Expect, Fault, Moment, Put, Reads, Timing, Version};
 
 /// One step of real time. A ttl of six ticks gives windows of 4.8 ticks, and waits at least as

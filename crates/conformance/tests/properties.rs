@@ -8,7 +8,8 @@ use proptest::option;
 use proptest::prelude::*;
 use serde_json::{Map, Value};
 use tenure::lease::floor::Floor;
-use tenure::lease::record::{Holder, MAX_NUMBER, Op, Record, State};
+use tenure::lease::record::{MAX_NUMBER, Op, Record, State};
+use tenure::protocol::Holder;
 use tenure::{CandidateId, MAX_TTL, Mark, Name, Protocol};
 use tenure_conformance::fuzz;
 

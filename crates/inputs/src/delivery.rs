@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tenure::Error;
+use tenure::cluster::ClusterError;
 use tenure::cluster::documents::Order;
 use tenure::cluster::input::Emitter;
 
@@ -25,7 +25,7 @@ pub(crate) async fn deliver(emitter: &Emitter, mut orders: Vec<Order>) {
     while !orders.is_empty() {
         match emitter.emit(orders.clone()).await {
             Ok(()) => return,
-            Err(Error::PartlyAccepted { accepted, .. }) => {
+            Err(ClusterError::PartlyAccepted { accepted, .. }) => {
                 // The state of the others may be unknown; they are done twice rather than never.
                 orders.drain(..accepted.min(orders.len()));
                 tracing::warn!(

@@ -47,6 +47,7 @@ mod provided;
 #[cfg(feature = "rethinkdb")]
 pub mod rethinkdb;
 mod servers;
+mod url;
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper;
 
@@ -56,10 +57,11 @@ use std::time::Duration;
 
 use tenure::{Backend, StoreError};
 
-pub use location::{Location, SCHEMES, UrlError, holds_credentials, parse};
+pub use location::{Location, holds_credentials, parse};
 pub use mongodb_url::MongodbUrl;
 pub use provided::provide_passwords;
 pub use servers::{Access, Reconnect, Secret, Servers, Settings, Tls};
+pub use url::{SCHEMES, UrlError};
 
 /// The environment variable with the password of the URL's user.
 ///

@@ -3,8 +3,8 @@
 use std::fmt::{self, Write as _};
 use std::path::PathBuf;
 
-use crate::location::{UrlError, decode, encode};
 use crate::servers::{Secret, parse_hosts, parse_login};
+use crate::url::{UrlError, decode, encode};
 
 /// The default names of the database and the collection.
 const DATABASE: &str = "tenure";

@@ -6,7 +6,7 @@ use std::fmt::{self, Write as _};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::location::{UrlError, decode, encode};
+use crate::url::{UrlError, decode, encode};
 
 /// The most hosts that a URL may name. More of them are a mistake.
 const MOST_HOSTS: usize = 32;

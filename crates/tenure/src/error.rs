@@ -1,12 +1,12 @@
 //! The errors of an election.
 
 use crate::candidate::CandidateError;
-use crate::lease::machine::Outcome;
 use crate::lease::record::RecordError;
 use crate::name::NameError;
+use crate::protocol::Outcome;
 use crate::store::{Fault, StoreError};
 use crate::timing::TimingError;
-use crate::{Key, Loss, Name, Protocol};
+use crate::{Loss, Name, Protocol};
 
 /// Why an election could not be opened, entered or changed.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -21,18 +21,6 @@ pub enum Error {
     /// The times do not fit.
     #[error(transparent)]
     Timing(#[from] TimingError),
-    /// The times of a feed do not fit.
-    #[error(transparent)]
-    FeedTiming(#[from] crate::feed::FeedTimingError),
-    /// The store's tables cannot be followed.
-    #[error("this store has no change feed, and a leader feed needs one")]
-    NoFeed,
-    /// The table's name is refused.
-    #[error("the table's name is refused: {0}")]
-    Table(NameError),
-    /// The feed is not started, or has stopped.
-    #[error("the feed is not started")]
-    FeedStopped,
     /// The store did not serve.
     #[error("the store does not serve")]
     Store(#[from] StoreError),
@@ -44,57 +32,6 @@ pub enum Error {
         /// The reason.
         #[source]
         source: RecordError,
-    },
-    /// A document of a cluster is invalid.
-    #[error("the document {key} makes no sense")]
-    Document {
-        /// The document.
-        key: Key,
-        /// The reason.
-        #[source]
-        source: crate::cluster::documents::DocumentError,
-    },
-    /// A cluster has as many nodes as it can have.
-    #[error("the cluster has {most} nodes, which is as many as a node list holds")]
-    Full {
-        /// The most nodes there can be.
-        most: usize,
-    },
-    /// A submitted task is refused.
-    #[error("the task at place {index} (counted from 0) is refused, and with it all of them")]
-    Order {
-        /// The place of the task, counted from 0.
-        index: usize,
-        /// The reason.
-        #[source]
-        source: crate::cluster::documents::DocumentError,
-    },
-    /// Only some of the submitted tasks were accepted, in their order.
-    #[error("of {of} tasks {accepted} were accepted, and {doubtful} may have been")]
-    PartlyAccepted {
-        /// How many of the first tasks are in the store.
-        accepted: usize,
-        /// For how many of the next tasks this is unknown.
-        ///
-        /// Either all of them are in the store or none.
-        doubtful: usize,
-        /// How many were submitted.
-        of: usize,
-        /// Why not all were accepted.
-        #[source]
-        source: std::sync::Arc<Error>,
-    },
-    /// A page of the inbox was reused too often to know the outcome of a write to it.
-    #[error("{key} was used again before it was known what became of a write to it")]
-    Overtaken {
-        /// The key of the page.
-        key: Key,
-    },
-    /// Two inputs of a node have the same name.
-    #[error("two inputs have the name {name}; each needs one of its own")]
-    InputTwice {
-        /// The name.
-        name: String,
     },
     /// The election does not exist, and was not to be created.
     #[error("there is no election {name}; create it first")]

@@ -47,18 +47,18 @@ mod error;
 pub mod feed;
 #[cfg(all(feature = "file", target_os = "linux"))]
 pub mod file;
-mod leadership;
 pub mod lease;
 mod mandate;
 mod memory;
 mod name;
 mod observer;
-mod protocol;
+mod parts;
+pub mod protocol;
 pub mod queue;
 pub mod reconcile;
 mod registry;
 mod status;
-mod store;
+pub mod store;
 mod timing;
 mod value;
 
@@ -67,12 +67,11 @@ pub use candidate::{Candidate, CandidateError, CandidateId, MAX_VALUE_BYTES};
 #[cfg(feature = "test-util")]
 pub use clock::TestClock;
 pub use clock::{Clock, Moment, SystemClock, Timer, system as system_clock};
+pub use election::leadership::{Abandoned, Candidacy, Leadership, Resignation};
 pub use election::{Builder, Election};
 pub use error::Error;
 #[cfg(all(feature = "file", target_os = "linux"))]
 pub use file::FileStore;
-pub use leadership::{Abandoned, Candidacy, Leadership, Resignation};
-pub use lease::machine::{Loss, Outcome};
 pub use mandate::Mandate;
 
 pub use memory::MemoryStore;
@@ -80,7 +79,7 @@ pub use memory::MemoryStore;
 pub use memory::{Counts, MemoryLines, MemoryQueue};
 pub use name::{Key, MAX_KEY_SEGMENTS, MAX_SEGMENT_BYTES, MAX_SEGMENTS, Name, NameError};
 pub use observer::{ElectionState, Observer, Standing};
-pub use protocol::Protocol;
+pub use protocol::{Loss, Outcome, Protocol};
 pub use registry::Registered;
 pub use status::{Leader, Role, Status, StatusStream};
 pub use store::{

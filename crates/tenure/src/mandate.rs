@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use crate::Error;
 use crate::clock::Clock;
-use crate::lease::machine::{Lease, Loss};
+use crate::protocol::{Lease, Loss};
 
 /// The right to act as leader in one tenure. Clones share that tenure.
 ///

@@ -8,11 +8,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::Timing;
 use crate::candidate::CandidateId;
-use crate::driver::REFRESH_TTLS;
-use crate::lease::record::Holder;
 use crate::name::check_segment;
+use crate::protocol::Holder;
 use crate::store::MAX_DOCUMENT_BYTES;
 use crate::value;
+
+/// The number of ttls after which an entry is refreshed. It is shown as stale after twice as many.
+pub(crate) const REFRESH_TTLS: u32 = 10;
 
 /// One candidate, as it registered itself.
 #[derive(Clone, Debug, PartialEq, Eq)]

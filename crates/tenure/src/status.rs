@@ -11,8 +11,8 @@ use tokio::sync::watch;
 use tokio_stream::wrappers::WatchStream;
 
 use crate::candidate::CandidateId;
-use crate::lease::machine::{Loss, Outcome};
-use crate::lease::record::Holder;
+use crate::protocol::Holder;
+use crate::protocol::{Loss, Outcome};
 
 /// A leader, as any reader of the store can see it.
 #[derive(Clone, Debug, PartialEq, Eq)]

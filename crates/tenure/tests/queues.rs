@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use tenure::lease::record::Holder;
+use tenure::protocol::Holder;
 use tenure::queue::{Left, Pace, SessionQueue, Ticket};
 use tenure::{
     Backend, Candidacy, Candidate, Clock, Election, ElectionState, Error, Expect, Key, Loss,

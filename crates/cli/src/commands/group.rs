@@ -1,7 +1,8 @@
 //! Helpers for all commands about groups.
 
+use tenure::Backend;
+use tenure::cluster::ClusterError;
 use tenure::cluster::{Books, Garbled, Totals};
-use tenure::{Backend, Error};
 
 use crate::exit::{Failure, NOT_LED, USAGE};
 use crate::session::Session;
@@ -14,7 +15,7 @@ use crate::show;
 pub(super) fn books(session: &Session, backend: &Backend, group: &str) -> Result<Books, Failure> {
     match Books::open(backend, group) {
         Ok(books) => Ok(books.with_timing(session.timing)),
-        Err(Error::Name(why)) => {
+        Err(ClusterError::Name(why)) => {
             Err(Failure::new(USAGE, anyhow::anyhow!("the group's name is refused: {why}")))
         }
         Err(error) => Err(error.into()),

@@ -15,7 +15,6 @@ mod list;
 mod members;
 mod retry;
 mod run;
-pub(crate) mod secrets;
 mod share;
 mod submit;
 mod tasks;

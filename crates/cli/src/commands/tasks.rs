@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use serde::Serialize;
-use tenure::Error;
+use tenure::cluster::ClusterError;
 use tenure::cluster::documents::{Letter, OutcomeState, Report};
 use tenure::cluster::{Books, MemberId, Stage, TaskView, Totals};
 
@@ -172,7 +172,7 @@ async fn live(session: &Session, books: &Books, totals: &Totals) -> Result<(), F
 async fn names(books: &Books) -> Result<BTreeMap<MemberId, String>, Failure> {
     let members = match books.members().await {
         Ok(members) => members.items.into_iter(),
-        Err(Error::Document { key, source }) => {
+        Err(ClusterError::Document { key, source }) => {
             group::mention(&[(key, source)]);
             return Ok(BTreeMap::new());
         }

@@ -2,8 +2,8 @@
 //!
 //! No candidate is told of an end that never was.
 
-use tenure::lease::machine::{Loss, Outcome};
 use tenure::lease::record::State;
+use tenure::protocol::{Loss, Outcome};
 
 use super::{Breach, Check, Promise};
 use crate::history::{Event, Instant, What, Who};

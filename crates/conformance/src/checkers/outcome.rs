@@ -1,6 +1,6 @@
 //! L3: the outcome that a candidacy reports is true.
 
-use tenure::lease::machine::Outcome;
+use tenure::protocol::Outcome;
 
 use super::{Breach, Check, Promise};
 use crate::history::{Event, What, Who};

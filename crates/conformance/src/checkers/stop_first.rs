@@ -76,7 +76,7 @@ impl Check for StopFirst {
             What::MustStop { who } => self.told(event.at, who)?,
             What::Lost { who, loss, .. } => {
                 if let Some(tenure) = self.of(who)
-                    && *loss == tenure::lease::machine::Loss::Expired
+                    && *loss == tenure::protocol::Loss::Expired
                     && !tenure.told
                     && !tenure.paused
                 {

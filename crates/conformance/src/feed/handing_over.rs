@@ -3,7 +3,7 @@
 // The names of the cases are their documentation.
 #![allow(missing_docs)]
 
-use tenure::Error;
+use tenure::feed::FeedError;
 
 use super::case::{soon, until};
 use super::{Case, Times};
@@ -119,5 +119,5 @@ pub async fn others_hold_back_while_the_preferred_feed_is_away_and_then_lead(cas
 
 pub async fn a_feed_that_is_not_started_elects_nobody(case: &Case) {
     let a = case.member("a", Times::calm()).await;
-    assert!(matches!(a.feed.elect("a").await, Err(Error::FeedStopped)));
+    assert!(matches!(a.feed.elect("a").await, Err(FeedError::NotStarted)));
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use futures_util::StreamExt;
 use futures_util::future::join_all;
-use tenure::feed::{Event, State};
+use tenure::feed::{Event, FeedError, State};
 use tenure::{Backend, Error};
 
 use super::case::{soon, until};
@@ -114,7 +114,7 @@ pub async fn changes_go_on_after_an_error_of_the_feed(case: &Case) {
 pub async fn a_missing_table_is_an_error_when_it_is_not_to_be_created(case: &Case) {
     let a = case.member_with("a", Times::calm(), |builder| builder.create_if_missing(false)).await;
     let error = a.feed.start().await.expect_err("there is no such table");
-    assert!(matches!(error, Error::Store(_)), "{error:?}");
+    assert!(matches!(error, FeedError::Election(Error::Store(_))), "{error:?}");
     case.open().await;
     a.feed.start().await.expect("now there is");
 }

@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use tenure::feed::{Event, Feed, Item, State};
+use tenure::feed::{Event, Feed, FeedError, Item, State};
 use tenure::{Backend, Error};
 
 use super::case::{soon, until};
@@ -116,7 +116,7 @@ pub async fn a_start_that_fails_says_so_and_the_next_one_works(case: &Case) {
     a.store.cut();
     for _ in 0..2 {
         let error = soon("an answer", a.feed.start()).await.expect_err("the database is away");
-        assert!(matches!(error, Error::Store(_)), "{error:?}");
+        assert!(matches!(error, FeedError::Election(Error::Store(_))), "{error:?}");
         soon("nothing to stop", a.feed.stop()).await;
     }
     a.store.heal();

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use tenure::lease::machine::Ask;
+use tenure::protocol::Ask;
 use tenure::queue::machine::Input;
 use tenure::queue::mutant::Mutant;
 use tenure::queue::window::{EtcdWindow, Kind, Voice, ZookeeperWindow};

@@ -3,8 +3,8 @@
 
 use bytes::Bytes;
 use tenure::CandidateId;
-use tenure::lease::machine::Farewell;
-use tenure::lease::record::Holder;
+use tenure::protocol::Farewell;
+use tenure::protocol::Holder;
 use tenure::queue::machine::{Input, Machine, Output, Settings};
 
 use super::node::Standing;

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tenure::lease::record::Holder;
+use tenure::protocol::Holder;
 use tenure::queue::mutant::Mutant;
 use tenure::queue::{Entry, Freshness, Joined, Left, Line, Ticket};
 

@@ -1,7 +1,7 @@
 //! The faults of an active world, and the actions of its users.
 
 use bytes::Bytes;
-use tenure::lease::machine::Farewell;
+use tenure::protocol::Farewell;
 use tenure::queue::machine::Input;
 use tenure::queue::window::Kind;
 

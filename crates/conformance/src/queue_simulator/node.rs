@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use tenure::CandidateId;
-use tenure::lease::machine::{Farewell, Lease, Loss, Outcome};
-use tenure::lease::record::Holder;
+use tenure::protocol::Holder;
+use tenure::protocol::{Farewell, Lease, Loss, Outcome};
 use tenure::queue::Pace;
 use tenure::queue::machine::{Input, Machine, Output, Settings};
 use tenure::queue::mutant::Mutant;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tenure::lease::record::Holder;
+use tenure::protocol::Holder;
 use tenure::queue::{Entry, Line, Place, Ticket};
 
 use crate::history::Who;

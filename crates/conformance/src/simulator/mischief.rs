@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use tenure::lease::machine::{Farewell, Input};
+use tenure::lease::machine::Input;
 use tenure::lease::mutant::Mutant;
 use tenure::lease::record::{Op, Record, State};
 use tenure::lease::ruling::{self, Ruling, Terms};
+use tenure::protocol::Farewell;
 use tenure::{CandidateId, Expect};
 
 use super::Rare;

@@ -1,9 +1,10 @@
 //! Requests and answers: late, lost, refused, or answered wrongly.
 
 use tenure::lease::floor::Laid;
-use tenure::lease::machine::{Ask, Input, Seen, SeenFloor};
+use tenure::lease::machine::{Input, Seen, SeenFloor};
 use tenure::lease::mutant::Mutant;
 use tenure::lease::record::{Record, RecordError};
+use tenure::protocol::Ask;
 use tenure::{Durability, Expect, Fault, Put, Reads, Version};
 
 use super::Rare;

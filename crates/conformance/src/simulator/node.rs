@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tenure::lease::machine::{
-    Ask, Farewell, Input, Lease, Loss, Machine, Outcome, Output, Settings,
-};
+use tenure::lease::machine::{Input, Machine, Output, Settings};
 use tenure::lease::mutant::Mutant;
-use tenure::lease::record::{Holder, Record, State};
+use tenure::lease::record::{Record, State};
+use tenure::protocol::Holder;
+use tenure::protocol::{Ask, Farewell, Lease, Loss, Outcome};
 use tenure::{CandidateId, Expect, Mark, Reads, Version};
 
 use super::Rare;

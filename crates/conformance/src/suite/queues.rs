@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::{FutureExt, join_all};
-use tenure::lease::record::Holder;
+use tenure::protocol::Holder;
 use tenure::queue::{Entry, Freshness, Gone, Left, Line, SessionQueue, Ticket};
 use tenure::{
     Backend, Candidacy, CandidateId, Election, ElectionState, Error, Key, Loss, Protocol, Role,

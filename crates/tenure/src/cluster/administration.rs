@@ -2,7 +2,7 @@
 
 use super::books::Books;
 use super::documents::{Charter, LEAST_SLOTS, MemberId, NodeEntry, Nodes};
-use crate::Error;
+use crate::cluster::error::ClusterError;
 
 /// How many dead members the node list remembers. A member that joins again takes a fresh id, so an
 /// old id never comes back by itself. A list of all dead members would outgrow its document.
@@ -16,12 +16,12 @@ impl Books {
     /// may still be at work.
     ///
     /// # Errors
-    /// [`Error::Store`] when the store does not serve, [`Error::Document`] when the node list makes
+    /// [`ClusterError::Store`] when the store does not serve, [`ClusterError::Document`] when the node list makes
     /// no sense.
     ///
     /// # Cancel safety
     /// Not cancel safe: dropping the future leaves it open whether the member is declared dead.
-    pub async fn mark_dead(&self, member: &MemberId) -> Result<bool, Error> {
+    pub async fn mark_dead(&self, member: &MemberId) -> Result<bool, ClusterError> {
         let mut was_listed = false;
         self.change_nodes(|nodes| {
             was_listed = nodes.position(member).is_some();
@@ -46,7 +46,7 @@ impl Books {
     ///
     /// # Cancel safety
     /// Not cancel safe: dropping the future leaves it open whether they were asked.
-    pub async fn drain_member(&self, who: &str) -> Result<Vec<MemberId>, Error> {
+    pub async fn drain_member(&self, who: &str) -> Result<Vec<MemberId>, ClusterError> {
         let is_meant = |node: &NodeEntry| node.token.as_str() == who || node.name == who;
         let mut meant = Vec::new();
         self.change_nodes(|nodes| {
@@ -71,12 +71,12 @@ impl Books {
     /// Pauses the cluster: tasks in slots are finished, all others wait.
     ///
     /// # Errors
-    /// [`Error::Store`] when the store does not serve, [`Error::Document`] when the cluster
+    /// [`ClusterError::Store`] when the store does not serve, [`ClusterError::Document`] when the cluster
     /// document makes no sense.
     ///
     /// # Cancel safety
     /// Not cancel safe: dropping the future leaves it open whether the cluster is paused.
-    pub async fn pause(&self) -> Result<(), Error> {
+    pub async fn pause(&self) -> Result<(), ClusterError> {
         self.set_paused(true).await
     }
 
@@ -87,11 +87,11 @@ impl Books {
     ///
     /// # Cancel safety
     /// Not cancel safe: dropping the future leaves it open whether the cluster is paused.
-    pub async fn resume(&self) -> Result<(), Error> {
+    pub async fn resume(&self) -> Result<(), ClusterError> {
         self.set_paused(false).await
     }
 
-    async fn set_paused(&self, paused: bool) -> Result<(), Error> {
+    async fn set_paused(&self, paused: bool) -> Result<(), ClusterError> {
         let is_weak = self.is_weak();
         self.update(
             &self.keys.charter(),
@@ -117,7 +117,10 @@ impl Books {
     }
 
     /// Changes the node list. `change` returns true if it changed the list.
-    async fn change_nodes(&self, mut change: impl FnMut(&mut Nodes) -> bool) -> Result<(), Error> {
+    async fn change_nodes(
+        &self,
+        mut change: impl FnMut(&mut Nodes) -> bool,
+    ) -> Result<(), ClusterError> {
         let is_weak = self.is_weak();
         self.update(
             &self.keys.nodes(),

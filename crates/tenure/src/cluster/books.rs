@@ -5,11 +5,12 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::documents::{Bell, Charter, DocumentError, Format, Keys};
+use crate::cluster::error::ClusterError;
 use crate::lease::record::Op;
 use crate::store::{
     Document, Durability, Expect, Fault, Put, Reads, Store, StoreError, StoreExt, Version, Write,
 };
-use crate::{Backend, Error, Key, Name, Timing};
+use crate::{Backend, Key, Name, Timing};
 
 /// How many conflicts or lost answers a change may meet before it is given up.
 const MOST_ATTEMPTS: u32 = 64;
@@ -66,8 +67,8 @@ impl Books {
     /// Nothing is read or written yet.
     ///
     /// # Errors
-    /// [`Error::Name`] when the name is refused; it has at most five segments.
-    pub fn open(backend: &Backend, name: &str) -> Result<Books, Error> {
+    /// [`ClusterError::Name`] when the name is refused; it has at most five segments.
+    pub fn open(backend: &Backend, name: &str) -> Result<Books, ClusterError> {
         let backend = match backend.queue() {
             Some(_) => backend.clone().without_queue(),
             None => backend.clone(),
@@ -133,7 +134,7 @@ impl Books {
     }
 
     /// The number of slots to look at; 0 before the first leader.
-    pub(super) async fn slots(&self) -> Result<usize, Error> {
+    pub(super) async fn slots(&self) -> Result<usize, ClusterError> {
         let charter = self.read::<Charter>(&self.keys.charter()).await?;
         Ok(charter.map_or(0, |(_, charter)| charter.slots))
     }
@@ -162,7 +163,7 @@ impl Books {
     pub(super) async fn find_many<T: Format>(
         &self,
         keys: &[Key],
-    ) -> Result<Vec<Option<Found<T>>>, Error> {
+    ) -> Result<Vec<Option<Found<T>>>, ClusterError> {
         let shown = self.look_at(keys).await?;
         let found = shown.into_iter().map(|shown| match shown {
             Shown::Document(document) => {
@@ -179,10 +180,13 @@ impl Books {
     }
 
     /// Reads a document that must make sense.
-    pub(super) async fn read<T: Format>(&self, key: &Key) -> Result<Option<(Version, T)>, Error> {
+    pub(super) async fn read<T: Format>(
+        &self,
+        key: &Key,
+    ) -> Result<Option<(Version, T)>, ClusterError> {
         let Some(document) = self.store().get(key).await? else { return Ok(None) };
         let content = T::decode(&document.body)
-            .map_err(|source| Error::Document { key: key.clone(), source })?;
+            .map_err(|source| ClusterError::Document { key: key.clone(), source })?;
         Ok(Some((document.version, content)))
     }
 
@@ -196,8 +200,8 @@ impl Books {
         &self,
         key: &Key,
         op_of: fn(&T) -> &Op,
-        mut change: impl FnMut(Option<&T>, Op) -> Result<Option<T>, Error>,
-    ) -> Result<Option<T>, Error> {
+        mut change: impl FnMut(Option<&T>, Op) -> Result<Option<T>, ClusterError>,
+    ) -> Result<Option<T>, ClusterError> {
         let mut sent: Vec<Op> = Vec::new();
         for _ in 0..MOST_ATTEMPTS {
             let found = self.read::<T>(key).await?;
@@ -222,7 +226,7 @@ impl Books {
                 Err(error) => return Err(error.into()),
             }
         }
-        Err(Error::Contended { attempts: MOST_ATTEMPTS })
+        Err(ClusterError::Contended { attempts: MOST_ATTEMPTS })
     }
 
     /// Wakes the leader.
@@ -237,7 +241,7 @@ impl Books {
     /// Rings a bell: changes its document, to wake the processes that wait on it.
     ///
     /// A conflict is fine: another process rang the bell meanwhile.
-    pub(super) async fn ring(&self, bell: &Key) -> Result<(), Error> {
+    pub(super) async fn ring(&self, bell: &Key) -> Result<(), ClusterError> {
         let (expect, rung) = match self.store().get(bell).await? {
             Some(document) => {
                 let rung = Bell::decode(&document.body).map_or(0, |bell| bell.rung);
@@ -258,8 +262,8 @@ impl Books {
 /// That can only happen if a number was already at its limit, which a person put there by hand.
 ///
 /// # Errors
-/// [`Error::Document`] names the field.
-pub(super) fn encoded<T: Format>(key: &Key, content: &T) -> Result<Bytes, Error> {
-    content.check().map_err(|source| Error::Document { key: key.clone(), source })?;
+/// [`ClusterError::Document`] names the field.
+pub(super) fn encoded<T: Format>(key: &Key, content: &T) -> Result<Bytes, ClusterError> {
+    content.check().map_err(|source| ClusterError::Document { key: key.clone(), source })?;
     Ok(content.encode())
 }

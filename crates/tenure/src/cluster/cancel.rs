@@ -15,8 +15,9 @@ use super::documents::{
     Cursor, Entry, Format, INBOX_PAGES, MemberId, Outcome, OutcomeState, Page, Progress, Slot,
     first_token,
 };
+use crate::Key;
+use crate::cluster::error::ClusterError;
 use crate::store::{Expect, Fault, Put, StoreExt, Version};
-use crate::{Error, Key};
 
 /// How many times to look for the task before giving up.
 const MOST_LOOKS: u32 = 64;
@@ -76,12 +77,12 @@ impl Books {
     /// task that a node works on is stopped when that node next renews its lease.
     ///
     /// # Errors
-    /// [`Error::Store`] when the store does not serve, [`Error::Contended`] when other writers were
+    /// [`ClusterError::Store`] when the store does not serve, [`ClusterError::Contended`] when other writers were
     /// always faster.
     ///
     /// # Cancel safety
     /// Not cancel safe: dropping the future leaves it open whether the task was cancelled.
-    pub async fn cancel(&self, serial: u64) -> Result<Cancellation, Error> {
+    pub async fn cancel(&self, serial: u64) -> Result<Cancellation, ClusterError> {
         self.call_off(Whose::Serial(serial)).await
     }
 
@@ -94,11 +95,11 @@ impl Books {
     ///
     /// # Cancel safety
     /// Not cancel safe: dropping the future leaves it open whether the task was cancelled.
-    pub async fn cancel_submitted(&self, receipt: &MemberId) -> Result<Cancellation, Error> {
+    pub async fn cancel_submitted(&self, receipt: &MemberId) -> Result<Cancellation, ClusterError> {
         self.call_off(Whose::Receipt(receipt)).await
     }
 
-    async fn call_off(&self, whose: Whose<'_>) -> Result<Cancellation, Error> {
+    async fn call_off(&self, whose: Whose<'_>) -> Result<Cancellation, ClusterError> {
         for _ in 0..MOST_LOOKS {
             if let Whose::Receipt(receipt) = whose
                 && let Some(listed) = self.find_on_a_page(receipt).await?
@@ -118,10 +119,10 @@ impl Books {
                 None => {}
             }
         }
-        Err(Error::Contended { attempts: MOST_LOOKS })
+        Err(ClusterError::Contended { attempts: MOST_LOOKS })
     }
 
-    async fn find_on_a_page(&self, receipt: &MemberId) -> Result<Option<Listed>, Error> {
+    async fn find_on_a_page(&self, receipt: &MemberId) -> Result<Option<Listed>, ClusterError> {
         let Some((_, cursor)) = self.read::<Cursor>(&self.keys.cursor()).await? else {
             return self.search_pages(0, 0, receipt).await;
         };
@@ -133,7 +134,7 @@ impl Books {
         from: u64,
         taken: usize,
         receipt: &MemberId,
-    ) -> Result<Option<Listed>, Error> {
+    ) -> Result<Option<Listed>, ClusterError> {
         for first in (from..from + INBOX_PAGES).step_by(PAGES as usize) {
             let numbers: Vec<u64> = (first..(first + PAGES).min(from + INBOX_PAGES)).collect();
             let found = self.pages(&numbers).await?;
@@ -164,7 +165,11 @@ impl Books {
     }
 
     /// Replaces the entry on its page, and checks whether a leader took it before.
-    async fn take_off_the_page(&self, listed: &Listed, receipt: &MemberId) -> Result<Off, Error> {
+    async fn take_off_the_page(
+        &self,
+        listed: &Listed,
+        receipt: &MemberId,
+    ) -> Result<Off, ClusterError> {
         let Listed { index, version, page } = listed;
         // If another process has replaced the entry already, replacing it again proves that and
         // does no harm.
@@ -186,7 +191,7 @@ impl Books {
     /// Rewrites the cursor unchanged, so that a leader must plan on it again.
     ///
     /// Does not create a cursor: only a leader does.
-    async fn touch_cursor(&self) -> Result<Option<Cursor>, Error> {
+    async fn touch_cursor(&self) -> Result<Option<Cursor>, ClusterError> {
         self.update(
             &self.keys.cursor(),
             |cursor: &Cursor| &cursor.op,
@@ -203,7 +208,7 @@ impl Books {
     }
 
     /// Writes the outcome for the waiting process. No leader knows of the task.
-    async fn tell_cancelled(&self, receipt: &MemberId) -> Result<(), Error> {
+    async fn tell_cancelled(&self, receipt: &MemberId) -> Result<(), ClusterError> {
         let (at, op) = (self.wall(), self.fresh_op());
         let outcome = Outcome { serial: 0, state: OutcomeState::Cancelled, note: None, at, op };
         let key = self.keys.outcome(receipt);
@@ -214,7 +219,7 @@ impl Books {
     }
 
     /// Returns whether a task that was found nowhere ended because it was cancelled.
-    async fn read_cancellation(&self, whose: Whose<'_>) -> Result<Cancellation, Error> {
+    async fn read_cancellation(&self, whose: Whose<'_>) -> Result<Cancellation, ClusterError> {
         let Whose::Receipt(receipt) = whose else { return Ok(Cancellation::NotFound) };
         let outcome = self.read::<Outcome>(&self.keys.outcome(receipt)).await?;
         Ok(match outcome.map(|(_, outcome)| outcome.state) {
@@ -224,7 +229,10 @@ impl Books {
     }
 
     /// Cancels the task in its slot. `None` means that it must be looked for again.
-    async fn cancel_in_a_slot(&self, whose: Whose<'_>) -> Result<Option<Cancellation>, Error> {
+    async fn cancel_in_a_slot(
+        &self,
+        whose: Whose<'_>,
+    ) -> Result<Option<Cancellation>, ClusterError> {
         // Read the cursor before the slots: a task that has left the cursor is in its slot, or was.
         let cursor = self.read::<Cursor>(&self.keys.cursor()).await?;
         let intents = cursor.map(|(_, cursor)| cursor.intents).unwrap_or_default();
@@ -261,7 +269,7 @@ impl Books {
         key: &Key,
         version: &Version,
         slot: &Slot,
-    ) -> Result<Option<Cancellation>, Error> {
+    ) -> Result<Option<Cancellation>, ClusterError> {
         let (progress, cancellation) = match &slot.progress {
             Progress::Outstanding { .. } => {
                 (Progress::Dead { error: "cancelled".into() }, Cancellation::Cancelled)
@@ -295,7 +303,7 @@ impl Books {
         key: &Key,
         version: &Version,
         body: bytes::Bytes,
-    ) -> Result<Written, Error> {
+    ) -> Result<Written, ClusterError> {
         match self.store().put(key, Expect::At(version.clone()), body).await {
             Ok(Put::Stored(_)) => Ok(Written::Stored),
             Ok(Put::Conflict) => Ok(Written::Again),

@@ -44,8 +44,8 @@ use super::documents::{
 };
 use super::mutant::ClusterMutant;
 use crate::clock::Moment;
-use crate::lease::machine::{Ask, Lease};
 use crate::lease::record::Op;
+use crate::protocol::{Ask, Lease};
 use crate::store::{Expect, Fault, Mark, Put, Reads, Version};
 use crate::timing::Timing;
 

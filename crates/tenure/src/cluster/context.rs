@@ -11,7 +11,8 @@ use super::claims::Claim;
 use super::documents::{Assignment, MAX_NOTE_BYTES, MemberId, Order};
 use super::node::Stopped;
 use super::shared::Shared;
-use crate::{Error, Mandate};
+use crate::Mandate;
+use crate::cluster::error::ClusterError;
 
 /// The context of a running task: its member, its mandate and its cluster.
 #[derive(Clone, Debug)]
@@ -96,7 +97,7 @@ impl Context {
     ///
     /// # Cancel safety
     /// Not cancel safe: dropping the future leaves it open whether the task was accepted.
-    pub async fn emit(&self, order: Order) -> Result<(), Error> {
+    pub async fn emit(&self, order: Order) -> Result<(), ClusterError> {
         self.books.submit(vec![order]).await
     }
 

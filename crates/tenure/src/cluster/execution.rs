@@ -10,9 +10,10 @@ use super::books::Books;
 use super::cancel::Cancellation;
 use super::documents::{MemberId, Order, Outcome, OutcomeState};
 use super::patience::Patience;
+use crate::Version;
 use crate::clock::Moment;
+use crate::cluster::error::ClusterError;
 use crate::store::StoreExt;
-use crate::{Error, Version};
 
 /// How a task ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,7 +64,7 @@ impl Books {
     ///
     /// # Cancel safety
     /// Not cancel safe: dropping the future leaves it open whether the task was accepted.
-    pub async fn submit_one(&self, order: Order) -> Result<Execution, Error> {
+    pub async fn submit_one(&self, order: Order) -> Result<Execution, ClusterError> {
         let receipt = order.receipt.clone().unwrap_or_else(|| self.backend.parts().fresh_id());
         let execution = self.execution(receipt.clone());
         self.submit(vec![Order { receipt: Some(receipt), ..order }]).await?;
@@ -118,19 +119,19 @@ impl Execution {
     ///
     /// # Cancel safety
     /// Not cancel safe: dropping the future leaves it open whether the task was cancelled.
-    pub async fn cancel(&self) -> Result<Cancellation, Error> {
+    pub async fn cancel(&self) -> Result<Cancellation, ClusterError> {
         self.books.cancel_submitted(&self.receipt).await
     }
 
     /// Waits for the task's end. Once the outcome was read, later calls return it again.
     ///
     /// # Errors
-    /// [`Error::Store`] when the store does not serve for more than a minute, [`Error::Document`]
+    /// [`ClusterError::Store`] when the store does not serve for more than a minute, [`ClusterError::Document`]
     /// when the outcome makes no sense.
     ///
     /// # Cancel safety
     /// Cancel safe: an outcome that was not read yet is still there.
-    pub async fn outcome(&self) -> Result<Ended, Error> {
+    pub async fn outcome(&self) -> Result<Ended, ClusterError> {
         let ended = self.wait().await?;
         let callback = match ended {
             Ended::Failed(_) | Ended::TimedOut => lock(&self.callback).take(),
@@ -142,7 +143,7 @@ impl Execution {
         Ok(ended)
     }
 
-    async fn wait(&self) -> Result<Ended, Error> {
+    async fn wait(&self) -> Result<Ended, ClusterError> {
         let key = self.books.keys.outcome(&self.receipt);
         let mut patience = Patience::new(&self.books);
         loop {
@@ -182,7 +183,7 @@ impl Execution {
 }
 
 impl IntoFuture for Execution {
-    type Output = Result<Ended, Error>;
+    type Output = Result<Ended, ClusterError>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {

@@ -13,9 +13,10 @@ use std::sync::Arc;
 use super::books::{Books, Found};
 use super::documents::{Cursor, Entry, Format, INBOX_PAGES, Order, Page};
 use super::patience::Patience;
+use crate::Key;
+use crate::cluster::error::ClusterError;
 use crate::lease::record::Op;
 use crate::store::{Expect, Fault, Put, StoreExt, Version};
-use crate::{Error, Key};
 use search::Search;
 use sight::{Sight, look};
 
@@ -26,21 +27,21 @@ impl Books {
     /// even if answers are lost. A store that does not serve is waited for, up to a minute.
     ///
     /// # Errors
-    /// [`Error::Order`] names the first task that no cluster would accept; then none was accepted.
-    /// [`Error::Store`] when the store does not serve and no task was accepted. Otherwise
-    /// [`Error::PartlyAccepted`] says how many were.
+    /// [`ClusterError::Order`] names the first task that no cluster would accept; then none was accepted.
+    /// [`ClusterError::Store`] when the store does not serve and no task was accepted. Otherwise
+    /// [`ClusterError::PartlyAccepted`] says how many were.
     ///
     /// # Cancel safety
     /// Not cancel safe: dropping the future leaves it open which tasks were accepted.
-    pub async fn submit(&self, orders: Vec<Order>) -> Result<(), Error> {
+    pub async fn submit(&self, orders: Vec<Order>) -> Result<(), ClusterError> {
         for (index, order) in orders.iter().enumerate() {
-            order.check().map_err(|source| Error::Order { index, source })?;
+            order.check().map_err(|source| ClusterError::Order { index, source })?;
         }
         self.enter(orders.into_iter().map(Entry::Task).collect()).await
     }
 
     /// Writes entries on pages, as [`Books::submit`] does.
-    pub(super) async fn enter(&self, entries: Vec<Entry>) -> Result<(), Error> {
+    pub(super) async fn enter(&self, entries: Vec<Entry>) -> Result<(), ClusterError> {
         let (of, mut accepted) = (entries.len(), 0);
         let mut clerk = Clerk::new(self);
         for leaf in packing::pack(entries) {
@@ -69,11 +70,11 @@ impl Books {
     /// lasted, or if documents were deleted. Returns true if there was a gap.
     ///
     /// # Errors
-    /// [`Error::Store`] when the store does not serve.
+    /// [`ClusterError::Store`] when the store does not serve.
     ///
     /// # Cancel safety
     /// Cancel safe: the entries that it writes have no effect of their own.
-    pub async fn mend_inbox(&self, next: u64) -> Result<bool, Error> {
+    pub async fn mend_inbox(&self, next: u64) -> Result<bool, ClusterError> {
         let numbers: Vec<u64> = (next..next + INBOX_PAGES).collect();
         let found = self.pages(&numbers).await?;
         let sights: Vec<Sight> = numbers
@@ -98,7 +99,10 @@ impl Books {
         Ok(mended)
     }
 
-    pub(super) async fn pages(&self, numbers: &[u64]) -> Result<Vec<Option<Found<Page>>>, Error> {
+    pub(super) async fn pages(
+        &self,
+        numbers: &[u64],
+    ) -> Result<Vec<Option<Found<Page>>>, ClusterError> {
         let keys: Vec<Key> = numbers.iter().map(|number| self.keys.page(*number)).collect();
         self.find_many(&keys).await
     }
@@ -124,15 +128,15 @@ struct Full {
 struct Stuck {
     /// True if they may have been written, or may yet be.
     doubtful: bool,
-    error: Error,
+    error: ClusterError,
 }
 
 impl Stuck {
-    fn into_error(self, accepted: usize, doubtful: usize, of: usize) -> Error {
+    fn into_error(self, accepted: usize, doubtful: usize, of: usize) -> ClusterError {
         if accepted == 0 && doubtful == 0 {
             return self.error;
         }
-        Error::PartlyAccepted { accepted, doubtful, of, source: Arc::new(self.error) }
+        ClusterError::PartlyAccepted { accepted, doubtful, of, source: Arc::new(self.error) }
     }
 }
 
@@ -199,7 +203,11 @@ impl<'a> Clerk<'a> {
     }
 
     /// Does one step. An error leaves the errand as it was.
-    async fn advance(&mut self, errand: &mut Errand, entries: &[Entry]) -> Result<Errand, Error> {
+    async fn advance(
+        &mut self,
+        errand: &mut Errand,
+        entries: &[Entry],
+    ) -> Result<Errand, ClusterError> {
         match errand {
             Errand::Seeking => Ok(match self.seek().await? {
                 Ok(spot) => Errand::Ready { spot, sent: Vec::new() },
@@ -222,7 +230,7 @@ impl<'a> Clerk<'a> {
         spot: &Spot,
         sent: &mut Vec<Op>,
         entries: &[Entry],
-    ) -> Result<Errand, Error> {
+    ) -> Result<Errand, ClusterError> {
         let Spot { number, expect, before } = spot;
         let (number, op) = (*number, self.books.fresh_op());
         let page = Page::filling(number, before.as_ref(), entries.to_vec(), op.clone());
@@ -247,7 +255,7 @@ impl<'a> Clerk<'a> {
     /// Finds out whether a write to this page took effect.
     ///
     /// If one still can, the next step writes the entries to the same page again.
-    async fn settle(&mut self, number: u64, sent: &mut Vec<Op>) -> Result<Errand, Error> {
+    async fn settle(&mut self, number: u64, sent: &mut Vec<Op>) -> Result<Errand, ClusterError> {
         let found = self.books.pages(&[number]).await?.pop().flatten();
         let unsettled =
             |sent: &mut Vec<Op>| Errand::Unsettled { number, sent: std::mem::take(sent) };
@@ -272,16 +280,20 @@ impl<'a> Clerk<'a> {
                 Ok(unsettled(sent))
             }
             Sight::Garbled(source) => {
-                Err(Error::Document { key: self.books.keys.page(number), source })
+                Err(ClusterError::Document { key: self.books.keys.page(number), source })
             }
-            Sight::Overtaken => Err(Error::Overtaken { key: self.books.keys.page(number) }),
+            Sight::Overtaken => Err(ClusterError::Overtaken { key: self.books.keys.page(number) }),
         }
     }
 
     /// Returns true if the page certainly stands in the store as it was read.
     ///
     /// Where reads prove nothing, only an acknowledged rewrite shows that.
-    async fn is_proven(&self, number: u64, found: Option<&Found<Page>>) -> Result<bool, Error> {
+    async fn is_proven(
+        &self,
+        number: u64,
+        found: Option<&Found<Page>>,
+    ) -> Result<bool, ClusterError> {
         if !self.books.is_weak() {
             return Ok(true);
         }
@@ -296,7 +308,7 @@ impl<'a> Clerk<'a> {
     }
 
     /// Finds the first empty page, or the document to wait for.
-    async fn seek(&mut self) -> Result<Result<Spot, Full>, Error> {
+    async fn seek(&mut self) -> Result<Result<Spot, Full>, ClusterError> {
         loop {
             if self.from >= self.limit
                 && let Err(full) = self.read_cursor().await?
@@ -327,7 +339,7 @@ impl<'a> Clerk<'a> {
     }
 
     /// Reads the cursor to learn which pages can exist.
-    async fn read_cursor(&mut self) -> Result<Result<(), Full>, Error> {
+    async fn read_cursor(&mut self) -> Result<Result<(), Full>, ClusterError> {
         let key = self.books.keys.cursor();
         let found = self.books.read::<Cursor>(&key).await?;
         let page = found.as_ref().map_or(0, |(_, cursor)| cursor.page);

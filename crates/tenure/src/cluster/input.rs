@@ -23,8 +23,9 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use super::documents::{NodeEntry, Order};
+use crate::cluster::error::ClusterError;
 use crate::name::check_segment;
-use crate::{Error, Mandate, NameError};
+use crate::{Mandate, NameError};
 
 pub use emitter::Emitter;
 pub(super) use local::run_local;
@@ -212,7 +213,7 @@ impl Inputs {
     }
 
     /// Refuses names that cannot be used, before anything starts.
-    pub(super) fn check(&self) -> Result<(), Error> {
+    pub(super) fn check(&self) -> Result<(), ClusterError> {
         let local = self.local.iter().map(|(name, _)| name);
         let names: Vec<&String> =
             local.chain(self.supervised.iter().map(|(name, _)| name)).collect();
@@ -220,10 +221,10 @@ impl Inputs {
             check_segment(name)?;
             if name.len() > MAX_INPUT_NAME_BYTES {
                 let (position, bytes) = (1, name.len());
-                return Err(Error::Name(NameError::SegmentTooLong { position, bytes }));
+                return Err(ClusterError::Name(NameError::SegmentTooLong { position, bytes }));
             }
             if names[..index].contains(name) {
-                return Err(Error::InputTwice { name: name.to_string() });
+                return Err(ClusterError::InputTwice { name: name.to_string() });
             }
         }
         Ok(())

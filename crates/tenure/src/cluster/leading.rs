@@ -7,7 +7,8 @@ use tokio::sync::watch;
 use super::event::Event;
 use super::listers::Listers;
 use super::planner::Planner;
-use crate::{Candidate, Election, Error};
+use crate::cluster::error::ClusterError;
+use crate::{Candidate, Election};
 
 /// How long a node waits before it stands again.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -41,7 +42,7 @@ async fn tenure(
     planner: &mut Planner,
     leading: &watch::Sender<bool>,
     listers: &mut Listers,
-) -> Result<(), Error> {
+) -> Result<(), ClusterError> {
     let mut leadership = election.campaign(candidate.clone()).await?;
     loop {
         let mandate = leadership.mandate();

@@ -6,9 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use super::context::Context;
 use crate::candidate::Candidate;
-use crate::leadership::{Leadership, Resignation};
+use crate::cluster::error::ClusterError;
+use crate::election::leadership::{Leadership, Resignation};
 use crate::name::check_segment;
-use crate::{Election, Error, Mandate, NameError};
+use crate::{Election, Mandate, NameError};
 
 /// A lock of the whole cluster, identified by its name.
 ///
@@ -52,12 +53,12 @@ impl Lock {
     /// Waits until the lock is free, and takes it.
     ///
     /// # Errors
-    /// [`Error::Ended`] when an operator has ended the lock, and every other error that ends a
+    /// [`ClusterError::Ended`] when an operator has ended the lock, and every other error that ends a
     /// candidacy. A store that does not answer is waited for.
     ///
     /// # Cancel safety
     /// Cancel safe: dropping the future frees the lock if it was just taken.
-    pub async fn acquire(&self, context: &Context) -> Result<Guard, Error> {
+    pub async fn acquire(&self, context: &Context) -> Result<Guard, ClusterError> {
         let election = election(context, "locks", &self.name)?;
         Ok(Guard { leadership: election.campaign(candidate(context)?).await? })
     }
@@ -109,13 +110,17 @@ impl Guard {
 }
 
 /// The election behind a lock. Its first winner creates the record.
-pub(super) fn election(context: &Context, kind: &str, name: &str) -> Result<Election, Error> {
+pub(super) fn election(
+    context: &Context,
+    kind: &str,
+    name: &str,
+) -> Result<Election, ClusterError> {
     let books = &context.books;
     let name = format!("clusters/{}/{kind}/{name}", books.name);
-    Election::builder(&books.backend, &name).timing(books.timing).build()
+    Ok(Election::builder(&books.backend, &name).timing(books.timing).build()?)
 }
 
 /// The candidate for a lock: names the member and the task.
-pub(super) fn candidate(context: &Context) -> Result<Candidate, Error> {
+pub(super) fn candidate(context: &Context) -> Result<Candidate, ClusterError> {
     Ok(Candidate::new(&format!("{}-{}", context.member(), context.serial()))?)
 }

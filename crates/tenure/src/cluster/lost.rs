@@ -15,8 +15,9 @@ use bytes::Bytes;
 
 use super::books::{Books, Found};
 use super::documents::{Assignment, Cursor, Format as _, Progress, Slot, first_token};
+use crate::Key;
+use crate::cluster::error::ClusterError;
 use crate::store::{Durability, Expect, Fault, Put, StoreExt as _, Version, Write};
-use crate::{Error, Key};
 
 /// How many looks to take when giving tasks up. The leader changes the books meanwhile.
 const MOST_LOOKS: u32 = 64;
@@ -68,12 +69,12 @@ impl Books {
     /// they can be read.
     ///
     /// # Errors
-    /// [`Error::Store`] when the store does not serve, [`Error::Document`] when the cursor or the
+    /// [`ClusterError::Store`] when the store does not serve, [`ClusterError::Document`] when the cursor or the
     /// cluster document makes no sense.
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub async fn lost(&self) -> Result<Option<u64>, Error> {
+    pub async fn lost(&self) -> Result<Option<u64>, ClusterError> {
         for _ in 0..FEW_LOOKS {
             if let Some(look) = self.look_for_lost().await? {
                 return Ok(Some(look.missing()));
@@ -92,12 +93,12 @@ impl Books {
     /// apart must agree.
     ///
     /// # Errors
-    /// As for [`Books::lost`], and [`Error::Contended`] when the books changed all the time: then
+    /// As for [`Books::lost`], and [`ClusterError::Contended`] when the books changed all the time: then
     /// [pause](Books::pause) the cluster.
     ///
     /// # Cancel safety
     /// Not cancel safe: dropping the future leaves it open how many tasks were given up.
-    pub async fn give_up_lost(&self) -> Result<GivenUp, Error> {
+    pub async fn give_up_lost(&self) -> Result<GivenUp, ClusterError> {
         let mut first = None;
         for _ in 0..MOST_LOOKS {
             let Some(look) = self.surely_lost().await? else {
@@ -121,10 +122,10 @@ impl Books {
                 None => self.sleep(PAUSE).await,
             }
         }
-        Err(Error::Contended { attempts: MOST_LOOKS })
+        Err(ClusterError::Contended { attempts: MOST_LOOKS })
     }
 
-    async fn surely_lost(&self) -> Result<Option<Look>, Error> {
+    async fn surely_lost(&self) -> Result<Option<Look>, ClusterError> {
         let first = self.look_for_lost().await?;
         let is_news = first.as_ref().is_some_and(|look| look.missing() > 0);
         if !is_news || !self.is_weak() {
@@ -140,7 +141,7 @@ impl Books {
     ///
     /// While the cursor stands still, only ends and claims are written into slots, and no task goes
     /// in or out. Returns `None` if the cursor changed.
-    async fn look_for_lost(&self) -> Result<Option<Look>, Error> {
+    async fn look_for_lost(&self) -> Result<Option<Look>, ClusterError> {
         let Some((version, cursor)) = self.read::<Cursor>(&self.keys.cursor()).await? else {
             return Ok(Some(Look::default()));
         };
@@ -155,7 +156,7 @@ impl Books {
     }
 
     /// Puts a task of unknown content into a slot, ended as cancelled.
-    async fn put_as_cancelled(&self, key: &Key, expect: Expect) -> Result<(), Error> {
+    async fn put_as_cancelled(&self, key: &Key, expect: Expect) -> Result<(), ClusterError> {
         let nobody = self.backend.parts().fresh_id();
         let task = Assignment {
             serial: UNKNOWN,

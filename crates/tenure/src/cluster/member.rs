@@ -17,8 +17,9 @@ use super::node::{self, Membership, Node};
 use super::planner::Planner;
 use super::task::Tasks;
 use super::views::MemberView;
+use crate::cluster::error::ClusterError;
 use crate::name::check_segment;
-use crate::{Backend, Candidate, Election, Error, Timing};
+use crate::{Backend, Candidate, Election, Timing};
 
 /// How many events a slow listener may be behind before it misses some.
 const EVENTS: usize = 4096;
@@ -87,11 +88,11 @@ impl Builder {
     /// Joins the cluster: when this returns, the node is in the node list, and works.
     ///
     /// # Errors
-    /// [`Error::Store`] when the store does not serve, [`Error::Name`], [`Error::Full`].
+    /// [`ClusterError::Store`] when the store does not serve, [`ClusterError::Name`], [`ClusterError::Full`].
     ///
     /// # Cancel safety
     /// Cancel safe: at worst an entry is left in the node list, which the leader removes.
-    pub async fn join(self) -> Result<Cluster, Error> {
+    pub async fn join(self) -> Result<Cluster, ClusterError> {
         let Builder { backend, name, member, timing, tasks, inputs } = self;
         // On every store, a lease decides which node leads a cluster.
         let backend = backend.without_queue();
@@ -218,7 +219,11 @@ impl Cluster {
     ///
     /// # Cancel safety
     /// Cancel safe: at worst an entry is left in the node list, which the leader removes.
-    pub async fn join(backend: &Backend, name: &str, member: Member) -> Result<Cluster, Error> {
+    pub async fn join(
+        backend: &Backend,
+        name: &str,
+        member: Member,
+    ) -> Result<Cluster, ClusterError> {
         Cluster::builder(backend, name).member(member).join().await
     }
 
@@ -261,34 +266,34 @@ impl Cluster {
     /// The members of the cluster.
     ///
     /// # Errors
-    /// [`Error::Store`] when the store does not serve.
+    /// [`ClusterError::Store`] when the store does not serve.
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub async fn members(&self) -> Result<Vec<MemberView>, Error> {
+    pub async fn members(&self) -> Result<Vec<MemberView>, ClusterError> {
         Ok(self.books().members().await?.items)
     }
 
     /// Submits a task to the cluster. It is in the store when this returns, and will be done.
     ///
     /// # Errors
-    /// As for [`Books::submit`]: [`Error::Store`] when the store does not serve, [`Error::Order`]
+    /// As for [`Books::submit`]: [`ClusterError::Store`] when the store does not serve, [`ClusterError::Order`]
     /// when the task is too large.
     ///
     /// # Cancel safety
     /// Not cancel safe: dropping the future leaves it open whether the task was accepted.
-    pub async fn submit(&self, order: Order) -> Result<Execution, Error> {
+    pub async fn submit(&self, order: Order) -> Result<Execution, ClusterError> {
         self.books().submit_one(order).await
     }
 
     /// Waits for idle workers, and returns one of each member that has any.
     ///
     /// # Errors
-    /// [`Error::Store`] when the store does not serve.
+    /// [`ClusterError::Store`] when the store does not serve.
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub async fn idle_workers(&self) -> Result<Vec<Worker>, Error> {
+    pub async fn idle_workers(&self) -> Result<Vec<Worker>, ClusterError> {
         loop {
             let idle: Vec<Worker> = self
                 .members()
@@ -310,11 +315,11 @@ impl Cluster {
     /// its locks have run out. The declaration is in the store when this returns.
     ///
     /// # Errors
-    /// [`Error::Store`] when the store does not serve.
+    /// [`ClusterError::Store`] when the store does not serve.
     ///
     /// # Cancel safety
     /// Not cancel safe: dropping the future leaves it open whether it was done.
-    pub async fn mark_dead(&self, worker: &Worker) -> Result<(), Error> {
+    pub async fn mark_dead(&self, worker: &Worker) -> Result<(), ClusterError> {
         // It does not matter whether the node was in the node list.
         self.books().mark_dead(&worker.member).await.map(drop)
     }
@@ -324,11 +329,11 @@ impl Cluster {
     /// The request is in the store when this returns.
     ///
     /// # Errors
-    /// [`Error::Store`] when the store does not serve.
+    /// [`ClusterError::Store`] when the store does not serve.
     ///
     /// # Cancel safety
     /// Not cancel safe: dropping the future leaves it open whether it was done.
-    pub async fn re_enqueue(&self, serial: u64) -> Result<bool, Error> {
+    pub async fn re_enqueue(&self, serial: u64) -> Result<bool, ClusterError> {
         self.books().re_enqueue(serial).await
     }
 
@@ -390,7 +395,7 @@ impl Worker {
     ///
     /// # Cancel safety
     /// Not cancel safe: dropping the future leaves it open whether the task was accepted.
-    pub async fn submit(&self, order: Order) -> Result<Execution, Error> {
+    pub async fn submit(&self, order: Order) -> Result<Execution, ClusterError> {
         self.books.submit_one(Order { to: Some(self.member.clone()), ..order }).await
     }
 }

@@ -20,12 +20,13 @@ use super::claims::{
     self, Claim, Claims, Ending, Fact, Input, Output, Place, Seen, SlotWrite, Verdict,
 };
 use super::documents::{Charter, Format, LEAST_SLOTS, MemberId, Nodes, Slot};
+use super::error::ClusterError;
 use super::event::Event;
 use super::news::News;
 use super::shared::Shared;
 use super::task::Tasks;
 use crate::clock::{Clock, Moment, Timer};
-use crate::lease::machine::{Ask, Loss};
+use crate::protocol::{Ask, Loss};
 use crate::store::{Durability, Mark, Put, StoreError, StoreExt as _, Version, Write};
 use crate::{Key, Timing};
 pub(super) use member::Membership;
@@ -73,8 +74,8 @@ enum Answer {
         member: Option<Result<Put, StoreError>>,
     },
     Beat(Result<Put, StoreError>),
-    Refreshed(Result<(member::Standing, Option<(Version, u64)>), crate::Error>),
-    Rang(Result<(), crate::Error>),
+    Refreshed(Result<(member::Standing, Option<(Version, u64)>), ClusterError>),
+    Rang(Result<(), ClusterError>),
     Bell(Result<Option<Version>, StoreError>),
     Gone(Mark),
 }

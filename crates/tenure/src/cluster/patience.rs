@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use super::books::Books;
 use crate::clock::Moment;
+use crate::cluster::error::ClusterError;
 use crate::store::Fault;
-use crate::{Error, store::StoreError};
+use crate::store::StoreError;
 
 /// A store that gives no answer for this long is given up.
 const LONGEST: Duration = Duration::from_secs(60);
@@ -33,10 +34,13 @@ impl<'a> Patience<'a> {
     /// Pauses after an error that may pass.
     ///
     /// Returns any other error, and after a minute this one, too.
-    pub(super) async fn after(&mut self, error: Error) -> Result<(), Error> {
+    pub(super) async fn after(&mut self, error: ClusterError) -> Result<(), ClusterError> {
         let passes = matches!(
             &error,
-            Error::Store(StoreError { fault: Fault::Unavailable | Fault::Indeterminate, .. })
+            ClusterError::Store(StoreError {
+                fault: Fault::Unavailable | Fault::Indeterminate,
+                ..
+            })
         );
         let now = self.books.backend.clock().now();
         let (since, pause) = self.failing.unwrap_or((now, FIRST_PAUSE));

@@ -62,8 +62,9 @@ use super::input::Windowed;
 use super::mutant::ClusterMutant;
 use super::news::{Hearing, News};
 use crate::clock::Moment;
+use crate::cluster::error::ClusterError;
 use crate::store::{Expect, Fault, Put, StoreExt as _, Version};
-use crate::{Error, Key, Mandate, Timing};
+use crate::{Key, Mandate, Timing};
 
 /// The shortest time between two rounds while nodes have tasks to take. A round costs about the
 /// same whether it counts one task or hundreds.
@@ -98,11 +99,11 @@ impl Planner {
     /// If the store does not serve, or the cursor makes no sense, that is reported and tried again.
     ///
     /// # Errors
-    /// [`Error::Exhausted`] when there are no serial numbers left.
+    /// [`ClusterError::Exhausted`] when there are no serial numbers left.
     ///
     /// # Cancel safety
     /// Cancel safe: the next leader finds the recorded state, and goes on from there.
-    pub(super) async fn run(&mut self, mandate: &Mandate) -> Result<Deposed, Error> {
+    pub(super) async fn run(&mut self, mandate: &Mandate) -> Result<Deposed, ClusterError> {
         let mut shift = Shift::new(self, mandate.token());
         loop {
             match shift.round().await {
@@ -110,7 +111,7 @@ impl Planner {
                 Ok(Round::Idle) => shift.rest().await,
                 Err(Stop::Deposed(by)) => return Ok(Deposed { by }),
                 Err(Stop::Unsure) => shift.leave_office(),
-                Err(Stop::Failed(Error::Exhausted)) => return Err(Error::Exhausted),
+                Err(Stop::Failed(ClusterError::Exhausted)) => return Err(ClusterError::Exhausted),
                 Err(Stop::Failed(error)) => {
                     shift.leave_office();
                     shift.pause(&error).await;
@@ -215,11 +216,11 @@ impl<'a> Shift<'a> {
         self.pages.forget();
     }
 
-    async fn pause(&mut self, error: &Error) {
+    async fn pause(&mut self, error: &ClusterError) {
         // The same reason is reported once, however long it lasts.
         let says = format!("{error}: {}", cause(error).unwrap_or_default());
         if self.held_up.as_ref() != Some(&says) {
-            if let Error::Document { key, source } = error {
+            if let ClusterError::Document { key, source } = error {
                 self.garbled(key.clone(), source.clone());
             } else {
                 let cause = cause(error);
@@ -317,7 +318,7 @@ impl<'a> Shift<'a> {
         let ended = self.collect(office, look).await?;
         let free = vacancy::free(books, look, self.planner.timing.ttl()).await;
         if !office::has_serials(office.cursor(), 2 * (ended.len() + free.len()) + 1024) {
-            return Err(Error::Exhausted.into());
+            return Err(ClusterError::Exhausted.into());
         }
         let draft = self.draft(office, look, &ended, &free).await?;
         self.stocked = look.outstanding() > 0;
@@ -473,7 +474,7 @@ impl<'a> Shift<'a> {
     }
 
     /// Removes members that are gone, checked every heartbeat.
-    async fn mind_members(&mut self, look: &Look) -> Result<(), Error> {
+    async fn mind_members(&mut self, look: &Look) -> Result<(), ClusterError> {
         let now = self.now();
         if now.boot < self.members_due.boot {
             return Ok(());

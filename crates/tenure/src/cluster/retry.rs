@@ -2,8 +2,9 @@
 
 use super::books::Books;
 use super::documents::Entry;
+use crate::Key;
+use crate::cluster::error::ClusterError;
 use crate::store::StoreExt;
-use crate::{Error, Key};
 
 /// How many letters are read at a time.
 const LETTERS: usize = 256;
@@ -21,7 +22,7 @@ impl Books {
     ///
     /// # Cancel safety
     /// Not cancel safe: dropping the future leaves it open which letters come back.
-    pub async fn retry(&self, serials: &[u64]) -> Result<Vec<u64>, Error> {
+    pub async fn retry(&self, serials: &[u64]) -> Result<Vec<u64>, ClusterError> {
         let mut missing = Vec::new();
         let mut entries = Vec::new();
         for serials in serials.chunks(LETTERS) {
@@ -44,7 +45,7 @@ impl Books {
     ///
     /// # Cancel safety
     /// Not cancel safe: dropping the future leaves it open which letters come back.
-    pub async fn retry_all(&self) -> Result<usize, Error> {
+    pub async fn retry_all(&self) -> Result<usize, ClusterError> {
         let (mut asked, mut after) = (0, None);
         loop {
             let letters = self.letters(after.as_ref(), LETTERS).await?;
@@ -68,7 +69,7 @@ impl Books {
     ///
     /// # Cancel safety
     /// Not cancel safe: dropping the future leaves it open whether the letter comes back.
-    pub async fn re_enqueue(&self, serial: u64) -> Result<bool, Error> {
+    pub async fn re_enqueue(&self, serial: u64) -> Result<bool, ClusterError> {
         if self.store().get(&self.keys.letter(serial)).await?.is_none() {
             return Ok(false);
         }

@@ -6,8 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use super::context::Context;
 use super::lock::{Guard, candidate, election};
+use crate::NameError;
+use crate::cluster::error::ClusterError;
 use crate::name::{MAX_SEGMENT_BYTES, check_segment};
-use crate::{Error, NameError};
 
 /// The most permits of a semaphore. A waiting task stands for all of them at once.
 pub const MOST_PERMITS: u32 = 64;
@@ -82,7 +83,7 @@ impl Semaphore {
     ///
     /// # Cancel safety
     /// Cancel safe: dropping the future frees a permit that was just taken.
-    pub async fn acquire(&self, context: &Context) -> Result<Guard, Error> {
+    pub async fn acquire(&self, context: &Context) -> Result<Guard, ClusterError> {
         let mut standing = FuturesUnordered::new();
         for permit in 0..self.permits {
             let election = election(context, "semaphores", &format!("{}-{permit}", self.name))?;
@@ -99,7 +100,7 @@ impl Semaphore {
                 Err(error) => refused = Some(error),
             }
         }
-        Err(refused.expect("there is at least one permit, and it was refused"))
+        Err(refused.expect("there is at least one permit, and it was refused").into())
     }
 }
 

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::books::Books;
 use super::documents::{Format, Settings};
-use crate::Error;
+use crate::cluster::error::ClusterError;
 use crate::lease::record::Op;
 
 /// The result of putting settings.
@@ -20,19 +20,19 @@ impl Books {
     /// The settings, if there are any.
     ///
     /// # Errors
-    /// [`Error::Store`] when the store does not serve, [`Error::Document`] when they make no sense.
+    /// [`ClusterError::Store`] when the store does not serve, [`ClusterError::Document`] when they make no sense.
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub async fn settings(&self) -> Result<Option<Settings>, Error> {
+    pub async fn settings(&self) -> Result<Option<Settings>, ClusterError> {
         Ok(self.read(&self.keys.settings()).await?.map(|(_, settings)| settings))
     }
 
     /// Replaces the settings of version `expected`; 0 means that there are none yet.
     ///
     /// # Errors
-    /// [`Error::Document`] when the settings are too large or the present ones make no sense,
-    /// [`Error::Store`] when the store does not serve.
+    /// [`ClusterError::Document`] when the settings are too large or the present ones make no sense,
+    /// [`ClusterError::Store`] when the store does not serve.
     ///
     /// # Cancel safety
     /// Not cancel safe: dropping the future leaves it open whether the settings were put.
@@ -40,12 +40,12 @@ impl Books {
         &self,
         settings: Map<String, Value>,
         expected: u64,
-    ) -> Result<SettingsPut, Error> {
+    ) -> Result<SettingsPut, ClusterError> {
         let key = self.keys.settings();
         let version = expected + 1;
         let mut sent: Vec<Op> = Vec::new();
         let mut is_conflict = false;
-        let refused = |source| Error::Document { key: key.clone(), source };
+        let refused = |source| ClusterError::Document { key: key.clone(), source };
         let is_weak = self.is_weak();
         let change = |before: Option<&Settings>, op: Op| {
             // Where reads prove nothing, it proves nothing to find our own settings, or those of

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use super::books::Books;
 use super::documents::Cursor;
+use crate::Protocol;
+use crate::cluster::error::ClusterError;
 use crate::lease::record::{Record, State};
 use crate::store::{Expect, Put, StoreExt as _};
-use crate::{Error, Protocol};
 
 impl Books {
     /// Makes sure that the next leader's token is greater than the last leader's.
@@ -18,12 +19,12 @@ impl Books {
     /// A leadership that is held is left alone: only its holder can give it up.
     ///
     /// # Errors
-    /// [`Error::Store`] when the store does not serve, [`Error::Document`] when the cursor makes no
+    /// [`ClusterError::Store`] when the store does not serve, [`ClusterError::Document`] when the cursor makes no
     /// sense.
     ///
     /// # Cancel safety
     /// Cancel safe: the one write is done, or not.
-    pub(super) async fn uphold_succession(&self) -> Result<(), Error> {
+    pub(super) async fn uphold_succession(&self) -> Result<(), ClusterError> {
         let Some((_, cursor)) = self.read::<Cursor>(&self.keys.cursor()).await? else {
             return Ok(());
         };

@@ -9,9 +9,9 @@ use tokio::sync::watch;
 use super::SlotId;
 use crate::Error;
 use crate::clock::Clock;
-use crate::lease::machine::{Farewell, Lease, Loss, Outcome};
-use crate::lease::record::Holder;
 use crate::mandate::Tenure;
+use crate::protocol::Holder;
+use crate::protocol::{Farewell, Lease, Loss, Outcome};
 use crate::status::{Leader, Role, Status};
 use crate::store::StoreError;
 

@@ -6,10 +6,11 @@ use super::bulletin::{Bulletin, Shared, Word};
 use super::registration::Registration;
 use super::requests::Queue;
 use super::{Answer, Request, SlotId, Wants};
-use crate::backend::Parts;
 use crate::lease::floor::Laid;
-use crate::lease::machine::{Farewell, Input, Lease, Machine, Output, Seen, SeenFloor};
+use crate::lease::machine::{Input, Machine, Output, Seen, SeenFloor};
 use crate::lease::record::{Record, RecordError, State};
+use crate::parts::Parts;
+use crate::protocol::{Farewell, Lease};
 use crate::store::{Document, Durability, Write};
 use crate::{Error, Key, Name, Protocol};
 

@@ -19,9 +19,9 @@ use futures_util::future::{AbortHandle, Abortable, BoxFuture, FutureExt};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::backend::Parts;
 use crate::clock::{Moment, Timer};
 use crate::lease::machine::Input;
+use crate::parts::Parts;
 use crate::queue::machine as line;
 use crate::queue::{Entry, Gone, Pace};
 use crate::store::{Document, Put, StoreError, Version};
@@ -33,7 +33,6 @@ use candidate::CandidateSlot;
 pub(crate) use observation::{Observation, Watching};
 use queue::{Concerns, Io, LineSlot, LineWants, Sessions, Whose};
 pub(crate) use queue::{Entrant, LineObservation};
-pub(crate) use registration::REFRESH_TTLS;
 use requests::{Done, Queue};
 
 /// The longest time by which a request may leave early to join a batch.
@@ -640,9 +639,9 @@ fn arm<T>(
 /// The origin of a request: a machine, or the registration beside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
-    Machine(crate::lease::machine::Ask),
+    Machine(crate::protocol::Ask),
     /// A request for the floor, which belongs to the machine too.
-    Floor(crate::lease::machine::Ask),
+    Floor(crate::protocol::Ask),
     Registration,
     Observation,
     Opening,

@@ -9,11 +9,11 @@ use tokio::sync::watch;
 use super::candidate::garbled;
 use super::requests::Queue;
 use super::{Answer, Request, SlotId, Wants};
-use crate::backend::Parts;
 use crate::clock::Moment;
 use crate::lease::machine::Input;
 use crate::lease::record::Record;
 use crate::observer::{Seen, Standing};
+use crate::parts::Parts;
 use crate::store::{Document, StoreError, Version};
 use crate::{Error, Key, Name, Timing};
 

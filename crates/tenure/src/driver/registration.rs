@@ -11,13 +11,11 @@ use super::requests::Queue;
 use super::{Answer, Request, SlotId};
 use crate::candidate::CandidateId;
 use crate::clock::Moment;
-use crate::lease::record::Holder;
-use crate::registry::Entry;
+use crate::protocol::Holder;
+use crate::registry::{Entry, REFRESH_TTLS};
 use crate::store::{Durability, Expect, Put, Version, Write};
 use crate::{Key, Name, Timing};
 
-/// The number of ttls after which an entry is refreshed. It is shown as stale after twice as many.
-pub(crate) const REFRESH_TTLS: u32 = 10;
 /// A removal that keeps failing is given up: the entry is then shown as stale.
 const MOST_REMOVALS: u32 = 3;
 

@@ -48,7 +48,7 @@ impl Election {
         if let Some(recorded @ Protocol::Queue) = record.as_ref().map(|record| record.protocol) {
             return Err(self.other_protocol(recorded));
         }
-        match record.as_ref().filter(|record| !is_deleted(record)) {
+        match record.as_ref().filter(|record| !record.is_deleted()) {
             Some(record) => match record.state {
                 State::Ended { .. } => Err(Error::Ended { name: self.name.clone() }),
                 State::Free { .. } | State::Held(_) => Ok(()),
@@ -136,9 +136,5 @@ impl Election {
 
 /// Returns true if the document counts as an election. An unreadable document might be one.
 fn counts(body: &[u8]) -> bool {
-    Record::decode(body).map_or(true, |record| !is_deleted(&record))
-}
-
-pub(super) fn is_deleted(record: &Record) -> bool {
-    matches!(record.state, State::Ended { deleted: true, .. })
+    Record::decode(body).map_or(true, |record| !record.is_deleted())
 }

@@ -9,13 +9,14 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
-use super::administration::is_deleted;
-use super::{Election, line};
+use super::Election;
+use super::leadership::Candidacy;
 use crate::candidate::Candidate;
 use crate::driver::{Command, Entrant, Shared};
-use crate::leadership::Candidacy;
-use crate::lease::record::{Holder, Record};
+use crate::lease::record::Record;
 use crate::lease::ruling::{self, Ruling};
+use crate::observer::line;
+use crate::protocol::Holder;
 use crate::queue::{Line, SessionQueue};
 use crate::status::Status;
 use crate::store::{Document, Expect, Fault, Put, StoreError};
@@ -87,7 +88,7 @@ impl Election {
             let found = self.read().await?;
             if let Some((record, _)) = &found
                 && record.protocol == Protocol::Lease
-                && !is_deleted(record)
+                && !record.is_deleted()
             {
                 return Err(self.other_protocol(record.protocol));
             }

@@ -25,11 +25,11 @@ use tokio::sync::watch;
 
 use super::event::{Event, Teller};
 use super::record::{PREFERRED, preferred, to_body, to_fields};
-use super::store::{Beat, FeedStore, Fields, Found, LEADER};
-use crate::backend::Parts;
 use crate::candidate::CandidateId;
 use crate::clock::Moment;
 use crate::lease::record::{Record, State};
+use crate::parts::Parts;
+use crate::store::feed::{Beat, FeedStore, Fields, Found, LEADER};
 use crate::store::{Document, Expect, Fault, Page, Put, Reads, Store, StoreError, Version, Write};
 use crate::{Error, Key, Name};
 

@@ -9,7 +9,7 @@ use futures_util::stream::{self, StreamExt};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::store::{
+use crate::store::feed::{
     Beat, Cursor, FeedStore, Fields, Found, Handle, Item, LEADER, Origin, Subscription, is_metadata,
 };
 use crate::store::{Expect, Fault, MAX_DOCUMENT_BYTES, Put, Reads, StoreError, Version};

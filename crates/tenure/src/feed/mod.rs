@@ -52,13 +52,13 @@
 //! # Bring another database
 //! Implement [`FeedStore`]; docs/adding-a-feed.md shows how, and [`MemoryFeed`] is the example.
 
+mod error;
 mod event;
 mod leader;
 mod memory;
 mod record;
 mod run;
 mod settings;
-mod store;
 mod work;
 
 use std::any::Any;
@@ -72,8 +72,8 @@ use tokio::task::JoinHandle;
 
 use crate::backend::Backend;
 use crate::candidate::Candidate;
-use crate::lease::machine::Loss;
 use crate::mandate::Tenure;
+use crate::protocol::Loss;
 use crate::store::{Fault, StoreError};
 use crate::{Election, Error, Mandate, Timing};
 use event::Teller;
@@ -81,12 +81,13 @@ use leader::LeaderStore;
 use run::{Order, Run};
 use work::Work;
 
+pub use crate::store::feed::{
+    Beat, Cursor, FeedStore, Fields, Found, Handle, Item, LEADER, Origin, Subscription, is_metadata,
+};
+pub use error::FeedError;
 pub use event::{Event, Events, State};
 pub use memory::{MemoryFeed, Table};
 pub use settings::{Builder, FeedTimingError, Intervals};
-pub use store::{
-    Beat, Cursor, FeedStore, Fields, Found, Handle, Item, LEADER, Origin, Subscription, is_metadata,
-};
 pub use work::Working;
 
 /// The time limit for a backend that does not end its calls. Every backend should end a call within
@@ -163,7 +164,7 @@ impl Feed {
     ///
     /// # Cancel safety
     /// Cancel safe: at worst the table has been created.
-    pub async fn start(&self) -> Result<(), Error> {
+    pub async fn start(&self) -> Result<(), FeedError> {
         let mut running = self.running.lock().await;
         if running.as_ref().is_some_and(|running| !running.task.is_finished()) {
             return Ok(());
@@ -180,7 +181,7 @@ impl Feed {
     ///
     /// # Cancel safety
     /// Cancel safe: at worst it is stopped.
-    pub async fn start_on(&self, backend: &Backend) -> Result<(), Error> {
+    pub async fn start_on(&self, backend: &Backend) -> Result<(), FeedError> {
         self.stop().await;
         *self.shared.lock_backend() = backend.clone();
         self.start().await
@@ -211,7 +212,7 @@ impl Feed {
     ///
     /// # Cancel safety
     /// Cancel safe: at worst it is stopped.
-    pub async fn restart(&self) -> Result<(), Error> {
+    pub async fn restart(&self) -> Result<(), FeedError> {
         self.stop().await;
         self.start().await
     }
@@ -225,15 +226,15 @@ impl Feed {
     /// over, or has been asked to.
     ///
     /// # Errors
-    /// [`Error::FeedStopped`] when this feed is not started, and any error of the database.
+    /// [`FeedError::NotStarted`] when this feed is not started, and any error of the database.
     ///
     /// # Cancel safety
     /// Not cancel safe: after dropping the future, the leader may or may not have been asked.
-    pub async fn elect(&self, id: &str) -> Result<bool, Error> {
+    pub async fn elect(&self, id: &str) -> Result<bool, FeedError> {
         let (store, orders) = {
             let running = self.running.lock().await;
             let running = running.as_ref().filter(|running| !running.task.is_finished());
-            let running = running.ok_or(Error::FeedStopped)?;
+            let running = running.ok_or(FeedError::NotStarted)?;
             (running.store.clone(), running.orders.clone())
         };
         if !within("looking for a feed", store.is_registered(id)).await? {
@@ -330,9 +331,9 @@ impl Feed {
 }
 
 impl Shared {
-    async fn start(self: Arc<Shared>) -> Result<Running, Error> {
+    async fn start(self: Arc<Shared>) -> Result<Running, FeedError> {
         let backend = self.lock_backend().clone();
-        let feed = backend.feed().cloned().ok_or(Error::NoFeed)?;
+        let feed = backend.feed().cloned().ok_or(FeedError::NoFeed)?;
         if self.create {
             within("creating the table", feed.create(&self.table)).await?;
         }

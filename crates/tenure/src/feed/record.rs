@@ -9,7 +9,7 @@
 use bytes::Bytes;
 use serde_json::Value;
 
-use super::store::{Fields, LEADER};
+use crate::store::feed::{Fields, LEADER};
 
 /// The field that names the feed that may claim next.
 pub(super) const PREFERRED: &str = "preferred";
@@ -72,7 +72,8 @@ mod tests {
 
     use super::*;
     use crate::CandidateId;
-    use crate::lease::record::{Holder, Op, Record, State};
+    use crate::lease::record::{Op, Record, State};
+    use crate::protocol::Holder;
 
     fn held() -> Record {
         let id = CandidateId::from_bits(7);

@@ -9,12 +9,12 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::event::{Event, State};
 use super::leader::{Known, LeaderStore};
-use super::store::{Cursor, FeedStore, Item, Origin, Subscription};
 use super::{Shared, within};
 use crate::backend::Backend;
-use crate::leadership::{Candidacy, Leadership, Resignation};
+use crate::election::leadership::{Candidacy, Leadership, Resignation};
 use crate::mandate::Tenure;
 use crate::status::Status;
+use crate::store::feed::{Cursor, FeedStore, Item, Origin, Subscription};
 use crate::store::{Fault, Reads, Store as _, StoreError};
 use crate::{Election, Error};
 

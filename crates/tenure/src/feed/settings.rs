@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use super::FeedError;
 use super::event::{Callback, Event, State, Teller};
 use super::work::Work;
 use super::{Feed, Shared};
+use crate::Timing;
 use crate::backend::Backend;
 use crate::candidate::Candidate;
-use crate::{Error, Timing};
 
 /// The shortest heartbeat. With a shorter one, a database would do little else.
 const LEAST_HEARTBEAT: Duration = Duration::from_millis(100);
@@ -37,8 +38,8 @@ impl Intervals {
     /// The times of the lease behind the feed, if there is room for all its parts.
     ///
     /// # Errors
-    /// [`Error::FeedTiming`] and [`Error::Timing`] name the rule that is broken.
-    pub fn timing(&self) -> Result<Timing, Error> {
+    /// [`FeedError::Intervals`] and [`FeedError::Election`] name the rule that is broken.
+    pub fn timing(&self) -> Result<Timing, FeedError> {
         let heartbeat = self.heartbeat.unwrap_or(HEARTBEAT);
         if heartbeat < LEAST_HEARTBEAT {
             return Err(FeedTimingError::HeartbeatTooShort { heartbeat }.into());
@@ -176,14 +177,14 @@ impl Builder {
     /// Checks the settings, and makes the feed. It does nothing until it is started.
     ///
     /// # Errors
-    /// [`Error::FeedTiming`] and [`Error::Timing`] name the rule that the times break,
-    /// [`Error::Candidate`] and [`Error::Table`] say why the id or the table's name is refused,
-    /// [`Error::NoFeed`] when the backend has none.
-    pub fn build(self) -> Result<Feed, Error> {
+    /// [`FeedError::Intervals`] and [`FeedError::Election`] name the rule that the times break,
+    /// [`FeedError::Election`] and [`FeedError::Table`] say why the id or the table's name is refused,
+    /// [`FeedError::NoFeed`] when the backend has none.
+    pub fn build(self) -> Result<Feed, FeedError> {
         let timing = self.intervals.timing()?;
-        let default = self.backend.feed().ok_or(Error::NoFeed)?.table().to_owned();
+        let default = self.backend.feed().ok_or(FeedError::NoFeed)?.table().to_owned();
         let table = self.table.unwrap_or(default);
-        crate::name::check_segment(&table).map_err(Error::Table)?;
+        crate::name::check_segment(&table).map_err(FeedError::Table)?;
         let id = match self.id {
             Some(id) => id,
             None => self.backend.parts().fresh_id().as_str().to_owned(),

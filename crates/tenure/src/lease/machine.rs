@@ -22,8 +22,9 @@ use bytes::Bytes;
 
 use super::floor::{Floor, Laid};
 use super::mutant::Mutant;
-use super::record::{Holder, MAX_NUMBER, Op, Record, RecordError, State};
+use super::record::{MAX_NUMBER, Op, Record, RecordError, State};
 use crate::clock::Moment;
+use crate::protocol::{Ask, Farewell, Holder, Lease, Loss, Outcome};
 use crate::store::{Durability, Expect, Fault, Put, Reads, Version};
 use crate::timing::{RATE_DENOMINATOR, RATE_NUMERATOR, Timing, window_of};
 
@@ -51,16 +52,6 @@ pub struct Settings {
     pub floor: Option<u64>,
     /// The seed of the jitters. Two candidates should not share one.
     pub seed: u64,
-}
-
-/// The number that matches an answer to its request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Ask(u64);
-
-impl Ask {
-    pub(crate) fn numbered(number: u64) -> Ask {
-        Ask(number)
-    }
 }
 
 /// The document found at the election's key.
@@ -110,118 +101,6 @@ pub enum Input {
     Publish(Bytes),
     /// A program under test takes the leadership away.
     ForceLoss,
-}
-
-/// How a candidate leaves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Farewell {
-    /// Another candidate may lead next.
-    Free,
-    /// The election ends, for all candidates.
-    End,
-}
-
-/// A lease as its holder counts it.
-///
-/// It ends `window` after `from`, by the faster of the two clocks in a [`Moment`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Lease {
-    /// The fencing token.
-    pub token: u64,
-    /// The moment before the request that granted it was sent.
-    pub from: Moment,
-    /// How long the holder may believe in the lease.
-    pub window: Duration,
-    /// How long before the lease ends the work is told to stop.
-    pub grace: Duration,
-}
-
-impl Lease {
-    /// How long the holder may still believe in the lease.
-    #[must_use]
-    pub fn remaining(&self, now: Moment) -> Duration {
-        self.window.saturating_sub(now.at_most_since(self.from))
-    }
-
-    /// How long until the work must stop.
-    #[must_use]
-    pub fn until_stop(&self, now: Moment) -> Duration {
-        self.remaining(now).saturating_sub(self.grace)
-    }
-}
-
-/// Why leadership was lost.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Loss {
-    /// The window passed without a renewal.
-    Expired,
-    /// The store shows another holder, or this one at another token.
-    Deposed,
-    /// The election ended.
-    Ended,
-    /// The record is gone or no longer readable. In a queue: the leader's own entry is.
-    Vanished,
-    /// The record went back to an earlier token.
-    Regressed,
-    /// A program under test took it away.
-    Forced,
-    /// It was given up.
-    Resigned,
-    /// This is a forked child of the process that leads.
-    OtherProcess,
-    /// The runtime that renewed it has stopped.
-    Stopped,
-}
-
-impl std::fmt::Display for Loss {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Loss::Expired => "the store did not answer in time to renew the lease",
-            Loss::Deposed => "the store shows another leader",
-            Loss::Ended => "the election has ended",
-            Loss::Vanished => {
-                "the election's record, or its own place in line, was deleted or overwritten"
-            }
-            Loss::Regressed => "the election's record went back to an earlier token",
-            Loss::Forced => "a test took it away",
-            Loss::Resigned => "it was given up",
-            Loss::OtherProcess => "this process was forked from the one that leads",
-            Loss::Stopped => "the runtime that renewed it has stopped",
-        })
-    }
-}
-
-/// How a candidacy ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Outcome {
-    /// The lease was given up, and the store confirmed it.
-    Released,
-    /// There was no lease to give up any more.
-    AlreadyLost,
-    /// The store did not confirm the release. The lease runs out by itself.
-    Unknown {
-        /// After this long at the latest, others may lead.
-        frees_within: Duration,
-    },
-    /// The candidate left without ever having led.
-    Withdrawn,
-    /// The election ended.
-    Ended,
-    /// The record is gone although it existed before.
-    Vanished,
-    /// The record went back to an earlier token.
-    Regressed {
-        /// The token in the record now.
-        found: u64,
-        /// The highest token known from before.
-        known: u64,
-    },
-    /// The store refuses, and always will.
-    Refused(Fault),
-    /// The token cannot rise any further.
-    Exhausted,
 }
 
 /// An action for the caller to take.

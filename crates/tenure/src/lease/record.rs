@@ -16,9 +16,10 @@ use serde::{Deserialize, Serialize};
 use super::floor::{Floor, WireFloor};
 use crate::candidate::CandidateId;
 use crate::name::{MAX_SEGMENT_BYTES, check_segment};
+use crate::protocol::{Holder, Protocol};
 use crate::store::{MAX_DOCUMENT_BYTES, Mark};
 use crate::timing::MAX_TTL;
-use crate::{Protocol, value};
+use crate::value;
 
 /// The largest number in a record: the largest that every JSON reader keeps exactly.
 pub const MAX_NUMBER: u64 = (1 << 53) - 1;
@@ -65,19 +66,6 @@ impl fmt::Debug for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.0, f)
     }
-}
-
-/// The holder of a lease, and its published value.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Holder {
-    /// Its candidacy.
-    pub id: CandidateId,
-    /// Its name for people.
-    pub name: Arc<str>,
-    /// The value it publishes.
-    pub value: Bytes,
-    /// How to prove its death, where that is possible.
-    pub presence: Option<Mark>,
 }
 
 /// The state of an election.
@@ -130,6 +118,12 @@ pub struct Record {
 }
 
 impl Record {
+    /// Returns true if the election was deleted: it is hidden, and only its token is remembered.
+    #[must_use]
+    pub fn is_deleted(&self) -> bool {
+        matches!(self.state, State::Ended { deleted: true, .. })
+    }
+
     /// The holder, if the record is held.
     #[must_use]
     pub fn holder(&self) -> Option<&Arc<Holder>> {

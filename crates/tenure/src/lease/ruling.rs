@@ -180,7 +180,7 @@ mod tests {
 
     use super::*;
     use crate::CandidateId;
-    use crate::lease::record::Holder;
+    use crate::protocol::Holder;
 
     const TERMS: Terms = Terms { ttl: Duration::from_secs(15), delay: None, floor: true };
 

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use crate::Key;
 use crate::clock::{Clock, Moment};
-use crate::lease::record::Holder;
+use crate::protocol::Holder;
 use crate::queue::{
     Entry, Freshness, Gone, Joined, Left, Life, Line, Pace, Place, Proof, Session, SessionQueue,
     Ticket,

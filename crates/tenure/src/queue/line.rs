@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::candidate::CandidateId;
-use crate::lease::record::Holder;
+use crate::protocol::Holder;
 
 /// One attempt of one candidacy to join. The ticket of an entry shows which request made it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

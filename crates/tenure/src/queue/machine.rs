@@ -30,8 +30,8 @@ use self::delay::Turn;
 use super::mutant::Mutant;
 use super::{Entry, Freshness, Gone, Joined, Left, Life, Line, Pace, Place, Session, Ticket};
 use crate::clock::Moment;
-use crate::lease::machine::{Ask, Farewell, Lease, Loss, Outcome};
-use crate::lease::record::Holder;
+use crate::protocol::Holder;
+use crate::protocol::{Ask, Farewell, Lease, Loss, Outcome};
 use crate::store::Fault;
 use crate::timing::{RATE_DENOMINATOR, RATE_NUMERATOR};
 

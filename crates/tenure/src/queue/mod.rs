@@ -70,7 +70,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::sync::watch;
 
-use crate::lease::record::Holder;
+use crate::protocol::Holder;
 use crate::{Key, StoreError};
 
 pub use line::{Entry, Freshness, Gone, Joined, Left, Line, Place, Ticket};

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
+use tenure::cluster::ClusterError;
 use tenure::cluster::documents::{Charter, LEAST_SLOTS, Letter, NodeEntry, Nodes, Settings};
 use tenure::cluster::{Books, SettingsPut};
-use tenure::{Error, MAX_DOCUMENT_BYTES, MemoryStore, Reads, StoreExt};
+use tenure::{MAX_DOCUMENT_BYTES, MemoryStore, Reads, StoreExt};
 
 use crate::faulty::{Faults, Faulty};
 use crate::stage::{books_on, inbox, member, op, order, read, stage, write};
@@ -125,7 +126,7 @@ async fn settings_that_are_too_large_are_refused_and_nothing_is_written() {
     let (books, _) = stage();
     let large = settings("a", json!("x".repeat(MAX_DOCUMENT_BYTES)));
     let error = books.put_settings(large, 0).await.expect_err("too large");
-    assert!(matches!(error, Error::Document { .. }), "{error}");
+    assert!(matches!(error, ClusterError::Document { .. }), "{error}");
     assert_eq!(books.settings().await.expect("it serves"), None);
 }
 

@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
+use tenure::cluster::ClusterError;
 use tenure::cluster::documents::{Cursor, Entry, FILLS_KEPT, INBOX_PAGES, Page};
 use tenure::{
-    Document, Error, Fault, Key, MemoryStore, Page as Listing, Put, Reads, Store, StoreError,
-    StoreExt, Version, Write,
+    Document, Fault, Key, MemoryStore, Page as Listing, Put, Reads, Store, StoreError, StoreExt,
+    Version, Write,
 };
 
 use crate::stage::{books_on, inbox, op, order, read, write, write_body};
@@ -81,7 +82,7 @@ async fn submit<F>(
     reads: Reads,
     fault: Fault,
     meanwhile: impl Fn(MemoryStore, Write) -> F + Send + Sync + 'static,
-) -> (Result<(), Error>, MemoryStore, usize)
+) -> (Result<(), ClusterError>, MemoryStore, usize)
 where
     F: Future<Output = ()> + Send + 'static,
 {
@@ -171,7 +172,7 @@ async fn a_write_that_had_no_effect_is_sent_again() {
 async fn a_write_that_is_refused_for_good_is_an_error_and_nothing_was_accepted() {
     for fault in [Fault::Permanent, Fault::Denied] {
         let (submitted, store, _) = submit(Reads::Linearizable, fault, |_, _| async move {}).await;
-        assert!(matches!(submitted, Err(Error::Store(error)) if error.fault == fault));
+        assert!(matches!(submitted, Err(ClusterError::Store(error)) if error.fault == fault));
         assert!(waiting(&store, 0).await.is_empty());
     }
 }
@@ -222,10 +223,11 @@ async fn when_too_many_have_used_its_place_the_doubt_is_told_and_nothing_sent() 
             }
         })
         .await;
-    let Err(Error::PartlyAccepted { accepted: 0, doubtful: 1, of: 1, source }) = submitted else {
+    let Err(ClusterError::PartlyAccepted { accepted: 0, doubtful: 1, of: 1, source }) = submitted
+    else {
         panic!("{submitted:?}")
     };
-    assert!(matches!(&*source, Error::Overtaken { .. }), "{source}");
+    assert!(matches!(&*source, ClusterError::Overtaken { .. }), "{source}");
     let place = FILLS_KEPT as u64 * INBOX_PAGES;
     assert_eq!(waiting(&store, place).await, [format!("theirs {FILLS_KEPT}")]);
 }
@@ -270,10 +272,11 @@ async fn a_page_that_was_garbled_meanwhile_leaves_a_doubt_that_is_told() {
             write_body(&store, &write.key, "{".into()).await;
         })
         .await;
-    let Err(Error::PartlyAccepted { accepted: 0, doubtful: 1, of: 1, source }) = submitted else {
+    let Err(ClusterError::PartlyAccepted { accepted: 0, doubtful: 1, of: 1, source }) = submitted
+    else {
         panic!("{submitted:?}")
     };
-    assert!(matches!(&*source, Error::Document { .. }), "{source}");
+    assert!(matches!(&*source, ClusterError::Document { .. }), "{source}");
 }
 
 /// Refuses to write more than this many pages.
@@ -332,10 +335,11 @@ async fn when_the_store_stops_serving_it_is_said_how_many_were_accepted() {
     let narrow = Narrow { inner: inner.clone(), left: AtomicUsize::new(2) };
     let orders: Vec<_> = (0..1500).map(|number| order(&format!("{number:04}"))).collect();
     let submitted = books_on(Arc::new(narrow)).submit(orders).await;
-    let Err(Error::PartlyAccepted { accepted, doubtful: 0, of: 1500, source }) = submitted else {
+    let Err(ClusterError::PartlyAccepted { accepted, doubtful: 0, of: 1500, source }) = submitted
+    else {
         panic!("{submitted:?}")
     };
-    assert!(matches!(&*source, Error::Store(_)), "{source}");
+    assert!(matches!(&*source, ClusterError::Store(_)), "{source}");
     let found = waiting(&inner, 0).await;
     assert_eq!((found.len(), found.last()), (accepted, Some(&format!("{:04}", accepted - 1))));
     assert!(accepted > 0 && accepted < 1500, "{accepted}");

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use tenure::cluster::ClusterError;
 use tenure::cluster::Order;
 use tenure::cluster::documents::{
     Cursor, DocumentError, Entry, INBOX_PAGES, MAX_PAGE_BYTES, MAX_TASK_BYTES, Page,
 };
-use tenure::{Backend, Error, MemoryStore, Store, StoreExt};
+use tenure::{Backend, MemoryStore, Store, StoreExt};
 
 use crate::leader::Leader;
 use crate::stage::{books_on, ids, inbox, op, order, read, stage, write, write_body};
@@ -39,7 +40,8 @@ async fn a_bad_task_is_named_and_nothing_is_accepted() {
     let (books, store) = stage();
     let orders = vec![order("a"), order("b").with_attempts(0), order("")];
     let error = books.submit(orders).await.expect_err("the second is bad");
-    let Error::Order { index: 1, source: DocumentError::Field { field: "attempts", .. } } = error
+    let ClusterError::Order { index: 1, source: DocumentError::Field { field: "attempts", .. } } =
+        error
     else {
         panic!("{error:?}")
     };
@@ -129,6 +131,6 @@ fn a_name_is_refused_for_what_is_wrong_with_it() {
     let backend = Backend::new(std::sync::Arc::new(MemoryStore::new()));
     for name in ["", "a//b", "1/2/3/4/5/6"] {
         let error = tenure::cluster::Books::open(&backend, name).expect_err("a bad name");
-        assert!(matches!(error, Error::Name(_)), "{error}");
+        assert!(matches!(error, ClusterError::Name(_)), "{error}");
     }
 }

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tenure::MemoryStore;
+use tenure::cluster::ClusterError;
 use tenure::cluster::documents::{
     Charter, Cursor, Entry, Holding, Letter, MemberLock, NodeEntry, Nodes, OutcomeState, Page,
     Piece, Progress, Report, Slot, first_token,
 };
 use tenure::cluster::{Books, Life, Stage, Totals};
-use tenure::{Error, MemoryStore};
 
 use crate::stage::{member, op, order, stage, write, write_body};
 
@@ -276,7 +277,7 @@ async fn a_cursor_that_makes_no_sense_is_an_error_that_names_it() {
     let (books, store) = stage();
     write_body(&store, &books.keys().cursor(), "{".into()).await;
     let error = books.totals().await.expect_err("no totals");
-    let Error::Document { key, .. } = &error else { panic!("{error:?}") };
+    let ClusterError::Document { key, .. } = &error else { panic!("{error:?}") };
     assert_eq!(*key, books.keys().cursor());
 }
 

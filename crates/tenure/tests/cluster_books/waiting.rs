@@ -3,9 +3,10 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tenure::cluster::ClusterError;
 use tenure::cluster::documents::{Outcome, OutcomeState};
 use tenure::cluster::{Books, Ended, Execution};
-use tenure::{CandidateId, Error, MemoryStore, StoreExt};
+use tenure::{CandidateId, MemoryStore, StoreExt};
 
 use crate::stage::{op, order, stage, write, write_body};
 
@@ -92,5 +93,5 @@ async fn an_outcome_that_makes_no_sense_is_an_error() {
     let execution = books.submit_one(order("a")).await.expect("accepted");
     write_body(&store, &books.keys().outcome(execution.receipt()), "{".into()).await;
     let error = execution.outcome().await.expect_err("it makes no sense");
-    assert!(matches!(error, Error::Document { .. }), "{error}");
+    assert!(matches!(error, ClusterError::Document { .. }), "{error}");
 }

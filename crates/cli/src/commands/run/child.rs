@@ -12,9 +12,9 @@ use tenure_stores::Opened;
 
 use super::lead::{self, Cause, Led};
 use super::wanted::{Patience, Wanted, last_in_line};
-use crate::commands::secrets::secrets;
 use crate::exit::{self, Ending, Failure};
 use crate::mandate_file::MandateFile;
+use crate::secrets::secrets;
 use crate::session::Session;
 use crate::show;
 use crate::signals::{Asked, Signals};

@@ -9,10 +9,10 @@ use tenure::reconcile::{Builder, Finished, Handler, Reconciler, Source, State};
 
 use super::steered::Steering;
 use crate::args::HandlerOptions;
-use crate::commands::secrets::secrets;
 use crate::exit::{self, Failure};
 use crate::mandate_file::MandateFile;
 use crate::redact;
+use crate::secrets::secrets;
 use crate::show;
 use crate::signals::{Asked, Signals};
 use crate::systemd::Systemd;

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use tenure::Timing;
+use tenure::cluster::ClusterError;
 use tenure::cluster::{Books, Cluster, Event, MemberView, Totals};
-use tenure::{Error, Timing};
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::sync::watch;
@@ -394,7 +395,7 @@ async fn look_again_and_again(
     }
 }
 
-fn complain(error: Error) {
+fn complain(error: ClusterError) {
     show::say(&format!("waiting on: {}", show::chain(&error.into())));
 }
 

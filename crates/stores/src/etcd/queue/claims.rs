@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tenure::lease::record::Holder;
+use tenure::protocol::Holder;
 use tenure::queue::Ticket;
 use tenure::{CandidateId, Key};
 use tokio::sync::Notify;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tenure::lease::record::Holder;
+use tenure::protocol::Holder;
 use tenure::queue::{Entry, Joined, Line, Ticket};
 use tenure::{Fault, Key, StoreError};
 use tokio::time::Instant;

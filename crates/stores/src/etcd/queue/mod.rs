@@ -30,7 +30,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use tenure::lease::record::Holder;
+use tenure::protocol::Holder;
 use tenure::queue::{
     Entry, Freshness, Gone, Joined, Left, Line, Pace, Session, SessionQueue, Ticket,
 };

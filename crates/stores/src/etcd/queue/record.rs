@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use tenure::lease::record::Holder;
+use tenure::protocol::Holder;
 use tenure::queue::Ticket;
 use tenure::{CandidateId, MAX_VALUE_BYTES};
 

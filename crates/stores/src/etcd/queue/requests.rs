@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use tenure::Key;
-use tenure::lease::record::Holder;
+use tenure::protocol::Holder;
 use tenure::queue::{Entry, Ticket};
 
 use super::super::message::within;

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tenure::lease::record::Holder;
+use tenure::protocol::Holder;
 use tenure::{CandidateId, MAX_SEGMENT_BYTES, MAX_VALUE_BYTES};
 
 /// Begins the line with the name.

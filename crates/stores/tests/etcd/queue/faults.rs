@@ -151,7 +151,7 @@ async fn a_campaign_that_is_given_up_while_its_join_is_in_doubt_leaves_nothing()
 /// The candidacy that asked for the entry is gone. Only the backend looks for the entry.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_entry_that_no_candidacy_claims_is_deleted_while_the_session_lives() {
-    use tenure::lease::record::Holder;
+    use tenure::protocol::Holder;
     let servers = require!(servers(1).await);
     let proxy = Proxy::start(servers[0].address(), Framing::Http2).expect("a proxy");
     let backend = process(&[proxy.address()], TTL).await;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 use bytes::Bytes;
-use tenure::lease::record::Holder;
+use tenure::protocol::Holder;
 use tenure::queue::{Entry, Freshness, Gone, Left, Line, Pace, Session, SessionQueue, Ticket};
 use tenure::{CandidateId, Clock as _, SystemClock};
 use tenure_harness::{Direction, Framing, Proxy, require};

@@ -1,11 +1,10 @@
 //! The destination for the tasks that inputs find.
 
-#[cfg(feature = "test-util")]
-use tokio::sync::mpsc;
-
-use crate::Error;
 use crate::cluster::books::Books;
 use crate::cluster::documents::Order;
+use crate::cluster::error::ClusterError;
+#[cfg(feature = "test-util")]
+use tokio::sync::mpsc;
 
 /// Accepts the tasks that an input finds.
 #[derive(Clone, Debug)]
@@ -43,18 +42,18 @@ impl Emitter {
     /// Waits while the inbox is full.
     ///
     /// # Errors
-    /// As for [`Books::submit`]: [`Error::Order`] if no cluster would take one of them,
-    /// [`Error::Store`] if the store does not serve, [`Error::PartlyAccepted`].
+    /// As for [`Books::submit`]: [`ClusterError::Order`] if no cluster would take one of them,
+    /// [`ClusterError::Store`] if the store does not serve, [`ClusterError::PartlyAccepted`].
     ///
     /// # Cancel safety
     /// Not cancel safe: after dropping the future it is unknown whether the tasks were accepted.
-    pub async fn emit(&self, orders: Vec<Order>) -> Result<(), Error> {
+    pub async fn emit(&self, orders: Vec<Order>) -> Result<(), ClusterError> {
         match &self.to {
             Destination::Inbox(books) => books.submit(orders).await,
             #[cfg(feature = "test-util")]
             Destination::Channel(sender) => {
                 for order in orders {
-                    sender.send(order).await.map_err(|_| Error::Stopped)?;
+                    sender.send(order).await.map_err(|_| ClusterError::Stopped)?;
                 }
                 Ok(())
             }

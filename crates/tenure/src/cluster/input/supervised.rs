@@ -21,8 +21,9 @@ use super::pause::Pauses;
 use super::{Emitter, InputError, Partition, Supervised};
 use crate::cluster::books::Books;
 use crate::cluster::documents::{Format, MemberId, Plan};
+use crate::cluster::error::ClusterError;
 use crate::store::{StoreExt, Version};
-use crate::{Backend, Error, Key, Timing};
+use crate::{Backend, Key, Timing};
 
 /// Members come and go in bursts: a short wait turns many changes of plan into one.
 const MOMENT: Duration = Duration::from_millis(20);
@@ -79,7 +80,7 @@ async fn follow(office: &Arc<Office>) {
             Ok(document) => document,
             Err(error) => {
                 // Running partitions go on: their leases limit them.
-                office.warn(&InputError::new("reading the plan", &Error::from(error)));
+                office.warn(&InputError::new("reading the plan", &ClusterError::from(error)));
                 pauses.wait(&office.books, began).await;
                 continue;
             }

@@ -1,9 +1,10 @@
 //! A node's own entry in the node list, and its member lock.
 
 use super::*;
+use crate::StoreExt;
 use crate::cluster::documents::{MOST_NODES, MemberLock, NodeEntry};
+use crate::cluster::error::ClusterError;
 use crate::store::{Expect, Fault};
-use crate::{Error, StoreExt};
 
 /// The node list, after this member has looked at it.
 pub(crate) struct Standing {
@@ -92,7 +93,7 @@ impl Membership {
         books: &Books,
         name: &str,
         workers: usize,
-    ) -> Result<(), Error> {
+    ) -> Result<(), ClusterError> {
         let key = books.keys.member(&self.me);
         let lock = self.body(books, 1, workers, false);
         match books.store().put(&key, Expect::Absent, lock.encode()).await {
@@ -245,7 +246,7 @@ pub(super) async fn enter(
     me: &MemberId,
     name: &str,
     workers: usize,
-) -> Result<Standing, Error> {
+) -> Result<Standing, ClusterError> {
     let workers = u32::try_from(workers).unwrap_or(u32::MAX);
     let entry = NodeEntry { token: me.clone(), workers, name: name.into(), draining: false };
     let with = |nodes: Option<&Nodes>, op| {
@@ -257,14 +258,14 @@ pub(super) async fn enter(
             return Ok(None);
         }
         if nodes.nodes.len() >= MOST_NODES {
-            return Err(Error::Full { most: MOST_NODES });
+            return Err(ClusterError::Full { most: MOST_NODES });
         }
         let mut after = Nodes { revision: nodes.revision + 1, op, ..nodes.clone() };
         after.nodes.push(entry.clone());
         Ok(Some(after))
     };
     let nodes = books.update(&books.keys.nodes(), |nodes| &nodes.op, with).await?;
-    nodes.map(|nodes| Standing { nodes }).ok_or(Error::Vanished)
+    nodes.map(|nodes| Standing { nodes }).ok_or(ClusterError::Vanished)
 }
 
 /// Finds the lock in the store, and writes it anew if it is gone.
@@ -272,7 +273,7 @@ pub(super) async fn find_lock(
     books: &Books,
     me: &MemberId,
     fresh: &MemberLock,
-) -> Result<Option<(Version, u64)>, Error> {
+) -> Result<Option<(Version, u64)>, ClusterError> {
     let key = books.keys.member(me);
     match books.read::<MemberLock>(&key).await? {
         Some((version, lock)) => Ok(Some((version, lock.revision))),

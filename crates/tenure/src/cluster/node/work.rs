@@ -3,8 +3,8 @@
 use super::*;
 use crate::cluster::context::{Context, StatusReporter};
 use crate::cluster::documents::{Assignment, MAX_NOTE_BYTES};
-use crate::lease::machine::Lease;
 use crate::mandate::Tenure;
+use crate::protocol::Lease;
 
 /// Why a task is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,12 +6,12 @@ use std::time::Duration;
 use super::cause;
 use super::look::{Look, Sight};
 use super::office::Office;
-use crate::Error;
 use crate::cluster::books::Books;
 use crate::cluster::claims::Fact;
 use crate::cluster::documents::{
     Assignment, Cursor, Format as _, Intent, Letter, Progress, Slot, first_token,
 };
+use crate::cluster::error::ClusterError;
 use crate::cluster::mutant::ClusterMutant;
 use crate::lease::record::Op;
 use crate::store::{Durability, Expect, Put, Write};
@@ -36,7 +36,7 @@ pub(super) async fn apply(
     ttl: Duration,
     office: &mut Office,
     look: &mut Look,
-) -> Result<Applied, Error> {
+) -> Result<Applied, ClusterError> {
     let (mut writes, mut waiting) = (Vec::new(), Vec::new());
     for &place in &office.unseen {
         let intent = &office.cursor().intents[place];
@@ -171,7 +171,7 @@ pub(super) fn nothing(serial: u64) -> Assignment {
 }
 
 /// Deletes the dead letters that were brought back. Returns true once none is left.
-async fn remove_letters(books: &Books, cursor: &Cursor) -> Result<bool, Error> {
+async fn remove_letters(books: &Books, cursor: &Cursor) -> Result<bool, ClusterError> {
     if ClusterMutant::RetryKeepsLetter.is_on() {
         return Ok(true);
     }

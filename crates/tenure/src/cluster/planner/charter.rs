@@ -2,9 +2,9 @@
 //! workers hold most of them.
 
 use super::look::{Look, Sight, slots_in_store, wanted_slots};
-use crate::Error;
 use crate::cluster::books::{Books, encoded};
 use crate::cluster::documents::{Charter, Cursor, LEAST_SLOTS};
+use crate::cluster::error::ClusterError;
 use crate::store::{Expect, Fault, Put, StoreExt as _};
 
 /// Makes sure that there are enough slots. Returns true if that took a write, so that another look
@@ -18,7 +18,7 @@ pub(super) async fn uphold(
     cursor: &Cursor,
     look: &Look,
     known: &mut Option<usize>,
-) -> Result<bool, Error> {
+) -> Result<bool, ClusterError> {
     let intended = cursor.intents.iter().map(|intent| intent.slot + 1).max().unwrap_or(0);
     // Slots are never taken back, and the number of workers in the node list may be forged. Only
     // workers that hold slots prove the need for more.

@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::Key;
 use crate::clock::Moment;
 use crate::cluster::books::{Books, Shown};
 use crate::cluster::claims::Fact;
 use crate::cluster::documents::{
     Charter, Cursor, DocumentError, Format, LEAST_SLOTS, MOST_SLOTS, Nodes, Progress, Slot,
 };
+use crate::cluster::error::ClusterError;
 use crate::cluster::mutant::ClusterMutant;
 use crate::store::{Document, Version};
-use crate::{Error, Key};
 
 /// The state of a key.
 #[derive(Debug)]
@@ -112,7 +113,7 @@ impl Look {
     /// Reads the charter, the node list and all slots in one request.
     ///
     /// It takes two requests if there are more slots than last time.
-    pub(super) async fn refresh(&mut self, books: &Books) -> Result<(), Error> {
+    pub(super) async fn refresh(&mut self, books: &Books) -> Result<(), ClusterError> {
         if self.keys.is_empty() {
             self.keys = vec![books.keys.charter(), books.keys.nodes()];
         }
@@ -292,7 +293,7 @@ fn sight<T: Format>(shown: Shown) -> Sight<T> {
 }
 
 /// Counts the slots in the store, for when the charter is lost.
-pub(super) async fn slots_in_store(books: &Books) -> Result<usize, Error> {
+pub(super) async fn slots_in_store(books: &Books) -> Result<usize, ClusterError> {
     let (slots, mut after, mut count) = (books.keys.slots(), None, 0);
     loop {
         let page = books.store().list(&slots, after.as_ref(), LEAST_SLOTS).await?;

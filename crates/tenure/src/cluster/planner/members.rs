@@ -7,10 +7,10 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 
 use super::look::{Look, Sight};
-use crate::Error;
 use crate::clock::Moment;
 use crate::cluster::books::Books;
 use crate::cluster::documents::{MemberId, MemberLock, Nodes};
+use crate::cluster::error::ClusterError;
 use crate::store::{Mark, Put, StoreExt as _, Version};
 
 /// The observed state of one member's lock.
@@ -92,7 +92,7 @@ impl Members {
         me: &MemberId,
         ttl: Duration,
         nodes: &Nodes,
-    ) -> Result<Vec<MemberId>, Error> {
+    ) -> Result<Vec<MemberId>, ClusterError> {
         let others: BTreeSet<MemberId> =
             nodes.nodes.iter().map(|node| node.token.clone()).filter(|id| id != me).collect();
         self.forget_all_but(&others);
@@ -171,7 +171,7 @@ impl Members {
         books: &Books,
         look: &Look,
         suspects: Vec<MemberId>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), ClusterError> {
         let mut removed = BTreeSet::new();
         for member in suspects {
             if self.still_holds(look, &member) {

@@ -1,9 +1,8 @@
 //! The cursor as the leader holds it. Only a compare-and-set of the cursor counts tasks or takes
 //! them in.
-
-use crate::Error;
 use crate::cluster::books::{Books, encoded};
 use crate::cluster::documents::{Cursor, Format as _, Progress, Slot, first_token};
+use crate::cluster::error::ClusterError;
 use crate::cluster::mutant::ClusterMutant;
 use crate::lease::record::MAX_NUMBER;
 use crate::store::{Expect, Fault, Put, StoreError, StoreExt as _, Version};
@@ -23,11 +22,11 @@ pub(super) enum Stop {
     /// Take the cursor over again, and go on from its content.
     Unsure,
     /// The store did not serve, or a document is invalid.
-    Failed(Error),
+    Failed(ClusterError),
 }
 
-impl From<Error> for Stop {
-    fn from(error: Error) -> Stop {
+impl From<ClusterError> for Stop {
+    fn from(error: ClusterError) -> Stop {
         Stop::Failed(error)
     }
 }
@@ -82,7 +81,7 @@ impl Office {
                 Err(error) => return Err(error.into()),
             }
         }
-        Err(Error::Contended { attempts: MOST_ATTEMPTS }.into())
+        Err(ClusterError::Contended { attempts: MOST_ATTEMPTS }.into())
     }
 
     fn holding(version: Version, cursor: Cursor) -> Office {
@@ -146,7 +145,7 @@ impl Office {
 ///
 /// If the cursor was deleted, serial numbers go on after those in the slots: a slot would take an
 /// intent with a lower one for already applied.
-async fn first_cursor(books: &Books) -> Result<Cursor, Error> {
+async fn first_cursor(books: &Books) -> Result<Cursor, ClusterError> {
     let mut cursor = Cursor::new(books.fresh_op());
     let mut after = None;
     loop {

@@ -2,14 +2,15 @@
 
 use std::collections::VecDeque;
 
+use crate::Key;
 use crate::cluster::books::{Books, Found};
 use crate::cluster::documents::{
     Assignment, Cursor, DocumentError, Entry, Format as _, INBOX_PAGES, Letter, MemberId, Order,
     Page,
 };
+use crate::cluster::error::ClusterError;
 use crate::lease::record::Op;
 use crate::store::{Durability, Expect, Put, StoreExt as _, Version, Write};
-use crate::{Error, Key};
 
 /// The fewest and the most pages that are kept in memory.
 const LEAST_AHEAD: usize = 2;
@@ -137,7 +138,7 @@ impl Pages {
         &mut self,
         books: &Books,
         cursor: &Cursor,
-    ) -> Result<Vec<(Key, DocumentError)>, Error> {
+    ) -> Result<Vec<(Key, DocumentError)>, ClusterError> {
         self.standing.retain(|standing| standing.number >= cursor.page);
         let ahead = u64::try_from(self.ahead).unwrap_or(1);
         let from = self.standing.back().map_or(cursor.page, |last| last.number + 1);
@@ -287,7 +288,11 @@ impl Pages {
     /// Frees pages that a predecessor took last and did not free.
     ///
     /// Also frees pages that were rewritten before they could be freed.
-    pub(super) async fn tidy(&mut self, books: &Books, cursor: &Cursor) -> Result<(), Error> {
+    pub(super) async fn tidy(
+        &mut self,
+        books: &Books,
+        cursor: &Cursor,
+    ) -> Result<(), ClusterError> {
         if self.tidy {
             return Ok(());
         }
@@ -322,7 +327,7 @@ async fn make_empty(books: &Books, key: Key, version: Version, empty: &Page) {
 }
 
 /// Looks up the dead letters to bring back. Cuts the list where the lookup is not certain.
-pub(super) async fn find_letters(books: &Books, items: &mut Vec<Item>) -> Result<(), Error> {
+pub(super) async fn find_letters(books: &Books, items: &mut Vec<Item>) -> Result<(), ClusterError> {
     let asked = items.iter().enumerate().filter_map(|(index, item)| match item.what {
         What::Retry(serial) => Some((index, serial)),
         What::Task(_) | What::Again { .. } | What::Cancelled(_) | What::Nothing => None,
@@ -357,7 +362,10 @@ pub(super) async fn find_letters(books: &Books, items: &mut Vec<Item>) -> Result
 /// Writes the outcomes of tasks that were cancelled before they were taken.
 ///
 /// Their submitters may wait for them. Cuts the list where a write failed.
-pub(super) async fn tell_cancelled(books: &Books, items: &mut Vec<Item>) -> Result<(), Error> {
+pub(super) async fn tell_cancelled(
+    books: &Books,
+    items: &mut Vec<Item>,
+) -> Result<(), ClusterError> {
     let receipts = items.iter().filter_map(|item| match &item.what {
         What::Cancelled(receipt) => Some(receipt.clone()),
         What::Task(_) | What::Again { .. } | What::Retry(_) | What::Nothing => None,

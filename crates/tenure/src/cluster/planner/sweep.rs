@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use crate::Key;
 use crate::clock::Moment;
 use crate::cluster::books::Books;
 use crate::cluster::documents::{Format as _, Outcome};
+use crate::cluster::error::ClusterError;
 use crate::store::{Durability, Expect, Write};
-use crate::{Error, Key};
 
 /// How long an outcome is kept for its submitter.
 const KEPT: Duration = Duration::from_secs(60 * 60);
@@ -33,7 +34,7 @@ impl Sweep {
     }
 
     /// Takes a turn, if it is time.
-    pub(super) async fn turn(&mut self, books: &Books) -> Result<(), Error> {
+    pub(super) async fn turn(&mut self, books: &Books) -> Result<(), ClusterError> {
         let now = books.backend.clock().now();
         if now.boot < self.next.boot {
             return Ok(());

@@ -1,9 +1,10 @@
 //! The members of a cluster.
 
 use super::Garbled;
+use crate::Key;
 use crate::cluster::books::Books;
 use crate::cluster::documents::{MemberId, MemberLock, NodeEntry, Nodes};
-use crate::{Error, Key};
+use crate::cluster::error::ClusterError;
 
 /// Signs of a member's life.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,12 +71,12 @@ impl Books {
     /// The members, in the order in which they joined.
     ///
     /// # Errors
-    /// [`Error::Store`] if the store does not serve, [`Error::Document`] if the node list is
+    /// [`ClusterError::Store`] if the store does not serve, [`ClusterError::Document`] if the node list is
     /// invalid.
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub async fn members(&self) -> Result<Members, Error> {
+    pub async fn members(&self) -> Result<Members, ClusterError> {
         let Some((_, nodes)) = self.read::<Nodes>(&self.keys.nodes()).await? else {
             return Ok(Members::default());
         };

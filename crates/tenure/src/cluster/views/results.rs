@@ -1,10 +1,11 @@
 //! The outcomes of tasks: results and dead letters.
 
 use super::Garbled;
+use crate::Key;
 use crate::cluster::books::Books;
 use crate::cluster::documents::{Cursor, Format, Letter, Piece, Report};
+use crate::cluster::error::ClusterError;
 use crate::store::Document;
-use crate::{Error, Key};
 
 /// How many pieces are read at a time.
 const PIECES: u64 = 16;
@@ -39,11 +40,11 @@ impl Books {
     /// Returns a bounded part: go on from [`Results::next`].
     ///
     /// # Errors
-    /// [`Error::Store`] if the store does not serve, [`Error::Document`] if the cursor is invalid.
+    /// [`ClusterError::Store`] if the store does not serve, [`ClusterError::Document`] if the cursor is invalid.
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub async fn results(&self, from: u64) -> Result<Results, Error> {
+    pub async fn results(&self, from: u64) -> Result<Results, ClusterError> {
         // A leader may still rewrite a piece beyond the cursor's count.
         let cursor = self.read::<Cursor>(&self.keys.cursor()).await?;
         let pieces = cursor.map_or(0, |(_, cursor)| cursor.pieces);
@@ -68,7 +69,7 @@ impl Books {
     }
 
     /// The number of the first piece in the store, from this one on.
-    async fn next_piece(&self, from: u64) -> Result<Option<u64>, Error> {
+    async fn next_piece(&self, from: u64) -> Result<Option<u64>, ClusterError> {
         let pieces = self.keys.pieces();
         let before = from.checked_sub(1).map(|number| self.keys.piece(number));
         let page = self.store().list(&pieces, before.as_ref(), 1).await?;
@@ -79,11 +80,11 @@ impl Books {
     /// At most `most` dead letters, after the [`Letters::next`] of an earlier call.
     ///
     /// # Errors
-    /// [`Error::Store`] if the store does not serve.
+    /// [`ClusterError::Store`] if the store does not serve.
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub async fn letters(&self, after: Option<&Key>, most: usize) -> Result<Letters, Error> {
+    pub async fn letters(&self, after: Option<&Key>, most: usize) -> Result<Letters, ClusterError> {
         let page = self.store().list(&self.keys.letters(), after, most).await?;
         // A backend that does not move on would keep its caller here for ever.
         let next = page.next.filter(|next| after.is_none_or(|after| after < next));

@@ -1,9 +1,10 @@
 //! The tasks of a cluster that have not ended.
 
 use super::Garbled;
+use crate::Key;
 use crate::cluster::books::{Books, Found};
 use crate::cluster::documents::{Cursor, Entry, INBOX_PAGES, MemberId, Order, Progress, Slot};
-use crate::{Error, Key};
+use crate::cluster::error::ClusterError;
 
 /// How many pages are read at a time.
 const PAGES: u64 = 16;
@@ -70,12 +71,12 @@ impl Books {
     /// inbox.
     ///
     /// # Errors
-    /// [`Error::Store`] if the store does not serve, [`Error::Document`] if the cursor or the
+    /// [`ClusterError::Store`] if the store does not serve, [`ClusterError::Document`] if the cursor or the
     /// cluster document is invalid.
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub async fn tasks(&self, most_waiting: usize) -> Result<Work, Error> {
+    pub async fn tasks(&self, most_waiting: usize) -> Result<Work, ClusterError> {
         let mut work = Work::default();
         self.look_at_the_inbox(most_waiting, &mut work).await?;
         let keys: Vec<Key> =
@@ -92,7 +93,7 @@ impl Books {
         Ok(work)
     }
 
-    async fn look_at_the_inbox(&self, most: usize, work: &mut Work) -> Result<(), Error> {
+    async fn look_at_the_inbox(&self, most: usize, work: &mut Work) -> Result<(), ClusterError> {
         let cursor = self.read::<Cursor>(&self.keys.cursor()).await?;
         let (from, taken) = cursor.map_or((0, 0), |(_, cursor)| (cursor.page, cursor.taken));
         for first in (from..from + INBOX_PAGES).step_by(PAGES as usize) {

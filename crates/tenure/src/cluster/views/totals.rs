@@ -1,9 +1,8 @@
 //! The number of tasks that are done and that are left.
-
-use crate::Error;
 use crate::Key;
 use crate::cluster::books::{Books, Found};
 use crate::cluster::documents::{Charter, Cursor, Page, Progress, Slot};
+use crate::cluster::error::ClusterError;
 
 /// How often the inbox and the cursor are read together at most.
 const MOST_LOOKS: u32 = 8;
@@ -47,12 +46,12 @@ impl Books {
     /// Invalid slots are not counted.
     ///
     /// # Errors
-    /// [`Error::Store`] if the store does not serve, [`Error::Document`] if the cursor or the
+    /// [`ClusterError::Store`] if the store does not serve, [`ClusterError::Document`] if the cursor or the
     /// cluster document is invalid.
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub async fn totals(&self) -> Result<Totals, Error> {
+    pub async fn totals(&self) -> Result<Totals, ClusterError> {
         let charter = self.read::<Charter>(&self.keys.charter()).await?.map(|(_, charter)| charter);
         let slots = charter.as_ref().map_or(0, |charter| charter.slots);
         let keys: Vec<Key> = (0..slots).map(|number| self.keys.slot(number)).collect();
@@ -84,7 +83,7 @@ impl Books {
 
     /// Whether the inbox holds entries, and the cursor, both at one moment. Otherwise an entry that
     /// moves from the inbox to the cursor meanwhile could be missing from both.
-    async fn look_at_both(&self) -> Result<(bool, Option<Cursor>), Error> {
+    async fn look_at_both(&self) -> Result<(bool, Option<Cursor>), ClusterError> {
         let mut cursor = self.read_cursor().await?;
         for _ in 0..MOST_LOOKS {
             let place = place(cursor.as_ref());
@@ -98,12 +97,12 @@ impl Books {
         Ok((true, cursor))
     }
 
-    async fn read_cursor(&self) -> Result<Option<Cursor>, Error> {
+    async fn read_cursor(&self) -> Result<Option<Cursor>, ClusterError> {
         Ok(self.read::<Cursor>(&self.keys.cursor()).await?.map(|(_, cursor)| cursor))
     }
 
     /// Returns true if the inbox has entries beyond `taken` ones of page `number`.
-    async fn is_waiting(&self, (number, taken): (u64, usize)) -> Result<bool, Error> {
+    async fn is_waiting(&self, (number, taken): (u64, usize)) -> Result<bool, ClusterError> {
         let found = self.pages(&[number, number + 1]).await?;
         let entries = |found: &Option<Found<Page>>, number| match found {
             Some(Found { content: Ok(page), .. }) if page.number == number => page.entries.len(),

@@ -8,7 +8,7 @@ use futures_util::future::{BoxFuture, FutureExt};
 use super::super::SlotId;
 use super::super::requests::{Done, LONGEST_CALL};
 use crate::Key;
-use crate::lease::machine::Ask;
+use crate::protocol::Ask;
 use crate::queue::machine::Input;
 use crate::queue::{Entry, Freshness, Joined, Left, Line, SessionQueue, Ticket};
 use crate::store::{Fault, StoreError};
@@ -75,7 +75,7 @@ impl Caller<'_> {
         &self,
         ask: Ask,
         ticket: Ticket,
-        holder: Arc<crate::lease::record::Holder>,
+        holder: Arc<crate::protocol::Holder>,
     ) -> BoxFuture<'static, Done> {
         self.call("joining the line", move |line, key| async move {
             Answer::Joined(ask, line.join(&key, &ticket, &holder).await)

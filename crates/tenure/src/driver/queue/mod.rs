@@ -13,7 +13,7 @@ use futures_util::stream::FuturesUnordered;
 
 use super::Hint;
 use super::requests::{self, Done};
-use crate::backend::Parts;
+use crate::parts::Parts;
 use crate::queue::{Session, SessionQueue};
 
 pub(super) use calls::Answer;

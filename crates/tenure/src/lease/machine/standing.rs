@@ -280,7 +280,7 @@ impl Machine {
 
     pub(super) fn next_ask(&mut self) -> Ask {
         self.asks += 1;
-        Ask(self.asks)
+        Ask::numbered(self.asks)
     }
 
     pub(super) fn next_op(&mut self) -> Op {

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use super::Office;
+use crate::Error;
 use crate::cluster::input::pause::{Pauses, contained};
 use crate::cluster::input::{InputError, Partition, PartitionContext};
-use crate::{Candidate, Election, Error};
+use crate::{Candidate, Election};
 
 /// Runs a partition whenever this member holds its lease. Never returns.
 ///

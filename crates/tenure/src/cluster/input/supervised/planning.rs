@@ -3,8 +3,8 @@
 use tokio::sync::watch;
 
 use super::Office;
-use crate::Error;
 use crate::cluster::documents::{Format, MAX_PLAN_BYTES, MOST_PARTITIONS, NodeEntry, Nodes, Plan};
+use crate::cluster::error::ClusterError;
 use crate::cluster::input::pause::{Pauses, contained};
 use crate::cluster::input::spread::spread;
 use crate::cluster::input::{InputError, Partition};
@@ -58,8 +58,9 @@ impl Office {
     pub(super) async fn plan_once(&self) -> Result<Seen, InputError> {
         let keys = [self.books.keys.nodes(), self.plan.clone()];
         let found = self.books.store().get_many(&keys).await;
-        let mut found =
-            found.map_err(|error| InputError::new("planning", &Error::from(error)))?.into_iter();
+        let mut found = found
+            .map_err(|error| InputError::new("planning", &ClusterError::from(error)))?
+            .into_iter();
         let (nodes, plan) = (found.next().flatten(), found.next().flatten());
         let seen = Seen { nodes: version_of(&nodes), plan: version_of(&plan) };
         let Some(nodes) = nodes else { return Ok(seen) };
@@ -88,7 +89,7 @@ impl Office {
             // The next look shows the plan that is there instead.
             Ok(Put::Conflict) => Ok(seen),
             Err(error) if error.fault == Fault::Indeterminate => Ok(seen),
-            Err(error) => Err(InputError::new("writing the plan", &Error::from(error))),
+            Err(error) => Err(InputError::new("writing the plan", &ClusterError::from(error))),
         }
     }
 

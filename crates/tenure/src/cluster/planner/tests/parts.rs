@@ -14,11 +14,12 @@ use super::super::{Deposed, Planner};
 use crate::cluster::Event;
 use crate::cluster::books::Books;
 use crate::cluster::documents::{MemberId, Order};
+use crate::cluster::error::ClusterError;
 use crate::cluster::input::Windowed;
 use crate::cluster::news::News;
-use crate::lease::machine::Lease;
 use crate::mandate::Tenure;
-use crate::{Backend, Clock, Error, Moment, Store, Timer, Timing};
+use crate::protocol::Lease;
+use crate::{Backend, Clock, Moment, Store, Timer, Timing};
 
 /// A clock that the test moves.
 #[derive(Clone, Debug)]
@@ -112,7 +113,7 @@ pub(super) fn books(store: Arc<dyn Store>, clock: &Hand) -> Books {
 
 /// A planner that moves only when it is polled.
 pub(super) struct Working {
-    future: Pin<Box<dyn Future<Output = Result<Deposed, Error>> + Send>>,
+    future: Pin<Box<dyn Future<Output = Result<Deposed, ClusterError>> + Send>>,
     pub(super) news: Arc<News>,
     pub(super) events: broadcast::Receiver<Event>,
 }
@@ -151,12 +152,12 @@ impl Working {
         Working { future: Box::pin(future), news, events: heard }
     }
 
-    pub(super) fn poll(&mut self) -> Poll<Result<Deposed, Error>> {
+    pub(super) fn poll(&mut self) -> Poll<Result<Deposed, ClusterError>> {
         self.future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
     }
 
     /// Polls until nothing moves any more while time stands still.
-    pub(super) fn settle(&mut self) -> Option<Result<Deposed, Error>> {
+    pub(super) fn settle(&mut self) -> Option<Result<Deposed, ClusterError>> {
         for _ in 0..64 {
             if let Poll::Ready(over) = self.poll() {
                 return Some(over);

@@ -18,12 +18,13 @@ use crate::cluster::documents::{
     MemberId, MemberLock, NodeEntry, Nodes, Order, Outcome, OutcomeState, Page, Piece, Progress,
     Report, Slot, first_token,
 };
+use crate::cluster::error::ClusterError;
 use crate::cluster::input::{End, InputError, Window, Windowed};
 use crate::lease::record::MAX_NUMBER;
 use crate::store::{
     Expect, MAX_DOCUMENT_BYTES, Mark, Presence, Put, StoreError, StoreExt as _, Version,
 };
-use crate::{Error, Key, MemoryStore};
+use crate::{Key, MemoryStore};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -234,7 +235,7 @@ fn a_cursor_whose_revision_is_at_its_limit_is_left_as_it_is() {
     assert_eq!(stage.cursor(), forged, "it can still be read");
     let charter = stage.books.keys.charter();
     stage.write(&charter, Charter { revision: MAX_NUMBER, ..stage.charter() }.encode());
-    assert!(matches!(now(stage.books.pause()), Err(Error::Document { .. })));
+    assert!(matches!(now(stage.books.pause()), Err(ClusterError::Document { .. })));
     assert_eq!(stage.charter().revision, MAX_NUMBER, "it can still be read");
 }
 

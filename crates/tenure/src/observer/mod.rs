@@ -1,5 +1,7 @@
 //! Watching an election without standing in it.
 
+pub(crate) mod line;
+
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;

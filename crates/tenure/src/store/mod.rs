@@ -1,5 +1,7 @@
 //! Versioned documents: the least that a backend must offer.
 
+pub mod feed;
+
 use std::fmt;
 use std::sync::Arc;
 

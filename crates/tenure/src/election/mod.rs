@@ -1,7 +1,7 @@
 //! An election: open it, stand in it, watch it, end it.
 
 mod administration;
-pub(crate) mod line;
+pub(crate) mod leadership;
 mod queue;
 
 use std::sync::Arc;
@@ -10,16 +10,17 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use self::leadership::{Candidacy, Leadership};
 use crate::backend::Backend;
 use crate::candidate::Candidate;
 use crate::clock::Clock;
 use crate::driver::{self, Command, LineObservation, Observation, Watching};
-use crate::leadership::{Candidacy, Leadership};
 use crate::lease::floor::BLOCK;
 use crate::lease::machine::{Machine, Settings};
-use crate::lease::record::{Holder, Record};
+use crate::lease::record::Record;
 use crate::lease::ruling::Terms;
-use crate::observer::{Observer, Standing};
+use crate::observer::{Observer, Standing, line};
+use crate::protocol::Holder;
 use crate::registry::Registered;
 use crate::status::Status;
 use crate::store::{Document, StoreExt};
@@ -319,7 +320,7 @@ impl Election {
             return Ok(view.standing);
         }
         let record = self.read().await?.map(|(record, _)| record);
-        let alive = record.as_ref().filter(|record| !administration::is_deleted(record));
+        let alive = record.as_ref().filter(|record| !record.is_deleted());
         if let Some(recorded @ Protocol::Queue) = alive.map(|record| record.protocol) {
             return Err(self.other_protocol(recorded));
         }
@@ -407,7 +408,7 @@ impl Election {
                 continue;
             };
             match Record::decode(&document.body) {
-                Ok(record) if administration::is_deleted(&record) => {}
+                Ok(record) if record.is_deleted() => {}
                 Ok(record) => {
                     found.push(Standing::of(&name, Some(&record), record.expire <= wall));
                 }

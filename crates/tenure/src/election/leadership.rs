@@ -9,13 +9,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::watch;
 
+use super::Election;
 use crate::candidate::check_value;
 use crate::clock::{Clock, Moment};
 use crate::driver::{Command, Handle, Shared, Word};
-use crate::lease::machine::{Farewell, Loss, Outcome};
 use crate::mandate::{Mandate, Tenure};
+use crate::protocol::{Farewell, Loss, Outcome};
 use crate::status::{Role, Status, StatusStream};
-use crate::{CandidateId, Election, Error};
+use crate::{CandidateId, Error};
 
 /// A candidate that stands in an election. Dropping it withdraws.
 ///

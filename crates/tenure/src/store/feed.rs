@@ -13,7 +13,7 @@ use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use serde_json::{Map, Value};
 
-use crate::store::{Expect, Put, Reads, StoreError, Version};
+use super::{Expect, Put, Reads, StoreError, Version};
 
 /// The id of the document that names the leader.
 pub const LEADER: &str = "leader";

@@ -13,7 +13,7 @@ pub(crate) const HANDED_OVER: &str = "TENURE_HANDED_OVER";
 /// The variables to take out of the environment.
 ///
 /// These are passwords, and the variables that let a process speak to systemd for this one.
-pub(super) fn secrets() -> Vec<&'static str> {
+pub(crate) fn secrets() -> Vec<&'static str> {
     passwords().into_iter().chain(systemd::VARIABLES).chain([HANDED_OVER]).collect()
 }
 

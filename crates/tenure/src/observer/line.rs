@@ -5,16 +5,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::StreamExt;
 
+use super::{ElectionState, Standing};
 use crate::candidate::CandidateId;
 use crate::lease::record::Record;
-use crate::observer::{ElectionState, Standing};
 use crate::queue::{Entry, Line, Place, SessionQueue};
 use crate::registry::Registered;
 use crate::status::Leader;
 use crate::store::{Store, StoreExt};
 use crate::{Error, Key, Name, Protocol};
-
-use super::administration::is_deleted;
 
 /// An election as its line shows it.
 #[derive(Clone, Debug)]
@@ -46,7 +44,7 @@ async fn refuse_a_lease(store: &Arc<dyn Store>, name: &Name, key: &Key) -> Resul
     let Some(document) = store.get(key).await? else { return Ok(()) };
     let record = Record::decode(&document.body)
         .map_err(|source| Error::Record { name: name.clone(), source })?;
-    if record.protocol == Protocol::Lease && !is_deleted(&record) {
+    if record.protocol == Protocol::Lease && !record.is_deleted() {
         let (recorded, wanted) = (Protocol::Lease, Protocol::Queue);
         return Err(Error::Protocol { name: name.clone(), recorded, wanted });
     }
