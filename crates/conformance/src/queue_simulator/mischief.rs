@@ -159,6 +159,19 @@ impl World {
                 }
             }
             Mischief::Operator => self.operator(),
+            Mischief::DeleteDuringLook => {
+                let leading = self.leading().filter(|node| !self.nodes[*node].paused);
+                if let Some(node) = leading
+                    && let (Some(who), Some(lease)) =
+                        (self.nodes[node].current, self.nodes[node].lease)
+                {
+                    // Hints may come at any time, and a leader looks at its line then.
+                    self.step(node, who, Input::Hint);
+                    self.set_timer(node);
+                    let deletion = self.rng.below(self.swarm.most * 6);
+                    self.schedule(deletion, Happening::Delete { token: lease.token });
+                }
+            }
             Mischief::Rebuild => self.rebuild(),
         }
     }

@@ -44,6 +44,8 @@ pub enum Profile {
     Whims,
     /// Two candidates of each process stand in the line, which ends now and then.
     Companions,
+    /// Operators delete the entry of an etcd leader that is reading its line, and answers are slow.
+    Overtaken,
 }
 
 impl Profile {
@@ -75,6 +77,7 @@ impl Profile {
             | Mutant::LostBeginForgotten => Profile::Delayed,
             Mutant::RegressionIgnored => Profile::Rebuilt,
             Mutant::OwnDeletionAfterEndCounts => Profile::Companions,
+            Mutant::OldLineGivesUpEntry => Profile::Overtaken,
             _ => Profile::Any,
         }
     }
@@ -158,6 +161,8 @@ pub(super) enum Mischief {
     OutsiderDelete,
     RecreateBehindLeader,
     Operator,
+    /// The leader reads its line, and an operator deletes its entry before the answer arrives.
+    DeleteDuringLook,
     /// All servers are down for a while, and come back with lower numbers.
     Rebuild,
 }
@@ -176,6 +181,8 @@ impl Swarm {
             Profile::Refusing => swarm.make_refusing(),
             Profile::Whims => swarm.make_whims(),
             Profile::Companions => swarm.make_companions(),
+            Profile::Overtaken => swarm.make_overtaken(),
+            Profile::Any if drawn == 8 => swarm.make_overtaken(),
             Profile::Any if drawn == 7 => swarm.make_companions(),
             Profile::Any if drawn == 4 => swarm.make_refusing(),
             Profile::Any if drawn == 5 => swarm.make_whims(),
@@ -288,6 +295,14 @@ impl Swarm {
             Mischief::OutsiderCreate,
             Mischief::Operator,
         ]);
+    }
+
+    fn make_overtaken(&mut self) {
+        self.dialect = Dialect::Etcd;
+        self.slow = 200;
+        self.slow_stop = 500;
+        self.lose_notification = 0;
+        self.mischiefs.extend([Mischief::DeleteDuringLook; 8]);
     }
 
     fn make_hiccups(&mut self) {

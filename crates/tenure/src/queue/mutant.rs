@@ -35,6 +35,8 @@ pub enum Mutant {
     LostJoinForgotten,
     /// A deletion whose answer was lost is not tried again.
     LostLeaveForgotten,
+    /// A line that is older than the deletion of a leader's entry gives that entry up while work goes on.
+    OldLineGivesUpEntry,
     /// The entry of a lost tenure stays in line while its session lives.
     LostEntryStays,
     /// Work that never ends keeps its entry for ever.
@@ -89,7 +91,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 41] = [
+    pub const ALL: [Mutant; 42] = [
         Mutant::LeadWhenAnyPredecessorLeaves,
         Mutant::AdoptOldEntry,
         Mutant::DeposedKeepAliveCounts,
@@ -106,6 +108,7 @@ impl Mutant {
         Mutant::ResumedUnverified,
         Mutant::LostJoinForgotten,
         Mutant::LostLeaveForgotten,
+        Mutant::OldLineGivesUpEntry,
         Mutant::LostEntryStays,
         Mutant::StuckWorkKeepsEntry,
         Mutant::NoSecondLook,
