@@ -13,7 +13,7 @@ use tenure_conformance::simulator::commit;
 
 const USAGE: &str = "usage: simulate-queue [--seeds N] [--from N] [--threads N] [--mutants]
                       [--beyond] [--seed N [--trace]] [--mutant NAME] [--dialect zookeeper|etcd]
-                      [--profile any|pings|deposed|hiccups|operated|delayed|rebuilt|refusing|whims|companions|overtaken]";
+                      [--profile any|pings|deposed|hiccups|operated|delayed|rebuilt|refusing|whims|companions|overtaken|doubtful]";
 /// A mutant that survives so many seeds has escaped.
 const MOST_SEEDS_PER_MUTANT: u64 = 20_000;
 
@@ -76,6 +76,7 @@ fn parse(mut given: impl Iterator<Item = String>) -> Result<Args, String> {
                     "whims" => Profile::Whims,
                     "companions" => Profile::Companions,
                     "overtaken" => Profile::Overtaken,
+                    "doubtful" => Profile::Doubtful,
                     other => return Err(format!("no profile is called {other}")),
                 }
             }

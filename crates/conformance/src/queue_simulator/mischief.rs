@@ -321,7 +321,7 @@ impl World {
     }
 
     /// A candidate that does not lead leaves, perhaps in the middle of its join.
-    fn withdraw(&mut self, node: usize) {
+    pub(super) fn withdraw(&mut self, node: usize) {
         if self.nodes[node].paused || self.nodes[node].work != Work::None {
             return;
         }

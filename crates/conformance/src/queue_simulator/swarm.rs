@@ -46,6 +46,8 @@ pub enum Profile {
     Companions,
     /// Operators delete the entry of an etcd leader that is reading its line, and answers are slow.
     Overtaken,
+    /// Candidates withdraw while they join, ZooKeeper's connections break, and its servers lag behind.
+    Doubtful,
 }
 
 impl Profile {
@@ -78,6 +80,7 @@ impl Profile {
             Mutant::RegressionIgnored => Profile::Rebuilt,
             Mutant::OwnDeletionAfterEndCounts => Profile::Companions,
             Mutant::OldLineGivesUpEntry => Profile::Overtaken,
+            Mutant::DoubtWithoutBarrier | Mutant::LeavesInDoubt => Profile::Doubtful,
             _ => Profile::Any,
         }
     }
@@ -115,6 +118,8 @@ pub(super) struct Swarm {
     pub(super) chatter: u32,
     /// Others on the same session ask for something at the moment of a heartbeat.
     pub(super) burst: u32,
+    /// A candidate withdraws as soon as its join was sent, and its connection is lost.
+    pub(super) fickle: u32,
     /// The first process's work never ends once it was told to stop.
     pub(super) stuck: bool,
     /// Another candidate of each process stands beside its first.
@@ -183,6 +188,8 @@ impl Swarm {
             Profile::Companions => swarm.make_companions(),
             Profile::Overtaken => swarm.make_overtaken(),
             Profile::Any if drawn == 8 => swarm.make_overtaken(),
+            Profile::Doubtful => swarm.make_doubtful(),
+            Profile::Any if drawn == 9 => swarm.make_doubtful(),
             Profile::Any if drawn == 7 => swarm.make_companions(),
             Profile::Any if drawn == 4 => swarm.make_refusing(),
             Profile::Any if drawn == 5 => swarm.make_whims(),
@@ -305,6 +312,15 @@ impl Swarm {
         self.mischiefs.extend([Mischief::DeleteDuringLook; 8]);
     }
 
+    fn make_doubtful(&mut self) {
+        self.dialect = Dialect::Zookeeper;
+        self.servers = 3;
+        self.server_rates = vec![REAL_RATE; 3];
+        self.slow_server = 300;
+        self.fickle = 500;
+        self.mischiefs.extend([Mischief::Withdraw, Mischief::Resign, Mischief::Disconnect]);
+    }
+
     fn make_hiccups(&mut self) {
         self.hiccup = 700;
         self.most = nanos(self.ttl) / 400;
@@ -378,6 +394,7 @@ impl Swarm {
             hiccup,
             chatter: if rng.permille(300) { 50 } else { 0 },
             burst: if rng.permille(200) { 200 } else { 0 },
+            fickle: 0,
             stuck,
             companions: false,
         }

@@ -33,6 +33,10 @@ pub enum Mutant {
     ResumedUnverified,
     /// A join whose answer was lost is forgotten.
     LostJoinForgotten,
+    /// The entry of a join whose answer was lost is looked for in a line that may be older than the join.
+    DoubtWithoutBarrier,
+    /// A candidate that leaves does not look for the entry of a join whose answer was lost.
+    LeavesInDoubt,
     /// A deletion whose answer was lost is not tried again.
     LostLeaveForgotten,
     /// A line that is older than the deletion of a leader's entry gives that entry up while work goes on.
@@ -91,7 +95,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 42] = [
+    pub const ALL: [Mutant; 44] = [
         Mutant::LeadWhenAnyPredecessorLeaves,
         Mutant::AdoptOldEntry,
         Mutant::DeposedKeepAliveCounts,
@@ -107,6 +111,8 @@ impl Mutant {
         Mutant::EndDeletesOthers,
         Mutant::ResumedUnverified,
         Mutant::LostJoinForgotten,
+        Mutant::DoubtWithoutBarrier,
+        Mutant::LeavesInDoubt,
         Mutant::LostLeaveForgotten,
         Mutant::OldLineGivesUpEntry,
         Mutant::LostEntryStays,

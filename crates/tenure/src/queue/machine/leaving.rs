@@ -74,9 +74,9 @@ impl Machine {
             }
             return;
         }
-        if self.doubt.is_some() {
+        if self.doubt.is_some() && !self.is(Mutant::LeavesInDoubt) {
             if live {
-                self.send_line(Freshness::Barrier, out);
+                self.send_line(self.settles_doubt(), out);
             }
             return;
         }

@@ -171,7 +171,7 @@ impl Machine {
         let is_held = |entry: &&Entry| working && entry.token == self.ended_token;
         let strays = strays.filter(|entry| Some(*entry) != mine && !is_held(entry));
         self.strays = strays.cloned().collect();
-        if freshness == Freshness::Barrier {
+        if freshness == Freshness::Barrier || freshness == self.settles_doubt() {
             self.doubt = None;
         }
     }

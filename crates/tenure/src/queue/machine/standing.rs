@@ -56,7 +56,7 @@ impl Machine {
             return self.send_leave(entry, out);
         }
         if self.doubt.is_some() {
-            return self.send_line(Freshness::Barrier, out);
+            return self.send_line(self.settles_doubt(), out);
         }
         if self.lease.is_none() && self.working {
             // Nothing is led until the earlier work has ended, and the entry stands for it meanwhile.
@@ -85,6 +85,14 @@ impl Machine {
         }
         if self.until_look(now).is_zero() {
             self.send_line(Freshness::Session, out);
+        }
+    }
+
+    /// How new a line must be that tells what became of a join in doubt.
+    pub(super) fn settles_doubt(&self) -> Freshness {
+        match self.is(Mutant::DoubtWithoutBarrier) {
+            true => Freshness::Session,
+            false => Freshness::Barrier,
         }
     }
 
