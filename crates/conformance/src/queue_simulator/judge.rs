@@ -14,7 +14,6 @@ pub(super) struct Judge {
     fencing: Fencing,
     stop_first: StopFirst,
     pub(super) lock_delay: LockDelay,
-    pub(super) vandalised: bool,
 }
 
 impl Judge {
@@ -24,7 +23,6 @@ impl Judge {
             fencing: Fencing::default(),
             stop_first: StopFirst::default(),
             lock_delay: LockDelay::of_a_queue(delay),
-            vandalised: false,
         }
     }
 
@@ -54,12 +52,15 @@ impl World {
     /// No tenure has a token at or below one that is recorded, or that this process has led with: not even in servers
     /// that count from a lower number on.
     pub(super) fn judge_token(&mut self, node: usize, token: u64) {
-        let recorded = self.registry.highest(self.registry.zxid);
+        // S2 assumes that nobody else removes queue entries. When an operator removes one, the next in line leads and
+        // is recorded, and the owner may hear of its own turn before it hears of the removal. So its token is compared
+        // with the records up to the removal. Later ones prove nothing: until then its entry kept those behind it
+        // from leading. No other candidate is excused.
+        let removed = self.registry.find(token).filter(|item| item.removed);
+        let until = removed.and_then(|item| item.gone).unwrap_or(self.registry.zxid);
+        let recorded = self.registry.highest(until);
         // Its own beginning is recorded before it leads.
         let recorded = if recorded == token && !self.swarm.delay.is_zero() { 0 } else { recorded };
-        // Whose entry an operator deleted may hear of that last, and of a turn of its own before; others have led since.
-        let is_gone = self.registry.find(token).is_some_and(|item| item.gone.is_some());
-        let recorded = if is_gone && self.judge.vandalised { 0 } else { recorded };
         let known = recorded.max(self.nodes[node].highest);
         if token <= known {
             let how = format!("token {token} leads, and {known} is known to have led");

@@ -193,7 +193,6 @@ impl World {
             server.applied = zxid;
             server.touched.clear();
         }
-        self.judge.vandalised = true;
         self.tell(What::Vandalised);
         for node in 0..self.nodes.len() {
             if self.nodes[node].client.is_connected() {
@@ -410,9 +409,8 @@ impl World {
             self.saw(Rare::OperatorDeletedLeader);
         }
         self.note(|| format!("an operator deletes {token}"));
-        self.judge.vandalised = true;
         self.tell(What::Vandalised);
-        self.registry.delete(token, false);
+        self.registry.remove(token);
         self.commit(None);
     }
 }
