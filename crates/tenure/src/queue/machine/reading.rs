@@ -188,6 +188,7 @@ impl Machine {
                     since: now,
                     had_lease,
                     tried: false,
+                    unanswered: false,
                     told: false,
                 });
             }
@@ -219,6 +220,7 @@ impl Machine {
                 since: now,
                 had_lease: false,
                 tried: false,
+                unanswered: false,
                 told: false,
             });
         }
