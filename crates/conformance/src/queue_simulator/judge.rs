@@ -157,3 +157,58 @@ impl World {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+    use tenure::CandidateId;
+    use tenure::lease::record::Holder;
+    use tenure::queue::Ticket;
+
+    use super::super::Options;
+    use super::super::registry::Registry;
+    use super::*;
+
+    fn enter(registry: &mut Registry, who: u32) -> u64 {
+        let candidate = CandidateId::from_bits(u128::from(who));
+        let ticket = Ticket { candidate: candidate.clone(), attempt: 1 };
+        let (name, value) = (format!("c{who}").into(), Bytes::new());
+        let holder = Arc::new(Holder { id: candidate, name, value, presence: None });
+        registry.enter(who, 0, (usize::try_from(who).unwrap_or(0), 0), &ticket, &holder).token
+    }
+
+    /// Whether the owner of the first of two entries may lead after this.
+    fn may_lead(happens: impl FnOnce(&mut Registry, u64, u64)) -> bool {
+        let mut world = World::new(0, Options::default());
+        let (first, second) = (enter(&mut world.registry, 1), enter(&mut world.registry, 2));
+        let third = enter(&mut world.registry, 3);
+        // An operator was at work, elsewhere in the line.
+        world.registry.remove(third);
+        happens(&mut world.registry, first, second);
+        world.judge_token(0, first);
+        !world.is_broken()
+    }
+
+    #[test]
+    fn only_a_removal_by_an_operator_excuses_an_entry_and_only_from_later_tenures() {
+        assert!(may_lead(|_, _, _| {}));
+        assert!(may_lead(|registry, first, second| {
+            registry.remove(first);
+            registry.note(second);
+        }));
+        assert!(!may_lead(|registry, first, second| {
+            registry.note(second);
+            registry.remove(first);
+        }));
+        assert!(!may_lead(|registry, first, second| {
+            registry.delete(first, false);
+            registry.note(second);
+        }));
+        assert!(!may_lead(|registry, _, second| {
+            registry.close(1);
+            registry.note(second);
+        }));
+    }
+}
