@@ -247,7 +247,7 @@ pub async fn a_leader_whose_entry_is_deleted_is_told_at_once(case: &Case) {
     let mut second = stand(&case.enter(&other).await, "b").await;
     // Anybody's handle serves as the operator's hand: it deletes what it is told to.
     let lines = other.queue().expect("its elections are queues");
-    let line = lines.look(&case.record()).await.expect("readable");
+    let line = lines.look(&case.record(), Freshness::Session).await.expect("readable");
     let Line::Open { places, .. } = line else { panic!("{line:?}") };
     let left = lines.leave(&places[0].entry, false).await.expect("deleted");
     assert_eq!(left, Left::Deleted);
