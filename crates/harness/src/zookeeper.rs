@@ -41,9 +41,9 @@ pub struct Options {
     pub version: Version,
     /// More lines of zoo.cfg, such as `("ssl.clientAuth", "none")`.
     pub settings: Vec<(String, String)>,
-    /// Java's system properties.
-    ///
-    /// For example `("zookeeper.DigestAuthenticationProvider.superDigest", …)`.
+    /// More lines of one server's zoo.cfg, by its index; they overrule `settings`.
+    pub own_settings: Vec<(usize, String, String)>,
+    /// Java's system properties, such as `("zookeeper.DigestAuthenticationProvider.superDigest", …)`.
     pub properties: Vec<(String, String)>,
     /// True to open a port for TLS too, at [`Zookeeper::secure_address`]. Its keys are among the
     /// settings.
@@ -60,6 +60,7 @@ impl Default for Options {
         Options {
             version: Version::default(),
             settings: Vec::new(),
+            own_settings: Vec::new(),
             properties: Vec::new(),
             secure: false,
             partitions: false,
@@ -192,6 +193,9 @@ impl ZookeeperRecipe {
             }
         }
         for (key, value) in &self.options.settings {
+            line(key, value);
+        }
+        for (_, key, value) in self.options.own_settings.iter().filter(|own| own.0 == index) {
             line(key, value);
         }
         text

@@ -13,8 +13,8 @@ use tenure_conformance::simulator::commit;
 
 const USAGE: &str = "usage: simulate-queue [--seeds N] [--from N] [--threads N] [--mutants]
                       [--beyond] [--seed N [--trace]] [--mutant NAME] [--dialect zookeeper|etcd]
-                      [--profile any|pings|deposed|hiccups|operated|delayed|rebuilt|refusing|whims|companions]";
-/// A mutant that survives this many seeds has escaped.
+                      [--profile any|pings|deposed|hiccups|operated|delayed|rebuilt|refusing|whims|companions|overtaken|doubtful]";
+/// A mutant that survives so many seeds has escaped.
 const MOST_SEEDS_PER_MUTANT: u64 = 20_000;
 
 struct Args {
@@ -75,6 +75,8 @@ fn parse(mut given: impl Iterator<Item = String>) -> Result<Args, String> {
                     "refusing" => Profile::Refusing,
                     "whims" => Profile::Whims,
                     "companions" => Profile::Companions,
+                    "overtaken" => Profile::Overtaken,
+                    "doubtful" => Profile::Doubtful,
                     other => return Err(format!("no profile is called {other}")),
                 }
             }

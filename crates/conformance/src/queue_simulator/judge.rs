@@ -14,7 +14,6 @@ pub(super) struct Judge {
     fencing: Fencing,
     stop_first: StopFirst,
     pub(super) lock_delay: LockDelay,
-    pub(super) vandalised: bool,
 }
 
 impl Judge {
@@ -24,7 +23,6 @@ impl Judge {
             fencing: Fencing::default(),
             stop_first: StopFirst::default(),
             lock_delay: LockDelay::of_a_queue(delay),
-            vandalised: false,
         }
     }
 
@@ -55,13 +53,15 @@ impl World {
     ///
     /// This holds even for servers that count from a lower number on.
     pub(super) fn judge_token(&mut self, node: usize, token: u64) {
-        let recorded = self.registry.highest(self.registry.zxid);
-        // A tenure's own beginning is recorded before it leads.
+        // S2 assumes that nobody else removes queue entries. When an operator removes one, the next in line leads and
+        // is recorded, and the owner may hear of its own turn before it hears of the removal. So its token is compared
+        // with the records up to the removal. Later ones prove nothing: until then its entry kept those behind it
+        // from leading. No other candidate is excused.
+        let removed = self.registry.find(token).filter(|item| item.removed);
+        let until = removed.and_then(|item| item.gone).unwrap_or(self.registry.zxid);
+        let recorded = self.registry.highest(until);
+        // Its own beginning is recorded before it leads.
         let recorded = if recorded == token && !self.swarm.delay.is_zero() { 0 } else { recorded };
-        // A candidate may learn late that an operator deleted its entry, and of its own turn before
-        // that; other candidates have led since.
-        let is_gone = self.registry.find(token).is_some_and(|item| item.gone.is_some());
-        let recorded = if is_gone && self.judge.vandalised { 0 } else { recorded };
         let known = recorded.max(self.nodes[node].highest);
         if token <= known {
             let how = format!("token {token} leads, and {known} is known to have led");
@@ -156,5 +156,60 @@ impl World {
             let how = format!("{} candidates are told that token {token} is gone", item.told.len());
             self.breaks(Promise::NoHerd, how);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+    use tenure::CandidateId;
+    use tenure::lease::record::Holder;
+    use tenure::queue::Ticket;
+
+    use super::super::Options;
+    use super::super::registry::Registry;
+    use super::*;
+
+    fn enter(registry: &mut Registry, who: u32) -> u64 {
+        let candidate = CandidateId::from_bits(u128::from(who));
+        let ticket = Ticket { candidate: candidate.clone(), attempt: 1 };
+        let (name, value) = (format!("c{who}").into(), Bytes::new());
+        let holder = Arc::new(Holder { id: candidate, name, value, presence: None });
+        registry.enter(who, 0, (usize::try_from(who).unwrap_or(0), 0), &ticket, &holder).token
+    }
+
+    /// Whether the owner of the first of two entries may lead after this.
+    fn may_lead(happens: impl FnOnce(&mut Registry, u64, u64)) -> bool {
+        let mut world = World::new(0, Options::default());
+        let (first, second) = (enter(&mut world.registry, 1), enter(&mut world.registry, 2));
+        let third = enter(&mut world.registry, 3);
+        // An operator was at work, elsewhere in the line.
+        world.registry.remove(third);
+        happens(&mut world.registry, first, second);
+        world.judge_token(0, first);
+        !world.is_broken()
+    }
+
+    #[test]
+    fn only_a_removal_by_an_operator_excuses_an_entry_and_only_from_later_tenures() {
+        assert!(may_lead(|_, _, _| {}));
+        assert!(may_lead(|registry, first, second| {
+            registry.remove(first);
+            registry.note(second);
+        }));
+        assert!(!may_lead(|registry, first, second| {
+            registry.note(second);
+            registry.remove(first);
+        }));
+        assert!(!may_lead(|registry, first, second| {
+            registry.delete(first, false);
+            registry.note(second);
+        }));
+        assert!(!may_lead(|registry, _, second| {
+            registry.close(1);
+            registry.note(second);
+        }));
     }
 }

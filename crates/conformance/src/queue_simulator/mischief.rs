@@ -159,6 +159,19 @@ impl World {
                 }
             }
             Mischief::Operator => self.operator(),
+            Mischief::DeleteDuringLook => {
+                let leading = self.leading().filter(|node| !self.nodes[*node].paused);
+                if let Some(node) = leading
+                    && let (Some(who), Some(lease)) =
+                        (self.nodes[node].current, self.nodes[node].lease)
+                {
+                    // Hints may come at any time, and a leader looks at its line then.
+                    self.step(node, who, Input::Hint);
+                    self.set_timer(node);
+                    let deletion = self.rng.below(self.swarm.most * 6);
+                    self.schedule(deletion, Happening::Delete { token: lease.token });
+                }
+            }
             Mischief::Rebuild => self.rebuild(),
         }
     }
@@ -182,7 +195,6 @@ impl World {
             server.applied = zxid;
             server.touched.clear();
         }
-        self.judge.vandalised = true;
         self.tell(What::Vandalised);
         for node in 0..self.nodes.len() {
             if self.nodes[node].client.is_connected() {
@@ -310,7 +322,7 @@ impl World {
     }
 
     /// A candidate that does not lead leaves, perhaps in the middle of its join.
-    fn withdraw(&mut self, node: usize) {
+    pub(super) fn withdraw(&mut self, node: usize) {
         if self.nodes[node].paused || self.nodes[node].work != Work::None {
             return;
         }
@@ -399,9 +411,8 @@ impl World {
             self.saw(Rare::OperatorDeletedLeader);
         }
         self.note(|| format!("an operator deletes {token}"));
-        self.judge.vandalised = true;
         self.tell(What::Vandalised);
-        self.registry.delete(token, false);
+        self.registry.remove(token);
         self.commit(None);
     }
 }

@@ -107,6 +107,8 @@ pub fn report(seed: u64, options: Options) -> String {
         Profile::Refusing => " --profile refusing",
         Profile::Whims => " --profile whims",
         Profile::Companions => " --profile companions",
+        Profile::Overtaken => " --profile overtaken",
+        Profile::Doubtful => " --profile doubtful",
     };
     let beyond = if options.beyond { " --beyond" } else { "" };
     format!(

@@ -132,6 +132,13 @@ impl World {
         self.step(node, who, Input::Session(session));
         self.stand_beside(node);
         self.set_timer(node);
+        // Not drawn where it cannot happen: other worlds keep their seeds.
+        if self.swarm.fickle > 0 && !self.healed && self.rng.permille(self.swarm.fickle) {
+            self.withdraw(node);
+            let connection = self.nodes[node].client.connection;
+            let lost = self.rng.between(self.swarm.least, self.swarm.most * 4);
+            self.schedule(lost, Happening::GiveUp { node, connection, unless_connected: false });
+        }
     }
 
     /// Hands an input to a candidacy.

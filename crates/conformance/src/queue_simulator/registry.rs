@@ -21,7 +21,9 @@ pub(super) struct Item {
     pub(super) holder: Arc<Holder>,
     /// The transaction that deleted it.
     pub(super) gone: Option<u64>,
-    /// The candidates that were told of the deletion.
+    /// An operator deleted it.
+    pub(super) removed: bool,
+    /// How many were told of that.
     pub(super) told: Vec<Who>,
     /// The transaction that ended the election while this was its first entry. It rewrote the entry
     /// (etcd).
@@ -116,6 +118,7 @@ impl Registry {
             ticket: ticket.clone(),
             holder: holder.clone(),
             gone: None,
+            removed: false,
             told: Vec::new(),
             touched: 0,
         });
@@ -177,6 +180,13 @@ impl Registry {
             }
             None => false,
         }
+    }
+
+    /// An operator deletes an entry that stands.
+    pub(super) fn remove(&mut self, token: u64) {
+        self.delete(token, false);
+        let removed = self.items.iter_mut().filter(|item| item.entry.token == token);
+        removed.for_each(|item| item.removed = true);
     }
 
     /// Moves all entries under one lease to another.

@@ -46,6 +46,10 @@ pub enum Profile {
     Whims,
     /// Two candidates of each process stand in the line, which ends now and then.
     Companions,
+    /// Operators delete the entry of an etcd leader that is reading its line, and answers are slow.
+    Overtaken,
+    /// Candidates withdraw while they join, ZooKeeper's connections break, and its servers lag behind.
+    Doubtful,
 }
 
 impl Profile {
@@ -77,6 +81,8 @@ impl Profile {
             | Mutant::LostBeginForgotten => Profile::Delayed,
             Mutant::RegressionIgnored => Profile::Rebuilt,
             Mutant::OwnDeletionAfterEndCounts => Profile::Companions,
+            Mutant::OldLineGivesUpEntry => Profile::Overtaken,
+            Mutant::DoubtWithoutBarrier | Mutant::LeavesInDoubt => Profile::Doubtful,
             _ => Profile::Any,
         }
     }
@@ -114,6 +120,8 @@ pub(super) struct Swarm {
     pub(super) chatter: u32,
     /// Other users of the same session send a request at the moment of a heartbeat.
     pub(super) burst: u32,
+    /// A candidate withdraws as soon as its join was sent, and its connection is lost.
+    pub(super) fickle: u32,
     /// The first process's work never ends once it was told to stop.
     pub(super) stuck: bool,
     /// Another candidate of each process stands beside its first.
@@ -161,6 +169,8 @@ pub(super) enum Mischief {
     OutsiderDelete,
     RecreateBehindLeader,
     Operator,
+    /// The leader reads its line, and an operator deletes its entry before the answer arrives.
+    DeleteDuringLook,
     /// All servers are down for a while, and come back with lower numbers.
     Rebuild,
 }
@@ -179,6 +189,10 @@ impl Swarm {
             Profile::Refusing => swarm.make_refusing(),
             Profile::Whims => swarm.make_whims(),
             Profile::Companions => swarm.make_companions(),
+            Profile::Overtaken => swarm.make_overtaken(),
+            Profile::Any if drawn == 8 => swarm.make_overtaken(),
+            Profile::Doubtful => swarm.make_doubtful(),
+            Profile::Any if drawn == 9 => swarm.make_doubtful(),
             Profile::Any if drawn == 7 => swarm.make_companions(),
             Profile::Any if drawn == 4 => swarm.make_refusing(),
             Profile::Any if drawn == 5 => swarm.make_whims(),
@@ -293,6 +307,23 @@ impl Swarm {
         ]);
     }
 
+    fn make_overtaken(&mut self) {
+        self.dialect = Dialect::Etcd;
+        self.slow = 200;
+        self.slow_stop = 500;
+        self.lose_notification = 0;
+        self.mischiefs.extend([Mischief::DeleteDuringLook; 8]);
+    }
+
+    fn make_doubtful(&mut self) {
+        self.dialect = Dialect::Zookeeper;
+        self.servers = 3;
+        self.server_rates = vec![REAL_RATE; 3];
+        self.slow_server = 300;
+        self.fickle = 500;
+        self.mischiefs.extend([Mischief::Withdraw, Mischief::Resign, Mischief::Disconnect]);
+    }
+
     fn make_hiccups(&mut self) {
         self.hiccup = 700;
         self.most = nanos(self.ttl) / 400;
@@ -366,6 +397,7 @@ impl Swarm {
             hiccup,
             chatter: if rng.permille(300) { 50 } else { 0 },
             burst: if rng.permille(200) { 200 } else { 0 },
+            fickle: 0,
             stuck,
             companions: false,
         }

@@ -253,7 +253,7 @@ pub async fn a_leader_whose_entry_is_deleted_is_told_at_once(case: &Case) {
     let mut second = stand(&case.enter(&other).await, "b").await;
     // Any handle can act as the operator: it deletes the entry that it is given.
     let lines = other.queue().expect("its elections are queues");
-    let line = lines.look(&case.record()).await.expect("readable");
+    let line = lines.look(&case.record(), Freshness::Session).await.expect("readable");
     let Line::Open { places, .. } = line else { panic!("{line:?}") };
     let left = lines.leave(&places[0].entry, false).await.expect("deleted");
     assert_eq!(left, Left::Deleted);

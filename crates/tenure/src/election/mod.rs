@@ -19,8 +19,9 @@ use crate::lease::floor::BLOCK;
 use crate::lease::machine::{Machine, Settings};
 use crate::lease::record::Record;
 use crate::lease::ruling::Terms;
-use crate::observer::{Observer, Standing, line};
 use crate::protocol::Holder;
+use crate::observer::{ElectionState, Observer, Standing, line};
+use crate::queue::Freshness;
 use crate::registry::Registered;
 use crate::status::Status;
 use crate::store::{Document, StoreExt};
@@ -316,7 +317,12 @@ impl Election {
     /// Cancel safe.
     pub async fn standing(&self) -> Result<Standing, Error> {
         if let Some(queue) = self.backend.queue() {
-            let view = line::look(self.backend.store(), queue, &self.name, &self.key).await?;
+            let (store, name, key) = (self.backend.store(), &self.name, &self.key);
+            let mut view = line::look(store, queue, name, key, Freshness::Session).await?;
+            // Callers take that for final.
+            if view.standing.state == ElectionState::Missing {
+                view = line::look(store, queue, name, key, Freshness::Barrier).await?;
+            }
             return Ok(view.standing);
         }
         let record = self.read().await?.map(|(record, _)| record);
@@ -375,7 +381,7 @@ impl Election {
     /// Cancel safe.
     pub async fn candidates(&self) -> Result<Vec<Registered>, Error> {
         if let Some(queue) = self.backend.queue() {
-            return Ok(line::candidates(&queue.look(&self.key).await?));
+            return Ok(line::candidates(&queue.look(&self.key, Freshness::Session).await?));
         }
         let prefix = Key::candidates(&self.name);
         let wall = self.backend.clock().wall();

@@ -17,7 +17,7 @@ use crate::lease::record::Record;
 use crate::lease::ruling::{self, Ruling};
 use crate::observer::line;
 use crate::protocol::Holder;
-use crate::queue::{Line, SessionQueue};
+use crate::queue::{Freshness, Line, SessionQueue};
 use crate::status::Status;
 use crate::store::{Document, Expect, Fault, Put, StoreError};
 use crate::timing::check_session_grace;
@@ -48,8 +48,9 @@ impl Election {
             }
             Line::Missing if create => self.make_line(queue).await.map(|_| ()),
             Line::Missing => {
-                // A lease of this name gets a different error than a missing election.
-                line::look(self.backend.store(), queue, &self.name, &self.key).await?;
+                // A lease of this name is another matter than none at all.
+                let freshness = Freshness::Session;
+                line::look(self.backend.store(), queue, &self.name, &self.key, freshness).await?;
                 Err(Error::Missing { name: self.name.clone() })
             }
         }
@@ -58,7 +59,12 @@ impl Election {
     /// Creates the line, or the next generation of one that has ended.
     pub(super) async fn create_line(&self, queue: &Arc<dyn SessionQueue>) -> Result<(), Error> {
         self.check_grace(queue).await?;
-        match made(queue.survey(&self.key).await?) {
+        let line = match made(queue.survey(&self.key).await?) {
+            // It may have ended since. Nobody is told so here, as those who join are.
+            Line::Open { .. } => self.made_line(queue).await?,
+            line @ (Line::Ended { .. } | Line::Missing) => line,
+        };
+        match line {
             Line::Open { .. } => self.record_line(false).await,
             Line::Ended { .. } | Line::Missing => self.make_line(queue).await.map(|_| ()),
         }
@@ -128,8 +134,9 @@ impl Election {
         }
     }
 
+    /// The line, for a decision that is final.
     async fn made_line(&self, queue: &Arc<dyn SessionQueue>) -> Result<Line, Error> {
-        Ok(made(queue.look(&self.key).await?))
+        Ok(made(queue.look(&self.key, Freshness::Barrier).await?))
     }
 
     /// Starts a candidacy in line.
@@ -226,18 +233,27 @@ impl Election {
         let limit = queue.session().borrow().ttl * 2 + LONGEST_WIND_DOWN;
         let began = clock.now();
         let mut timer = clock.timer();
+        let mut freshness = Freshness::Session;
         loop {
             if insistently(|| queue.remove(&self.key)).await? {
                 return Ok(());
             }
-            let seen = queue.look(&self.key).await?;
+            let seen = queue.look(&self.key, freshness).await?;
             let first = match &seen {
-                Line::Missing => return Ok(()),
-                // Another process has created it again: this generation is gone.
-                Line::Open { .. } => return Ok(()),
-                Line::Ended { generation: found, .. } if *found != generation => return Ok(()),
-                Line::Ended { places, .. } => places.first().map(|place| place.entry.clone()),
+                Line::Ended { generation: found, places } if *found == generation => {
+                    places.first().map(|place| place.entry.clone())
+                }
+                // Perhaps it was read before this generation was made.
+                Line::Missing | Line::Open { .. } | Line::Ended { .. }
+                    if freshness == Freshness::Session =>
+                {
+                    freshness = Freshness::Barrier;
+                    continue;
+                }
+                // It is gone, and perhaps somebody has created it again.
+                Line::Missing | Line::Open { .. } | Line::Ended { .. } => return Ok(()),
             };
+            freshness = Freshness::Session;
             if clock.now().at_least_since(began) >= limit {
                 let (name, who) = (self.name.clone(), line::names(&seen));
                 return Err(Error::Occupied { name, who });

@@ -586,12 +586,12 @@ impl SessionQueue for MemoryQueue {
         })
     }
 
-    async fn look(&self, election: &Key) -> Result<Line, StoreError> {
+    async fn look(&self, election: &Key, _freshness: Freshness) -> Result<Line, StoreError> {
         self.client.call("looking", |state, _| Ok(state.read(election, None)))
     }
 
     async fn survey(&self, election: &Key) -> Result<Line, StoreError> {
-        self.look(election).await
+        self.look(election, Freshness::Barrier).await
     }
 
     async fn moved(&self, election: &Key, first: Option<&Entry>) {

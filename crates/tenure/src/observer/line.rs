@@ -8,7 +8,7 @@ use futures_util::StreamExt;
 use super::{ElectionState, Standing};
 use crate::candidate::CandidateId;
 use crate::lease::record::Record;
-use crate::queue::{Entry, Line, Place, SessionQueue};
+use crate::queue::{Entry, Freshness, Line, Place, SessionQueue};
 use crate::registry::Registered;
 use crate::status::Leader;
 use crate::store::{Store, StoreExt};
@@ -31,8 +31,9 @@ pub(crate) async fn look(
     line: &Arc<dyn SessionQueue>,
     name: &Name,
     key: &Key,
+    freshness: Freshness,
 ) -> Result<View, Error> {
-    let seen = line.look(key).await?;
+    let seen = line.look(key, freshness).await?;
     if seen == Line::Missing {
         refuse_a_lease(store, name, key).await?;
     }
@@ -159,7 +160,7 @@ pub(crate) async fn look_at_all(
     let mut looks = futures_util::stream::iter(queues)
         .map(|standing| async move {
             let (name, key) = (standing.election.clone(), Key::election(&standing.election));
-            *standing = look(store, line, &name, &key).await?.standing;
+            *standing = look(store, line, &name, &key, Freshness::Session).await?.standing;
             Ok::<(), Error>(())
         })
         .buffer_unordered(TOGETHER);

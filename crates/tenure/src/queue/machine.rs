@@ -309,7 +309,9 @@ struct Leaving {
     had_lease: bool,
     /// A deletion was sent.
     tried: bool,
-    /// The caller was told how it ended; only the clean-up is left.
+    /// The session was over before the deletion was answered.
+    unanswered: bool,
+    /// The caller has been told how it ended; what is left is to clean up.
     told: bool,
 }
 

@@ -219,11 +219,12 @@ pub trait SessionQueue: fmt::Debug + Send + Sync + 'static {
     /// Not cancel safe.
     async fn remove(&self, election: &Key) -> Result<bool, StoreError>;
 
-    /// The whole line with all its entries, for people and observers.
+    /// The whole line with everyone who stands in it, for people and observers. A decision that is final needs
+    /// [`Freshness::Barrier`]: a server that lags behind may show an earlier generation, or none.
     ///
     /// # Cancel safety
     /// Cancel safe.
-    async fn look(&self, election: &Key) -> Result<Line, StoreError>;
+    async fn look(&self, election: &Key, freshness: Freshness) -> Result<Line, StoreError>;
 
     /// The same line, for a process that is about to join or to make the election.
     ///

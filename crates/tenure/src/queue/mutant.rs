@@ -37,8 +37,14 @@ pub enum Mutant {
     ResumedUnverified,
     /// A join with a lost answer is forgotten.
     LostJoinForgotten,
-    /// A deletion with a lost answer is not tried again.
+    /// The entry of a join whose answer was lost is looked for in a line that may be older than the join.
+    DoubtWithoutBarrier,
+    /// A candidate that leaves does not look for the entry of a join whose answer was lost.
+    LeavesInDoubt,
+    /// A deletion whose answer was lost is not tried again.
     LostLeaveForgotten,
+    /// A line that is older than the deletion of a leader's entry gives that entry up while work goes on.
+    OldLineGivesUpEntry,
     /// The entry of a lost tenure stays in line while its session lives.
     LostEntryStays,
     /// Work that never ends keeps its entry for ever.
@@ -100,8 +106,8 @@ pub enum Mutant {
 }
 
 impl Mutant {
-    /// All mutants.
-    pub const ALL: [Mutant; 41] = [
+    /// All of them.
+    pub const ALL: [Mutant; 44] = [
         Mutant::LeadWhenAnyPredecessorLeaves,
         Mutant::AdoptOldEntry,
         Mutant::DeposedKeepAliveCounts,
@@ -117,7 +123,10 @@ impl Mutant {
         Mutant::EndDeletesOthers,
         Mutant::ResumedUnverified,
         Mutant::LostJoinForgotten,
+        Mutant::DoubtWithoutBarrier,
+        Mutant::LeavesInDoubt,
         Mutant::LostLeaveForgotten,
+        Mutant::OldLineGivesUpEntry,
         Mutant::LostEntryStays,
         Mutant::StuckWorkKeepsEntry,
         Mutant::NoSecondLook,

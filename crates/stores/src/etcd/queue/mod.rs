@@ -243,12 +243,14 @@ impl SessionQueue for EtcdQueue {
         self.shared.remove(election).await
     }
 
-    async fn look(&self, election: &Key) -> Result<Line, StoreError> {
+    async fn look(&self, election: &Key, freshness: Freshness) -> Result<Line, StoreError> {
+        // As for `line`.
+        let _ = freshness;
         self.shared.look(election).await
     }
 
     async fn survey(&self, election: &Key) -> Result<Line, StoreError> {
-        self.look(election).await
+        self.look(election, Freshness::Barrier).await
     }
 
     async fn moved(&self, election: &Key, first: Option<&Entry>) {

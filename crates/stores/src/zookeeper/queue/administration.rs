@@ -160,19 +160,39 @@ impl ZookeeperQueue {
         Instant::now() < deadline
     }
 
+    /// Reads the election's own node; nothing if there is none.
+    ///
+    /// With a node that is `usable` the caller goes on to a write, which finds out by itself if the node was old. Any
+    /// other answer is final, so it is read again behind a write that a quorum takes.
+    async fn read_root(
+        &self,
+        root: &Root,
+        usable: impl Fn(&[u8], &Stat) -> bool,
+    ) -> Result<Option<(Vec<u8>, Stat)>, Error> {
+        match self.client.data(&root.path).await {
+            Ok((data, stat)) if usable(&data, &stat) => return Ok(Some((data, stat))),
+            Ok(_) | Err(Error::NoNode) => {}
+            Err(error) => return Err(error),
+        }
+        match self.client.proven_data(&root.path).await {
+            Ok(read) => Ok(Some(read)),
+            Err(Error::NoNode) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     pub(super) async fn finish(&self, root: &Root, generation: u64) -> Result<(), StoreError> {
         let doing = || format!("ending {}", root.path);
+        let is_open = |data: &[u8], stat: &Stat| {
+            root::generation(stat) == generation && !root::has_ended(data, stat)
+        };
         for _ in 0..MOST_ATTEMPTS {
-            let (data, stat) = match self.client.data(&root.path).await {
-                Ok(read) => read,
-                Err(Error::NoNode) => return Ok(()),
-                Err(error) => return Err(failed(error, Kind::Read, doing())),
-            };
-            if root::generation(&stat) != generation || root::has_ended(&data, &stat) {
+            let read = self.read_root(root, is_open).await;
+            let read = read.map_err(|error| failed(error, Kind::Read, doing()))?;
+            let Some((data, stat)) = read.filter(|(data, stat)| is_open(data, stat)) else {
                 return Ok(());
-            }
-            // The mark names its generation: if the election is made anew just now, the mark has no
-            // effect.
+            };
+            // The mark names its generation: if the election is made anew just now, it means nothing.
             let mark = root::mark(generation, &data);
             match self.client.set_data(&root.path, mark, Some(stat.version)).await {
                 Ok(_) | Err(Error::NoNode) => return Ok(()),
@@ -186,11 +206,9 @@ impl ZookeeperQueue {
     pub(super) async fn clear(&self, root: &Root) -> Result<bool, StoreError> {
         let doing = || format!("removing {}", root.path);
         let fail = |error| failed(error, Kind::Write, doing());
-        let (data, stat) = match self.client.data(&root.path).await {
-            Ok(read) => read,
-            Err(Error::NoNode) => return Ok(true),
-            Err(error) => return Err(failed(error, Kind::Read, doing())),
-        };
+        let read = self.read_root(root, |_, _| true).await;
+        let read = read.map_err(|error| failed(error, Kind::Read, doing()))?;
+        let Some((data, stat)) = read else { return Ok(true) };
         if !root::has_ended(&data, &stat) {
             return Ok(false);
         }

@@ -330,10 +330,11 @@ impl SessionQueue for ZookeeperQueue {
         self.clear(&root).await
     }
 
-    async fn look(&self, election: &Key) -> Result<Line, StoreError> {
+    async fn look(&self, election: &Key, freshness: Freshness) -> Result<Line, StoreError> {
         let root = self.root(election);
         self.ready(|| format!("looking at {}", root.path)).await?;
-        self.read_line(&root, Whose::Everyone, None).await
+        let asked = self.ask_line(&root, freshness == Freshness::Barrier);
+        self.read_line(&root, Whose::Everyone, Some(asked)).await
     }
 
     async fn survey(&self, election: &Key) -> Result<Line, StoreError> {

@@ -130,7 +130,8 @@ async fn etcdctl_lock_and_ours_exclude_each_other() {
     assert!(theirs.line().await.starts_with(&format!("{}/", place())));
     // None of our processes has made the election. It is shown as it is.
     let backend = process(&addresses, LONG).await;
-    let line = backend.queue().expect("it has one").look(&key()).await.expect("a look");
+    let queue = backend.queue().expect("it has one");
+    let line = queue.look(&key(), tenure::queue::Freshness::Session).await.expect("a look");
     assert!(
         matches!(&line, tenure::queue::Line::Open { generation: 0, places, .. } if places.len() == 1),
         "{line:?}"

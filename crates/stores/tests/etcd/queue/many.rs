@@ -8,7 +8,7 @@ use super::referee::Referee;
 use super::*;
 use futures_util::future::{join_all, try_join_all};
 use tenure::Error;
-use tenure::queue::Line;
+use tenure::queue::{Freshness, Line};
 use tenure_harness::{Direction, Framing, Proxy, require};
 
 const CANDIDATES: usize = 1000;
@@ -131,7 +131,8 @@ async fn a_handover_among_a_thousand_notifies_the_leaver_and_the_next_alone() {
     soon("it is quiet", quiet(Duration::from_secs(1))).await;
     let mut others = 0;
     for round in 0..10 {
-        let line_now = watcher.queue().expect("it has one").look(&key()).await.expect("a look");
+        let queue = watcher.queue().expect("it has one");
+        let line_now = queue.look(&key(), Freshness::Session).await.expect("a look");
         let Line::Open { places, .. } = line_now else { panic!("{line_now:?}") };
         let entry = places[0].entry.name.clone();
         let heard = Arc::new(AtomicUsize::new(0));

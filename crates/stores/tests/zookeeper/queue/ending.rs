@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tenure::queue::Line;
+use tenure::queue::{Freshness, Line};
 use tenure::{Election, Error, Fault, Loss};
-use tenure_harness::{Direction, require};
+use tenure_harness::{Direction, Failure, Zookeeper, require, zookeeper};
 use tenure_stores::zookeeper::{Acl, Lifetime};
 
 use crate::world::*;
@@ -97,7 +97,81 @@ async fn an_election_is_missing_or_over_only_behind_a_write_that_a_quorum_takes(
     assert_eq!(writes.load(Ordering::SeqCst), 2);
 }
 
-/// Regression: both waited for such a node, and reported candidates (issue 13, point 15).
+/// Three servers, of which one can be made to lag behind: cut off from the others, it notices after a minute.
+async fn lagging() -> Result<(Zookeeper, usize), Failure> {
+    let mut options = zookeeper::Options { partitions: true, ..options() };
+    options.settings.push(("syncLimit".to_owned(), "300".to_owned()));
+    let servers = Zookeeper::ensemble(3, options).await?;
+    let behind = (servers.settled(None).await? + 1) % 3;
+    Ok((servers, behind))
+}
+
+/// Both took the answer of such a server for final (issue 13, point 12).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_lags_behind_neither_ends_nor_removes_an_election_by_itself() {
+    let (servers, behind) = require!(lagging().await);
+    // Each in a session of its own: a write that is not answered would hold back the reads of the others.
+    let lagging = [servers[behind].address()];
+    let programs = join_all((0..3).map(|_| Program::at(&lagging, CALM))).await;
+    let other = Program::at(&[servers[(behind + 1) % 3].address()], CALM).await;
+    servers.isolate(behind).expect("it is cut off");
+    let generation = soon("made", other.queue().create(&key())).await.expect("made");
+    for program in &programs {
+        assert_eq!(program.look().await, Line::Missing, "it lags behind");
+    }
+    let [looks, ends, removes] = [0, 1, 2].map(|number: usize| programs[number].queue());
+    let (key, barrier) = (key(), Freshness::Barrier);
+    let all = async {
+        tokio::join!(looks.look(&key, barrier), ends.end(&key, generation), removes.remove(&key))
+    };
+    let (looked, ended, removed) = soon("all are answered", all).await;
+    assert!(looked.is_err(), "{looked:?}");
+    assert!(ended.is_err(), "{ended:?}");
+    assert!(removed.is_err(), "{removed:?}");
+    servers.rejoin(behind).expect("it is back");
+    until("it is ended", || async { ends.end(&key, generation).await.is_ok() }).await;
+    let line = other.queue().look(&key, barrier).await.expect("a look");
+    assert!(matches!(line, Line::Ended { .. }), "{line:?}");
+}
+
+/// It saw an earlier generation that had ended, and left the one that there was open (issue 13, point 12).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_end_through_a_server_that_lagged_behind_ends_the_election_that_there_is() {
+    const SYNC: i32 = 9;
+    const MULTI: i32 = 14;
+    let (servers, behind) = require!(lagging().await);
+    let proxy = proxy(servers[behind].address());
+    // A request may take a tenth of that: as long as the servers need to find each other again.
+    let session = Duration::from_secs(60);
+    let program = Program::at(&[proxy.address()], session).await;
+    let other = Program::at(&[servers[(behind + 1) % 3].address()], session).await;
+    let election = program.election().await;
+    election.end().await.expect("ended");
+    servers.isolate(behind).expect("it is cut off");
+    soon("made", Election::builder(&other.backend, NAME).create()).await.expect("made again");
+    assert!(matches!(program.look().await, Line::Ended { .. }), "it lags behind");
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counter = asked.clone();
+    proxy.observe(move |message| {
+        let asks = |kind: i32| message.bytes.get(8..12) == Some(&kind.to_be_bytes()[..]);
+        let counts = message.direction == Direction::ToServer && (asks(SYNC) || asks(MULTI));
+        counter.fetch_add(usize::from(counts), Ordering::SeqCst);
+    });
+    // It lags until something is asked of the others, and no longer.
+    let back = async {
+        until("the others are asked", || async { asked.load(Ordering::SeqCst) > 0 }).await;
+        servers.rejoin(behind).expect("it is back");
+    };
+    let (first, ()) = tokio::join!(election.end(), back);
+    if first.is_err() {
+        until("it is ended", || async { election.end().await.is_ok() }).await;
+    }
+    // The other server may lag behind too.
+    let line = other.queue().look(&key(), Freshness::Barrier).await.expect("a look");
+    assert!(matches!(line, Line::Ended { .. }), "{first:?}: {line:?}");
+}
+
+/// Both waited for such a node, and spoke of candidates (issue 13, point 15).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_without_a_session_below_an_ended_election_is_named_at_once() {
     let server = require!(single().await);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use tenure::queue::{Line, SessionQueue};
+use tenure::queue::{Freshness, Line, SessionQueue};
 use tenure::{
     Backend, Candidacy, Candidate, Election, Key, Leadership, Mandate, Role, StatusStream,
 };
@@ -118,7 +118,7 @@ impl Program {
 
     pub(crate) async fn look(&self) -> Line {
         loop {
-            if let Ok(line) = self.queue().look(&key()).await {
+            if let Ok(line) = self.queue().look(&key(), Freshness::Session).await {
                 return line;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;

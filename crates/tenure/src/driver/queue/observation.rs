@@ -11,7 +11,7 @@ use super::Io;
 use crate::clock::Moment;
 use crate::observer::Seen;
 use crate::observer::line::{self, View};
-use crate::queue::Entry;
+use crate::queue::{Entry, Freshness};
 use crate::store::{Fault, StoreError};
 use crate::{Error, Key, Name};
 
@@ -87,7 +87,7 @@ impl LineObservation {
             let (parts, name, key) = (io.parts.clone(), self.name.clone(), self.key.clone());
             let line = io.line.clone();
             let look = async move {
-                let looking = line::look(&parts.store, &line, &name, &key);
+                let looking = line::look(&parts.store, &line, &name, &key, Freshness::Session);
                 let looked = tokio::time::timeout(LONGEST_CALL, looking).await;
                 Done::Looked(id, looked.unwrap_or_else(|_| Err(overdue(&name))))
             };

@@ -27,6 +27,7 @@ impl Machine {
                     since: now,
                     had_lease,
                     tried: false,
+                    unanswered: false,
                     told: false,
                 });
             }
@@ -41,8 +42,14 @@ impl Machine {
     pub(super) fn abandon(&mut self, now: Moment, out: &mut Vec<Output>) {
         self.lose(Loss::Resigned, out);
         let outcome = Outcome::Unknown { frees_within: self.frees_within() };
-        let mut leaving =
-            Leaving { why: Why::Farewell, since: now, had_lease: true, tried: false, told: false };
+        let mut leaving = Leaving {
+            why: Why::Farewell,
+            since: now,
+            had_lease: true,
+            tried: false,
+            unanswered: false,
+            told: false,
+        };
         if let Stage::Leaving(already) = &self.stage {
             leaving.told = already.told;
         }
@@ -78,9 +85,9 @@ impl Machine {
             }
             return;
         }
-        if self.doubt.is_some() {
+        if self.doubt.is_some() && !self.is(Mutant::LeavesInDoubt) {
             if live {
-                self.send_line(Freshness::Barrier, out);
+                self.send_line(self.settles_doubt(), out);
             }
             return;
         }
@@ -101,6 +108,9 @@ impl Machine {
             Why::Ended => Outcome::Ended,
             Why::Refused(fault) => Outcome::Refused(fault),
             Why::Regressed { found, known } => Outcome::Regressed { found, known },
+            Why::Farewell | Why::EndFirst if leaving.had_lease && leaving.unanswered => {
+                Outcome::Unknown { frees_within: self.frees_within() }
+            }
             Why::Farewell | Why::EndFirst if leaving.had_lease && leaving.tried => {
                 Outcome::Released
             }

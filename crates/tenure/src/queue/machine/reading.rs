@@ -167,13 +167,13 @@ impl Machine {
         }
         let mine = self.mine.as_ref().map(|mine| &mine.entry);
         let strays = places.iter().filter(ours).map(|place| &place.entry);
-        // This line may be older than the deletion of our lost tenure's entry, while the work of
-        // that tenure still stops. Nothing of that tenure is given up before its work has ended. If
-        // the entry still stands after all, a later line shows it.
-        let is_held = |entry: &&Entry| self.working && entry.token == self.ended_token;
+        // A line may be older than the deletion of the entry of a tenure whose work still stops: nothing of that tenure
+        // is given up before its work has ended. If the entry stands after all, a later line shows it.
+        let working = self.working && !self.is(Mutant::OldLineGivesUpEntry);
+        let is_held = |entry: &&Entry| working && entry.token == self.ended_token;
         let strays = strays.filter(|entry| Some(*entry) != mine && !is_held(entry));
         self.strays = strays.cloned().collect();
-        if freshness == Freshness::Barrier {
+        if freshness == Freshness::Barrier || freshness == self.settles_doubt() {
             self.doubt = None;
         }
     }
@@ -192,6 +192,7 @@ impl Machine {
                     since: now,
                     had_lease,
                     tried: false,
+                    unanswered: false,
                     told: false,
                 });
             }
@@ -223,6 +224,7 @@ impl Machine {
                 since: now,
                 had_lease: false,
                 tried: false,
+                unanswered: false,
                 told: false,
             });
         }

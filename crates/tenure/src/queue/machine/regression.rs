@@ -57,8 +57,14 @@ impl Machine {
         self.follow(None, out);
         if matches!(self.stage, Stage::Standing) {
             let why = Why::Regressed { found, known };
-            self.stage =
-                Stage::Leaving(Leaving { why, since: now, had_lease, tried: false, told: false });
+            self.stage = Stage::Leaving(Leaving {
+                why,
+                since: now,
+                had_lease,
+                tried: false,
+                unanswered: false,
+                told: false,
+            });
         }
     }
 

@@ -56,7 +56,7 @@ impl Machine {
             return self.send_leave(entry, out);
         }
         if self.doubt.is_some() {
-            return self.send_line(Freshness::Barrier, out);
+            return self.send_line(self.settles_doubt(), out);
         }
         if self.lease.is_none() && self.working {
             // Start no new tenure until the earlier work has ended. The entry stays in line
@@ -89,7 +89,15 @@ impl Machine {
         }
     }
 
-    /// An entry of ours that must be deleted now.
+    /// How new a line must be that tells what became of a join in doubt.
+    pub(super) fn settles_doubt(&self) -> Freshness {
+        match self.is(Mutant::DoubtWithoutBarrier) {
+            true => Freshness::Session,
+            false => Freshness::Barrier,
+        }
+    }
+
+    /// An entry of ours that must be deleted, now.
     pub(super) fn must_go(&self, now: Moment) -> Option<Entry> {
         if let Some(stray) = self.strays.first() {
             return Some(stray.clone());

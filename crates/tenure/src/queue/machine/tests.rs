@@ -401,8 +401,18 @@ fn a_value_whose_publication_was_lost_with_the_connection_is_published_again() {
     assert_eq!(*shown, value);
 }
 
-/// In the past it asked for that line for ever, and its caller was told only after a session's
-/// time.
+/// Seed 3810 of the simulation: servers may keep a session that its client has given up.
+#[test]
+fn a_release_that_was_not_answered_before_the_session_was_over_is_unknown() {
+    let mut machine = leader();
+    let leave = machine.step(at(100), Input::Release(Farewell::Free));
+    assert!(matches!(leave[..], [Output::Leave { .. }]), "{leave:?}");
+    let over = Session { life: Life::Over, ..session(1, 1, 90) };
+    let out = machine.step(at(200), Input::Session(over));
+    assert!(matches!(out[..], [Output::Over(Outcome::Unknown { .. })]), "{out:?}");
+}
+
+/// It asked for that line for ever, and its caller was told after a session's time.
 #[test]
 fn a_join_in_doubt_is_over_when_its_line_is_refused_for_good() {
     let mut machine = machine();
