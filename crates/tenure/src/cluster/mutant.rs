@@ -27,6 +27,8 @@ pub enum ClusterMutant {
     NewsGoBack,
     /// A dead letter that is brought back stays a dead letter, too.
     RetryKeepsLetter,
+    /// Slots grow when tasks fill them, although workers hold few of them.
+    BacklogMakesSlots,
     /// A slot is claimed whatever its version.
     ClaimWithoutVersion,
     /// A slot is claimed before it stood still for its ttl.
@@ -41,7 +43,7 @@ pub enum ClusterMutant {
 
 impl ClusterMutant {
     /// All of them.
-    pub const ALL: [ClusterMutant; 15] = [
+    pub const ALL: [ClusterMutant; 16] = [
         ClusterMutant::CursorFirst,
         ClusterMutant::SlotsFirst,
         ClusterMutant::CountsTwice,
@@ -52,6 +54,7 @@ impl ClusterMutant {
         ClusterMutant::OldNewsCount,
         ClusterMutant::NewsGoBack,
         ClusterMutant::RetryKeepsLetter,
+        ClusterMutant::BacklogMakesSlots,
         ClusterMutant::ClaimWithoutVersion,
         ClusterMutant::ClaimEarly,
         ClusterMutant::LateCompletionWins,

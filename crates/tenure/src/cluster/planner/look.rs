@@ -225,7 +225,7 @@ impl Look {
                 Sight::Garbled(..) | Sight::Unreadable => {}
             }
         }
-        2 * held >= self.slots.len()
+        2 * held >= self.slots.len() || ClusterMutant::BacklogMakesSlots.is_on()
     }
 
     /// The slots that nothing stands in, far apart from each other one after the other: nodes begin to look at
