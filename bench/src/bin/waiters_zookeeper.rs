@@ -41,7 +41,9 @@ async fn main() -> Result<(), Failure> {
     let options = zookeeper::Options { settings: settings.into(), ..Default::default() };
     let server = Zookeeper::single(options).await?;
     let own = open(server[0].address()).await?;
-    println!("| waiters | renewals | writes | writes a second | syncs a second | others a second |");
+    println!(
+        "| waiters | renewals | writes | writes a second | syncs a second | others a second |"
+    );
     println!("|---|---:|---:|---:|---:|---:|");
     for programs in [1, 10, 100] {
         let name = format!("waiters/{programs}");
