@@ -16,6 +16,14 @@
 //! after an acknowledged raise that its claimant sent once it had seen that record, and takes a token above
 //! the floor as it was before that raise. Only the acknowledgement counts, not the read before it: therefore
 //! this holds on stores whose reads prove nothing, too.
+//!
+//! # Why a creation names no record on weak stores
+//! A primary that was cut off may show a deletion and a creation that are undone, and its servers may carry
+//! both out again on the next primary, much later. Waiting since the first sight of such a record proves
+//! nothing: the former record may have been renewed elsewhere until the second deletion, and a floor that
+//! names the creation would let the record be claimed at once. So a candidate first *signs* a new record: a
+//! compare-and-set gives it another id. That cannot be carried out again, as no other primary has the
+//! version it is compared with.
 
 use std::time::Duration;
 
@@ -46,6 +54,18 @@ impl Floor {
     #[must_use]
     pub fn unlaid(id: Op) -> Floor {
         Floor { id, token: 0, ttl: Duration::ZERO, delay: Duration::ZERO }
+    }
+
+    /// That of a record which has an id by a compare-and-set: nothing may be claimed on it yet.
+    #[must_use]
+    pub fn signed(id: Op, ttl: Duration) -> Floor {
+        Floor { id, token: 0, ttl, delay: Duration::ZERO }
+    }
+
+    /// Whether its id is still that of the creation.
+    #[must_use]
+    pub fn is_unsigned(&self) -> bool {
+        self.token == 0 && self.ttl.is_zero()
     }
 
     /// Whether a tenure with this token, ttl and delay may be claimed.
