@@ -37,8 +37,8 @@ pub(crate) fn members(text: &str) -> String {
 /// Text that may hold URLs, without user, password and query of any of them.
 ///
 /// A password may hold every character, even a space, a quote, a line feed or `://`. So all is hidden
-/// from the start of the first URL up to the last `@`: that of its line if the URL is whole there, and
-/// that of the text if not. Without an `@` a URL is shown if it parses.
+/// from the start of the first URL up to the last `@`: that of its line if the URL is whole there,
+/// and that of the text if not. Without an `@` a URL is shown if it parses.
 pub(crate) fn text(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut rest = text;

@@ -263,9 +263,9 @@ impl World {
         }
     }
 
-    /// Servers pass on to the next primary what the last one had no time to confirm. A deletion by hand
-    /// has no condition, and a creation has none but absence; other writes are compared with a version
-    /// that is not there.
+    /// Servers pass on to the next primary what the last one had no time to confirm. A deletion by
+    /// hand has no condition, and a creation has none but absence; other writes are compared with
+    /// a version that is not there.
     fn carry_out_again(&mut self, writes: Vec<Option<Stored>>) {
         let has_deletion = writes.iter().any(Option::is_none);
         if !has_deletion || !self.faults() || !self.rng.permille(700) {
@@ -305,8 +305,8 @@ impl World {
     fn delete_record(&mut self, ttl: u64) {
         let isolated = self.document.is_isolated() || self.swarm.network.to_branch == 0;
         if !isolated && self.rng.permille(300) {
-            // All but the leader see that primary alone. A record that is created there is waited for
-            // longer than a ttl.
+            // All but the leader see that primary alone. A record that is created there is waited
+            // for longer than a ttl.
             self.document.isolate();
             let over = self.rng.between(ttl, 5 * ttl);
             self.schedule(over, Happening::Rejoin);

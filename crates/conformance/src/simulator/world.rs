@@ -41,7 +41,8 @@ pub(super) struct World {
     /// The newest tenure: whose, and whether it was given up cleanly.
     pub(super) last_tenure: Option<(Who, bool)>,
     pub(super) errands: u64,
-    /// The nodes whose requests for the record all go to the isolated primary; the floor has another.
+    /// The nodes whose requests for the record all go to the isolated primary. The floor has
+    /// another.
     pub(super) bound: Option<Vec<bool>>,
     pub(super) sometimes: Sometimes,
     queue: BinaryHeap<Scheduled>,

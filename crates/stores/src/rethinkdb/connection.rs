@@ -28,8 +28,8 @@ const ADMIN: &str = "admin";
 
 /// A larger answer is not gathered.
 ///
-/// The client counts: the server could tell a row's size only by writing all of it as JSON once more in
-/// every read (`toJsonString().count()`), and that in characters, not bytes.
+/// The client counts: the server could tell a row's size only by writing all of it as JSON once
+/// more in every read (`toJsonString().count()`), and that in characters, not bytes.
 const LARGEST_ANSWER: usize = 64 * 1024 * 1024;
 
 /// Even where requests are short, connecting may take so long: it is three round trips and a hash made to be slow.

@@ -18,12 +18,12 @@
 //! this holds on stores whose reads prove nothing, too.
 //!
 //! # Why a creation names no record on weak stores
-//! A primary that was cut off may show a deletion and a creation that are undone, and its servers may carry
-//! both out again on the next primary, much later. Waiting since the first sight of such a record proves
-//! nothing: the former record may have been renewed elsewhere until the second deletion, and a floor that
-//! names the creation would let the record be claimed at once. So a candidate first *signs* a new record: a
-//! compare-and-set gives it another id. That cannot be carried out again, as no other primary has the
-//! version it is compared with.
+//! A primary that was cut off may show a deletion and a creation that are undone, and its servers
+//! may carry both out again on the next primary, much later. Waiting since the first sight of such
+//! a record proves nothing: the former record may have been renewed elsewhere until the second
+//! deletion, and a floor that names the creation would let the record be claimed at once. So a
+//! candidate first *signs* a new record: a compare-and-set gives it another id. That cannot be
+//! carried out again, as no other primary has the version it is compared with.
 
 use std::time::Duration;
 

@@ -124,7 +124,7 @@ async fn nothing_is_proven_in_a_new_term_before_every_entry_is_known_to_have_mov
     lines.pace(Pace::Leading);
     join(&*lines, "a", 1).await;
     proven(&*lines).await;
-    // Only a move names the record beside an entry, and compares the lease (field 8) that it was under.
+    // Only a move names the record beside an entry, and compares the lease (field 8) it was under.
     let mut former = keep_alive_of(only_lease(&servers));
     former[0] = 8 << 3;
     for _ in 0..LOST {

@@ -343,7 +343,7 @@ mod tests {
         assert_eq!(documents.floor().floor.ttl, twice_as_long().ttl(), "it never shrinks");
     }
 
-    /// An isolated Elasticsearch primary may have shown it before, and a candidate waited for it then.
+    /// An isolated Elasticsearch primary may have shown it before, and a candidate waited then.
     #[test]
     fn a_creation_that_is_carried_out_again_on_a_weak_store_is_waited_for_again() {
         let mut documents = Documents::default();

@@ -585,7 +585,8 @@ fn play(seed: u64) -> Result<(), String> {
     world.audit()
 }
 
-/// Plays the beginning of a history in which more tasks wait than there are slots, and the node list is forged.
+/// Plays the beginning of a history in which more tasks wait than there are slots, and the node
+/// list is forged.
 fn play_backlog(seed: u64) -> Result<(), String> {
     let mut world = World::new(seed, Plot { forged: true, ..Plot::of(seed) });
     world.submit_many(BACKLOG);
