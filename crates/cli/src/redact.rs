@@ -36,9 +36,9 @@ pub(crate) fn members(text: &str) -> String {
 
 /// Text that may hold URLs, without user, password and query of any of them.
 ///
-/// A password may hold every character, even a space, a quote, a line feed or `://`. So everything
-/// is hidden from the start of the first URL up to the last `@`. Without an `@` a URL is shown if
-/// it parses.
+/// A password may hold every character, even a space, a quote, a line feed or `://`. So all is hidden
+/// from the start of the first URL up to the last `@`: that of its line if the URL is whole there,
+/// and that of the text if not. Without an `@` a URL is shown if it parses.
 pub(crate) fn text(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut rest = text;
@@ -48,7 +48,7 @@ pub(crate) fn text(text: &str) -> String {
         shown.push_str(if is_known(scheme) { scheme } else { UNKNOWN });
         // A directory's name is no password.
         let directory = scheme.eq_ignore_ascii_case("file://") && after.starts_with('/');
-        let at = if directory { None } else { after.rfind('@') };
+        let at = if directory { None } else { last_at(scheme, after) };
         if let Some(at) = at {
             shown.push_str(HIDDEN);
             shown.push('@');
@@ -104,9 +104,22 @@ fn token_end(text: &str) -> usize {
     text.find(ends).unwrap_or(text.len())
 }
 
-/// Shows an address without its query, unless the query has known settings only.
-///
-/// Returns the text that follows the address.
+/// The `@` up to which a URL is hidden.
+fn last_at(scheme: &str, after: &str) -> Option<usize> {
+    let (line, others) = after.split_once('\n').unwrap_or((after, ""));
+    let address = &line[..token_end(line)];
+    let is_whole = match address.rsplit_once('@') {
+        Some((_, host)) => !host.is_empty() && has_plain_host(host),
+        // `u:1` may be a host and a port, or a user and the first line of a password.
+        None => !address.contains(':') && is_shown(scheme, address),
+    };
+    // The rest of a password with a line feed in it: scripts have a command in front of an `@`.
+    let mut first_words = others.lines().filter_map(|line| line.split_whitespace().next());
+    let goes_on = first_words.any(|word| word.contains('@'));
+    if is_whole && !goes_on { line.rfind('@') } else { after.rfind('@') }
+}
+
+/// Shows an address without its query, unless that has known settings only; what follows is returned.
 fn unqueried<'a>(text: &'a str, shown: &mut String) -> &'a str {
     let (address, behind) = text.split_at(token_end(text));
     let (place, query) = address.split_once('?').unwrap_or((address, ""));
@@ -119,7 +132,12 @@ fn unqueried<'a>(text: &'a str, shown: &mut String) -> &'a str {
     behind
 }
 
-/// Returns true if this is the URL of a store that parses, and has no user.
+/// Whether a URL without an `@` is shown, at least without its query.
+fn is_shown(scheme: &str, address: &str) -> bool {
+    is_sound(scheme, address) || !is_of_a_store(scheme) && has_plain_host(address)
+}
+
+/// Whether this is the URL of a store that parses, and has no user.
 fn is_sound(scheme: &str, address: &str) -> bool {
     match tenure_stores::parse(&format!("{scheme}{address}")) {
         Ok(Location::File { .. }) => true,
@@ -266,7 +284,8 @@ mod tests {
             ("https://h/x?api_key=1 y", "https://h/x?*** y"),
             ("a file:///srv/a@b c", "a file:///srv/a@b c"),
             ("two etcd://a@b etcd://c@d", "two etcd://***@d"),
-            ("one etcd://a@b\ntwo etcd://c@d", "one etcd://***@d"),
+            ("one etcd://a@b\ntwo etcd://c@d", "one etcd://***@b\ntwo etcd://***@d"),
+            ("one etcd://a@b\netcd://c@d", "one etcd://***@d"),
             ("at etcd:u:p: no", "at etcd:***: no"),
             ("at etcd://u:p: no", "at etcd://***: no"),
             ("at https://u:p: no", "at https://***: no"),
@@ -305,6 +324,38 @@ mod tests {
                     assert!(!shown.contains(CANARY), "{url}: {shown}");
                 }
             }
+        }
+    }
+
+    /// Everything between the first URL of a script and the last `@` in it was hidden.
+    #[test]
+    fn a_line_with_a_whole_url_hides_no_other_line() {
+        let script = |password: &str| {
+            format!(
+                "set -e\ncurl -f 'https://u:{password}@h:8/x?key=1' -d 'by a@b'\n\
+                 curl https://h/x\n\tmail admin@example.com\necho done"
+            )
+        };
+        assert_eq!(
+            text(&script(CANARY)),
+            script("").replace("u:@h:8/x?key=1' -d 'by a@b", "***@b")
+        );
+        for odd in
+            ["'", "\"", "`", " ", "@", "/", "?", "#", ":", "\\", "\n", "\n\n", "@h\n", "@h/x\n"]
+        {
+            for password in [
+                format!("{odd}{CANARY}"),
+                format!("{CANARY}{odd}"),
+                format!("a{odd}{CANARY}{odd}b"),
+                format!("{CANARY}@a{odd}"),
+            ] {
+                let shown = text(&script(&password));
+                assert!(!shown.contains(CANARY), "{password}: {shown}");
+            }
+        }
+        // A token that was read from a file together with its line feed.
+        for url in [format!("https://{CANARY}\n@h"), format!("https://u:p@{CANARY}\n@h/x")] {
+            assert_eq!(text(&format!("curl {url}\nmail a@b")), "curl https://***@b");
         }
     }
 

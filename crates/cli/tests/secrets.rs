@@ -122,6 +122,22 @@ fn settings_are_shown_without_their_secrets() {
 }
 
 #[test]
+fn a_handler_of_several_lines_is_shown_but_for_its_secrets() {
+    let scene = Scene::new();
+    let file = scene.path("config.toml");
+    let script = format!("curl 'https://u:{CANARY}@h/x'\nmail admin@example.com\ntrue");
+    let setting = serde_json::json!(script);
+    fs::write(&file, format!("leader-begin-command = {setting}\n")).unwrap();
+    for line in [vec!["config", "show"], vec!["config", "show", "--json"]] {
+        let shown = with_url(&line, |command| command.env("TENURE_CONFIG", &file));
+        silent(&shown);
+        for part in ["curl 'https://***@h/x'", "mail admin@example.com"] {
+            assert!(shown.out.contains(part), "{part}: {shown:?}");
+        }
+    }
+}
+
+#[test]
 fn a_password_with_any_character_is_shown_by_no_setting() {
     for url in urls().into_iter().chain(odd_urls()) {
         silent(&with_url(&["config", "show"], |command| command.env("TENURE_STORE", &url)));

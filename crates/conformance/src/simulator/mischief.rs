@@ -14,6 +14,7 @@ use super::Rare;
 use super::clock::nanos;
 use super::network::Way;
 use super::node::Work;
+use super::store::{Rejoined, Stored};
 use super::swarm::Mischief;
 use super::world::{Happening, World};
 use crate::history::What;
@@ -95,7 +96,7 @@ impl World {
                 }
             }
             Mischief::Vandal => self.vandalise(),
-            Mischief::DeleteRecord => self.delete_record(),
+            Mischief::DeleteRecord => self.delete_record(ttl),
         }
     }
 
@@ -171,7 +172,7 @@ impl World {
         if self.outage {
             return;
         }
-        let seen = self.read();
+        let seen = self.read(None);
         if seen.as_ref().is_some_and(|seen| seen.record.is_err()) {
             return;
         }
@@ -231,24 +232,67 @@ impl World {
 
     pub(super) fn rejoin(&mut self) {
         let had = self.document.isolated().is_some();
+        self.bound = None;
         let may_last = self.rng.permille(300);
-        let lasting = self.document.rejoin(may_last && self.faults());
-        self.note(|| format!("the isolated primary is back: {} writes last", lasting.len()));
-        match (lasting.is_empty(), had) {
-            (false, _) => self.saw(Rare::BranchLasted),
-            (true, true) => self.saw(Rare::RolledBack),
-            (true, false) => {}
-        }
-        for stored in lasting {
-            if let Some(who) = stored.by {
-                self.arrived_in_time(who, &stored.record);
+        match self.document.rejoin(may_last && self.faults()) {
+            Rejoined::Lasting(writes) => {
+                self.note(|| format!("the isolated primary is back: {} writes last", writes.len()));
+                if !writes.is_empty() {
+                    self.saw(Rare::BranchLasted);
+                } else if had {
+                    self.saw(Rare::RolledBack);
+                }
+                for write in writes {
+                    if let Some(Stored { record, by: Some(who), .. }) = &write {
+                        self.arrived_in_time(*who, record);
+                    }
+                    self.document.adopt(write);
+                    self.committed();
+                }
             }
-            self.document.adopt(stored);
-            self.committed();
+            Rejoined::RolledBack(writes) => {
+                self.note(|| "the isolated primary is back: nothing of it lasts".to_owned());
+                if had {
+                    self.saw(Rare::RolledBack);
+                }
+                self.carry_out_again(writes);
+            }
         }
         let may_last = self.rng.permille(300);
-        for stored in self.floor.rejoin(may_last && self.faults()) {
-            self.floor.adopt(stored);
+        if let Rejoined::Lasting(writes) = self.floor.rejoin(may_last && self.faults()) {
+            writes.into_iter().for_each(|write| self.floor.adopt(write));
+        }
+    }
+
+    /// Servers pass on to the next primary what the last one had no time to confirm. A deletion by
+    /// hand has no condition, and a creation has none but absence; other writes are compared with
+    /// a version that is not there.
+    fn carry_out_again(&mut self, writes: Vec<Option<Stored>>) {
+        let has_deletion = writes.iter().any(Option::is_none);
+        if !has_deletion || !self.faults() || !self.rng.permille(700) {
+            return;
+        }
+        let mut deleted = false;
+        for write in writes {
+            match write {
+                None => {
+                    deleted = true;
+                    self.vanish();
+                }
+                Some(Stored { record, by, .. }) if deleted => {
+                    deleted = false;
+                    if self.document.current().is_none() {
+                        self.saw(Rare::CreatedAgain);
+                        self.note(|| "the record is created again".to_owned());
+                        if let Some(who) = by {
+                            self.arrived_in_time(who, &record);
+                        }
+                        let _ = self.document.commit(record, by);
+                        self.committed();
+                    }
+                }
+                Some(_) => {}
+            }
         }
     }
 
@@ -259,7 +303,27 @@ impl World {
     }
 
     /// An operator deletes the record, and the floor stays.
-    fn delete_record(&mut self) {
+    fn delete_record(&mut self, ttl: u64) {
+        let isolated = self.document.is_isolated() || self.swarm.network.to_branch == 0;
+        if !isolated && self.rng.permille(300) {
+            // All but the leader see that primary alone. A record that is created there is waited
+            // for longer than a ttl.
+            self.document.isolate();
+            let over = self.rng.between(ttl, 5 * ttl);
+            self.schedule(over, Happening::Rejoin);
+            let leads = |node: usize| self.nodes[node].lease.is_some();
+            let bound = (0..self.nodes.len()).map(|node| !leads(node)).collect::<Vec<_>>();
+            self.bound = Some(bound);
+        }
+        if self.document.isolated().is_some() && self.rng.permille(500) {
+            self.note(|| "the isolated primary deletes the record".to_owned());
+            self.tell(What::Deleted);
+            return self.document.vanish_isolated();
+        }
+        self.vanish();
+    }
+
+    fn vanish(&mut self) {
         if self.document.current().is_some() {
             self.saw(Rare::Deleted);
             self.tell(What::Deleted);

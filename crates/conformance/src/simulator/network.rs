@@ -71,11 +71,11 @@ impl World {
         }
         match &request.kind {
             Kind::Read => {
-                let seen = self.read();
+                let seen = self.read(Some(node));
                 self.deliver(node, who, Input::Read(request.ask, Ok(seen)));
             }
             Kind::Write { expect, record, durability } => {
-                let outcome = self.write(who, &request, expect, record, *durability);
+                let outcome = self.write((node, who), &request, expect, record, *durability);
                 self.answer(node, who, &request, outcome);
             }
             Kind::ReadFloor => {
@@ -90,7 +90,7 @@ impl World {
     }
 
     fn write_floor(&mut self, who: Who, expect: &Expect, laid: &Laid) -> Result<Put, Fault> {
-        if self.goes_to_branch() {
+        if self.floor.is_isolated() && self.goes_to_branch(None) {
             let applied = self.floor.write_isolated(expect, laid.clone(), Some(who));
             self.note(|| format!("  the isolated primary takes c{who}'s floor: {applied}"));
             return if applied { Err(Fault::Indeterminate) } else { Ok(Put::Conflict) };
@@ -109,7 +109,7 @@ impl World {
             version: stored.version.clone(),
             laid: Ok(stored.record.clone()),
         };
-        if self.goes_to_branch() {
+        if self.floor.is_isolated() && self.goes_to_branch(None) {
             return self.floor.isolated().map(seen);
         }
         let behind = self.behind(self.floor.depth());
@@ -129,13 +129,13 @@ impl World {
 
     fn write(
         &mut self,
-        who: Who,
+        (node, who): (usize, Who),
         request: &Request,
         expect: &Expect,
         record: &Record,
         durability: Durability,
     ) -> Result<Put, Fault> {
-        if self.goes_to_branch() {
+        if self.goes_to_branch(Some(node)) {
             let applied = self.document.write_isolated(expect, record.clone(), Some(who));
             self.note(|| format!("  the isolated primary takes c{who}'s write: {applied}"));
             // The isolated primary waits for a majority that it cannot reach.
@@ -181,21 +181,24 @@ impl World {
         Ok(Put::Stored(version))
     }
 
-    /// The record that a read shows at this moment.
-    pub(super) fn read(&mut self) -> Option<Seen> {
+    /// What a read at this moment shows.
+    pub(super) fn read(&mut self, node: Option<usize>) -> Option<Seen> {
         if let Some(version) = self.document.garbled() {
             let says = "garbled by somebody".into();
             let record = Err(RecordError::NotARecord { says });
             return Some(Seen { version: version.clone(), record });
         }
-        if self.goes_to_branch() {
+        if self.goes_to_branch(node) {
             return self.document.isolated().map(seen);
         }
         let behind = self.behind(self.document.depth());
         self.document.old(behind).map(seen)
     }
 
-    fn goes_to_branch(&mut self) -> bool {
+    fn goes_to_branch(&mut self, node: Option<usize>) -> bool {
+        if let (Some(bound), Some(node)) = (&self.bound, node) {
+            return bound[node];
+        }
         self.document.is_isolated() && self.rng.permille(self.swarm.network.to_branch)
     }
 

@@ -55,11 +55,13 @@ pub enum Rare {
     FloorRaised,
     /// An operator deleted the record.
     Deleted,
+    /// What an isolated primary had deleted and created was carried out again elsewhere.
+    CreatedAgain,
 }
 
 impl Rare {
     /// All of them.
-    pub const ALL: [Rare; 26] = [
+    pub const ALL: [Rare; 27] = [
         Rare::LateApply,
         Rare::GrantByRead,
         Rare::FalseConflict,
@@ -86,6 +88,7 @@ impl Rare {
         Rare::HealedLed,
         Rare::FloorRaised,
         Rare::Deleted,
+        Rare::CreatedAgain,
     ];
 }
 

@@ -34,7 +34,17 @@ pub(super) struct Document<T = Record> {
 struct Branch<T> {
     base: Option<Version>,
     commits: u64,
-    writes: Vec<Stored<T>>,
+    /// `None` is a deletion.
+    writes: Vec<Option<Stored<T>>>,
+}
+
+/// What became of an isolated primary's writes.
+#[derive(Debug)]
+pub(super) enum Rejoined<T = Record> {
+    /// They last, in this order.
+    Lasting(Vec<Option<Stored<T>>>),
+    /// They are undone.
+    RolledBack(Vec<Option<Stored<T>>>),
 }
 
 impl<T> Default for Document<T> {
@@ -109,12 +119,11 @@ impl<T: Clone> Document<T> {
     /// The version that the isolated primary shows.
     pub(super) fn isolated(&self) -> Option<&Stored<T>> {
         let branch = self.branch.as_ref()?;
-        branch.writes.last().or_else(|| {
-            let shows = |kept: &&Option<Stored<T>>| {
-                kept.as_ref().map(|stored| &stored.version) == branch.base.as_ref()
-            };
-            self.committed.iter().rev().find(shows).and_then(Option::as_ref)
-        })
+        let shows = |kept: &&Option<Stored<T>>| {
+            kept.as_ref().map(|stored| &stored.version) == branch.base.as_ref()
+        };
+        let base = || self.committed.iter().rev().find(shows);
+        branch.writes.last().or_else(base).and_then(Option::as_ref)
     }
 
     /// Applies a write to the isolated primary. It is never acknowledged; `false` is a conflict.
@@ -125,29 +134,37 @@ impl<T: Clone> Document<T> {
         }
         let version = self.next_version();
         if let Some(branch) = &mut self.branch {
-            branch.writes.push(Stored { version, record, by });
+            branch.writes.push(Some(Stored { version, record, by }));
         }
         true
     }
 
-    /// Ends the isolation. The primary's writes last only if nothing was written elsewhere.
-    pub(super) fn rejoin(&mut self, may_last: bool) -> Vec<Stored<T>> {
-        let Some(branch) = self.branch.take() else { return Vec::new() };
-        if !may_last || branch.commits != self.commits {
-            return Vec::new();
+    /// A deletion that reaches the isolated primary.
+    pub(super) fn vanish_isolated(&mut self) {
+        if let Some(branch) = &mut self.branch {
+            branch.writes.push(None);
         }
-        branch.writes
+    }
+
+    /// The isolated primary is back. Its writes last only if nothing was written elsewhere.
+    pub(super) fn rejoin(&mut self, may_last: bool) -> Rejoined<T> {
+        let Some(branch) = self.branch.take() else { return Rejoined::Lasting(Vec::new()) };
+        if may_last && branch.commits == self.commits {
+            Rejoined::Lasting(branch.writes)
+        } else {
+            Rejoined::RolledBack(branch.writes)
+        }
     }
 
     /// The content of a version, if it is not too old.
     pub(super) fn find(&self, version: &Version) -> Option<&Stored<T>> {
-        let branch = self.branch.iter().flat_map(|branch| &branch.writes);
+        let branch = self.branch.iter().flat_map(|branch| branch.writes.iter().flatten());
         let mut known = self.committed.iter().flatten().rev().chain(branch);
         known.find(|stored| stored.version == *version)
     }
 
-    pub(super) fn adopt(&mut self, stored: Stored<T>) {
-        self.keep(Some(stored));
+    pub(super) fn adopt(&mut self, stored: Option<Stored<T>>) {
+        self.keep(stored);
     }
 
     fn keep(&mut self, stored: Option<Stored<T>>) {

@@ -48,7 +48,8 @@ impl Profile {
             | Mutant::FloorKeepsFirstTerms
             | Mutant::FloorBelievedOnWeakRead
             | Mutant::DeletedTokenForgotten
-            | Mutant::DeletedTenureNotWaitedFor => Profile::Deleted,
+            | Mutant::DeletedTenureNotWaitedFor
+            | Mutant::CreationNamed => Profile::Deleted,
             _ => Profile::Any,
         }
     }

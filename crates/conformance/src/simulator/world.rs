@@ -41,6 +41,9 @@ pub(super) struct World {
     /// The newest tenure: its candidate, and whether it was given up cleanly.
     pub(super) last_tenure: Option<(Who, bool)>,
     pub(super) errands: u64,
+    /// The nodes whose requests for the record all go to the isolated primary. The floor has
+    /// another.
+    pub(super) bound: Option<Vec<bool>>,
     pub(super) sometimes: Sometimes,
     queue: BinaryHeap<Scheduled>,
     scheduled: u64,
@@ -165,6 +168,7 @@ impl World {
             departed: Vec::new(),
             last_tenure: None,
             errands: 0,
+            bound: None,
             sometimes: Sometimes::default(),
             queue: BinaryHeap::with_capacity(256),
             scheduled: 0,

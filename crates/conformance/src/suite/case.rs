@@ -159,9 +159,11 @@ impl Case {
         lead(&self.enter_briskly(backend).await, name).await
     }
 
-    /// The key of that election's record, after creating the election.
-    pub async fn record_created(&self, backend: &Backend) -> Key {
-        self.enter(backend).await;
+    /// Where the record of that election is, once its next write is a claim, with token 2.
+    ///
+    /// The first candidate on a weak store writes to a new record before it claims.
+    pub async fn record_led_once(&self, backend: &Backend) -> Key {
+        self.lead(backend, "first").await.resign().await;
         self.record()
     }
 

@@ -217,7 +217,7 @@ pub async fn a_creation_whose_answer_is_lost_has_created_once(case: &Case) {
 pub async fn a_campaign_cancelled_before_its_claim_arrives_leaves_nothing_held(case: &Case) {
     let (one, faulty) = case.faulty().await;
     let other = case.open().await;
-    let mut held = faulty.hold_write(&case.record_created(&one).await);
+    let mut held = faulty.hold_write(&case.record_led_once(&one).await);
     let election = case.enter(&one).await;
     let candidacy = election.stand(candidate("a")).expect("it stands");
     soon("the claim", held.arrived()).await;
@@ -232,13 +232,13 @@ pub async fn a_campaign_cancelled_before_its_claim_arrives_leaves_nothing_held(c
 pub async fn a_campaign_cancelled_before_its_answer_gives_back_what_it_won(case: &Case) {
     let (one, faulty) = case.faulty().await;
     let other = case.open().await;
-    let mut held = faulty.hold_answer(&case.record_created(&one).await);
+    let mut held = faulty.hold_answer(&case.record_led_once(&one).await);
     let election = case.enter(&one).await;
     let candidacy = election.stand(candidate("a")).expect("it stands");
     soon("the claim", held.arrived()).await;
     drop(candidacy);
     let next = case.lead(&other, "b").await;
-    assert_eq!(next.mandate().token(), 2, "the claim had been applied");
+    assert_eq!(next.mandate().token(), 3, "the claim had been applied");
     held.release();
 }
 

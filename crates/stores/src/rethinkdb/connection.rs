@@ -26,7 +26,10 @@ use crate::servers::{Secret, Servers};
 /// The user if the URL names none. Its password is empty until an administrator sets one.
 const ADMIN: &str = "admin";
 
-/// The largest answer that is gathered.
+/// A larger answer is not gathered.
+///
+/// The client counts: the server could tell a row's size only by writing all of it as JSON once
+/// more in every read (`toJsonString().count()`), and that in characters, not bytes.
 const LARGEST_ANSWER: usize = 64 * 1024 * 1024;
 
 /// The least time allowed for connecting, even where requests are short. Connecting is three round

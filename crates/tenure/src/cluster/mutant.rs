@@ -28,6 +28,8 @@ pub enum ClusterMutant {
     NewsGoBack,
     /// A dead letter stays a dead letter after it is brought back.
     RetryKeepsLetter,
+    /// Slots grow when tasks fill them, although workers hold few of them.
+    BacklogMakesSlots,
     /// A slot is claimed after its ttl even if its version changed: renewals are not noticed.
     ClaimWithoutVersion,
     /// A slot is claimed before it stood still for its ttl.
@@ -44,7 +46,7 @@ pub enum ClusterMutant {
 
 impl ClusterMutant {
     /// All mutants.
-    pub const ALL: [ClusterMutant; 16] = [
+    pub const ALL: [ClusterMutant; 17] = [
         ClusterMutant::CursorFirst,
         ClusterMutant::SlotsFirst,
         ClusterMutant::CountsTwice,
@@ -55,6 +57,7 @@ impl ClusterMutant {
         ClusterMutant::OldNewsCount,
         ClusterMutant::NewsGoBack,
         ClusterMutant::RetryKeepsLetter,
+        ClusterMutant::BacklogMakesSlots,
         ClusterMutant::ClaimWithoutVersion,
         ClusterMutant::ClaimEarly,
         ClusterMutant::LateCompletionWins,

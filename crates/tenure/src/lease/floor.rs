@@ -13,12 +13,19 @@
 //! the floor, and then takes a token above the floor.
 //!
 //! # Why that is enough
-//! A claim under record *r* is a compare-and-set on a version of *r*, so it fails once *r* is
-//! deleted. Every token under *r* was at or below the floor before it was claimed. Before the first
-//! claim under the next record, its claimant sees that record, then raises the floor, and waits for
-//! the acknowledgement. The claim takes a token above the floor as it was before that raise. Only
-//! the acknowledgement counts, not the read before it. Therefore this also holds on stores with
-//! reads that prove nothing.
+//! A claim under record *r* is a compare-and-set on a version of *r*, so it fails once *r* is deleted. Every
+//! token under *r* was at or below the floor before it was claimed. The first claim under the next record is made
+//! after an acknowledged raise that its claimant sent once it had seen that record, and takes a token above
+//! the floor as it was before that raise. Only the acknowledgement counts, not the read before it: therefore
+//! this holds on stores whose reads prove nothing, too.
+//!
+//! # Why a creation names no record on weak stores
+//! A primary that was cut off may show a deletion and a creation that are undone, and its servers
+//! may carry both out again on the next primary, much later. Waiting since the first sight of such
+//! a record proves nothing: the former record may have been renewed elsewhere until the second
+//! deletion, and a floor that names the creation would let the record be claimed at once. So a
+//! candidate first *signs* a new record: a compare-and-set gives it another id. That cannot be
+//! carried out again, as no other primary has the version it is compared with.
 
 use std::time::Duration;
 
@@ -51,7 +58,19 @@ impl Floor {
         Floor { id, token: 0, ttl: Duration::ZERO, delay: Duration::ZERO }
     }
 
-    /// Returns true if a tenure with this token, ttl and delay may be claimed.
+    /// That of a record which has an id by a compare-and-set: nothing may be claimed on it yet.
+    #[must_use]
+    pub fn signed(id: Op, ttl: Duration) -> Floor {
+        Floor { id, token: 0, ttl, delay: Duration::ZERO }
+    }
+
+    /// Whether its id is still that of the creation.
+    #[must_use]
+    pub fn is_unsigned(&self) -> bool {
+        self.token == 0 && self.ttl.is_zero()
+    }
+
+    /// Whether a tenure with this token, ttl and delay may be claimed.
     #[must_use]
     pub fn covers(&self, token: u64, ttl: Duration, delay: Duration) -> bool {
         token <= self.token && ttl <= self.ttl && delay <= self.delay

@@ -77,11 +77,13 @@ pub enum Mutant {
     DeletedTokenForgotten,
     /// After a record was deleted, the next is claimed at once.
     DeletedTenureNotWaitedFor,
+    /// On a weak store the floor names a record by its creation, which servers may carry out again.
+    CreationNamed,
 }
 
 impl Mutant {
-    /// All mutants.
-    pub const ALL: [Mutant; 35] = [
+    /// All of them.
+    pub const ALL: [Mutant; 36] = [
         Mutant::WindowFromAnswer,
         Mutant::ObservedAtSend,
         Mutant::OpReused,
@@ -117,5 +119,6 @@ impl Mutant {
         Mutant::FloorBelievedOnWeakRead,
         Mutant::DeletedTokenForgotten,
         Mutant::DeletedTenureNotWaitedFor,
+        Mutant::CreationNamed,
     ];
 }

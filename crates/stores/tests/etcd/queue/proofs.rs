@@ -112,6 +112,38 @@ async fn a_stream_of_keep_alives_that_was_opened_anew_proves_nothing_with_its_fi
     assert!(sent >= 2, "{sent}");
 }
 
+/// An entry that may still be under the former lease can go with that at any moment.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_proven_in_a_new_term_before_every_entry_is_known_to_have_moved() {
+    const LOST: u64 = 4;
+    let servers = require!(servers(1).await);
+    let proxy = Proxy::start(servers[0].address(), Framing::Http2).expect("a proxy");
+    let backend = process(&[proxy.address()], LONG).await;
+    enter(&backend).await;
+    let lines = lines(&backend);
+    lines.pace(Pace::Leading);
+    join(&*lines, "a", 1).await;
+    proven(&*lines).await;
+    // Only a move names the record beside an entry, and compares the lease (field 8) it was under.
+    let mut former = keep_alive_of(only_lease(&servers));
+    former[0] = 8 << 3;
+    for _ in 0..LOST {
+        let former = former.clone();
+        let has = |request: &[u8], part: &[u8]| request.windows(part.len()).any(|it| it == part);
+        proxy.lose_answer_of(move |request| has(request, b"//holders/") && has(request, &former));
+    }
+    // A single server is in another term after it was started again.
+    servers[0].restart().await.expect("it starts");
+    let started = SystemClock::default().now();
+    let mut session = lines.session();
+    let newer = session.wait_for(|session| {
+        session.proof().is_some_and(|proof| proof.from.at_least_since(started) > Duration::ZERO)
+    });
+    let number = soon("proven again", newer).await.expect("it is kept").number;
+    assert_eq!(proxy.answers_lost(), LOST, "every move in doubt was made again before");
+    assert_eq!(number, 1, "the session went on");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_whose_key_is_deleted_by_hand_is_over_and_another_follows() {
     let servers = require!(servers(1).await);

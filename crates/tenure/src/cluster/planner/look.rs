@@ -233,7 +233,7 @@ impl Look {
                 Sight::Garbled(..) | Sight::Unreadable => {}
             }
         }
-        2 * held >= self.slots.len()
+        2 * held >= self.slots.len() || ClusterMutant::BacklogMakesSlots.is_on()
     }
 
     /// The free slots, in an order that keeps neighbours far apart.

@@ -7,6 +7,8 @@ use super::*;
 pub(super) enum Footing {
     /// The claim may go ahead with this token.
     Firm { token: u64, floor: Option<Floor> },
+    /// The record must get an id first that no creation gives it.
+    Unsigned,
     /// The floor must be read first.
     Unread,
     /// The floor must be raised first.
@@ -22,6 +24,10 @@ impl Machine {
         let Some(block) = self.block else {
             return Footing::Firm { token: next, floor: record.floor.clone() };
         };
+        let is_unsigned = record.floor.as_ref().is_some_and(Floor::is_unsigned);
+        if self.reads == Reads::Weak && is_unsigned && !self.is(Mutant::CreationNamed) {
+            return Footing::Unsigned;
+        }
         let (ttl, delay) = (self.timing.ttl(), self.next_delay(record));
         let covers = |floor: &Floor, token| match self.broken_cover() {
             Some(Mutant::FloorNotRaised) => floor.token > 0,
@@ -184,6 +190,7 @@ impl Machine {
 mod tests {
     use super::*;
     use crate::CandidateId;
+    use crate::lease::ruling::{Terms, first};
 
     const BLOCK: u64 = 2;
 
@@ -338,6 +345,21 @@ mod tests {
         let shorter = documents.lead(3);
         assert!(shorter.asked.contains(&"write floor"), "token 3 exceeds it: {:?}", shorter.asked);
         assert_eq!(documents.floor().floor.ttl, twice_as_long().ttl(), "it never shrinks");
+    }
+
+    /// An isolated Elasticsearch primary may have shown it before, and a candidate waited then.
+    #[test]
+    fn a_creation_that_is_carried_out_again_on_a_weak_store_is_waited_for_again() {
+        let mut documents = Documents::default();
+        let (ttl, op) = (Timing::default().ttl(), Op::new(&CandidateId::from_bits(9), 1));
+        let created = first(Terms { ttl, delay: None, floor: true }, op);
+        documents.record = Some((Version::new("first"), created.clone()));
+        let led = documents.tenure(1, Timing::default(), Reads::Weak);
+        assert_eq!((led.token, &led.asked[1..4]), (1, &["write", "write floor", "write"][..]));
+        documents.record = Some((Version::new("again"), created));
+        let next = documents.tenure(2, Timing::default(), Reads::Weak);
+        assert_eq!(next.token, 3, "the floor was 2");
+        assert!(next.waited >= ttl, "waited {:?}", next.waited);
     }
 
     #[test]

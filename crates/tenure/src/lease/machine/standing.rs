@@ -116,7 +116,10 @@ impl Machine {
         let found = self.view.as_ref().and_then(|view| view.found.as_ref());
         match found.map(|(_, record)| self.footing(now, record)) {
             Some(Footing::Waits(more)) => Some(span.max(more)),
-            Some(Footing::Firm { .. } | Footing::Unread | Footing::Low { .. }) | None => Some(span),
+            Some(
+                Footing::Firm { .. } | Footing::Unsigned | Footing::Unread | Footing::Low { .. },
+            )
+            | None => Some(span),
         }
     }
 
@@ -192,6 +195,7 @@ impl Machine {
     ) {
         let (token, floor) = match self.footing(now, record) {
             Footing::Firm { token, floor } => (token, floor),
+            Footing::Unsigned => return self.sign(now, version, record, out),
             Footing::Unread => return self.send_read_floor(now, out),
             Footing::Low { expect, laid } => return self.send_floor(now, expect, laid, out),
             Footing::Waits(_) => return self.send_read(now, out),
@@ -210,6 +214,14 @@ impl Machine {
             ..record.following(op)
         };
         self.send_write(now, Some(version), claimed, Purpose::Claim, out);
+    }
+
+    /// Gives a record that was just created an id that stands for nothing but this write.
+    fn sign(&mut self, now: Moment, version: Version, record: &Record, out: &mut Vec<Output>) {
+        let op = self.next_op();
+        let floor = Some(Floor::signed(op.clone(), self.timing.ttl()));
+        let signed = Record { floor, ..record.following(op) };
+        self.send_write(now, Some(version), signed, Purpose::Confirm, out);
     }
 
     pub(super) fn renew(

@@ -18,8 +18,8 @@ use crate::cluster::Cancellation;
 use crate::cluster::books::Books;
 use crate::cluster::claims::Fact;
 use crate::cluster::documents::{
-    Charter, Cursor, Entry, Format as _, Holding, Letter, MemberId, NodeEntry, Nodes, OutcomeState,
-    Page, Piece, Progress, Report, Slot,
+    Charter, Cursor, Entry, Format as _, Holding, LEAST_SLOTS, Letter, MemberId, NodeEntry, Nodes,
+    OutcomeState, Page, Piece, Progress, Report, Slot,
 };
 use crate::cluster::input::{End, InputError, Window, Windowed};
 use crate::cluster::news::{News, Sent};
@@ -30,7 +30,10 @@ use futures_util::FutureExt as _;
 /// How many tasks are submitted, and how many the source has.
 const SUBMITTED: usize = 40;
 const LISTED: usize = 30;
-/// How many processes may plan, each with its own node.
+/// How many more are submitted at the start of a history with a backlog: they fill all slots.
+const BACKLOG: usize = LEAST_SLOTS + 40;
+const STEPS_OF_BACKLOG: usize = 120;
+/// How many processes there are that may plan, each with a node of its own.
 const PROCESSES: usize = 3;
 /// The steps of a history before all faults end, and the most steps from then on.
 const STEPS: usize = 600;
@@ -46,6 +49,8 @@ struct Plot {
     retries: bool,
     /// A planner is cut off once in this many steps.
     cuts: usize,
+    /// The node list says that there are billions of workers.
+    forged: bool,
 }
 
 impl Plot {
@@ -68,7 +73,8 @@ impl Plot {
             phantom: if weak { rough(60) } else { 0 },
         };
         let cuts = if chance.one_in(4) { 0 } else { 5 + chance.below(60) };
-        Plot { manner, races: !retries && chance.one_in(2), retries, cuts }
+        let races = !retries && chance.one_in(2);
+        Plot { manner, races, retries, cuts, forged: chance.one_in(2) }
     }
 }
 
@@ -161,6 +167,8 @@ struct World {
     /// Tasks that are cancelled for certain; `doubtful` has those that may be.
     cancelled: BTreeSet<String>,
     doubtful: BTreeSet<String>,
+    /// The most slots that workers held at once.
+    most_held: usize,
 }
 
 impl World {
@@ -190,6 +198,7 @@ impl World {
             retried: BTreeSet::new(),
             cancelled: BTreeSet::new(),
             doubtful: BTreeSet::new(),
+            most_held: 0,
         }
     }
 
@@ -209,7 +218,8 @@ impl World {
         let key = self.truth.keys.nodes();
         let version = now(self.truth.store().get(&key)).expect("memory").map(|found| found.version);
         let expect = version.map_or(Expect::Absent, Expect::At);
-        let entry = |token| NodeEntry { token, workers: 1, name: String::new(), draining: false };
+        let workers = if self.plot.forged { u32::MAX } else { 1 };
+        let entry = |token| NodeEntry { token, workers, name: String::new(), draining: false };
         let mut nodes = vec![entry(node)];
         if self.chance.one_in(2) {
             nodes.push(entry(member(7)));
@@ -266,11 +276,25 @@ impl World {
             _ => self.work(),
         }
         self.tell();
+        self.check_slots()
+    }
+
+    /// Slots double at most, and only while workers hold half of them, whatever the node list says.
+    fn check_slots(&self) -> Result<(), String> {
+        let charter = now(self.truth.read::<Charter>(&self.truth.keys.charter())).expect("memory");
+        let slots = charter.map_or(0, |(_, charter)| charter.slots);
+        if slots > LEAST_SLOTS.max(4 * self.most_held) {
+            return Err(format!("{slots} slots, and workers never held {}", self.most_held + 1));
+        }
         Ok(())
     }
 
     fn submit(&mut self) {
-        let many = (1 + self.chance.below(6)).min(SUBMITTED - self.submitted);
+        let many = (1 + self.chance.below(6)).min(SUBMITTED.saturating_sub(self.submitted));
+        self.submit_many(many);
+    }
+
+    fn submit_many(&mut self, many: usize) {
         let numbers = self.submitted..self.submitted + many;
         let orders = numbers.map(|number| {
             let mut order = order(&format!("submitted-{number}"));
@@ -307,6 +331,8 @@ impl World {
             if live.is_empty() {
                 return;
             }
+            let held = live.iter().filter(|(_, _, slot)| slot.holding().is_some()).count();
+            self.most_held = self.most_held.max(held + 1);
             let (key, version, slot) = live.swap_remove(self.chance.below(live.len()));
             let news = self.processes[self.chance.below(PROCESSES)].clone();
             let sent = news.sending();
@@ -565,8 +591,15 @@ fn play(seed: u64) -> Result<(), String> {
     world.audit()
 }
 
-/// The range of seeds. `PLANNER_SEEDS=1000:500` (first seed and count) plays more of them than a
-/// usual run has time for.
+/// Plays the beginning of a history in which more tasks wait than there are slots, and the node
+/// list is forged.
+fn play_backlog(seed: u64) -> Result<(), String> {
+    let mut world = World::new(seed, Plot { forged: true, ..Plot::of(seed) });
+    world.submit_many(BACKLOG);
+    (0..STEPS_OF_BACKLOG).try_for_each(|_| world.step())
+}
+
+/// From where, and how many: `PLANNER_SEEDS=1000:500` for more of them than a usual run has time for.
 fn seeds(usually: u64) -> std::ops::Range<u64> {
     let asked = std::env::var("PLANNER_SEEDS").ok();
     let asked = asked.as_deref().and_then(|asked| asked.split_once(':'));
@@ -582,6 +615,27 @@ fn whatever_is_cut_off_or_lost_every_task_is_counted_once_and_as_what_it_was() {
             panic!("seed {seed}, {:?}: {wrong}", Plot::of(seed));
         }
     }
+}
+
+#[test]
+fn a_backlog_makes_no_slots_that_workers_do_not_need() {
+    for seed in seeds(6) {
+        if let Err(wrong) = play_backlog(seed) {
+            panic!("seed {seed}, {:?}: {wrong}", Plot::of(seed));
+        }
+    }
+}
+
+#[cfg(feature = "mutants")]
+#[test]
+fn slots_that_a_backlog_makes_are_noticed() {
+    use crate::cluster::mutant::{ClusterMutant, break_rule};
+
+    break_rule(Some(ClusterMutant::BacklogMakesSlots));
+    let noticed = seeds(40).find_map(|seed| play_backlog(seed).err().map(|wrong| (seed, wrong)));
+    break_rule(None);
+    let (seed, wrong) = noticed.expect("a backlog made slots, and no history showed it");
+    println!("seed {seed}: {wrong}");
 }
 
 #[cfg(feature = "mutants")]
