@@ -151,6 +151,7 @@ fn of_cluster(error: &ClusterError) -> u8 {
         | ClusterError::Full { .. }
         | ClusterError::Vanished
         | ClusterError::Exhausted => REFUSED,
+        ClusterError::Stopped => FAILURE,
         // The library may learn of new errors before the program does.
         _ => FAILURE,
     }
@@ -161,6 +162,7 @@ fn of_feed(error: &FeedError) -> u8 {
         FeedError::Election(error) => of_error(error),
         FeedError::Table(_) => USAGE,
         FeedError::Intervals(_) | FeedError::NoFeed => REFUSED,
+        FeedError::NotStarted => FAILURE,
         // The library may learn of new errors before the program does.
         _ => FAILURE,
     }

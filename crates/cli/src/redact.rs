@@ -36,9 +36,9 @@ pub(crate) fn members(text: &str) -> String {
 
 /// Text that may hold URLs, without user, password and query of any of them.
 ///
-/// A password may hold every character, even a space, a quote, a line feed or `://`. So all is hidden
-/// from the start of the first URL up to the last `@`: that of its line if the URL is whole there,
-/// and that of the text if not. Without an `@` a URL is shown if it parses.
+/// A password may hold every character, even a space, a quote, a line feed or `://`. So all is
+/// hidden from the start of the first URL up to the last `@`: that of its line if the URL is whole
+/// there, and that of the text if not. Without an `@` a URL is shown if it parses.
 pub(crate) fn text(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut rest = text;
@@ -119,7 +119,8 @@ fn last_at(scheme: &str, after: &str) -> Option<usize> {
     if is_whole && !goes_on { line.rfind('@') } else { after.rfind('@') }
 }
 
-/// Shows an address without its query, unless that has known settings only; what follows is returned.
+/// Shows an address without its query, unless that has known settings only; what follows is
+/// returned.
 fn unqueried<'a>(text: &'a str, shown: &mut String) -> &'a str {
     let (address, behind) = text.split_at(token_end(text));
     let (place, query) = address.split_once('?').unwrap_or((address, ""));

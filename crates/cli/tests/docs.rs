@@ -1,7 +1,8 @@
 //! Runs the commands of the documentation, and compares their output with the pages.
 //!
-//! A page's ```console blocks are one shell session in a directory of its own: `$ ` begins a command, the
-//! lines after it are output that must appear in this order. `…` stands for any text within a line.
+//! A page's ```console blocks are one shell session in a directory of its own: `$ ` begins a
+//! command, the lines after it are output that must appear in this order. `…` stands for any text
+//! within a line.
 #![allow(clippy::unwrap_used)]
 
 mod support;

@@ -43,7 +43,8 @@ pub struct Options {
     pub settings: Vec<(String, String)>,
     /// More lines of one server's zoo.cfg, by its index; they overrule `settings`.
     pub own_settings: Vec<(usize, String, String)>,
-    /// Java's system properties, such as `("zookeeper.DigestAuthenticationProvider.superDigest", …)`.
+    /// Java's system properties, such as `("zookeeper.DigestAuthenticationProvider.superDigest",
+    /// …)`.
     pub properties: Vec<(String, String)>,
     /// True to open a port for TLS too, at [`Zookeeper::secure_address`]. Its keys are among the
     /// settings.

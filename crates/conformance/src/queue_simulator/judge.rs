@@ -53,10 +53,11 @@ impl World {
     ///
     /// This holds even for servers that count from a lower number on.
     pub(super) fn judge_token(&mut self, node: usize, token: u64) {
-        // S2 assumes that nobody else removes queue entries. When an operator removes one, the next in line leads and
-        // is recorded, and the owner may hear of its own turn before it hears of the removal. So its token is compared
-        // with the records up to the removal. Later ones prove nothing: until then its entry kept those behind it
-        // from leading. No other candidate is excused.
+        // S2 assumes that nobody else removes queue entries. When an operator removes one, the next
+        // in line leads and is recorded, and the owner may hear of its own turn before it hears of
+        // the removal. So its token is compared with the records up to the removal. Later ones
+        // prove nothing: until then its entry kept those behind it from leading. No other candidate
+        // is excused.
         let removed = self.registry.find(token).filter(|item| item.removed);
         let until = removed.and_then(|item| item.gone).unwrap_or(self.registry.zxid);
         let recorded = self.registry.highest(until);
@@ -165,7 +166,7 @@ mod tests {
 
     use bytes::Bytes;
     use tenure::CandidateId;
-    use tenure::lease::record::Holder;
+    use tenure::protocol::Holder;
     use tenure::queue::Ticket;
 
     use super::super::Options;

@@ -48,7 +48,8 @@ pub enum Profile {
     Companions,
     /// Operators delete the entry of an etcd leader that is reading its line, and answers are slow.
     Overtaken,
-    /// Candidates withdraw while they join, ZooKeeper's connections break, and its servers lag behind.
+    /// Candidates withdraw while they join, ZooKeeper's connections break, and its servers lag
+    /// behind.
     Doubtful,
 }
 

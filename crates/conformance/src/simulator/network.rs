@@ -181,7 +181,7 @@ impl World {
         Ok(Put::Stored(version))
     }
 
-    /// What a read at this moment shows.
+    /// The record that a read shows at this moment.
     pub(super) fn read(&mut self, node: Option<usize>) -> Option<Seen> {
         if let Some(version) = self.document.garbled() {
             let says = "garbled by somebody".into();

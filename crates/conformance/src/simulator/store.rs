@@ -38,7 +38,7 @@ struct Branch<T> {
     writes: Vec<Option<Stored<T>>>,
 }
 
-/// What became of an isolated primary's writes.
+/// The fate of an isolated primary's writes.
 #[derive(Debug)]
 pub(super) enum Rejoined<T = Record> {
     /// They last, in this order.

@@ -16,8 +16,8 @@ impl Books {
     /// may still be at work.
     ///
     /// # Errors
-    /// [`ClusterError::Store`] when the store does not serve, [`ClusterError::Document`] when the node list makes
-    /// no sense.
+    /// [`ClusterError::Store`] when the store does not serve, [`ClusterError::Document`] when the
+    /// node list makes no sense.
     ///
     /// # Cancel safety
     /// Not cancel safe: dropping the future leaves it open whether the member is declared dead.
@@ -71,8 +71,8 @@ impl Books {
     /// Pauses the cluster: tasks in slots are finished, all others wait.
     ///
     /// # Errors
-    /// [`ClusterError::Store`] when the store does not serve, [`ClusterError::Document`] when the cluster
-    /// document makes no sense.
+    /// [`ClusterError::Store`] when the store does not serve, [`ClusterError::Document`] when the
+    /// cluster document makes no sense.
     ///
     /// # Cancel safety
     /// Not cancel safe: dropping the future leaves it open whether the cluster is paused.

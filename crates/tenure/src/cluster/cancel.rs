@@ -77,8 +77,8 @@ impl Books {
     /// task that a node works on is stopped when that node next renews its lease.
     ///
     /// # Errors
-    /// [`ClusterError::Store`] when the store does not serve, [`ClusterError::Contended`] when other writers were
-    /// always faster.
+    /// [`ClusterError::Store`] when the store does not serve, [`ClusterError::Contended`] when
+    /// other writers were always faster.
     ///
     /// # Cancel safety
     /// Not cancel safe: dropping the future leaves it open whether the task was cancelled.

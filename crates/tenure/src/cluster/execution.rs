@@ -126,8 +126,8 @@ impl Execution {
     /// Waits for the task's end. Once the outcome was read, later calls return it again.
     ///
     /// # Errors
-    /// [`ClusterError::Store`] when the store does not serve for more than a minute, [`ClusterError::Document`]
-    /// when the outcome makes no sense.
+    /// [`ClusterError::Store`] when the store does not serve for more than a minute,
+    /// [`ClusterError::Document`] when the outcome makes no sense.
     ///
     /// # Cancel safety
     /// Cancel safe: an outcome that was not read yet is still there.

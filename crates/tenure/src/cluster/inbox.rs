@@ -27,9 +27,9 @@ impl Books {
     /// even if answers are lost. A store that does not serve is waited for, up to a minute.
     ///
     /// # Errors
-    /// [`ClusterError::Order`] names the first task that no cluster would accept; then none was accepted.
-    /// [`ClusterError::Store`] when the store does not serve and no task was accepted. Otherwise
-    /// [`ClusterError::PartlyAccepted`] says how many were.
+    /// [`ClusterError::Order`] names the first task that no cluster would accept; then none was
+    /// accepted. [`ClusterError::Store`] when the store does not serve and no task was accepted.
+    /// Otherwise [`ClusterError::PartlyAccepted`] says how many were.
     ///
     /// # Cancel safety
     /// Not cancel safe: dropping the future leaves it open which tasks were accepted.

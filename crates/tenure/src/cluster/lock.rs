@@ -53,8 +53,8 @@ impl Lock {
     /// Waits until the lock is free, and takes it.
     ///
     /// # Errors
-    /// [`ClusterError::Ended`] when an operator has ended the lock, and every other error that ends a
-    /// candidacy. A store that does not answer is waited for.
+    /// [`ClusterError::Election`] when an operator has ended the lock, and every other error that
+    /// ends a candidacy. A store that does not answer is waited for.
     ///
     /// # Cancel safety
     /// Cancel safe: dropping the future frees the lock if it was just taken.

@@ -69,8 +69,8 @@ impl Books {
     /// they can be read.
     ///
     /// # Errors
-    /// [`ClusterError::Store`] when the store does not serve, [`ClusterError::Document`] when the cursor or the
-    /// cluster document makes no sense.
+    /// [`ClusterError::Store`] when the store does not serve, [`ClusterError::Document`] when the
+    /// cursor or the cluster document makes no sense.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -93,8 +93,8 @@ impl Books {
     /// apart must agree.
     ///
     /// # Errors
-    /// As for [`Books::lost`], and [`ClusterError::Contended`] when the books changed all the time: then
-    /// [pause](Books::pause) the cluster.
+    /// As for [`Books::lost`], and [`ClusterError::Contended`] when the books changed all the time:
+    /// then [pause](Books::pause) the cluster.
     ///
     /// # Cancel safety
     /// Not cancel safe: dropping the future leaves it open how many tasks were given up.

@@ -88,7 +88,8 @@ impl Builder {
     /// Joins the cluster: when this returns, the node is in the node list, and works.
     ///
     /// # Errors
-    /// [`ClusterError::Store`] when the store does not serve, [`ClusterError::Name`], [`ClusterError::Full`].
+    /// [`ClusterError::Store`] when the store does not serve, [`ClusterError::Name`],
+    /// [`ClusterError::Full`].
     ///
     /// # Cancel safety
     /// Cancel safe: at worst an entry is left in the node list, which the leader removes.
@@ -277,8 +278,8 @@ impl Cluster {
     /// Submits a task to the cluster. It is in the store when this returns, and will be done.
     ///
     /// # Errors
-    /// As for [`Books::submit`]: [`ClusterError::Store`] when the store does not serve, [`ClusterError::Order`]
-    /// when the task is too large.
+    /// As for [`Books::submit`]: [`ClusterError::Store`] when the store does not serve,
+    /// [`ClusterError::Order`] when the task is too large.
     ///
     /// # Cancel safety
     /// Not cancel safe: dropping the future leaves it open whether the task was accepted.

@@ -20,7 +20,8 @@ impl Books {
     /// The settings, if there are any.
     ///
     /// # Errors
-    /// [`ClusterError::Store`] when the store does not serve, [`ClusterError::Document`] when they make no sense.
+    /// [`ClusterError::Store`] when the store does not serve, [`ClusterError::Document`] when they
+    /// make no sense.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -31,8 +32,8 @@ impl Books {
     /// Replaces the settings of version `expected`; 0 means that there are none yet.
     ///
     /// # Errors
-    /// [`ClusterError::Document`] when the settings are too large or the present ones make no sense,
-    /// [`ClusterError::Store`] when the store does not serve.
+    /// [`ClusterError::Document`] when the settings are too large or the present ones make no
+    /// sense, [`ClusterError::Store`] when the store does not serve.
     ///
     /// # Cancel safety
     /// Not cancel safe: dropping the future leaves it open whether the settings were put.

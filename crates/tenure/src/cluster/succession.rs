@@ -19,8 +19,8 @@ impl Books {
     /// A leadership that is held is left alone: only its holder can give it up.
     ///
     /// # Errors
-    /// [`ClusterError::Store`] when the store does not serve, [`ClusterError::Document`] when the cursor makes no
-    /// sense.
+    /// [`ClusterError::Store`] when the store does not serve, [`ClusterError::Document`] when the
+    /// cursor makes no sense.
     ///
     /// # Cancel safety
     /// Cancel safe: the one write is done, or not.

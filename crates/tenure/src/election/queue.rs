@@ -60,7 +60,7 @@ impl Election {
     pub(super) async fn create_line(&self, queue: &Arc<dyn SessionQueue>) -> Result<(), Error> {
         self.check_grace(queue).await?;
         let line = match made(queue.survey(&self.key).await?) {
-            // It may have ended since. Nobody is told so here, as those who join are.
+            // It may have ended since, and no later step here would notice, as a join does.
             Line::Open { .. } => self.made_line(queue).await?,
             line @ (Line::Ended { .. } | Line::Missing) => line,
         };
@@ -250,7 +250,7 @@ impl Election {
                     freshness = Freshness::Barrier;
                     continue;
                 }
-                // It is gone, and perhaps somebody has created it again.
+                // It is gone, and perhaps created again.
                 Line::Missing | Line::Open { .. } | Line::Ended { .. } => return Ok(()),
             };
             freshness = Freshness::Session;

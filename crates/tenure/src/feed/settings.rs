@@ -178,8 +178,8 @@ impl Builder {
     ///
     /// # Errors
     /// [`FeedError::Intervals`] and [`FeedError::Election`] name the rule that the times break,
-    /// [`FeedError::Election`] and [`FeedError::Table`] say why the id or the table's name is refused,
-    /// [`FeedError::NoFeed`] when the backend has none.
+    /// [`FeedError::Election`] and [`FeedError::Table`] say why the id or the table's name is
+    /// refused, [`FeedError::NoFeed`] when the backend has none.
     pub fn build(self) -> Result<Feed, FeedError> {
         let timing = self.intervals.timing()?;
         let default = self.backend.feed().ok_or(FeedError::NoFeed)?.table().to_owned();

@@ -13,11 +13,12 @@
 //! the floor, and then takes a token above the floor.
 //!
 //! # Why that is enough
-//! A claim under record *r* is a compare-and-set on a version of *r*, so it fails once *r* is deleted. Every
-//! token under *r* was at or below the floor before it was claimed. The first claim under the next record is made
-//! after an acknowledged raise that its claimant sent once it had seen that record, and takes a token above
-//! the floor as it was before that raise. Only the acknowledgement counts, not the read before it: therefore
-//! this holds on stores whose reads prove nothing, too.
+//! A claim under record *r* is a compare-and-set on a version of *r*, so it fails once *r* is
+//! deleted. Every token under *r* was at or below the floor before it was claimed. The first claim
+//! under the next record is made after an acknowledged raise that its claimant sent once it had
+//! seen that record, and takes a token above the floor as it was before that raise. Only the
+//! acknowledgement counts, not the read before it: therefore this holds on stores whose reads prove
+//! nothing, too.
 //!
 //! # Why a creation names no record on weak stores
 //! A primary that was cut off may show a deletion and a creation that are undone, and its servers

@@ -219,7 +219,8 @@ pub trait SessionQueue: fmt::Debug + Send + Sync + 'static {
     /// Not cancel safe.
     async fn remove(&self, election: &Key) -> Result<bool, StoreError>;
 
-    /// The whole line with everyone who stands in it, for people and observers. A decision that is final needs
+    /// The whole line with everyone who stands in it, for people and observers. A decision that is
+    /// final needs
     /// [`Freshness::Barrier`]: a server that lags behind may show an earlier generation, or none.
     ///
     /// # Cancel safety

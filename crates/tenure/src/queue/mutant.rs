@@ -37,13 +37,15 @@ pub enum Mutant {
     ResumedUnverified,
     /// A join with a lost answer is forgotten.
     LostJoinForgotten,
-    /// The entry of a join whose answer was lost is looked for in a line that may be older than the join.
+    /// The entry of a join whose answer was lost is looked for in a line that may be older than the
+    /// join.
     DoubtWithoutBarrier,
     /// A candidate that leaves does not look for the entry of a join whose answer was lost.
     LeavesInDoubt,
     /// A deletion whose answer was lost is not tried again.
     LostLeaveForgotten,
-    /// A line that is older than the deletion of a leader's entry gives that entry up while work goes on.
+    /// A line that is older than the deletion of a leader's entry gives that entry up while work
+    /// goes on.
     OldLineGivesUpEntry,
     /// The entry of a lost tenure stays in line while its session lives.
     LostEntryStays,

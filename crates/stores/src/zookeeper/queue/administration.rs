@@ -162,8 +162,9 @@ impl ZookeeperQueue {
 
     /// Reads the election's own node; nothing if there is none.
     ///
-    /// With a node that is `usable` the caller goes on to a write, which finds out by itself if the node was old. Any
-    /// other answer is final, so it is read again behind a write that a quorum takes.
+    /// With a node that is `usable` the caller goes on to a write, which finds out by itself if the
+    /// node was old. Any other answer is final, so it is read again behind a write that a quorum
+    /// takes.
     async fn read_root(
         &self,
         root: &Root,
@@ -192,7 +193,8 @@ impl ZookeeperQueue {
             let Some((data, stat)) = read.filter(|(data, stat)| is_open(data, stat)) else {
                 return Ok(());
             };
-            // The mark names its generation: if the election is made anew just now, it means nothing.
+            // The mark names its generation: if the election is made anew just now, it means
+            // nothing.
             let mark = root::mark(generation, &data);
             match self.client.set_data(&root.path, mark, Some(stat.version)).await {
                 Ok(_) | Err(Error::NoNode) => return Ok(()),

@@ -97,7 +97,8 @@ async fn an_election_is_missing_or_over_only_behind_a_write_that_a_quorum_takes(
     assert_eq!(writes.load(Ordering::SeqCst), 2);
 }
 
-/// Three servers, of which one can be made to lag behind: cut off from the others, it notices after a minute.
+/// Three servers, of which one can be made to lag behind: cut off from the others, it notices after
+/// a minute.
 async fn lagging() -> Result<(Zookeeper, usize), Failure> {
     let mut options = zookeeper::Options { partitions: true, ..options() };
     options.settings.push(("syncLimit".to_owned(), "300".to_owned()));
@@ -110,7 +111,8 @@ async fn lagging() -> Result<(Zookeeper, usize), Failure> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_lags_behind_neither_ends_nor_removes_an_election_by_itself() {
     let (servers, behind) = require!(lagging().await);
-    // Each in a session of its own: a write that is not answered would hold back the reads of the others.
+    // Each in a session of its own: a write that is not answered would hold back the reads of the
+    // others.
     let lagging = [servers[behind].address()];
     let programs = join_all((0..3).map(|_| Program::at(&lagging, CALM))).await;
     let other = Program::at(&[servers[(behind + 1) % 3].address()], CALM).await;
@@ -134,7 +136,8 @@ async fn a_server_that_lags_behind_neither_ends_nor_removes_an_election_by_itsel
     assert!(matches!(line, Line::Ended { .. }), "{line:?}");
 }
 
-/// It saw an earlier generation that had ended, and left the one that there was open (issue 13, point 12).
+/// It saw an earlier generation that had ended, and left the one that there was open (issue 13,
+/// point 12).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_end_through_a_server_that_lagged_behind_ends_the_election_that_there_is() {
     const SYNC: i32 = 9;

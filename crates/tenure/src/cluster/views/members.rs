@@ -71,8 +71,8 @@ impl Books {
     /// The members, in the order in which they joined.
     ///
     /// # Errors
-    /// [`ClusterError::Store`] if the store does not serve, [`ClusterError::Document`] if the node list is
-    /// invalid.
+    /// [`ClusterError::Store`] if the store does not serve, [`ClusterError::Document`] if the node
+    /// list is invalid.
     ///
     /// # Cancel safety
     /// Cancel safe.

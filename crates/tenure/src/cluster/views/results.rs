@@ -40,7 +40,8 @@ impl Books {
     /// Returns a bounded part: go on from [`Results::next`].
     ///
     /// # Errors
-    /// [`ClusterError::Store`] if the store does not serve, [`ClusterError::Document`] if the cursor is invalid.
+    /// [`ClusterError::Store`] if the store does not serve, [`ClusterError::Document`] if the
+    /// cursor is invalid.
     ///
     /// # Cancel safety
     /// Cancel safe.

@@ -71,8 +71,8 @@ impl Books {
     /// inbox.
     ///
     /// # Errors
-    /// [`ClusterError::Store`] if the store does not serve, [`ClusterError::Document`] if the cursor or the
-    /// cluster document is invalid.
+    /// [`ClusterError::Store`] if the store does not serve, [`ClusterError::Document`] if the
+    /// cursor or the cluster document is invalid.
     ///
     /// # Cancel safety
     /// Cancel safe.

@@ -46,8 +46,8 @@ impl Books {
     /// Invalid slots are not counted.
     ///
     /// # Errors
-    /// [`ClusterError::Store`] if the store does not serve, [`ClusterError::Document`] if the cursor or the
-    /// cluster document is invalid.
+    /// [`ClusterError::Store`] if the store does not serve, [`ClusterError::Document`] if the
+    /// cursor or the cluster document is invalid.
     ///
     /// # Cancel safety
     /// Cancel safe.

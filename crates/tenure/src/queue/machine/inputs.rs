@@ -199,7 +199,8 @@ impl Machine {
     /// Forgets the entries of earlier sessions: they are gone, or going, and out of our hands.
     fn session_over(&mut self, out: &mut Vec<Output>) {
         self.lose(Loss::Expired, out);
-        // ZooKeeper's client gives a session up when no server answers for long, and servers may keep it for a while.
+        // ZooKeeper's client gives a session up when no server answers for long, and servers may
+        // keep it for a while.
         if let (Stage::Leaving(leaving), Some(_)) = (&mut self.stage, &self.mine) {
             leaving.unanswered |= leaving.tried;
         }

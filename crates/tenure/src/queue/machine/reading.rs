@@ -167,8 +167,9 @@ impl Machine {
         }
         let mine = self.mine.as_ref().map(|mine| &mine.entry);
         let strays = places.iter().filter(ours).map(|place| &place.entry);
-        // A line may be older than the deletion of the entry of a tenure whose work still stops: nothing of that tenure
-        // is given up before its work has ended. If the entry stands after all, a later line shows it.
+        // A line may be older than the deletion of the entry of a tenure whose work still stops:
+        // nothing of that tenure is given up before its work has ended. If the entry stands after
+        // all, a later line shows it.
         let working = self.working && !self.is(Mutant::OldLineGivesUpEntry);
         let is_held = |entry: &&Entry| working && entry.token == self.ended_token;
         let strays = strays.filter(|entry| Some(*entry) != mine && !is_held(entry));

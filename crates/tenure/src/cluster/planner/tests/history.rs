@@ -599,7 +599,8 @@ fn play_backlog(seed: u64) -> Result<(), String> {
     (0..STEPS_OF_BACKLOG).try_for_each(|_| world.step())
 }
 
-/// From where, and how many: `PLANNER_SEEDS=1000:500` for more of them than a usual run has time for.
+/// From where, and how many: `PLANNER_SEEDS=1000:500` for more of them than a usual run has time
+/// for.
 fn seeds(usually: u64) -> std::ops::Range<u64> {
     let asked = std::env::var("PLANNER_SEEDS").ok();
     let asked = asked.as_deref().and_then(|asked| asked.split_once(':'));
