@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use bytes::Bytes;
 use tenure::cluster::documents::{Cursor, Format as _};
-use tenure::cluster::{Books, Cluster, Context, Handler, Member, Order, TaskError, Tasks};
+use tenure::cluster::{Cluster, ClusterClient, Context, Handler, Member, Order, TaskError, Tasks};
 use tenure::file::{FileOptions, FileStore};
 use tenure::{
     Backend, Document, Durability, Expect, Key, Page, Put, Reads, Store, StoreError, Version, Write,
@@ -164,19 +164,19 @@ async fn shared(backends: &[Backend], tasks: usize) -> Result<(), Failure> {
             .await?;
         clusters.push(cluster);
     }
-    let books = clusters[0].books();
-    let before = done(&**backends[0].store(), books).await?;
+    let client = clusters[0].client();
+    let before = done(&**backends[0].store(), client).await?;
     let orders =
         (0..tasks).map(|number| Order::new(format!("task-{number}"), "nothing", "")).collect();
     let began = Instant::now();
-    books.submit(orders).await?;
+    client.submit(orders).await?;
     let accepted = began.elapsed();
     counts.reset();
     // Reads one document only: the views for people read all slots, which would take part of the
     // store's time.
-    while done(&**backends[0].store(), books).await? < before + tasks as u64 {
+    while done(&**backends[0].store(), client).await? < before + tasks as u64 {
         if began.elapsed() > LONGEST {
-            return Err(format!("it stands still: {:?}", books.totals().await?).into());
+            return Err(format!("it stands still: {:?}", client.totals().await?).into());
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
@@ -193,8 +193,8 @@ async fn shared(backends: &[Backend], tasks: usize) -> Result<(), Failure> {
 }
 
 /// The number of tasks that are counted as done.
-async fn done(store: &dyn Store, books: &Books) -> Result<u64, Failure> {
-    let found = store.get_many(&[books.keys().cursor()]).await?.pop().flatten();
+async fn done(store: &dyn Store, client: &ClusterClient) -> Result<u64, Failure> {
+    let found = store.get_many(&[client.keys().cursor()]).await?.pop().flatten();
     Ok(found.map(|found| Cursor::decode(&found.body)).transpose()?.map_or(0, |cursor| cursor.done))
 }
 

@@ -5,8 +5,8 @@
 
 use bytes::Bytes;
 use tenure::cluster::documents::{
-    Bell, Charter, Cursor, Entry, FILLS_KEPT, Format, Letter, MAX_TASK_BYTES, MOST_NODES,
-    MOST_SLOTS, MemberLock, Nodes, Outcome, Page, Piece, Plan, Progress, Settings, Slot,
+    ClusterConfig, Cursor, Entry, FILLS_KEPT, Format, Letter, MAX_TASK_BYTES, MOST_NODES,
+    MOST_SLOTS, MemberLock, Nodes, Outcome, Page, Piece, Plan, Progress, Settings, Slot, WakeUp,
     first_token,
 };
 use tenure::lease::floor::Laid;
@@ -60,7 +60,9 @@ fn survives(record: &Record) {
 
 /// Decodes a document of a cluster with every decoder.
 pub fn cluster(data: &[u8]) {
-    for decode in [slot, cursor, page, nodes, member, charter, bell, letter, piece, outcome] {
+    for decode in
+        [slot, cursor, page, nodes, member, cluster_config, wake_up, letter, piece, outcome]
+    {
         decode(data);
     }
     settings(data);
@@ -107,15 +109,15 @@ pub fn member(data: &[u8]) {
     document::<MemberLock>(data);
 }
 
-/// Decodes a charter: the number of slots of a cluster.
-pub fn charter(data: &[u8]) {
-    let Some(charter) = document::<Charter>(data) else { return };
-    assert!((1..=MOST_SLOTS).contains(&charter.slots));
+/// Decodes a cluster's configuration: the number of slots of a cluster.
+pub fn cluster_config(data: &[u8]) {
+    let Some(cluster_config) = document::<ClusterConfig>(data) else { return };
+    assert!((1..=MOST_SLOTS).contains(&cluster_config.slots));
 }
 
-/// Decodes a bell of a cluster.
-pub fn bell(data: &[u8]) {
-    document::<Bell>(data);
+/// Decodes a wake-up document of a cluster.
+pub fn wake_up(data: &[u8]) {
+    document::<WakeUp>(data);
 }
 
 /// Decodes a dead letter.

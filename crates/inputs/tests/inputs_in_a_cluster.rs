@@ -1,4 +1,4 @@
-//! Inputs of a running cluster, from the first byte to the books.
+//! Inputs of a running cluster, from the first byte to the cluster's records.
 
 mod common;
 
@@ -101,7 +101,7 @@ async fn objects_are_done_and_deleted() {
         join(&backend, &collector, Inputs::new().windowed(objects.source(item()).deleting())).await;
     let finished = async {
         loop {
-            let totals = first.books().totals().await.expect("the store serves");
+            let totals = first.client().totals().await.expect("the store serves");
             if totals.is_finished() {
                 return totals;
             }

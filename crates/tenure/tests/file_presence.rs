@@ -15,7 +15,7 @@ use tenure::{Mark, Presence};
 
 const DIRECTORY: &str = "TENURE_TEST_PRESENCE_DIRECTORY";
 const ROLE: &str = "TENURE_TEST_PRESENCE_ROLE";
-/// Long enough to see that nothing happens, even with the 50 ms that follow a bell.
+/// Long enough to see that nothing happens, even with the 50 ms that follow a notification.
 const NEVER: Duration = Duration::from_millis(300);
 const SOON: Duration = Duration::from_secs(10);
 
@@ -165,7 +165,7 @@ async fn a_lock_that_is_freed_without_a_ring_is_found_free_soon() {
     helper.kill();
     helper.child.wait().expect("reaped");
     // As if the process took long to die: the file is locked, but not by a writer, so that its
-    // close rings no bell.
+    // close notifies no process.
     let lock = fs::File::open(helper.file(&at)).expect("opened");
     flock(&lock, FlockOperation::LockExclusive).expect("locked");
     let gone = presence.gone(&helper.mark);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::process::ExitCode;
 
 use serde::Serialize;
-use tenure::cluster::{Books, Cancellation, GivenUp};
+use tenure::cluster::{Cancellation, ClusterClient, GivenUp};
 
 use super::group;
 use crate::args::Cancel;
@@ -28,14 +28,14 @@ struct Cancelled {
 
 pub(crate) async fn cancel(session: &Session, wanted: &Cancel) -> Ending {
     let opened = session.open().await?;
-    let (books, _) = group::existing(session, &opened.backend, &wanted.group.group).await?;
+    let (client, _) = group::existing(session, &opened.backend, &wanted.group.group).await?;
     let cancelled = if wanted.lost {
-        let GivenUp { restored, lost } = books.give_up_lost().await?;
+        let GivenUp { restored, lost } = client.give_up_lost().await?;
         Cancelled { restored, lost, ..Cancelled::default() }
     } else {
-        some(&books, &wanted.ids).await?
+        some(&client, &wanted.ids).await?
     };
-    let cancelled = Cancelled { group: books.name().to_string(), ..cancelled };
+    let cancelled = Cancelled { group: client.name().to_string(), ..cancelled };
     if session.json {
         show::print_json(&cancelled)?;
     } else {
@@ -63,8 +63,8 @@ fn told(cancelled: &Cancelled, lost: bool) -> String {
 }
 
 /// Cancels the tasks with these numbers and names.
-async fn some(books: &Books, ids: &[String]) -> Result<Cancelled, Failure> {
-    let live = books.tasks(0).await?;
+async fn some(client: &ClusterClient, ids: &[String]) -> Result<Cancelled, Failure> {
+    let live = client.tasks(0).await?;
     group::mention(&live.garbled);
     let (mut serials, mut cancelled) = (BTreeSet::new(), Cancelled::default());
     for id in ids {
@@ -82,7 +82,7 @@ async fn some(books: &Books, ids: &[String]) -> Result<Cancelled, Failure> {
         serials.extend(meant);
     }
     for serial in serials {
-        match books.cancel(serial).await? {
+        match client.cancel(serial).await? {
             Cancellation::Cancelled => cancelled.cancelled += 1,
             Cancellation::Asked => cancelled.asked += 1,
             // The task ended meanwhile.

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use serde::Serialize;
-use tenure::cluster::{Books, Life, MemberId};
+use tenure::cluster::{ClusterClient, Life, MemberId};
 
 use super::group;
 use crate::args::Drain;
@@ -27,30 +27,30 @@ struct Drained {
 
 pub(crate) async fn drain(session: &Session, wanted: &Drain) -> Ending {
     let opened = session.open().await?;
-    let (books, _) = group::existing(session, &opened.backend, &wanted.group.group).await?;
+    let (client, _) = group::existing(session, &opened.backend, &wanted.group.group).await?;
     let (asked, paused) = match (&wanted.member, wanted.resume) {
         (None, true) => {
-            books.resume().await?;
+            client.resume().await?;
             (None, false)
         }
         (None, false) => {
-            books.pause().await?;
+            client.pause().await?;
             (None, true)
         }
         (Some(member), _) => {
-            let asked = books.drain_member(member).await?;
+            let asked = client.drain_member(member).await?;
             if asked.is_empty() {
-                let says = format!("{member:?} is no member of the group {}", books.name());
+                let says = format!("{member:?} is no member of the group {}", client.name());
                 return Err(Failure::new(NOT_LED, anyhow::anyhow!(says)));
             }
             (Some(asked), false)
         }
     };
-    let waited = if wanted.wait { wait(&books, asked.as_deref()).await? } else { None };
+    let waited = if wanted.wait { wait(&client, asked.as_deref()).await? } else { None };
     if session.json {
         let members =
             asked.as_ref().map(|asked| asked.iter().map(ToString::to_string).collect::<Vec<_>>());
-        let (group, done) = (books.name().to_string(), wanted.wait && waited.is_none());
+        let (group, done) = (client.name().to_string(), wanted.wait && waited.is_none());
         show::print_json(&Drained { group, members, paused, done })?;
     } else {
         show::print(told(asked.as_deref(), paused, wanted.wait && waited.is_none()))?;
@@ -72,12 +72,12 @@ fn told(asked: Option<&[MemberId]>, paused: bool, done: bool) -> String {
 }
 
 /// Waits until the members have left, or no task runs. Returns an exit code if interrupted.
-async fn wait(books: &Books, asked: Option<&[MemberId]>) -> Result<Option<u8>, Failure> {
+async fn wait(client: &ClusterClient, asked: Option<&[MemberId]>) -> Result<Option<u8>, Failure> {
     let mut signals = Signals::listen()?;
     loop {
         let done = match asked {
             Some(asked) => {
-                let members = books.members().await?.items;
+                let members = client.members().await?.items;
                 let stays = |id: &MemberId| {
                     let mut members = members.iter();
                     members.any(|member| member.id == *id && !matches!(member.life, Life::Left(_)))
@@ -85,7 +85,7 @@ async fn wait(books: &Books, asked: Option<&[MemberId]>) -> Result<Option<u8>, F
                 !asked.iter().any(stays)
             }
             None => {
-                let totals = books.totals().await?;
+                let totals = client.totals().await?;
                 totals.running + totals.outstanding == 0
             }
         };

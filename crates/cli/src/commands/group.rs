@@ -2,19 +2,23 @@
 
 use tenure::Backend;
 use tenure::cluster::ClusterError;
-use tenure::cluster::{Books, Garbled, Totals};
+use tenure::cluster::{ClusterClient, Garbled, Totals};
 
 use crate::exit::{Failure, NOT_LED, USAGE};
 use crate::session::Session;
 use crate::show;
 
-/// The books of a group. The group need not exist.
+/// The client of a group. The group need not exist.
 ///
 /// # Errors
 /// When the name is refused.
-pub(super) fn books(session: &Session, backend: &Backend, group: &str) -> Result<Books, Failure> {
-    match Books::open(backend, group) {
-        Ok(books) => Ok(books.with_timing(session.timing)),
+pub(super) fn client(
+    session: &Session,
+    backend: &Backend,
+    group: &str,
+) -> Result<ClusterClient, Failure> {
+    match ClusterClient::open(backend, group) {
+        Ok(client) => Ok(client.with_timing(session.timing)),
         Err(ClusterError::Name(why)) => {
             Err(Failure::new(USAGE, anyhow::anyhow!("the group's name is refused: {why}")))
         }
@@ -22,7 +26,7 @@ pub(super) fn books(session: &Session, backend: &Backend, group: &str) -> Result
     }
 }
 
-/// The books of a group that has members, or that has been given tasks.
+/// The client of a group that has members, or that has been given tasks.
 ///
 /// # Errors
 /// When there is none, or the store does not serve.
@@ -33,14 +37,14 @@ pub(super) async fn existing(
     session: &Session,
     backend: &Backend,
     group: &str,
-) -> Result<(Books, Totals), Failure> {
-    let books = books(session, backend, group)?;
-    let totals = books.totals().await?;
-    if totals == Totals::default() && books.members().await?.items.is_empty() {
-        let says = format!("there is no group {}: nobody has shared work in it", books.name());
+) -> Result<(ClusterClient, Totals), Failure> {
+    let client = client(session, backend, group)?;
+    let totals = client.totals().await?;
+    if totals == Totals::default() && client.members().await?.items.is_empty() {
+        let says = format!("there is no group {}: nobody has shared work in it", client.name());
         return Err(Failure::new(NOT_LED, anyhow::anyhow!(says)));
     }
-    Ok((books, totals))
+    Ok((client, totals))
 }
 
 /// Reports documents that make no sense.

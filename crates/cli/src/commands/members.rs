@@ -29,12 +29,12 @@ struct MemberJson {
 
 pub(crate) async fn members(session: &Session, wanted: &Members) -> Ending {
     let opened = session.open().await?;
-    let (books, _) = group::existing(session, &opened.backend, &wanted.group.group).await?;
-    let members = books.members().await?;
+    let (client, _) = group::existing(session, &opened.backend, &wanted.group.group).await?;
+    let members = client.members().await?;
     group::mention(&members.garbled);
     if session.json {
         let members = members.items.iter().map(MemberJson::of).collect();
-        show::print_json(&Listed { group: books.name().to_string(), members })?;
+        show::print_json(&Listed { group: client.name().to_string(), members })?;
         return Ok(ExitCode::SUCCESS);
     }
     let name = |member: &MemberView| show::escape(&member.name);

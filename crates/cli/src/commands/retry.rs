@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 
 use serde::Serialize;
-use tenure::cluster::Books;
+use tenure::cluster::ClusterClient;
 
 use super::group;
 use crate::args::Retry;
@@ -24,14 +24,14 @@ struct Retried {
 
 pub(crate) async fn retry(session: &Session, wanted: &Retry) -> Ending {
     let opened = session.open().await?;
-    let (books, _) = group::existing(session, &opened.backend, &wanted.group.group).await?;
+    let (client, _) = group::existing(session, &opened.backend, &wanted.group.group).await?;
     let (retried, missing) = if wanted.all {
-        (books.retry_all().await? as u64, Vec::new())
+        (client.retry_all().await? as u64, Vec::new())
     } else {
-        some(&books, &wanted.ids).await?
+        some(&client, &wanted.ids).await?
     };
     if session.json {
-        let (group, missing) = (books.name().to_string(), missing.clone());
+        let (group, missing) = (client.name().to_string(), missing.clone());
         show::print_json(&Retried { group, retried, missing })?;
     } else {
         let letters = group::count(retried, "dead letter comes", "dead letters come");
@@ -46,13 +46,13 @@ pub(crate) async fn retry(session: &Session, wanted: &Retry) -> Ending {
 /// Retries the dead letters with these numbers and names.
 ///
 /// Returns how many there are, and the words that match none.
-async fn some(books: &Books, ids: &[String]) -> Result<(u64, Vec<String>), Failure> {
+async fn some(client: &ClusterClient, ids: &[String]) -> Result<(u64, Vec<String>), Failure> {
     // A word that is a number means the task with that number; if there is none, the task with that
     // name.
     let (mut numbered, mut named) = (BTreeMap::new(), BTreeMap::<_, Vec<u64>>::new());
     let mut after = None;
     loop {
-        let letters = books.letters(after.as_ref(), LETTERS).await?;
+        let letters = client.letters(after.as_ref(), LETTERS).await?;
         group::mention(&letters.garbled);
         for letter in letters.items {
             let serial = letter.task.serial;
@@ -80,6 +80,6 @@ async fn some(books: &Books, ids: &[String]) -> Result<(u64, Vec<String>), Failu
     }
     let serials: Vec<u64> = serials.into_iter().collect();
     // Letters that another user retried meanwhile count, too.
-    books.retry(&serials).await?;
+    client.retry(&serials).await?;
     Ok((serials.len() as u64, missing))
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 use tenure::cluster::input::Template;
-use tenure::cluster::{Books, Order};
+use tenure::cluster::{ClusterClient, Order};
 
 use super::group;
 use super::lines::{self, Heard};
@@ -25,23 +25,23 @@ struct Submitted {
 
 pub(crate) async fn submit(session: &Session, wanted: &Submit) -> Ending {
     let opened = session.open().await?;
-    let books = group::books(session, &opened.backend, &wanted.group.group)?;
+    let client = group::client(session, &opened.backend, &wanted.group.group)?;
     let template = template(&wanted.kind, wanted.each);
     let accepted = if wanted.items.iter().any(|item| item == "-") {
         if wanted.items.len() > 1 {
             let says = "- stands for all lines of standard input, and alone";
             return Err(Failure::new(USAGE, anyhow::anyhow!(says)));
         }
-        read_and_submit(&books, &template).await?
+        read_and_submit(&client, &template).await?
     } else {
         let orders: Vec<Order> =
             wanted.items.iter().map(|item| order(&template, item.as_bytes())).collect();
         let accepted = orders.len() as u64;
-        enter(&books, orders).await?;
+        enter(&client, orders).await?;
         accepted
     };
     if session.json {
-        show::print_json(&Submitted { group: books.name().to_string(), accepted })?;
+        show::print_json(&Submitted { group: client.name().to_string(), accepted })?;
     } else {
         show::print(format_args!("{} accepted", group::count(accepted, "task", "tasks")))?;
     }
@@ -69,11 +69,11 @@ pub(super) fn order(template: &Template, line: &[u8]) -> Order {
 ///
 /// # Cancel safety
 /// Not cancel safe: after a drop it is unknown which tasks were accepted.
-pub(super) async fn enter(books: &Books, orders: Vec<Order>) -> Result<(), Failure> {
-    Ok(books.submit(orders).await?)
+pub(super) async fn enter(client: &ClusterClient, orders: Vec<Order>) -> Result<(), Failure> {
+    Ok(client.submit(orders).await?)
 }
 
-async fn read_and_submit(books: &Books, template: &Template) -> Result<u64, Failure> {
+async fn read_and_submit(client: &ClusterClient, template: &Template) -> Result<u64, Failure> {
     let mut heard = lines::read(std::io::stdin());
     let mut accepted = 0;
     loop {
@@ -98,7 +98,7 @@ async fn read_and_submit(books: &Books, template: &Template) -> Result<u64, Fail
             }
         }
         accepted += orders.len() as u64;
-        enter(books, orders).await?;
+        enter(client, orders).await?;
         if let Some(failure) = failure {
             show::say(&format!("{} accepted before that", group::count(accepted, "task", "tasks")));
             return Err(failure);

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use serde::Serialize;
 use tenure::cluster::ClusterError;
 use tenure::cluster::documents::{Letter, OutcomeState, Report};
-use tenure::cluster::{Books, MemberId, Stage, TaskView, Totals};
+use tenure::cluster::{ClusterClient, MemberId, Stage, TaskView, Totals};
 
 use super::group::{self, first_line};
 use crate::args::Tasks;
@@ -25,7 +25,7 @@ struct Listed {
     #[serde(flatten)]
     totals: TotalsJson,
     /// Open tasks without documents: another program overwrote or deleted these. `None` when the
-    /// books change during the count.
+    /// cluster changes during the count.
     lost: Option<u64>,
     tasks: Vec<TaskJson>,
     inbox: InboxJson,
@@ -110,30 +110,30 @@ struct ReportJson<'a> {
 
 pub(crate) async fn tasks(session: &Session, wanted: &Tasks) -> Ending {
     let opened = session.open().await?;
-    let (books, totals) = group::existing(session, &opened.backend, &wanted.group.group).await?;
+    let (client, totals) = group::existing(session, &opened.backend, &wanted.group.group).await?;
     if wanted.dead {
-        dead(session, &books, &totals).await?;
+        dead(session, &client, &totals).await?;
     } else if wanted.results {
-        results(session, &books).await?;
+        results(session, &client).await?;
     } else {
-        live(session, &books, &totals).await?;
+        live(session, &client, &totals).await?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Prints the tasks that have not ended.
-async fn live(session: &Session, books: &Books, totals: &Totals) -> Result<(), Failure> {
-    let work = books.tasks(MOST_WAITING).await?;
+async fn live(session: &Session, client: &ClusterClient, totals: &Totals) -> Result<(), Failure> {
+    let work = client.tasks(MOST_WAITING).await?;
     group::mention(&work.garbled);
     // Tasks in slots are not lost, and usually those are all open tasks.
     let seen = totals.running + totals.outstanding;
-    let lost = if totals.open > seen { books.lost().await? } else { Some(0) };
+    let lost = if totals.open > seen { client.lost().await? } else { Some(0) };
     if session.json {
         let tasks = work.live.into_iter().map(TaskJson::of).collect();
         let next = work.next.into_iter();
         let next = next.map(|order| WaitingJson { id: order.id, kind: order.kind }).collect();
         let inbox = InboxJson { tasks: work.waiting, retries: work.retries, next };
-        let (group, totals) = (books.name().to_string(), TotalsJson::of(totals));
+        let (group, totals) = (client.name().to_string(), TotalsJson::of(totals));
         show::print_json(&Listed { group, totals, lost, tasks, inbox })?;
         return Ok(());
     }
@@ -142,7 +142,7 @@ async fn live(session: &Session, books: &Books, totals: &Totals) -> Result<(), F
     show::print(format_args!(
         "{accepted} accepted: {done} done, {dead} dead, {cancelled} cancelled, {open} open{paused}"
     ))?;
-    let names = names(books).await?;
+    let names = names(client).await?;
     for task in &work.live {
         show::print(line(task, &names))?;
     }
@@ -155,7 +155,7 @@ async fn live(session: &Session, books: &Books, totals: &Totals) -> Result<(), F
     }
     if let Some(lost) = lost.filter(|lost| *lost > 0) {
         let (tasks, group) =
-            (group::count(lost, "task", "tasks"), show::escape(books.name().as_str()));
+            (group::count(lost, "task", "tasks"), show::escape(client.name().as_str()));
         let lost = paint(Colour::Red, "lost");
         show::print(format_args!(
             "  {tasks} {lost}: somebody overwrote or deleted the documents; to give up on them: tenure cancel {group} --lost"
@@ -169,8 +169,8 @@ async fn live(session: &Session, books: &Books, totals: &Totals) -> Result<(), F
 }
 
 /// The names of the members; empty where the node list makes no sense.
-async fn names(books: &Books) -> Result<BTreeMap<MemberId, String>, Failure> {
-    let members = match books.members().await {
+async fn names(client: &ClusterClient) -> Result<BTreeMap<MemberId, String>, Failure> {
+    let members = match client.members().await {
         Ok(members) => members.items.into_iter(),
         Err(ClusterError::Document { key, source }) => {
             group::mention(&[(key, source)]);
@@ -221,10 +221,10 @@ impl TaskJson {
     }
 }
 
-async fn dead(session: &Session, books: &Books, totals: &Totals) -> Result<(), Failure> {
+async fn dead(session: &Session, client: &ClusterClient, totals: &Totals) -> Result<(), Failure> {
     let (mut after, mut count) = (None, 0);
     loop {
-        let letters = books.letters(after.as_ref(), LETTERS).await?;
+        let letters = client.letters(after.as_ref(), LETTERS).await?;
         group::mention(&letters.garbled);
         count += letters.items.len() as u64;
         for letter in &letters.items {
@@ -232,7 +232,7 @@ async fn dead(session: &Session, books: &Books, totals: &Totals) -> Result<(), F
         }
         match letters.next {
             Some(next) => after = Some(next),
-            None if totals.dead > count => return refused(session, books).await,
+            None if totals.dead > count => return refused(session, client).await,
             None => return Ok(()),
         }
     }
@@ -241,10 +241,10 @@ async fn dead(session: &Session, books: &Books, totals: &Totals) -> Result<(), F
 /// Prints items that cannot become tasks.
 ///
 /// A source gave them. They were never begun, have no letter, and cannot be retried.
-async fn refused(session: &Session, books: &Books) -> Result<(), Failure> {
+async fn refused(session: &Session, client: &ClusterClient) -> Result<(), Failure> {
     let mut from = 0;
     loop {
-        let results = books.results(from).await?;
+        let results = client.results(from).await?;
         group::mention(&results.garbled);
         let never_begun =
             |report: &&Report| report.state == OutcomeState::Dead && report.attempt == 0;
@@ -289,10 +289,10 @@ fn print_letter(session: &Session, letter: &Letter) -> std::io::Result<()> {
     })
 }
 
-async fn results(session: &Session, books: &Books) -> Result<(), Failure> {
+async fn results(session: &Session, client: &ClusterClient) -> Result<(), Failure> {
     let mut from = 0;
     loop {
-        let results = books.results(from).await?;
+        let results = client.results(from).await?;
         group::mention(&results.garbled);
         for report in &results.reports {
             print_report(session, report)?;

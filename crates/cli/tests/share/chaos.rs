@@ -1,6 +1,6 @@
 //! Issue 7, "It holds when" 3: nodes and the store are killed again and again.
 //!
-//! Every task is done exactly once in the books.
+//! Every task is done exactly once in the cluster's records.
 //!
 //! Each task holds an exclusive lock on a file of its own while it runs. A run that cannot get the
 //! lock shows that two work on one task at once.

@@ -38,7 +38,8 @@ fn what_was_lost_with_its_document_is_shown_and_an_operator_can_give_it_up() {
     let scene = Scene::new();
     let leader = lead(&scene);
     hand_out(&scene, 3);
-    // The leader takes in something else, and the books forget in which slots it put the items.
+    // The leader takes in something else, and the cluster's records forget in which slots it put
+    // the items.
     ran(scene.tenure(&["submit", "g", "another"]));
     wait_for("another", || (scene.totals("g")["done"] == 1).then_some(()));
     // No other process may write the slots meanwhile.

@@ -60,7 +60,7 @@ fn five_thousand_files_by_three_processes_of_which_one_is_killed_are_all_account
         let copy = fs::read_to_string(out.join(format!("{number:04}"))).unwrap();
         assert_eq!(copy, format!("{number}\n"));
     }
-    // The books have each file once.
+    // The cluster's records have each file once.
     let results = scene.listed("g", "--results");
     let ids: BTreeSet<&str> = results.iter().map(|result| result["id"].as_str().unwrap()).collect();
     assert_eq!((results.len(), ids.len()), (FILES, FILES));

@@ -7,14 +7,14 @@ use std::time::Duration;
 use serde_json::json;
 use tenure::cluster::{Ended, Event, SettingsPut};
 
-use super::hall::{all_ended, heard, order, orders, soon, until};
+use super::recorder::{all_ended, heard, order, orders, soon, until};
 use super::*;
 use crate::suite::Case;
 
 /// The submitter of a task can wait for its end: done, or failed for good.
 pub async fn whoever_submitted_a_task_hears_of_its_end(case: &Case) {
-    let (hall, backend) = (Hall::new(case), case.open().await);
-    let node = hall.join(&backend, "a", 1, case.brisk()).await;
+    let (recorder, backend) = (TaskRecorder::new(case), case.open().await);
+    let node = recorder.join(&backend, "a", 1, case.brisk()).await;
     let good = node.submit(order("good", "quick")).await.expect("accepted");
     let bad = node.submit(order("bad", "poison")).await.expect("accepted");
     let ended = soon("the good one's end", good.outcome()).await.expect("the store answers");
@@ -25,22 +25,22 @@ pub async fn whoever_submitted_a_task_hears_of_its_end(case: &Case) {
 
 /// A task that takes longer than its timeout fails.
 pub async fn an_attempt_that_takes_too_long_fails(case: &Case) {
-    let (hall, backend) = (Hall::new(case), case.open().await);
-    let node = hall.join(&backend, "a", 1, case.brisk()).await;
+    let (recorder, backend) = (TaskRecorder::new(case), case.open().await);
+    let node = recorder.join(&backend, "a", 1, case.brisk()).await;
     let timeout = Some(Duration::from_millis(100));
     let late = tenure::cluster::documents::Order { timeout, attempts: 2, ..order("late", "gate") };
     let execution = node.submit(late).await.expect("accepted");
     let ended = soon("its end", execution.outcome()).await.expect("the store answers");
     assert!(matches!(&ended, Ended::Failed(why) if why.contains("longer than")), "{ended:?}");
-    assert_eq!(hall.runs_of("late").len(), 2);
+    assert_eq!(recorder.runs_of("late").len(), 2);
 }
 
 /// A running task is stopped when it is cancelled; a waiting one is never begun.
 pub async fn what_is_cancelled_is_stopped_or_never_begun(case: &Case) {
-    let (hall, backend) = (Hall::new(case), case.open().await);
-    let node = hall.join(&backend, "a", 1, case.brisk()).await;
+    let (recorder, backend) = (TaskRecorder::new(case), case.open().await);
+    let node = recorder.join(&backend, "a", 1, case.brisk()).await;
     let running = node.submit(order("running", "gate")).await.expect("accepted");
-    hall.begun(1).await;
+    recorder.begun(1).await;
     let waiting = node.submit(order("waiting", "gate")).await.expect("accepted");
     waiting.cancel().await.expect("cancelled");
     running.cancel().await.expect("cancelled");
@@ -48,10 +48,10 @@ pub async fn what_is_cancelled_is_stopped_or_never_begun(case: &Case) {
         let ended = soon("its end", execution.outcome()).await.expect("the store answers");
         assert_eq!(ended, Ended::Cancelled);
     }
-    assert!(hall.runs_of("waiting").is_empty());
-    let books = hall.books(&backend);
+    assert!(recorder.runs_of("waiting").is_empty());
+    let client = recorder.client(&backend);
     until("both are in the books", async || {
-        let totals = books.totals().await.expect("the store answers");
+        let totals = client.totals().await.expect("the store answers");
         totals.open == 0 && totals.dead == 0 && totals.done == 0
     })
     .await;
@@ -59,9 +59,9 @@ pub async fn what_is_cancelled_is_stopped_or_never_begun(case: &Case) {
 
 /// A task for one node's worker is not taken by another node.
 pub async fn a_task_for_one_worker_is_left_to_it(case: &Case) {
-    let hall = Hall::new(case);
-    let first = hall.join(&case.open().await, "a", 2, case.calm()).await;
-    let second = hall.join(&case.open().await, "b", 2, case.calm()).await;
+    let recorder = TaskRecorder::new(case);
+    let first = recorder.join(&case.open().await, "a", 2, case.calm()).await;
+    let second = recorder.join(&case.open().await, "b", 2, case.calm()).await;
     let workers = soon("an idle worker", async {
         loop {
             let workers = first.idle_workers().await.expect("the store answers");
@@ -80,60 +80,60 @@ pub async fn a_task_for_one_worker_is_left_to_it(case: &Case) {
 
 /// Other processes can read the status of a task while it runs.
 pub async fn a_status_report_can_be_read_while_the_task_runs(case: &Case) {
-    let (hall, backend) = (Hall::new(case), case.open().await);
-    let node = hall.join(&backend, "a", 1, case.brisk()).await;
-    let books = hall.books(&case.open().await);
-    books.submit(vec![order("task", "report")]).await.expect("accepted");
+    let (recorder, backend) = (TaskRecorder::new(case), case.open().await);
+    let node = recorder.join(&backend, "a", 1, case.brisk()).await;
+    let client = recorder.client(&case.open().await);
+    client.submit(vec![order("task", "report")]).await.expect("accepted");
     until("its status can be read", async || {
-        let tasks = books.tasks(10).await.expect("the store answers").live;
+        let tasks = client.tasks(10).await.expect("the store answers").live;
         tasks.iter().any(|task| format!("{:?}", task.stage).contains("half"))
     })
     .await;
-    hall.open();
-    all_ended(&books, 1).await;
+    recorder.open();
+    all_ended(&client, 1).await;
     drop(node);
 }
 
 /// A drained node finishes its tasks, takes no more and leaves.
 pub async fn a_drained_node_finishes_takes_nothing_more_and_leaves(case: &Case) {
-    let (hall, backend) = (Hall::new(case), case.open().await);
-    let node = hall.join(&case.open().await, "a", 1, case.brisk()).await;
-    let books = hall.books(&backend);
-    books.submit(orders(3, "gate")).await.expect("accepted");
-    hall.begun(1).await;
+    let (recorder, backend) = (TaskRecorder::new(case), case.open().await);
+    let node = recorder.join(&case.open().await, "a", 1, case.brisk()).await;
+    let client = recorder.client(&backend);
+    client.submit(orders(3, "gate")).await.expect("accepted");
+    recorder.begun(1).await;
     let mut events = node.events();
-    books.drain_member(node.id().as_str()).await.expect("written");
+    client.drain_member(node.id().as_str()).await.expect("written");
     heard("that it is drained", &mut events, |event| matches!(event, Event::Retired).then_some(()))
         .await;
-    hall.open();
+    recorder.open();
     soon("its leaving", node.left()).await;
-    assert_eq!(hall.runs().len(), 1);
-    let members = books.members().await.expect("the store answers").items;
+    assert_eq!(recorder.runs().len(), 1);
+    let members = client.members().await.expect("the store answers").items;
     assert!(members.is_empty(), "{members:?}");
 }
 
 /// A paused cluster takes nothing in, but finishes the tasks that it has.
 pub async fn a_paused_cluster_takes_nothing_in(case: &Case) {
-    let (hall, backend) = (Hall::new(case), case.open().await);
-    let _node = hall.join(&case.open().await, "a", 1, case.brisk()).await;
-    let books = hall.books(&backend);
-    books.submit(orders(1, "quick")).await.expect("accepted");
-    all_ended(&books, 1).await;
-    books.pause().await.expect("written");
+    let (recorder, backend) = (TaskRecorder::new(case), case.open().await);
+    let _node = recorder.join(&case.open().await, "a", 1, case.brisk()).await;
+    let client = recorder.client(&backend);
+    client.submit(orders(1, "quick")).await.expect("accepted");
+    all_ended(&client, 1).await;
+    client.pause().await.expect("written");
     // A round that began before the pause may still take something in; it ends within a ttl or is
     // cut off.
     tokio::time::sleep(case.brisk().ttl()).await;
-    books.submit(vec![order("later", "quick")]).await.expect("accepted");
+    client.submit(vec![order("later", "quick")]).await.expect("accepted");
     tokio::time::sleep(Duration::from_millis(500)).await;
-    assert!(hall.runs_of("later").is_empty());
-    books.resume().await.expect("written");
-    assert_eq!(all_ended(&books, 2).await.done, 2);
+    assert!(recorder.runs_of("later").is_empty());
+    client.resume().await.expect("written");
+    assert_eq!(all_ended(&client, 2).await.done, 2);
 }
 
 /// Any process can put and read settings. A put with an outdated version is refused.
 pub async fn settings_are_versioned(case: &Case) {
-    let hall = Hall::new(case);
-    let (one, other) = (hall.books(&case.open().await), hall.books(&case.open().await));
+    let recorder = TaskRecorder::new(case);
+    let (one, other) = (recorder.client(&case.open().await), recorder.client(&case.open().await));
     let settings = json!({"limit": 5}).as_object().cloned().expect("an object");
     let put = one.put_settings(settings.clone(), 0).await.expect("the store answers");
     assert_eq!(put, SettingsPut::Stored(1));

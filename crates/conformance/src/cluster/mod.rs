@@ -5,9 +5,9 @@
 
 pub mod dying;
 pub mod giving_out;
-mod hall;
 pub mod handling;
 mod list;
+mod recorder;
 pub mod sharing;
 
-pub use hall::{Hall, Run};
+pub use recorder::{Run, TaskRecorder};

@@ -18,7 +18,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tenure::cluster::claims::{Ending, Verdict};
 use tenure::cluster::documents::{OutcomeState, Report};
-use tenure::cluster::{Books, Cluster, Context, Event, Handler, Member, Order, TaskError, Tasks};
+use tenure::cluster::{
+    Cluster, ClusterClient, Context, Event, Handler, Member, Order, TaskError, Tasks,
+};
 use tenure::{Backend, Mandate, Timing};
 use tokio::sync::broadcast;
 
@@ -72,8 +74,8 @@ struct World {
     network: Arc<Network>,
     ledger: Arc<Ledger>,
     nodes: Vec<SimulatedClock>,
-    /// The books, read through a store that never fails.
-    books: Books,
+    /// The cluster's records, read through a store that never fails.
+    client: ClusterClient,
     submitted: u64,
 }
 
@@ -87,9 +89,9 @@ impl World {
         ledger.note(format!("seed {seed}: ttl {ttl:?}, {weather:?}"));
         let calm =
             Backend::new(network.calm_store()).with_clock(Arc::new(SimulatedClock::new(1_000_000)));
-        let books = Books::open(&calm, NAME).expect("a good name");
+        let client = ClusterClient::open(&calm, NAME).expect("a good name");
         let (nodes, submitted) = (Vec::new(), 0);
-        let mut world = World { rng, rates, ttl, network, ledger, nodes, books, submitted };
+        let mut world = World { rng, rates, ttl, network, ledger, nodes, client, submitted };
         (0..world.rng.between(2, 4)).for_each(|_| world.start_node());
         world
     }
@@ -119,7 +121,7 @@ impl World {
             Order::new(format!("task-{}", self.submitted), "work", self.submitted.to_string())
         });
         let orders = orders.collect();
-        if let Err(error) = self.books.submit(orders).await {
+        if let Err(error) = self.client.submit(orders).await {
             self.ledger
                 .breach(Breach::new(Promise::TruthfulOutcome, format!("submitting: {error}")));
         }
@@ -148,7 +150,7 @@ impl World {
         let ended = tokio::time::timeout(bound, async {
             loop {
                 self.ledger.look();
-                match self.books.totals().await {
+                match self.client.totals().await {
                     Ok(totals) if totals.accepted == self.submitted && totals.open == 0 => {
                         return totals;
                     }
@@ -159,8 +161,8 @@ impl World {
             }
         });
         let Ok(totals) = ended.await else {
-            let totals = self.books.totals().await;
-            let tasks = self.books.tasks(5).await.map(|work| work.live);
+            let totals = self.client.totals().await;
+            let tasks = self.client.tasks(5).await.map(|work| work.live);
             let how = format!(
                 "not all {} tasks ended within {bound:?}: {totals:?}, {tasks:?}",
                 self.submitted
@@ -180,7 +182,7 @@ impl World {
         let mut reported: BTreeMap<String, Vec<Report>> = BTreeMap::new();
         let mut from = 0;
         loop {
-            let results = match self.books.results(from).await {
+            let results = match self.client.results(from).await {
                 Ok(results) => results,
                 Err(error) => {
                     let how = format!("the results: {error}");
@@ -249,7 +251,7 @@ impl Troubled for World {
         self.ledger.is_broken()
     }
 
-    async fn mischief(&mut self) {
+    async fn injection(&mut self) {
         self.befall().await;
         self.ledger.look();
     }

@@ -119,7 +119,7 @@ impl Troubled for World {
         self.referee.is_broken()
     }
 
-    async fn mischief(&mut self) {
+    async fn injection(&mut self) {
         let number = self.rng.below(self.nodes.len() as u64);
         let Some(clock) = self.nodes.get(usize::try_from(number).unwrap_or(0)).cloned() else {
             return;

@@ -123,7 +123,7 @@ impl Troubled for World {
         self.referee.is_broken()
     }
 
-    async fn mischief(&mut self) {
+    async fn injection(&mut self) {
         let number = self.rng.below(self.nodes.len() as u64);
         let choice = self.rng.below(24);
         let Some(node) = self.nodes.get(usize::try_from(number).unwrap_or(0)) else { return };

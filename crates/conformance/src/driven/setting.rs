@@ -38,7 +38,7 @@ pub(super) trait Troubled {
     /// Returns true if a promise was broken: then there is no need to go on.
     fn is_broken(&self) -> bool;
     /// Applies one fault, to a node or to all of them.
-    async fn mischief(&mut self);
+    async fn injection(&mut self);
 }
 
 /// Applies faults for this long.
@@ -49,7 +49,7 @@ pub(super) async fn trouble(world: &mut impl Troubled, span: Duration, longest_c
     while Instant::now() < end && !world.is_broken() {
         let calm = Duration::from_millis(world.rng().between(20, longest_calm));
         tokio::time::sleep(calm).await;
-        world.mischief().await;
+        world.injection().await;
     }
 }
 

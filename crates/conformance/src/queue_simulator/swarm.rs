@@ -104,7 +104,7 @@ pub(super) struct Swarm {
     pub(super) tick: u64,
     pub(super) active: u64,
     pub(super) pace: u64,
-    pub(super) mischiefs: Vec<Mischief>,
+    pub(super) injections: Vec<FaultInjection>,
     pub(super) least: u64,
     pub(super) most: u64,
     /// Chances in a thousand.
@@ -129,9 +129,9 @@ pub(super) struct Swarm {
     pub(super) companions: bool,
 }
 
-/// The kinds of mischief.
+/// The kinds of faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mischief {
+pub(super) enum FaultInjection {
     Pause,
     Suspend,
     Crash,
@@ -225,16 +225,16 @@ impl Swarm {
         self.chatter = u32::try_from(rng.between(100, 600)).unwrap_or(100);
         self.burst = 400;
         self.pace = nanos(self.ttl) / rng.between(1, 3);
-        self.mischiefs = vec![
-            Mischief::Nap,
-            Mischief::NapOfTheNext,
-            Mischief::NapOfTheNext,
-            Mischief::StickReply,
-            Mischief::StickReply,
-            Mischief::StickDuringNap,
-            Mischief::StickDuringNap,
-            Mischief::StallServer,
-            Mischief::Resign,
+        self.injections = vec![
+            FaultInjection::Nap,
+            FaultInjection::NapOfTheNext,
+            FaultInjection::NapOfTheNext,
+            FaultInjection::StickReply,
+            FaultInjection::StickReply,
+            FaultInjection::StickDuringNap,
+            FaultInjection::StickDuringNap,
+            FaultInjection::StallServer,
+            FaultInjection::Resign,
         ];
     }
 
@@ -246,7 +246,7 @@ impl Swarm {
         self.tick = 0;
         self.most = nanos(self.ttl) / 400;
         self.least = self.least.min(self.most);
-        self.mischiefs.extend([Mischief::DeposeUnderLeader; 8]);
+        self.injections.extend([FaultInjection::DeposeUnderLeader; 8]);
     }
 
     fn make_refusing(&mut self) {
@@ -255,8 +255,8 @@ impl Swarm {
         self.server_rates = vec![REAL_RATE * 5 / 4; 3];
         self.rates = vec![REAL_RATE; self.nodes];
         self.tick = 0;
-        self.mischiefs.extend([Mischief::RefuseAlone; 8]);
-        self.mischiefs.extend([Mischief::DeleteBehindDeposed; 6]);
+        self.injections.extend([FaultInjection::RefuseAlone; 8]);
+        self.injections.extend([FaultInjection::DeleteBehindDeposed; 6]);
     }
 
     fn make_whims(&mut self) {
@@ -267,44 +267,68 @@ impl Swarm {
         self.tick = 0;
         self.most = nanos(self.ttl) / 2000;
         self.least = self.least.min(self.most);
-        self.mischiefs = vec![
-            Mischief::Whim,
-            Mischief::Whim,
-            Mischief::Whim,
-            Mischief::IsolateLeader,
-            Mischief::StickReply,
-            Mischief::Resign,
+        self.injections = vec![
+            FaultInjection::Whim,
+            FaultInjection::Whim,
+            FaultInjection::Whim,
+            FaultInjection::IsolateLeader,
+            FaultInjection::StickReply,
+            FaultInjection::Resign,
         ];
     }
 
     fn make_operated(&mut self) {
         self.lose_notification = 300;
-        self.mischiefs.extend([Mischief::Operator, Mischief::Disconnect, Mischief::CutLeader]);
-        self.mischiefs.extend([Mischief::Operator, Mischief::Disconnect, Mischief::CutLeader]);
+        self.injections.extend([
+            FaultInjection::Operator,
+            FaultInjection::Disconnect,
+            FaultInjection::CutLeader,
+        ]);
+        self.injections.extend([
+            FaultInjection::Operator,
+            FaultInjection::Disconnect,
+            FaultInjection::CutLeader,
+        ]);
     }
 
     fn make_delayed(&mut self) {
         self.delay = self.ttl * 2;
         self.slow_stop = 500;
-        self.mischiefs.extend([Mischief::Crash, Mischief::Crash, Mischief::CutLeader]);
-        self.mischiefs.extend([Mischief::Resign, Mischief::ForceLoss, Mischief::Crash]);
+        self.injections.extend([
+            FaultInjection::Crash,
+            FaultInjection::Crash,
+            FaultInjection::CutLeader,
+        ]);
+        self.injections.extend([
+            FaultInjection::Resign,
+            FaultInjection::ForceLoss,
+            FaultInjection::Crash,
+        ]);
     }
 
     fn make_rebuilt(&mut self) {
         self.dialect = Dialect::Zookeeper;
         self.active += nanos(self.ttl) * 8;
-        self.mischiefs.extend([Mischief::Rebuild, Mischief::Resign, Mischief::Disconnect]);
+        self.injections.extend([
+            FaultInjection::Rebuild,
+            FaultInjection::Resign,
+            FaultInjection::Disconnect,
+        ]);
     }
 
     fn make_companions(&mut self) {
         self.companions = true;
         self.delay = Duration::ZERO;
         self.lose_notification = 300;
-        self.mischiefs.extend([Mischief::OutsiderEnd, Mischief::OutsiderCreate, Mischief::Resign]);
-        self.mischiefs.extend([
-            Mischief::OutsiderEnd,
-            Mischief::OutsiderCreate,
-            Mischief::Operator,
+        self.injections.extend([
+            FaultInjection::OutsiderEnd,
+            FaultInjection::OutsiderCreate,
+            FaultInjection::Resign,
+        ]);
+        self.injections.extend([
+            FaultInjection::OutsiderEnd,
+            FaultInjection::OutsiderCreate,
+            FaultInjection::Operator,
         ]);
     }
 
@@ -313,7 +337,7 @@ impl Swarm {
         self.slow = 200;
         self.slow_stop = 500;
         self.lose_notification = 0;
-        self.mischiefs.extend([Mischief::DeleteDuringLook; 8]);
+        self.injections.extend([FaultInjection::DeleteDuringLook; 8]);
     }
 
     fn make_doubtful(&mut self) {
@@ -322,14 +346,18 @@ impl Swarm {
         self.server_rates = vec![REAL_RATE; 3];
         self.slow_server = 300;
         self.fickle = 500;
-        self.mischiefs.extend([Mischief::Withdraw, Mischief::Resign, Mischief::Disconnect]);
+        self.injections.extend([
+            FaultInjection::Withdraw,
+            FaultInjection::Resign,
+            FaultInjection::Disconnect,
+        ]);
     }
 
     fn make_hiccups(&mut self) {
         self.hiccup = 700;
         self.most = nanos(self.ttl) / 400;
         self.least = self.least.min(self.most);
-        self.mischiefs.extend([Mischief::CutLeader; 8]);
+        self.injections.extend([FaultInjection::CutLeader; 8]);
     }
 
     fn draw_any(rng: &mut Rng, dialect: Option<Dialect>) -> Swarm {
@@ -363,16 +391,16 @@ impl Swarm {
         let slow_stop = often(300, 400);
         let hiccup = often(400, 500);
         let delay = if rng.permille(650) { 0 } else { rng.between(ttl / 10, ttl * 2) };
-        let mut mischiefs = Vec::new();
+        let mut injections = Vec::new();
         let stuck = rng.permille(120);
-        for (mischief, chance) in KINDS {
+        for (injection, chance) in KINDS {
             if rng.permille(*chance) {
                 let times = usize::try_from(rng.between(1, 4)).unwrap_or(1);
-                mischiefs.extend(std::iter::repeat_n(*mischief, times));
+                injections.extend(std::iter::repeat_n(*injection, times));
             }
         }
-        if mischiefs.is_empty() {
-            mischiefs.push(Mischief::Resign);
+        if injections.is_empty() {
+            injections.push(FaultInjection::Resign);
         }
         Swarm {
             dialect: dialect.unwrap_or(drawn),
@@ -385,7 +413,7 @@ impl Swarm {
             tick: if rng.permille(600) { 0 } else { rng.between(1, span / 4) },
             active: span * rng.between(6, 16),
             pace: span / rng.between(1, 6),
-            mischiefs,
+            injections,
             least: rng.between(1000, most),
             most,
             slow,
@@ -405,33 +433,33 @@ impl Swarm {
     }
 }
 
-const KINDS: &[(Mischief, u32)] = &[
-    (Mischief::Pause, 350),
-    (Mischief::Suspend, 200),
-    (Mischief::Crash, 350),
-    (Mischief::Cut, 350),
-    (Mischief::CutLeader, 350),
-    (Mischief::Disconnect, 400),
-    (Mischief::IsolateServer, 300),
-    (Mischief::IsolateLeader, 350),
-    (Mischief::StallServer, 500),
-    (Mischief::RefuseAlone, 200),
-    (Mischief::DeleteBehindDeposed, 60),
-    (Mischief::Whim, 150),
-    (Mischief::Nap, 200),
-    (Mischief::NapOfTheNext, 100),
-    (Mischief::StickReply, 200),
-    (Mischief::StickDuringNap, 100),
-    (Mischief::DeposeUnderLeader, 150),
-    (Mischief::Resign, 600),
-    (Mischief::EndByHolder, 120),
-    (Mischief::Withdraw, 350),
-    (Mischief::ForceLoss, 200),
-    (Mischief::Abandon, 150),
-    (Mischief::Publish, 250),
-    (Mischief::OutsiderEnd, 150),
-    (Mischief::OutsiderCreate, 300),
-    (Mischief::OutsiderDelete, 120),
-    (Mischief::RecreateBehindLeader, 150),
-    (Mischief::Operator, 100),
+const KINDS: &[(FaultInjection, u32)] = &[
+    (FaultInjection::Pause, 350),
+    (FaultInjection::Suspend, 200),
+    (FaultInjection::Crash, 350),
+    (FaultInjection::Cut, 350),
+    (FaultInjection::CutLeader, 350),
+    (FaultInjection::Disconnect, 400),
+    (FaultInjection::IsolateServer, 300),
+    (FaultInjection::IsolateLeader, 350),
+    (FaultInjection::StallServer, 500),
+    (FaultInjection::RefuseAlone, 200),
+    (FaultInjection::DeleteBehindDeposed, 60),
+    (FaultInjection::Whim, 150),
+    (FaultInjection::Nap, 200),
+    (FaultInjection::NapOfTheNext, 100),
+    (FaultInjection::StickReply, 200),
+    (FaultInjection::StickDuringNap, 100),
+    (FaultInjection::DeposeUnderLeader, 150),
+    (FaultInjection::Resign, 600),
+    (FaultInjection::EndByHolder, 120),
+    (FaultInjection::Withdraw, 350),
+    (FaultInjection::ForceLoss, 200),
+    (FaultInjection::Abandon, 150),
+    (FaultInjection::Publish, 250),
+    (FaultInjection::OutsiderEnd, 150),
+    (FaultInjection::OutsiderCreate, 300),
+    (FaultInjection::OutsiderDelete, 120),
+    (FaultInjection::RecreateBehindLeader, 150),
+    (FaultInjection::Operator, 100),
 ];

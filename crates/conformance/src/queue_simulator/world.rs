@@ -141,7 +141,7 @@ pub(super) enum Happening {
         token: u64,
     },
     Recreate,
-    Mischief,
+    FaultInjection,
     Heal,
     Deadline,
     Successor,
@@ -226,7 +226,7 @@ impl World {
         }
         self.schedule(0, Happening::Ping { term: 1 });
         let first = self.rng.below(self.swarm.pace * 2);
-        self.schedule(first, Happening::Mischief);
+        self.schedule(first, Happening::FaultInjection);
         self.schedule(self.swarm.active, Happening::Heal);
     }
 
@@ -285,7 +285,7 @@ impl World {
             Happening::Cut { node } => self.cut(node),
             Happening::Delete { token } => self.delete_by_hand(token),
             Happening::Recreate => self.outsider_creates(),
-            Happening::Mischief => self.mischief(),
+            Happening::FaultInjection => self.injection(),
             Happening::Heal => self.heal(),
             Happening::Deadline => self.deadline(),
             Happening::Successor => self.successor(),

@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use super::Rare;
 use super::clock::nanos;
-use super::mischief::Wish;
+use super::injection::Wish;
 use super::world::{Happening, World};
 use crate::checkers::Promise;
 use crate::history::Instant;

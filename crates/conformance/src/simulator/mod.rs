@@ -2,12 +2,12 @@
 //!
 //! One seed is one world: candidates with clocks of their own, a store, a network and a swarm of
 //! faults. Nothing in here reads a clock, starts a thread or depends on the order of a hash map, so
-//! a seed replays byte for byte. After a phase of mischief all faults stop, and a candidate must
+//! a seed replays byte for byte. After a phase of faults all faults stop, and a candidate must
 //! lead soon.
 
 pub(crate) mod clock;
 mod healing;
-mod mischief;
+mod injection;
 mod network;
 mod node;
 mod sometimes;

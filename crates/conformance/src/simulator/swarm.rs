@@ -69,10 +69,10 @@ pub(super) struct Swarm {
     pub(super) presence: bool,
     /// How long the active phase lasts, in real time.
     pub(super) active: u64,
-    /// The average time from one mischief to the next.
+    /// The average time from one fault to the next.
     pub(super) pace: u64,
-    /// The kinds of mischief, each as often as it is listed.
-    pub(super) mischiefs: Vec<Mischief>,
+    /// The kinds of faults, each as often as it is listed.
+    pub(super) injections: Vec<FaultInjection>,
     pub(super) network: Network,
     pub(super) early_ticks: u32,
     pub(super) slow_stop: u32,
@@ -111,9 +111,9 @@ pub(super) struct Network {
     pub(super) hint: u32,
 }
 
-/// The kinds of mischief.
+/// The kinds of faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mischief {
+pub(super) enum FaultInjection {
     Pause,
     Suspend,
     Crash,
@@ -169,7 +169,7 @@ impl Swarm {
             presence: rng.permille(300),
             active: rng.between(3 * t, 15 * t),
             pace: rng.between(t / 5, 2 * t),
-            mischiefs: draw_mischiefs(rng, reads, vandal, block.is_some()),
+            injections: draw_injections(rng, reads, vandal, block.is_some()),
             network: Network::draw(rng, t, reads),
             early_ticks: if rng.permille(200) { 200 } else { 0 },
             slow_stop: *rng.pick(&[0, 100, 400]),
@@ -188,12 +188,12 @@ impl Swarm {
     /// A world in which an election is created again before its end is known.
     fn recreated(mut self) -> Swarm {
         // A loss while the work winds down makes the following end an unclean one.
-        self.mischiefs = vec![
-            Mischief::EndByHolder,
-            Mischief::EndByHolder,
-            Mischief::ForceLoss,
-            Mischief::ForceLoss,
-            Mischief::OutsiderEnd,
+        self.injections = vec![
+            FaultInjection::EndByHolder,
+            FaultInjection::EndByHolder,
+            FaultInjection::ForceLoss,
+            FaultInjection::ForceLoss,
+            FaultInjection::OutsiderEnd,
         ];
         self.slow_stop = 500;
         self.recreate = 1000;
@@ -211,10 +211,18 @@ impl Swarm {
             let mut delay = || Some(Duration::from_millis(rng.between(0, base)));
             self.delays = (0..self.nodes).map(|_| delay()).collect();
         }
-        self.mischiefs.retain(|mischief| *mischief != Mischief::Vandal);
-        self.mischiefs.extend([Mischief::DeleteRecord; 4]);
-        self.mischiefs.extend([Mischief::Resign, Mischief::Resign, Mischief::CutLeader]);
-        self.mischiefs.extend([Mischief::Crash, Mischief::ForceLoss, Mischief::ForceLoss]);
+        self.injections.retain(|injection| *injection != FaultInjection::Vandal);
+        self.injections.extend([FaultInjection::DeleteRecord; 4]);
+        self.injections.extend([
+            FaultInjection::Resign,
+            FaultInjection::Resign,
+            FaultInjection::CutLeader,
+        ]);
+        self.injections.extend([
+            FaultInjection::Crash,
+            FaultInjection::ForceLoss,
+            FaultInjection::ForceLoss,
+        ]);
         self
     }
 
@@ -251,7 +259,7 @@ impl Swarm {
             timings,
             delays: vec![None; nodes],
             rates: extremes(rng, nodes, rates),
-            mischiefs: vec![Mischief::CutLeader],
+            injections: vec![FaultInjection::CutLeader],
             network,
             early_ticks: 0,
             slow_stop: 0,
@@ -335,39 +343,43 @@ fn fastest(rates: Rates) -> u64 {
     }
 }
 
-fn draw_mischiefs(rng: &mut Rng, reads: Reads, vandal: bool, floor: bool) -> Vec<Mischief> {
-    let mut drawn = vec![Mischief::Batch];
-    for (mischief, on, weight) in [
-        (Mischief::Pause, 350, 3),
-        (Mischief::Suspend, 250, 3),
-        (Mischief::Crash, 450, 3),
-        (Mischief::Partition, 400, 3),
-        (Mischief::Outage, 200, 1),
-        (Mischief::Resign, 400, 3),
-        (Mischief::EndByHolder, 150, 1),
-        (Mischief::Publish, 200, 1),
-        (Mischief::ForceLoss, 200, 2),
-        (Mischief::Abandon, 150, 1),
-        (Mischief::WallJump, 300, 2),
-        (Mischief::CutLeader, 350, 4),
+fn draw_injections(rng: &mut Rng, reads: Reads, vandal: bool, floor: bool) -> Vec<FaultInjection> {
+    let mut drawn = vec![FaultInjection::Batch];
+    for (injection, on, weight) in [
+        (FaultInjection::Pause, 350, 3),
+        (FaultInjection::Suspend, 250, 3),
+        (FaultInjection::Crash, 450, 3),
+        (FaultInjection::Partition, 400, 3),
+        (FaultInjection::Outage, 200, 1),
+        (FaultInjection::Resign, 400, 3),
+        (FaultInjection::EndByHolder, 150, 1),
+        (FaultInjection::Publish, 200, 1),
+        (FaultInjection::ForceLoss, 200, 2),
+        (FaultInjection::Abandon, 150, 1),
+        (FaultInjection::WallJump, 300, 2),
+        (FaultInjection::CutLeader, 350, 4),
     ] {
         if rng.permille(on) {
-            drawn.extend(std::iter::repeat_n(mischief, weight));
+            drawn.extend(std::iter::repeat_n(injection, weight));
         }
     }
     if rng.permille(300) {
-        drawn.extend([Mischief::OutsiderEnd, Mischief::OutsiderCreate, Mischief::OutsiderCreate]);
-        drawn.extend([Mischief::OutsiderDelete, Mischief::OutsiderCreate]);
-        drawn.extend([Mischief::RecreateBehindLeader, Mischief::RecreateBehindLeader]);
+        drawn.extend([
+            FaultInjection::OutsiderEnd,
+            FaultInjection::OutsiderCreate,
+            FaultInjection::OutsiderCreate,
+        ]);
+        drawn.extend([FaultInjection::OutsiderDelete, FaultInjection::OutsiderCreate]);
+        drawn.extend([FaultInjection::RecreateBehindLeader, FaultInjection::RecreateBehindLeader]);
     }
     if reads == Reads::Weak && rng.permille(700) {
-        drawn.extend(std::iter::repeat_n(Mischief::Branch, 5));
+        drawn.extend(std::iter::repeat_n(FaultInjection::Branch, 5));
     }
     if floor && rng.permille(150) {
-        drawn.push(Mischief::DeleteRecord);
+        drawn.push(FaultInjection::DeleteRecord);
     }
     if vandal {
-        drawn.extend([Mischief::Vandal, Mischief::Vandal]);
+        drawn.extend([FaultInjection::Vandal, FaultInjection::Vandal]);
     }
     drawn
 }

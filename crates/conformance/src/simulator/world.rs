@@ -10,7 +10,7 @@ use tenure::{Expect, Version};
 
 use super::clock::LocalClock;
 use super::healing::Healing;
-use super::mischief::{Errand, Wish};
+use super::injection::{Errand, Wish};
 use super::network::Request;
 use super::node::Node;
 use super::store::Document;
@@ -103,7 +103,7 @@ pub(super) enum Happening {
     /// The isolated primary is back.
     Rejoin,
     /// A fault begins.
-    Mischief,
+    FaultInjection,
     /// An outsider's read reaches the store.
     OutsiderReads {
         errand: Errand,
@@ -195,7 +195,7 @@ impl World {
             self.schedule(late, Happening::Stand { node });
         }
         let first = self.rng.below(self.swarm.pace * 2);
-        self.schedule(first, Happening::Mischief);
+        self.schedule(first, Happening::FaultInjection);
         self.schedule(self.swarm.active, Happening::Heal);
     }
 
@@ -251,7 +251,7 @@ impl World {
             Happening::OutageOver => self.outage = false,
             Happening::Mend => self.mend(),
             Happening::Rejoin => self.rejoin(),
-            Happening::Mischief => self.mischief(),
+            Happening::FaultInjection => self.injection(),
             Happening::OutsiderReads { errand } => self.outsider_reads(errand),
             Happening::OutsiderWrites { errand, expect, record } => {
                 self.outsider_writes(errand, &expect, record);
@@ -286,7 +286,7 @@ impl World {
             | Happening::OutageOver
             | Happening::Mend
             | Happening::Rejoin
-            | Happening::Mischief
+            | Happening::FaultInjection
             | Happening::Heal
             | Happening::Quiet
             | Happening::Deadline

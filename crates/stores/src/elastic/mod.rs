@@ -8,6 +8,7 @@
 
 mod bulk;
 mod client;
+mod coalescer;
 mod connect;
 mod fault;
 mod ids;
@@ -17,7 +18,6 @@ mod read;
 mod refreshes;
 mod search;
 mod source;
-mod turns;
 mod version;
 mod waits;
 
@@ -34,9 +34,9 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use self::client::Client;
+use self::coalescer::{Turn, WriteCoalescer};
 use self::fault::Failure;
 use self::refreshes::Refreshes;
-use self::turns::{Turn, Turns};
 use self::waits::Waits;
 use crate::servers::Servers;
 
@@ -70,7 +70,7 @@ impl Product {
 pub struct ElasticStore {
     product: Product,
     client: Arc<Client>,
-    turns: Turns,
+    coalescer: WriteCoalescer,
     refreshes: Refreshes,
     waits: Arc<Waits>,
     poller: Mutex<Option<JoinHandle<()>>>,
@@ -140,7 +140,7 @@ impl ElasticStore {
         Ok(ElasticStore {
             product,
             client,
-            turns: Turns::default(),
+            coalescer: WriteCoalescer::default(),
             refreshes: Refreshes::new(refreshed),
             waits,
             poller: Mutex::default(),
@@ -194,7 +194,7 @@ impl Store for ElasticStore {
         let (mut sending, mut behind) = (Vec::new(), Vec::new());
         let mut firsts = HashMap::new();
         for (place, write) in writes.into_iter().enumerate() {
-            match self.turns.take(&write) {
+            match self.coalescer.take(&write) {
                 Turn::First(first) => {
                     firsts.insert(place, first);
                     sending.push((place, write));

@@ -93,9 +93,9 @@ mod tests {
     use super::*;
 
     #[derive(Clone)]
-    struct Parcel(usize, bool);
+    struct BatchItem(usize, bool);
 
-    impl Load for Parcel {
+    impl Load for BatchItem {
         fn bytes(&self) -> usize {
             self.0
         }
@@ -105,39 +105,40 @@ mod tests {
         }
     }
 
-    fn sizes(room: &Room, parcels: &[Parcel]) -> Vec<usize> {
-        room.cut(parcels.to_vec()).iter().map(Vec::len).collect()
+    fn sizes(room: &Room, items: &[BatchItem]) -> Vec<usize> {
+        room.cut(items.to_vec()).iter().map(Vec::len).collect()
     }
 
     #[test]
     fn writes_are_cut_by_number_and_by_bytes() {
         let room = Room::default();
         assert!(sizes(&room, &[]).is_empty());
-        assert_eq!(sizes(&room, &vec![Parcel(10, false); 250]), [100, 100, 50]);
-        let third = Parcel(MOST_BYTES / 3, false);
+        assert_eq!(sizes(&room, &vec![BatchItem(10, false); 250]), [100, 100, 50]);
+        let third = BatchItem(MOST_BYTES / 3, false);
         assert_eq!(sizes(&room, &vec![third; 7]), [3, 3, 1]);
-        let huge = Parcel(2 * MOST_BYTES, false);
-        assert_eq!(sizes(&room, &[huge.clone(), huge, Parcel(1, false)]), [1, 1, 1]);
+        let huge = BatchItem(2 * MOST_BYTES, false);
+        assert_eq!(sizes(&room, &[huge.clone(), huge, BatchItem(1, false)]), [1, 1, 1]);
     }
 
     #[test]
     fn what_goes_alone_keeps_nobody_from_going_together() {
-        let parcels = [Parcel(1, false), Parcel(1, true), Parcel(1, false), Parcel(1, true)];
-        assert_eq!(sizes(&Room::default(), &parcels), [1, 1, 2]);
+        let items =
+            [BatchItem(1, false), BatchItem(1, true), BatchItem(1, false), BatchItem(1, true)];
+        assert_eq!(sizes(&Room::default(), &items), [1, 1, 2]);
     }
 
     #[test]
     fn what_was_too_much_is_never_tried_again() {
         let room = Room::default();
-        let parcels = vec![Parcel(10, false); 20];
+        let items = vec![BatchItem(10, false); 20];
         room.too_many_writes(20);
-        assert_eq!(sizes(&room, &parcels), [10, 10]);
+        assert_eq!(sizes(&room, &items), [10, 10]);
         room.too_many_writes(100);
-        assert_eq!(sizes(&room, &parcels), [10, 10], "less was too much already");
+        assert_eq!(sizes(&room, &items), [10, 10], "less was too much already");
         room.too_many_bytes(100);
-        assert_eq!(sizes(&room, &parcels), [5, 5, 5, 5]);
+        assert_eq!(sizes(&room, &items), [5, 5, 5, 5]);
         room.too_many_writes(1);
-        assert_eq!(sizes(&room, &parcels), [1; 20]);
+        assert_eq!(sizes(&room, &items), [1; 20]);
         room.too_many_reads(16);
         assert_eq!(room.reads(), 8);
     }

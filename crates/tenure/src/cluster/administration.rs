@@ -1,14 +1,14 @@
 //! Operator actions: declare members dead, drain them, pause and resume.
 
-use super::books::Books;
-use super::documents::{Charter, LEAST_SLOTS, MemberId, NodeEntry, Nodes};
+use super::client::ClusterClient;
+use super::documents::{ClusterConfig, LEAST_SLOTS, MemberId, NodeEntry, Nodes};
 use crate::cluster::error::ClusterError;
 
 /// How many dead members the node list remembers. A member that joins again takes a fresh id, so an
 /// old id never comes back by itself. A list of all dead members would outgrow its document.
 const DEAD_KEPT: usize = 64;
 
-impl Books {
+impl ClusterClient {
     /// Declares a member dead: it takes no more tasks and does not come back.
     ///
     /// Returns true if the member was in the node list. The declaration is in the store when this
@@ -42,7 +42,7 @@ impl Books {
     /// They take no more tasks. Returns their ids.
     ///
     /// # Errors
-    /// As for [`Books::mark_dead`].
+    /// As for [`ClusterClient::mark_dead`].
     ///
     /// # Cancel safety
     /// Not cancel safe: dropping the future leaves it open whether they were asked.
@@ -59,9 +59,9 @@ impl Books {
             is_news
         })
         .await?;
-        // Idle members wait for the bell document to change.
+        // Idle members wait for the wake-up document to change.
         if !meant.is_empty()
-            && let Err(error) = self.ring(&self.keys.bell()).await
+            && let Err(error) = self.ring(&self.keys.wake_up()).await
         {
             tracing::debug!(cluster = %self.name, %error, "the members could not be rung for");
         }
@@ -83,7 +83,7 @@ impl Books {
     /// Resumes the cluster: the leader takes in tasks again.
     ///
     /// # Errors
-    /// As for [`Books::pause`].
+    /// As for [`ClusterClient::pause`].
     ///
     /// # Cancel safety
     /// Not cancel safe: dropping the future leaves it open whether the cluster is paused.
@@ -94,20 +94,20 @@ impl Books {
     async fn set_paused(&self, paused: bool) -> Result<(), ClusterError> {
         let is_weak = self.is_weak();
         self.update(
-            &self.keys.charter(),
-            |charter: &Charter| &charter.op,
+            &self.keys.cluster_config(),
+            |cluster_config: &ClusterConfig| &cluster_config.op,
             |before, op| {
                 Ok(match before {
                     // A weak read proves nothing, so the document is rewritten even if nothing
                     // changes.
                     Some(before) if before.paused == paused && !is_weak => None,
-                    Some(before) => Some(Charter {
+                    Some(before) => Some(ClusterConfig {
                         paused,
                         revision: before.revision + 1,
                         op,
                         ..before.clone()
                     }),
-                    None => Some(Charter { slots: LEAST_SLOTS, paused, revision: 1, op }),
+                    None => Some(ClusterConfig { slots: LEAST_SLOTS, paused, revision: 1, op }),
                 })
             },
         )

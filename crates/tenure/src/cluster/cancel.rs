@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use super::books::{Books, Found};
+use super::client::{ClusterClient, Found};
 use super::documents::{
     Cursor, Entry, Format, INBOX_PAGES, MemberId, Outcome, OutcomeState, Page, Progress, Slot,
     first_token,
@@ -70,7 +70,7 @@ enum Off {
     No,
 }
 
-impl Books {
+impl ClusterClient {
     /// Cancels the task of this serial number.
     ///
     /// The request is in the store when this returns. A task that no node works on has ended. A
@@ -91,7 +91,7 @@ impl Books {
     /// It may still wait in the inbox.
     ///
     /// # Errors
-    /// As for [`Books::cancel`].
+    /// As for [`ClusterClient::cancel`].
     ///
     /// # Cancel safety
     /// Not cancel safe: dropping the future leaves it open whether the task was cancelled.

@@ -10,7 +10,7 @@
 //! Every renewal changes the version, so a claimer that counted from an older version fails. The
 //! token rises with every claim and every refill.
 //!
-//! # Why a task is done once in the books
+//! # Why a task is done once in the cluster's records
 //! "Done" is a compare-and-set on the version that shows the task held by this node at the claim's
 //! own token. A node that is too late finds another version, gets [`Verdict::Refused`], and changes
 //! nothing. Only the leader's refill puts anything else into a slot that is done, and only at a
@@ -98,7 +98,7 @@ pub struct Seen {
 ///
 /// It comes from an acknowledged write of this process, or its planner found it there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fact {
+pub struct AcknowledgedWrite {
     /// The slot.
     pub slot: usize,
     /// The version.
@@ -107,7 +107,7 @@ pub struct Fact {
     pub content: Arc<Slot>,
 }
 
-impl Fact {
+impl AcknowledgedWrite {
     /// Returns true if this fact is newer than `known`, a content of the same slot.
     #[must_use]
     pub fn is_newer_than(&self, known: &Slot) -> bool {
@@ -131,14 +131,14 @@ pub enum Ending {
 /// An input of the machine.
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// The leader rang the bell: there may be work.
-    Bell,
+    /// The leader woke the nodes: there may be work.
+    WakeUp,
     /// True if the store notifies of changes.
     Notified(bool),
     /// True if the leader is in this process, and reports the slots that it fills.
     Fed(bool),
     /// The leader in this process reports slots with work in them.
-    Told(Vec<Fact>),
+    Told(Vec<AcknowledgedWrite>),
     /// How many tasks the node may hold at once, and work on at once. A node that holds `most` or
     /// more takes none.
     Hands {
@@ -194,12 +194,12 @@ pub struct SlotWrite {
 /// The decision on a claim's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verdict {
-    /// The end is in the books.
+    /// The end is in the cluster's records.
     Accepted,
     /// Another node has the task, or had it since: this end counts for nothing.
     Refused,
-    /// The slot was used again before the answer came. The task has ended in the books, by this end
-    /// or by the end of a later attempt.
+    /// The slot was used again before the answer came. The task has ended in the cluster's records,
+    /// by this end or by the end of a later attempt.
     Unknown,
 }
 
@@ -254,7 +254,7 @@ pub struct Claims {
     /// nothing newer of that slot.
     learnt: u64,
     look: Option<Look>,
-    /// A look is wanted: the bell rang, or there may be more work than was seen.
+    /// A look is wanted: the leader woke the nodes, or there may be more work than was seen.
     stale: bool,
     /// The outcome of some write is unknown: a look is needed even if the node can take no more
     /// tasks.
@@ -393,10 +393,10 @@ impl Claims {
     pub fn take(&mut self, now: Moment, input: Input) {
         self.expire(now);
         match input {
-            Input::Bell => (self.stale, self.shared_out) = (true, false),
+            Input::WakeUp => (self.stale, self.shared_out) = (true, false),
             Input::Notified(notified) => self.notified = notified,
             Input::Fed(fed) => self.fed = fed,
-            Input::Told(facts) => self.told(now, facts),
+            Input::Told(acknowledged) => self.told(now, acknowledged),
             Input::Hands { most, workers } => (self.hands, self.workers) = (most, workers),
             Input::Place(place) => self.place = place,
             Input::Looked(ask, answer) => self.looked(now, ask, answer),

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 
-use super::books::Books;
 use super::claims::Claim;
+use super::client::ClusterClient;
 use super::documents::{Assignment, MAX_NOTE_BYTES, MemberId, Order};
 use super::node::Stopped;
 use super::shared::Shared;
@@ -23,7 +23,7 @@ pub struct Context {
     pub(super) mandate: Mandate,
     pub(super) reporter: StatusReporter,
     pub(super) stop: watch::Receiver<Option<Stopped>>,
-    pub(super) books: Books,
+    pub(super) client: ClusterClient,
     /// One instance for all tasks of a node.
     pub(super) shared: Shared,
 }
@@ -79,10 +79,10 @@ impl Context {
         &self.reporter
     }
 
-    /// The books of the task's cluster.
+    /// The client of the task's cluster.
     #[must_use]
-    pub fn books(&self) -> &Books {
-        &self.books
+    pub fn client(&self) -> &ClusterClient {
+        &self.client
     }
 
     /// Submits another task to the same cluster.
@@ -93,12 +93,12 @@ impl Context {
     /// id.
     ///
     /// # Errors
-    /// As for [`Books::submit`].
+    /// As for [`ClusterClient::submit`].
     ///
     /// # Cancel safety
     /// Not cancel safe: dropping the future leaves it open whether the task was accepted.
     pub async fn emit(&self, order: Order) -> Result<(), ClusterError> {
-        self.books.submit(vec![order]).await
+        self.client.submit(vec![order]).await
     }
 
     /// Returns a value that the tasks of this node share, such as a connection.
@@ -124,7 +124,7 @@ impl Context {
         T: Send + Sync + 'static,
         F: Future<Output = Result<T, E>> + Send,
     {
-        self.shared.obtain(&**self.books.backend.clock(), name, ttl, make).await
+        self.shared.obtain(&**self.client.backend.clock(), name, ttl, make).await
     }
 }
 

@@ -21,7 +21,7 @@ pub enum Event {
         /// The number of the attempt, counted from 1.
         attempt: u32,
     },
-    /// An attempt at a task ended here, and the verdict of the books is known.
+    /// An attempt at a task ended here, and the verdict of the cluster's records is known.
     Ended {
         /// The serial number under which the task was accepted.
         serial: u64,
@@ -33,7 +33,7 @@ pub enum Event {
         ending: Ending,
         /// True if the task will be tried again.
         again: bool,
-        /// The verdict of the books on this end.
+        /// The verdict of the cluster's records on this end.
         verdict: Verdict,
         /// How long it took.
         took: Duration,

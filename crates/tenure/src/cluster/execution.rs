@@ -6,8 +6,8 @@ use std::pin::Pin;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use super::books::Books;
 use super::cancel::Cancellation;
+use super::client::ClusterClient;
 use super::documents::{MemberId, Order, Outcome, OutcomeState};
 use super::patience::Patience;
 use crate::Version;
@@ -44,10 +44,10 @@ type Callback = Box<dyn FnOnce(&Ended) + Send>;
 ///
 /// The outcome is kept in the store until it is read here, for an hour. With the
 /// [receipt](Execution::receipt), this or another process can come back for it later
-/// ([`Books::execution`]).
+/// ([`ClusterClient::execution`]).
 #[must_use = "a submitted task goes on by itself, but its outcome is only read when this is awaited"]
 pub struct Execution {
-    books: Books,
+    client: ClusterClient,
     receipt: MemberId,
     deadline: Option<(Moment, Duration)>,
     began: Moment,
@@ -56,11 +56,11 @@ pub struct Execution {
     read: Mutex<Option<Ended>>,
 }
 
-impl Books {
+impl ClusterClient {
     /// Submits one task, and returns a handle to wait for its end.
     ///
     /// # Errors
-    /// As for [`Books::submit`].
+    /// As for [`ClusterClient::submit`].
     ///
     /// # Cancel safety
     /// Not cancel safe: dropping the future leaves it open whether the task was accepted.
@@ -75,7 +75,7 @@ impl Books {
     pub fn execution(&self, receipt: MemberId) -> Execution {
         Execution {
             began: self.backend.clock().now(),
-            books: self.clone(),
+            client: self.clone(),
             receipt,
             deadline: None,
             callback: Mutex::new(None),
@@ -93,7 +93,7 @@ impl Execution {
 
     /// Sets how long to wait for the task's end.
     ///
-    /// The time counts from the submission, or from the call of [`Books::execution`].
+    /// The time counts from the submission, or from the call of [`ClusterClient::execution`].
     pub fn with_timeout(self, timeout: Duration) -> Execution {
         let deadline = Some((self.began, timeout));
         Execution { deadline, ..self }
@@ -115,12 +115,12 @@ impl Execution {
     /// Asks to cancel the task. Its outcome shows whether the request came in time.
     ///
     /// # Errors
-    /// As for [`Books::cancel`].
+    /// As for [`ClusterClient::cancel`].
     ///
     /// # Cancel safety
     /// Not cancel safe: dropping the future leaves it open whether the task was cancelled.
     pub async fn cancel(&self) -> Result<Cancellation, ClusterError> {
-        self.books.cancel_submitted(&self.receipt).await
+        self.client.cancel_submitted(&self.receipt).await
     }
 
     /// Waits for the task's end. Once the outcome was read, later calls return it again.
@@ -144,13 +144,13 @@ impl Execution {
     }
 
     async fn wait(&self) -> Result<Ended, ClusterError> {
-        let key = self.books.keys.outcome(&self.receipt);
-        let mut patience = Patience::new(&self.books);
+        let key = self.client.keys.outcome(&self.receipt);
+        let mut patience = Patience::new(&self.client);
         loop {
             if let Some(ended) = lock(&self.read).clone() {
                 return Ok(ended);
             }
-            match self.books.read::<Outcome>(&key).await {
+            match self.client.read::<Outcome>(&key).await {
                 Ok(Some((version, outcome))) => return Ok(self.keep(version, outcome).await),
                 Ok(None) => patience.renew(),
                 Err(error) => {
@@ -159,22 +159,22 @@ impl Execution {
                 }
             }
             let Some(left) = self.left() else { return Ok(Ended::TimedOut) };
-            self.books.wait_for(&key, None, left.min(self.books.poll())).await;
+            self.client.wait_for(&key, None, left.min(self.client.poll())).await;
         }
     }
 
     /// The time that is left to wait, or `None` if it is over.
     fn left(&self) -> Option<Duration> {
         let Some((began, timeout)) = self.deadline else { return Some(Duration::MAX) };
-        let waited = self.books.backend.clock().now().at_most_since(began);
+        let waited = self.client.backend.clock().now().at_most_since(began);
         timeout.checked_sub(waited).filter(|left| !left.is_zero())
     }
 
     async fn keep(&self, version: Version, outcome: Outcome) -> Ended {
         let ended = Ended::from(outcome);
         *lock(&self.read) = Some(ended.clone());
-        let key = self.books.keys.outcome(&self.receipt);
-        if let Err(error) = self.books.store().delete(&key, version).await {
+        let key = self.client.keys.outcome(&self.receipt);
+        if let Err(error) = self.client.store().delete(&key, version).await {
             // The leader deletes outcomes that are an hour old.
             tracing::debug!(%key, %error, "an outcome that was read is left where it is");
         }

@@ -10,7 +10,7 @@ mod sight;
 
 use std::sync::Arc;
 
-use super::books::{Books, Found};
+use super::client::{ClusterClient, Found};
 use super::documents::{Cursor, Entry, Format, INBOX_PAGES, Order, Page};
 use super::patience::Patience;
 use crate::Key;
@@ -20,7 +20,7 @@ use crate::store::{Expect, Fault, Put, StoreExt, Version};
 use search::Search;
 use sight::{Sight, look};
 
-impl Books {
+impl ClusterClient {
     /// Submits tasks. When this returns they are in the store, and will be done.
     ///
     /// Waits while the inbox is full. The tasks are accepted in their order, each exactly once,
@@ -40,7 +40,7 @@ impl Books {
         self.enter(orders.into_iter().map(Entry::Task).collect()).await
     }
 
-    /// Writes entries on pages, as [`Books::submit`] does.
+    /// Writes entries on pages, as [`ClusterClient::submit`] does.
     pub(super) async fn enter(&self, entries: Vec<Entry>) -> Result<(), ClusterError> {
         let (of, mut accepted) = (entries.len(), 0);
         let mut clerk = Clerk::new(self);
@@ -143,7 +143,7 @@ impl Stuck {
 /// Writes one page after another.
 #[derive(Debug)]
 struct Clerk<'a> {
-    books: &'a Books,
+    client: &'a ClusterClient,
     patience: Patience<'a>,
     /// All pages before this one are taken.
     from: u64,
@@ -177,8 +177,8 @@ impl Errand {
 }
 
 impl<'a> Clerk<'a> {
-    fn new(books: &'a Books) -> Clerk<'a> {
-        Clerk { books, patience: Patience::new(books), from: 0, limit: 0, pages: 0 }
+    fn new(client: &'a ClusterClient) -> Clerk<'a> {
+        Clerk { client, patience: Patience::new(client), from: 0, limit: 0, pages: 0 }
     }
 
     /// Writes these entries on exactly one page.
@@ -202,7 +202,7 @@ impl<'a> Clerk<'a> {
         }
     }
 
-    /// Does one step. An error leaves the errand as it was.
+    /// Does one step. An error leaves the request as it was.
     async fn advance(
         &mut self,
         errand: &mut Errand,
@@ -212,9 +212,9 @@ impl<'a> Clerk<'a> {
             Errand::Seeking => Ok(match self.seek().await? {
                 Ok(spot) => Errand::Ready { spot, sent: Vec::new() },
                 Err(full) => {
-                    self.books.call_leader().await;
-                    let poll = self.books.poll();
-                    self.books.wait_for(&full.key, full.seen.as_ref(), poll).await;
+                    self.client.call_leader().await;
+                    let poll = self.client.poll();
+                    self.client.wait_for(&full.key, full.seen.as_ref(), poll).await;
                     Errand::Seeking
                 }
             }),
@@ -232,11 +232,11 @@ impl<'a> Clerk<'a> {
         entries: &[Entry],
     ) -> Result<Errand, ClusterError> {
         let Spot { number, expect, before } = spot;
-        let (number, op) = (*number, self.books.fresh_op());
+        let (number, op) = (*number, self.client.fresh_op());
         let page = Page::filling(number, before.as_ref(), entries.to_vec(), op.clone());
         sent.push(op);
-        let key = self.books.keys.page(number);
-        match self.books.store().put(&key, expect.clone(), page.encode()).await {
+        let key = self.client.keys.page(number);
+        match self.client.store().put(&key, expect.clone(), page.encode()).await {
             Ok(Put::Stored(_)) => Ok(Errand::Accepted { number }),
             // The conflict may be with this same write, if something between us and the store sent
             // it twice.
@@ -256,7 +256,7 @@ impl<'a> Clerk<'a> {
     ///
     /// If one still can, the next step writes the entries to the same page again.
     async fn settle(&mut self, number: u64, sent: &mut Vec<Op>) -> Result<Errand, ClusterError> {
-        let found = self.books.pages(&[number]).await?.pop().flatten();
+        let found = self.client.pages(&[number]).await?.pop().flatten();
         let unsettled =
             |sent: &mut Vec<Op>| Errand::Unsettled { number, sent: std::mem::take(sent) };
         match look(found.as_ref(), number, sent) {
@@ -275,14 +275,14 @@ impl<'a> Clerk<'a> {
                 Ok(Errand::Ready { spot, sent: std::mem::take(sent) })
             }
             Sight::Early => {
-                let (key, seen) = (self.books.keys.page(number), found.map(|found| found.version));
-                self.books.wait_for(&key, seen.as_ref(), self.books.poll()).await;
+                let (key, seen) = (self.client.keys.page(number), found.map(|found| found.version));
+                self.client.wait_for(&key, seen.as_ref(), self.client.poll()).await;
                 Ok(unsettled(sent))
             }
             Sight::Garbled(source) => {
-                Err(ClusterError::Document { key: self.books.keys.page(number), source })
+                Err(ClusterError::Document { key: self.client.keys.page(number), source })
             }
-            Sight::Overtaken => Err(ClusterError::Overtaken { key: self.books.keys.page(number) }),
+            Sight::Overtaken => Err(ClusterError::Overtaken { key: self.client.keys.page(number) }),
         }
     }
 
@@ -294,13 +294,13 @@ impl<'a> Clerk<'a> {
         number: u64,
         found: Option<&Found<Page>>,
     ) -> Result<bool, ClusterError> {
-        if !self.books.is_weak() {
+        if !self.client.is_weak() {
             return Ok(true);
         }
         let Some(Found { version, content: Ok(page) }) = found else { return Ok(false) };
-        let (key, expect) = (self.books.keys.page(number), Expect::At(version.clone()));
-        let again = page.rewritten(self.books.fresh_op());
-        match self.books.store().put(&key, expect, again.encode()).await {
+        let (key, expect) = (self.client.keys.page(number), Expect::At(version.clone()));
+        let again = page.rewritten(self.client.fresh_op());
+        match self.client.store().put(&key, expect, again.encode()).await {
             Ok(Put::Stored(_)) => Ok(true),
             Ok(Put::Conflict) => Ok(false),
             Err(error) => Err(error.into()),
@@ -317,7 +317,7 @@ impl<'a> Clerk<'a> {
             }
             let mut search = Search::new(self.from, self.limit);
             while let Some(numbers) = search.probes() {
-                let found = self.books.pages(&numbers).await?;
+                let found = self.client.pages(&numbers).await?;
                 search.learn(numbers.into_iter().zip(found));
             }
             let (number, edge) = search.into_edge();
@@ -329,7 +329,7 @@ impl<'a> Clerk<'a> {
                 }
                 Sight::Early => {
                     let seen = found.map(|found| found.version);
-                    return Ok(Err(Full { key: self.books.keys.page(number), seen }));
+                    return Ok(Err(Full { key: self.client.keys.page(number), seen }));
                 }
                 Sight::Ours | Sight::Taken | Sight::Garbled(_) | Sight::Overtaken => {
                     self.from = number + 1;
@@ -340,8 +340,8 @@ impl<'a> Clerk<'a> {
 
     /// Reads the cursor to learn which pages can exist.
     async fn read_cursor(&mut self) -> Result<Result<(), Full>, ClusterError> {
-        let key = self.books.keys.cursor();
-        let found = self.books.read::<Cursor>(&key).await?;
+        let key = self.client.keys.cursor();
+        let found = self.client.read::<Cursor>(&key).await?;
         let page = found.as_ref().map_or(0, |(_, cursor)| cursor.page);
         self.from = self.from.max(page);
         self.limit = page + INBOX_PAGES;

@@ -5,8 +5,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::event::Event;
-use super::listers::Listers;
 use super::planner::Planner;
+use super::source_owners::SourceOwners;
 use crate::cluster::error::ClusterError;
 use crate::{Candidate, Election};
 
@@ -20,19 +20,19 @@ pub(super) async fn lead(
     mut planner: Planner,
     leading: watch::Sender<bool>,
 ) {
-    let mut listers = Listers::new(&planner);
+    let mut source_owners = SourceOwners::new(&planner);
     loop {
-        listers.gone().await;
-        if let Err(error) = planner.books.uphold_succession().await {
+        source_owners.gone().await;
+        if let Err(error) = planner.client.uphold_succession().await {
             // If the store does not serve, the campaign below reports it.
             tracing::debug!(%error, "the leaders' token could not be looked at");
         }
         if let Err(error) =
-            tenure(&election, &candidate, &mut planner, &leading, &mut listers).await
+            tenure(&election, &candidate, &mut planner, &leading, &mut source_owners).await
         {
             tracing::warn!(%error, "this node cannot stand for the cluster's leadership just now");
         }
-        planner.books.sleep(PAUSE).await;
+        planner.client.sleep(PAUSE).await;
     }
 }
 
@@ -41,7 +41,7 @@ async fn tenure(
     candidate: &Candidate,
     planner: &mut Planner,
     leading: &watch::Sender<bool>,
-    listers: &mut Listers,
+    source_owners: &mut SourceOwners,
 ) -> Result<(), ClusterError> {
     let mut leadership = election.campaign(candidate.clone()).await?;
     loop {
@@ -50,7 +50,7 @@ async fn tenure(
         // Planning may be dropped at any point: every step of it can be cut off anywhere.
         let planned = tokio::select! {
             planned = mandate.scope(planner.run(&mandate)) => Some(planned),
-            () = listers.come() => None,
+            () = source_owners.come() => None,
         };
         tell(planner, leading, false);
         let Some(planned) = planned else {

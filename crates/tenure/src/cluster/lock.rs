@@ -115,9 +115,9 @@ pub(super) fn election(
     kind: &str,
     name: &str,
 ) -> Result<Election, ClusterError> {
-    let books = &context.books;
-    let name = format!("clusters/{}/{kind}/{name}", books.name);
-    Ok(Election::builder(&books.backend, &name).timing(books.timing).build()?)
+    let client = &context.client;
+    let name = format!("clusters/{}/{kind}/{name}", client.name);
+    Ok(Election::builder(&client.backend, &name).timing(client.timing).build()?)
 }
 
 /// The candidate for a lock: names the member and the task.

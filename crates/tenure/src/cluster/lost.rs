@@ -2,24 +2,24 @@
 //!
 //! A task that was taken in stands in a slot until the leader has counted it. If that document is
 //! deleted, or overwritten so that it makes no sense, no node can work on the task, and it stays
-//! open for ever. The books show *that* tasks are lost: more are open than stand in slots. While
-//! the cursor still has the intent that put a task there, the task can be put there again, as a new
-//! leader does. The content of all other lost tasks is unknown. Only an operator knows that a
-//! document does not come back. When the operator says so, each of these tasks gets a slot in which
-//! it stands as cancelled, and the leader counts it like any other.
+//! open for ever. The cluster's records show *that* tasks are lost: more are open than stand in
+//! slots. While the cursor still has the intent that put a task there, the task can be put there
+//! again, as a new leader does. The content of all other lost tasks is unknown. Only an operator
+//! knows that a document does not come back. When the operator says so, each of these tasks gets a
+//! slot in which it stands as cancelled, and the leader counts it like any other.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::books::{Books, Found};
+use super::client::{ClusterClient, Found};
 use super::documents::{Assignment, Cursor, Format as _, Progress, Slot, first_token};
 use crate::Key;
 use crate::cluster::error::ClusterError;
 use crate::store::{Durability, Expect, Fault, Put, StoreExt as _, Version, Write};
 
-/// How many looks to take when giving tasks up. The leader changes the books meanwhile.
+/// How many looks to take when giving tasks up. The leader changes the cluster's records meanwhile.
 const MOST_LOOKS: u32 = 64;
 /// How many looks to take when only counting lost tasks.
 const FEW_LOOKS: u32 = 8;
@@ -31,7 +31,7 @@ const UNKNOWN: u64 = 0;
 /// The result of giving up lost tasks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GivenUp {
-    /// How many were still known to the books, and wait in their slots again.
+    /// How many were still known to the cluster's records, and wait in their slots again.
     pub restored: u64,
     /// How many are counted as cancelled.
     pub lost: u64,
@@ -62,11 +62,11 @@ impl Look {
     }
 }
 
-impl Books {
+impl ClusterClient {
     /// Counts the tasks that were lost with the documents of their slots.
     ///
-    /// The documents were overwritten or deleted. Returns `None` if the books change faster than
-    /// they can be read.
+    /// The documents were overwritten or deleted. Returns `None` if the cluster's records change
+    /// faster than they can be read.
     ///
     /// # Errors
     /// [`ClusterError::Store`] when the store does not serve, [`ClusterError::Document`] when the
@@ -84,7 +84,7 @@ impl Books {
         Ok(None)
     }
 
-    /// Restores the lost tasks that the books still know, and gives up the others.
+    /// Restores the lost tasks that the cluster's records still know, and gives up the others.
     ///
     /// Each task that is given up is counted as cancelled. Slots that make no sense are freed.
     ///
@@ -93,8 +93,8 @@ impl Books {
     /// apart must agree.
     ///
     /// # Errors
-    /// As for [`Books::lost`], and [`ClusterError::Contended`] when the books changed all the time:
-    /// then [pause](Books::pause) the cluster.
+    /// As for [`ClusterClient::lost`], and [`ClusterError::Contended`] when the cluster's records
+    /// changed all the time: then [pause](ClusterClient::pause) the cluster.
     ///
     /// # Cancel safety
     /// Not cancel safe: dropping the future leaves it open how many tasks were given up.

@@ -6,13 +6,13 @@ use futures_util::future::{BoxFuture, FutureExt};
 use tokio::sync::{broadcast, mpsc, watch};
 use tokio::task::JoinHandle;
 
-use super::books::Books;
+use super::client::ClusterClient;
 use super::documents::{MemberId, Order};
 use super::event::Event;
 use super::execution::Execution;
 use super::input::{self, Inputs};
 use super::leading;
-use super::news::News;
+use super::local_writes::LocalWrites;
 use super::node::{self, Membership, Node};
 use super::planner::Planner;
 use super::task::Tasks;
@@ -97,35 +97,35 @@ impl Builder {
         let Builder { backend, name, member, timing, tasks, inputs } = self;
         // On every store, a lease decides which node leads a cluster.
         let backend = backend.without_queue();
-        let books = Books::open(&backend, &name)?.with_timing(timing);
+        let client = ClusterClient::open(&backend, &name)?.with_timing(timing);
         inputs.check()?;
         if !member.name.is_empty() {
             check_segment(&member.name)?;
         }
-        if let Err(error) = books.uphold_succession().await {
+        if let Err(error) = client.uphold_succession().await {
             // If the store does not serve, a request below reports it. If the cursor makes no
             // sense, the leader reports it.
             tracing::debug!(cluster = %name, %error, "the leaders' token could not be looked at");
         }
         let me = backend.parts().fresh_id();
-        let election = Election::of_cluster(&backend, &name, books.keys.leader(), timing)?;
+        let election = Election::of_cluster(&backend, &name, client.keys.leader(), timing)?;
         election.ensure_lease().await?;
         let shown = if member.name.is_empty() { me.as_str() } else { member.name.as_str() };
         let candidate = Candidate::new(shown)?.with_value(me.as_str().to_owned())?;
         let lists = inputs.windowed.is_some();
-        let mut membership = Membership::new(&books, me.clone(), timing).listing(lists);
-        membership.join(&books, &member.name, member.workers).await?;
+        let mut membership = Membership::new(&client, me.clone(), timing).listing(lists);
+        membership.join(&client, &member.name, member.workers).await?;
 
         let (events, _) = broadcast::channel(EVENTS);
         let (orders, heard) = mpsc::unbounded_channel();
         let (leading, is_leading) = watch::channel(false);
         let (over, is_over) = watch::channel(false);
-        let news = Arc::new(News::default());
+        let local_writes = Arc::new(LocalWrites::default());
         let planner = Planner {
-            books: books.clone(),
+            client: client.clone(),
             timing,
             source: inputs.windowed.clone(),
-            news: news.clone(),
+            local_writes: local_writes.clone(),
             events: events.clone(),
             me: me.clone(),
         };
@@ -133,22 +133,22 @@ impl Builder {
         let mut helpers =
             vec![helper(leading::lead(election, candidate, planner, leading).boxed())];
         for (input_name, local) in inputs.local {
-            helpers.push(helper(input::run_local(input_name, local, books.clone()).boxed()));
+            helpers.push(helper(input::run_local(input_name, local, client.clone()).boxed()));
         }
         for (input_name, supervised) in inputs.supervised {
-            let (books, me, leads) = (books.clone(), me.clone(), is_leading.clone());
-            let input = input::run_supervised(input_name, supervised, books, me, timing, leads);
+            let (client, me, leads) = (client.clone(), me.clone(), is_leading.clone());
+            let input = input::run_supervised(input_name, supervised, client, me, timing, leads);
             helpers.push(helper(input.boxed()));
         }
         let node = Node::new(
             node::Settings {
-                books: books.clone(),
+                client: client.clone(),
                 me: me.clone(),
                 name: member.name,
                 workers: member.workers,
                 timing,
                 tasks,
-                news,
+                local_writes,
                 events: events.clone(),
                 orders: heard,
                 over,
@@ -159,7 +159,7 @@ impl Builder {
         // tasks.
         drop(tokio::spawn(node.run()));
         let shared = Shared {
-            books,
+            client,
             me,
             orders,
             events,
@@ -201,7 +201,7 @@ pub struct Cluster {
 
 #[derive(Debug)]
 struct Shared {
-    books: Books,
+    client: ClusterClient,
     me: MemberId,
     orders: mpsc::UnboundedSender<node::Order>,
     events: broadcast::Sender<Event>,
@@ -248,8 +248,8 @@ impl Cluster {
 
     /// The documents of the cluster, for operations that need no membership.
     #[must_use]
-    pub fn books(&self) -> &Books {
-        &self.shared.books
+    pub fn client(&self) -> &ClusterClient {
+        &self.shared.client
     }
 
     /// Subscribes to the events on this node, from now on.
@@ -272,19 +272,19 @@ impl Cluster {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn members(&self) -> Result<Vec<MemberView>, ClusterError> {
-        Ok(self.books().members().await?.items)
+        Ok(self.client().members().await?.items)
     }
 
     /// Submits a task to the cluster. It is in the store when this returns, and will be done.
     ///
     /// # Errors
-    /// As for [`Books::submit`]: [`ClusterError::Store`] when the store does not serve,
+    /// As for [`ClusterClient::submit`]: [`ClusterError::Store`] when the store does not serve,
     /// [`ClusterError::Order`] when the task is too large.
     ///
     /// # Cancel safety
     /// Not cancel safe: dropping the future leaves it open whether the task was accepted.
     pub async fn submit(&self, order: Order) -> Result<Execution, ClusterError> {
-        self.books().submit_one(order).await
+        self.client().submit_one(order).await
     }
 
     /// Waits for idle workers, and returns one of each member that has any.
@@ -301,12 +301,12 @@ impl Cluster {
                 .await?
                 .into_iter()
                 .filter(|member| member.idle() > 0)
-                .map(|member| Worker { member: member.id, books: self.books().clone() })
+                .map(|member| Worker { member: member.id, client: self.client().clone() })
                 .collect();
             if !idle.is_empty() {
                 return Ok(idle);
             }
-            self.books().sleep(self.books().timing.poll(false)).await;
+            self.client().sleep(self.client().timing.poll(false)).await;
         }
     }
 
@@ -322,7 +322,7 @@ impl Cluster {
     /// Not cancel safe: dropping the future leaves it open whether it was done.
     pub async fn mark_dead(&self, worker: &Worker) -> Result<(), ClusterError> {
         // It does not matter whether the node was in the node list.
-        self.books().mark_dead(&worker.member).await.map(drop)
+        self.client().mark_dead(&worker.member).await.map(drop)
     }
 
     /// Brings a dead letter back. Returns false if there is none.
@@ -335,7 +335,7 @@ impl Cluster {
     /// # Cancel safety
     /// Not cancel safe: dropping the future leaves it open whether it was done.
     pub async fn re_enqueue(&self, serial: u64) -> Result<bool, ClusterError> {
-        self.books().re_enqueue(serial).await
+        self.client().re_enqueue(serial).await
     }
 
     /// Finishes the running tasks, takes no more and leaves; returns when that is done.
@@ -361,7 +361,7 @@ impl Cluster {
     /// Resolves when nothing of this node is left in the store, not even leadership.
     async fn gone(&self) {
         self.left().await;
-        self.books().backend.close().await;
+        self.client().backend.close().await;
     }
 
     /// Resolves when this node has left, by a call here or because it was drained.
@@ -379,7 +379,7 @@ impl Cluster {
 #[derive(Clone, Debug)]
 pub struct Worker {
     member: MemberId,
-    books: Books,
+    client: ClusterClient,
 }
 
 impl Worker {
@@ -397,6 +397,6 @@ impl Worker {
     /// # Cancel safety
     /// Not cancel safe: dropping the future leaves it open whether the task was accepted.
     pub async fn submit(&self, order: Order) -> Result<Execution, ClusterError> {
-        self.books.submit_one(Order { to: Some(self.member.clone()), ..order }).await
+        self.client.submit_one(Order { to: Some(self.member.clone()), ..order }).await
     }
 }

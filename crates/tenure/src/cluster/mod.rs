@@ -39,12 +39,12 @@
 //! the backlog is ([`documents`] has every format). Each slot is its own lease: a node claims it by
 //! compare-and-set, at a token that only rises. The node renews all of its slots in one batch, and
 //! writes a task's end under the claim's own token. [`claims`] explains why no two nodes work on a
-//! task with valid mandates, and why the books count a task as done only once.
+//! task with valid mandates, and why the cluster's records count a task as done only once.
 //!
 //! The nodes elect a leader by lease. The leader fills slots from the inbox, where any process may
-//! submit ([`Books`]), and from an input that it lists ([`input`]). It counts ended tasks, keeps
-//! results and dead letters, and removes nodes with expired locks from the node list. When it dies,
-//! the next leader continues from the state in the store.
+//! submit ([`ClusterClient`]), and from an input that it lists ([`input`]). It counts ended tasks,
+//! keeps results and dead letters, and removes nodes with expired locks from the node list. When it
+//! dies, the next leader continues from the state in the store.
 //!
 //! # Guarantees
 //! An accepted task is begun at least once, and counted exactly once: as done, dead or cancelled.
@@ -56,9 +56,9 @@
 //! is cut off, so its changes elsewhere should be fenced by its token.
 
 mod administration;
-mod books;
 mod cancel;
 pub mod claims;
+mod client;
 mod context;
 pub mod documents;
 mod error;
@@ -68,12 +68,11 @@ mod inbox;
 pub mod input;
 pub mod inputs;
 mod leading;
-mod listers;
+mod local_writes;
 mod lock;
 mod lost;
 mod member;
 pub mod mutant;
-mod news;
 mod node;
 mod patience;
 mod planner;
@@ -81,12 +80,13 @@ mod retry;
 mod semaphore;
 mod settings;
 mod shared;
+mod source_owners;
 mod succession;
 mod task;
 mod views;
 
-pub use books::Books;
 pub use cancel::Cancellation;
+pub use client::ClusterClient;
 pub use context::{Context, StatusReporter};
 pub use documents::{MemberId, Order};
 pub use error::ClusterError;

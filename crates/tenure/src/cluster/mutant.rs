@@ -23,9 +23,9 @@ pub enum ClusterMutant {
     /// A page of the inbox is freed before the cursor says that it is taken.
     PageFreedEarly,
     /// The planner counts by facts of writes that were sent before it held the cursor.
-    OldNewsCount,
+    OldWritesCount,
     /// The planner counts by a fact although it knows a newer content of the slot.
-    NewsGoBack,
+    WritesGoBack,
     /// A dead letter stays a dead letter after it is brought back.
     RetryKeepsLetter,
     /// Slots grow when tasks fill them, although workers hold few of them.
@@ -54,8 +54,8 @@ impl ClusterMutant {
         ClusterMutant::WeakFills,
         ClusterMutant::ForgetsRecordedIntents,
         ClusterMutant::PageFreedEarly,
-        ClusterMutant::OldNewsCount,
-        ClusterMutant::NewsGoBack,
+        ClusterMutant::OldWritesCount,
+        ClusterMutant::WritesGoBack,
         ClusterMutant::RetryKeepsLetter,
         ClusterMutant::BacklogMakesSlots,
         ClusterMutant::ClaimWithoutVersion,

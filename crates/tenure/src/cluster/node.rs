@@ -15,14 +15,14 @@ use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::{broadcast, mpsc, watch};
 
-use super::books::{Books, Shown};
 use super::claims::{
-    self, Claim, Claims, Ending, Fact, Input, Output, Place, Seen, SlotWrite, Verdict,
+    self, AcknowledgedWrite, Claim, Claims, Ending, Input, Output, Place, Seen, SlotWrite, Verdict,
 };
-use super::documents::{Charter, Format, LEAST_SLOTS, MemberId, Nodes, Slot};
+use super::client::{ClusterClient, Shown};
+use super::documents::{ClusterConfig, Format, LEAST_SLOTS, MemberId, Nodes, Slot};
 use super::error::ClusterError;
 use super::event::Event;
-use super::news::News;
+use super::local_writes::LocalWrites;
 use super::shared::Shared;
 use super::task::Tasks;
 use crate::clock::{Clock, Moment, Timer};
@@ -49,14 +49,14 @@ pub(super) enum Order {
 
 /// The parts of a node.
 pub(super) struct Settings {
-    pub(super) books: Books,
+    pub(super) client: ClusterClient,
     pub(super) me: MemberId,
     pub(super) name: String,
     pub(super) workers: usize,
     pub(super) timing: Timing,
     pub(super) tasks: Tasks,
     /// Exchanges facts with the planner of this process.
-    pub(super) news: Arc<News>,
+    pub(super) local_writes: Arc<LocalWrites>,
     pub(super) events: broadcast::Sender<Event>,
     pub(super) orders: mpsc::UnboundedReceiver<Order>,
     /// Becomes true when the node has left the cluster.
@@ -76,14 +76,14 @@ enum Answer {
     Beat(Result<Put, StoreError>),
     Refreshed(Result<(member::Standing, Option<(Version, u64)>), ClusterError>),
     Rang(Result<(), ClusterError>),
-    Bell(Result<Option<Version>, StoreError>),
+    WakeUp(Result<Option<Version>, StoreError>),
     Gone(Mark),
 }
 
 struct Looked {
-    charter: Option<Charter>,
+    cluster_config: Option<ClusterConfig>,
     nodes: Option<Nodes>,
-    bell: Option<Version>,
+    wake_up: Option<Version>,
     slots: Vec<Option<Seen>>,
 }
 
@@ -94,9 +94,9 @@ pub(super) struct Node {
     claims: Claims,
     membership: Membership,
     keys: Vec<Key>,
-    bell: Option<Version>,
-    /// True while the bell document is being read.
-    bell_asked: bool,
+    wake_up: Option<Version>,
+    /// True while the wake-up document is being read.
+    wake_up_asked: bool,
     /// Granted claims that wait for a worker.
     waiting: VecDeque<Claim>,
     running: BTreeMap<Claim, Running>,
@@ -120,14 +120,14 @@ pub(super) struct Node {
 
 impl Node {
     pub(super) fn new(set: Settings, membership: Membership) -> Node {
-        let backend = &set.books.backend;
+        let backend = &set.client.backend;
         let clock = backend.clock().clone();
         let presence = membership.presence();
         let claims = Claims::new(claims::Settings {
             member: set.me.clone(),
             presence,
             timing: set.timing,
-            reads: set.books.store().reads(),
+            reads: set.client.store().reads(),
             kinds: set.tasks.kinds(),
             seed: backend.parts().random(),
         });
@@ -138,8 +138,8 @@ impl Node {
             claims,
             membership,
             keys: Vec::new(),
-            bell: None,
-            bell_asked: false,
+            wake_up: None,
+            wake_up_asked: false,
             waiting: VecDeque::new(),
             running: BTreeMap::new(),
             works: FuturesUnordered::new(),
@@ -164,11 +164,11 @@ impl Node {
         self.set_keys(LEAST_SLOTS);
         loop {
             let now = self.clock.now();
-            self.claims.take(now, Input::Notified(self.set.books.store().notifies()));
+            self.claims.take(now, Input::Notified(self.set.client.store().notifies()));
             let (most, workers) = (self.hands(), self.set.workers);
             self.claims.take(now, Input::Hands { most, workers });
-            self.claims.take(now, Input::Fed(self.set.news.has_planner()));
-            self.take_news(now);
+            self.claims.take(now, Input::Fed(self.set.local_writes.has_planner()));
+            self.take_local_writes(now);
             for output in self.claims.act(now, self.clock.wall()) {
                 self.carry_out(output);
             }
@@ -179,7 +179,7 @@ impl Node {
             }
             self.wait(now).await;
         }
-        self.membership.leave(&self.set.books).await;
+        self.membership.leave(&self.set.client).await;
         self.set.over.send_replace(true);
     }
 
@@ -189,16 +189,16 @@ impl Node {
         // Clocks that disagree, or a mistake of ours, cost at most one heartbeat.
         let latest = now + self.set.timing.heartbeat();
         let wake = wake.map_or(latest, |wake| wake.min(latest));
-        let (books, bell) = (self.set.books.clone(), self.bell.clone());
-        let key = books.keys.bell();
+        let (client, wake_up) = (self.set.client.clone(), self.wake_up.clone());
+        let key = client.keys.wake_up();
         tokio::select! {
             biased;
             Some(answer) = self.requests.next() => self.answered(answer),
             Some((claim, ending)) = self.works.next() => self.ended(claim, ending),
             Some((claim, status)) = self.reports.recv() => self.reported(claim, status),
             order = self.set.orders.recv(), if !self.deaf => self.ordered(order),
-            () = self.set.news.node_called() => {}
-            () = books.store().changed(&key, bell.as_ref()), if !self.bell_asked => self.rung(),
+            () = self.set.local_writes.node_called() => {}
+            () = client.store().changed(&key, wake_up.as_ref()), if !self.wake_up_asked => self.rung(),
             () = self.timer.until(wake) => {}
         }
         while let Some(Some(answer)) = self.requests.next().now_or_never() {
@@ -212,35 +212,35 @@ impl Node {
         }
     }
 
-    /// Handles a change of the bell document.
+    /// Handles a change of the wake-up document.
     ///
     /// A request in the background reads the document, and the node then waits for a change of that
     /// version: a store that wakes early must not keep the loop spinning. The loop itself waits for
     /// no answer, because it is the loop that tells work to stop.
     fn rung(&mut self) {
-        self.claims.take(self.clock.now(), Input::Bell);
-        self.bell_asked = true;
-        let (books, pause) = (self.set.books.clone(), self.set.timing.request() / 4);
+        self.claims.take(self.clock.now(), Input::WakeUp);
+        self.wake_up_asked = true;
+        let (client, pause) = (self.set.client.clone(), self.set.timing.request() / 4);
         self.requests.push(Box::pin(async move {
-            let bell = books.store().get(&books.keys.bell()).await;
-            if bell.is_err() {
-                books.sleep(pause).await;
+            let wake_up = client.store().get(&client.keys.wake_up()).await;
+            if wake_up.is_err() {
+                client.sleep(pause).await;
             }
-            Answer::Bell(bell.map(|document| document.map(|document| document.version)))
+            Answer::WakeUp(wake_up.map(|document| document.map(|document| document.version)))
         }));
     }
 
     /// Takes the node list and the slots with work from the planner of this process.
-    fn take_news(&mut self, now: Moment) {
-        if let Some(nodes) = self.set.news.take_nodes()
+    fn take_local_writes(&mut self, now: Moment) {
+        if let Some(nodes) = self.set.local_writes.take_nodes()
             && self.membership.saw(&nodes)
         {
             self.place();
         }
-        let facts = self.set.news.take_filled();
-        if let Some(last) = facts.iter().map(|fact| fact.slot).max() {
+        let acknowledged = self.set.local_writes.take_filled();
+        if let Some(last) = acknowledged.iter().map(|write_seen| write_seen.slot).max() {
             self.set_keys(last + 1);
-            self.claims.take(now, Input::Told(facts));
+            self.claims.take(now, Input::Told(acknowledged));
         }
     }
 
@@ -274,9 +274,9 @@ impl Node {
     }
 
     fn set_keys(&mut self, slots: usize) {
-        let keys = &self.set.books.keys;
+        let keys = &self.set.client.keys;
         if self.keys.is_empty() {
-            self.keys = vec![keys.charter(), keys.nodes(), keys.bell()];
+            self.keys = vec![keys.cluster_config(), keys.nodes(), keys.wake_up()];
         }
         for slot in self.keys.len() - 3..slots {
             self.keys.push(keys.slot(slot));
@@ -321,18 +321,20 @@ impl Node {
             }
             Output::Settled(claim, verdict) => self.settled(claim, verdict),
             Output::Garbled(slot, error) => {
-                let key = self.set.books.keys.slot(slot);
+                let key = self.set.client.keys.slot(slot);
                 tracing::warn!(%key, %error, "skipping a slot that makes no sense");
                 self.tell(Event::Garbled { key, error });
             }
             Output::RanDry => {
-                self.set.news.call_planner();
-                if self.set.news.has_planner() {
+                self.set.local_writes.call_planner();
+                if self.set.local_writes.has_planner() {
                     return;
                 }
                 self.request(|node| {
-                    let books = node.set.books.clone();
-                    Box::pin(async move { Answer::Rang(books.ring(&books.keys.call()).await) })
+                    let client = node.set.client.clone();
+                    Box::pin(async move {
+                        Answer::Rang(client.ring(&client.keys.leader_wake_up()).await)
+                    })
                 });
             }
         }
@@ -344,13 +346,14 @@ impl Node {
     }
 
     fn look(&mut self, ask: Ask) -> Request {
-        let (books, keys) = (self.set.books.clone(), self.keys.clone());
+        let (client, keys) = (self.set.client.clone(), self.keys.clone());
         Box::pin(async move {
-            let answer = books.look_at(&keys).await.map(|shown| {
+            let answer = client.look_at(&keys).await.map(|shown| {
                 let mut found = shown.into_iter().map(Shown::document);
-                let charter = found.next().flatten().and_then(|d| Charter::decode(&d.body).ok());
+                let cluster_config =
+                    found.next().flatten().and_then(|d| ClusterConfig::decode(&d.body).ok());
                 let nodes = found.next().flatten().and_then(|d| Nodes::decode(&d.body).ok());
-                let bell = found.next().flatten().map(|document| document.version);
+                let wake_up = found.next().flatten().map(|document| document.version);
                 let slots = found
                     .map(|document| {
                         let document = document?;
@@ -358,14 +361,14 @@ impl Node {
                         Some(Seen { version: document.version, slot })
                     })
                     .collect();
-                Looked { charter, nodes, bell, slots }
+                Looked { cluster_config, nodes, wake_up, slots }
             });
             Answer::Looked(ask, answer)
         })
     }
 
     fn write(&mut self, ask: Ask, writes: Vec<SlotWrite>) -> Request {
-        let (books, news) = (self.set.books.clone(), self.set.news.clone());
+        let (client, local_writes) = (self.set.client.clone(), self.set.local_writes.clone());
         let mut batch: Vec<Write> = writes
             .iter()
             .map(|write| Write {
@@ -380,14 +383,14 @@ impl Node {
             })
             .collect();
         let idle = self.set.workers.saturating_sub(self.busy);
-        let member = self.membership.beat_along(&self.set.books, self.clock.now(), idle);
+        let member = self.membership.beat_along(&self.set.client, self.clock.now(), idle);
         let along = member.is_some();
         batch.extend(member);
-        let sent = news.sending();
+        let sent = local_writes.sending();
         Box::pin(async move {
-            let mut answers = books.store().put_many(batch).await;
+            let mut answers = client.store().put_many(batch).await;
             let member = if along { answers.pop() } else { None };
-            news.worked(sent, writes.into_iter().zip(&answers).filter_map(acknowledged));
+            local_writes.worked(sent, writes.into_iter().zip(&answers).filter_map(acknowledged));
             Answer::Wrote { ask, answers, member }
         })
     }
@@ -431,10 +434,10 @@ impl Node {
                 tracing::warn!(%error, "this member could not be registered");
                 self.membership.failed(now);
             }
-            Answer::Bell(bell) => {
-                self.bell_asked = false;
-                match bell {
-                    Ok(version) => self.bell = version,
+            Answer::WakeUp(wake_up) => {
+                self.wake_up_asked = false;
+                match wake_up {
+                    Ok(version) => self.wake_up = version,
                     Err(error) => tracing::debug!(%error, "the bell could not be read"),
                 }
             }
@@ -448,28 +451,28 @@ impl Node {
     }
 
     fn looked(&mut self, now: Moment, looked: Looked) -> Vec<Option<Seen>> {
-        let Looked { charter, nodes, bell, slots } = looked;
-        if bell != self.bell {
-            self.bell = bell;
-            self.claims.take(now, Input::Bell);
+        let Looked { cluster_config, nodes, wake_up, slots } = looked;
+        if wake_up != self.wake_up {
+            self.wake_up = wake_up;
+            self.claims.take(now, Input::WakeUp);
         }
         if let Some(nodes) = nodes
             && self.membership.saw(&nodes)
         {
             self.place();
         }
-        if let Some(charter) = charter
-            && charter.slots + 3 > self.keys.len()
+        if let Some(cluster_config) = cluster_config
+            && cluster_config.slots + 3 > self.keys.len()
         {
-            self.set_keys(charter.slots);
-            self.claims.take(now, Input::Bell);
+            self.set_keys(cluster_config.slots);
+            self.claims.take(now, Input::WakeUp);
         }
         slots
     }
 
     /// Watches the members that hold a task, where their death can be proven.
     fn watch_marks(&mut self) {
-        let Some(presence) = self.set.books.backend.presence().cloned() else { return };
+        let Some(presence) = self.set.client.backend.presence().cloned() else { return };
         let mut fresh: Vec<Mark> = Vec::new();
         for mark in self.claims.foreign_marks() {
             if !self.watched.contains(mark) && !fresh.contains(mark) {
@@ -512,11 +515,15 @@ impl Node {
 }
 
 /// The fact of an acknowledged write, for the planner of this process.
-fn acknowledged((write, answer): (SlotWrite, &Result<Put, StoreError>)) -> Option<Fact> {
+fn acknowledged(
+    (write, answer): (SlotWrite, &Result<Put, StoreError>),
+) -> Option<AcknowledgedWrite> {
     match answer {
-        Ok(Put::Stored(version)) => {
-            Some(Fact { slot: write.slot, version: version.clone(), content: write.body })
-        }
+        Ok(Put::Stored(version)) => Some(AcknowledgedWrite {
+            slot: write.slot,
+            version: version.clone(),
+            content: write.body,
+        }),
         Ok(Put::Conflict) | Err(_) => None,
     }
 }

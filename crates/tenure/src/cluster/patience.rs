@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::books::Books;
+use super::client::ClusterClient;
 use crate::clock::Moment;
 use crate::cluster::error::ClusterError;
 use crate::store::Fault;
@@ -16,14 +16,14 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// Measures how long a store has not served. Any answer ends that.
 #[derive(Debug)]
 pub(super) struct Patience<'a> {
-    books: &'a Books,
+    client: &'a ClusterClient,
     /// Since when the store fails, and how long to pause next.
     failing: Option<(Moment, Duration)>,
 }
 
 impl<'a> Patience<'a> {
-    pub(super) fn new(books: &'a Books) -> Patience<'a> {
-        Patience { books, failing: None }
+    pub(super) fn new(client: &'a ClusterClient) -> Patience<'a> {
+        Patience { client, failing: None }
     }
 
     /// Notes that the store has answered.
@@ -42,13 +42,13 @@ impl<'a> Patience<'a> {
                 ..
             })
         );
-        let now = self.books.backend.clock().now();
+        let now = self.client.backend.clock().now();
         let (since, pause) = self.failing.unwrap_or((now, FIRST_PAUSE));
         if !passes || now.at_least_since(since) >= LONGEST {
             return Err(error);
         }
         self.failing = Some((since, (pause * 2).min(LONGEST_PAUSE)));
-        self.books.sleep(pause).await;
+        self.client.sleep(pause).await;
         Ok(())
     }
 }

@@ -27,15 +27,15 @@
 
 mod apply;
 mod catching_up;
-mod charter;
+mod cluster_config;
 mod collect;
 mod commits;
 mod draft;
+mod final_records;
+mod held_cursor;
 mod look;
 mod members;
-mod office;
 mod pages;
-mod papers;
 mod source;
 mod sweep;
 #[cfg(test)]
@@ -49,18 +49,18 @@ use std::time::Duration;
 use self::collect::Ended;
 use self::commits::Commits;
 use self::draft::{Draft, Fit};
+use self::held_cursor::{HeldCursor, Stop};
 use self::look::Look;
 use self::members::Members;
-use self::office::{Office, Stop};
 use self::pages::{Item, Pages, What};
 use self::source::Source;
 use self::sweep::Sweep;
-use super::books::Books;
+use super::client::ClusterClient;
 use super::documents::{Cursor, DocumentError, Format as _, MemberId, Piece, Report};
 use super::event::{Event, Events};
 use super::input::Windowed;
+use super::local_writes::{LocalWrites, LocalWritesReader};
 use super::mutant::ClusterMutant;
-use super::news::{Hearing, News};
 use crate::clock::Moment;
 use crate::cluster::error::ClusterError;
 use crate::store::{Expect, Fault, Put, StoreExt as _, Version};
@@ -75,11 +75,11 @@ const MENDING: Duration = Duration::from_secs(60);
 
 /// Plans the work of a cluster, for as long as its node leads.
 pub(super) struct Planner {
-    pub(super) books: Books,
+    pub(super) client: ClusterClient,
     pub(super) timing: Timing,
     pub(super) source: Option<Arc<dyn Windowed>>,
     /// Exchanges facts with the node of this process.
-    pub(super) news: Arc<News>,
+    pub(super) local_writes: Arc<LocalWrites>,
     pub(super) events: Events,
     pub(super) me: MemberId,
 }
@@ -104,17 +104,17 @@ impl Planner {
     /// # Cancel safety
     /// Cancel safe: the next leader finds the recorded state, and goes on from there.
     pub(super) async fn run(&mut self, mandate: &Mandate) -> Result<Deposed, ClusterError> {
-        let mut shift = Shift::new(self, mandate.token());
+        let mut leader = LeaderState::new(self, mandate.token());
         loop {
-            match shift.round().await {
+            match leader.round().await {
                 Ok(Round::Busy) => {}
-                Ok(Round::Idle) => shift.rest().await,
+                Ok(Round::Idle) => leader.rest().await,
                 Err(Stop::Deposed(by)) => return Ok(Deposed { by }),
-                Err(Stop::Unsure) => shift.leave_office(),
+                Err(Stop::Unsure) => leader.drop_cursor(),
                 Err(Stop::Failed(ClusterError::Exhausted)) => return Err(ClusterError::Exhausted),
                 Err(Stop::Failed(error)) => {
-                    shift.leave_office();
-                    shift.pause(&error).await;
+                    leader.drop_cursor();
+                    leader.pause(&error).await;
                 }
             }
         }
@@ -131,16 +131,16 @@ enum Round {
 }
 
 /// The planning of one leadership. All of this state can be lost at any moment.
-struct Shift<'a> {
+struct LeaderState<'a> {
     planner: &'a Planner,
     token: u64,
-    office: Option<Office>,
+    held_cursor: Option<HeldCursor>,
     /// Facts from the node of this process, since the cursor was taken over.
-    hearing: Option<Hearing<'a>>,
+    reader: Option<LocalWritesReader<'a>>,
     /// The last look, with the facts and writes since. Much of it is usually still true at the next
     /// look.
     look: Look,
-    /// The number of slots in the charter, by an acknowledged write.
+    /// The number of slots in the cluster's configuration, by an acknowledged write.
     slots: Option<usize>,
     pages: Pages,
     source: Source,
@@ -152,10 +152,10 @@ struct Shift<'a> {
     /// When to search the inbox for a gap again.
     mending_due: Moment,
     /// Slots were filled, perhaps by a predecessor, and the nodes were not told.
-    bell_due: bool,
+    wake_up_due: bool,
     /// The version of the call document when it was last read, before everything else.
-    call: Option<Version>,
-    call_due: bool,
+    leader_wake_up: Option<Version>,
+    leader_wake_up_due: bool,
     /// When the last round began.
     began: Moment,
     /// When the planner last learnt the state of the slots, by a look or by facts.
@@ -171,14 +171,14 @@ struct Shift<'a> {
     held_up: Option<String>,
 }
 
-impl<'a> Shift<'a> {
-    fn new(planner: &'a Planner, token: u64) -> Shift<'a> {
-        let now = planner.books.backend.clock().now();
-        Shift {
+impl<'a> LeaderState<'a> {
+    fn new(planner: &'a Planner, token: u64) -> LeaderState<'a> {
+        let now = planner.client.backend.clock().now();
+        LeaderState {
             planner,
             token,
-            office: None,
-            hearing: None,
+            held_cursor: None,
+            reader: None,
             look: Look::default(),
             slots: None,
             pages: Pages::new(),
@@ -188,9 +188,9 @@ impl<'a> Shift<'a> {
             members_due: now,
             sweep: Sweep::new(now),
             mending_due: now,
-            bell_due: true,
-            call: None,
-            call_due: true,
+            wake_up_due: true,
+            leader_wake_up: None,
+            leader_wake_up_due: true,
             began: now,
             caught_up: None,
             last_look: None,
@@ -201,18 +201,18 @@ impl<'a> Shift<'a> {
         }
     }
 
-    fn books(&self) -> &'a Books {
-        &self.planner.books
+    fn client(&self) -> &'a ClusterClient {
+        &self.planner.client
     }
 
     fn now(&self) -> Moment {
-        self.books().backend.clock().now()
+        self.client().backend.clock().now()
     }
 
     /// Forgets the cursor, and the facts and pages that were learnt under it.
-    fn leave_office(&mut self) {
-        self.office = None;
-        self.hearing = None;
+    fn drop_cursor(&mut self) {
+        self.held_cursor = None;
+        self.reader = None;
         self.pages.forget();
     }
 
@@ -228,7 +228,7 @@ impl<'a> Shift<'a> {
             }
             self.held_up = Some(says);
         }
-        self.books().sleep(self.planner.timing.request()).await;
+        self.client().sleep(self.planner.timing.request()).await;
     }
 
     fn garbled(&self, key: Key, error: DocumentError) {
@@ -243,50 +243,51 @@ impl<'a> Shift<'a> {
 
     /// Does one round: finishes recorded intents, counts ended tasks, takes in the next.
     async fn round(&mut self) -> Result<Round, Stop> {
-        let books = self.books();
+        let client = self.client();
         self.began = self.now();
-        if self.call_due {
-            let call = books.store().get(&books.keys.call()).await?;
-            (self.call, self.call_due) = (call.map(|document| document.version), false);
+        if self.leader_wake_up_due {
+            let leader_wake_up = client.store().get(&client.keys.leader_wake_up()).await?;
+            (self.leader_wake_up, self.leader_wake_up_due) =
+                (leader_wake_up.map(|document| document.version), false);
             self.look_due = true;
         }
-        let mut office = match self.office.take() {
-            Some(office) => office,
+        let mut held_cursor = match self.held_cursor.take() {
+            Some(held_cursor) => held_cursor,
             None => {
-                let office = Office::take(books, self.token).await?;
-                (self.hearing, self.look_due) = (Some(self.planner.news.hear()), true);
-                office
+                let held_cursor = HeldCursor::take(client, self.token).await?;
+                (self.reader, self.look_due) = (Some(self.planner.local_writes.hear()), true);
+                held_cursor
             }
         };
         let mut look = std::mem::take(&mut self.look);
-        self.catch_up(&office, &mut look).await?;
-        let round = self.act(&mut office, &mut look).await?;
-        (self.office, self.look, self.held_up) = (Some(office), look, None);
+        self.catch_up(&held_cursor, &mut look).await?;
+        let round = self.act(&mut held_cursor, &mut look).await?;
+        (self.held_cursor, self.look, self.held_up) = (Some(held_cursor), look, None);
         Ok(round)
     }
 
-    async fn act(&mut self, office: &mut Office, look: &mut Look) -> Result<Round, Stop> {
-        let books = self.books();
-        if charter::uphold(books, office.cursor(), look, &mut self.slots).await? {
+    async fn act(&mut self, held_cursor: &mut HeldCursor, look: &mut Look) -> Result<Round, Stop> {
+        let client = self.client();
+        if cluster_config::uphold(client, held_cursor.cursor(), look, &mut self.slots).await? {
             // Another process may have been faster, or the look was old: no hurry.
-            books.sleep(PACE).await;
+            client.sleep(PACE).await;
             look.is_outdated = true;
             return Ok(Round::Busy);
         }
-        office.doubt(|slot| look.is_lost(slot));
-        if !self.apply(office, look).await? {
+        held_cursor.doubt(|slot| look.is_lost(slot));
+        if !self.apply(held_cursor, look).await? {
             return Ok(Round::Busy);
         }
-        self.keep_house(office, look).await;
-        self.move_on(office, look).await
+        self.keep_house(held_cursor, look).await;
+        self.move_on(held_cursor, look).await
     }
 
     /// Keeps the store tidy. A failure here must not hold up the work.
-    async fn keep_house(&mut self, office: &Office, look: &Look) {
-        let books = self.books();
-        let pages = self.pages.tidy(books, office.cursor()).await;
+    async fn keep_house(&mut self, held_cursor: &HeldCursor, look: &Look) {
+        let client = self.client();
+        let pages = self.pages.tidy(client, held_cursor.cursor()).await;
         let members = self.mind_members(look).await;
-        let outcomes = self.sweep.turn(books).await;
+        let outcomes = self.sweep.turn(client).await;
         for error in [pages, members, outcomes].into_iter().filter_map(Result::err) {
             let cause = cause(&error);
             tracing::warn!(%error, cause, "keeping house failed; it is tried again");
@@ -296,31 +297,36 @@ impl<'a> Shift<'a> {
     /// Writes the slots of recorded intents.
     ///
     /// Returns false while an intent is not seen in its slot.
-    async fn apply(&mut self, office: &mut Office, look: &mut Look) -> Result<bool, Stop> {
-        if office.unseen.is_empty() && !office.letters_due {
+    async fn apply(&mut self, held_cursor: &mut HeldCursor, look: &mut Look) -> Result<bool, Stop> {
+        if held_cursor.unseen.is_empty() && !held_cursor.letters_due {
             return Ok(true);
         }
-        let before = office.unseen.len();
-        let applied = apply::apply(self.books(), self.planner.timing.ttl(), office, look).await?;
-        self.bell_due |= applied.filled;
-        self.planner.news.filled(applied.facts);
-        if !applied.wholly && (applied.failed || office.unseen.len() == before) {
+        let before = held_cursor.unseen.len();
+        let applied =
+            apply::apply(self.client(), self.planner.timing.ttl(), held_cursor, look).await?;
+        self.wake_up_due |= applied.filled;
+        self.planner.local_writes.filled(applied.acknowledged);
+        if !applied.wholly && (applied.failed || held_cursor.unseen.len() == before) {
             // The store failed, or another writer was faster: no hurry.
             let pause = if applied.failed { self.planner.timing.request() } else { PACE };
-            self.books().sleep(pause).await;
+            self.client().sleep(pause).await;
         }
         Ok(applied.wholly)
     }
 
     /// Counts and takes in tasks by one write of the cursor, then writes the slots.
-    async fn move_on(&mut self, office: &mut Office, look: &mut Look) -> Result<Round, Stop> {
-        let books = self.books();
-        let ended = self.collect(office, look).await?;
-        let free = vacancy::free(books, look, self.planner.timing.ttl()).await;
-        if !office::has_serials(office.cursor(), 2 * (ended.len() + free.len()) + 1024) {
+    async fn move_on(
+        &mut self,
+        held_cursor: &mut HeldCursor,
+        look: &mut Look,
+    ) -> Result<Round, Stop> {
+        let client = self.client();
+        let ended = self.collect(held_cursor, look).await?;
+        let free = vacancy::free(client, look, self.planner.timing.ttl()).await;
+        if !held_cursor::has_serials(held_cursor.cursor(), 2 * (ended.len() + free.len()) + 1024) {
             return Err(ClusterError::Exhausted.into());
         }
-        let draft = self.draft(office, look, &ended, &free).await?;
+        let draft = self.draft(held_cursor, look, &ended, &free).await?;
         self.stocked = look.outstanding() > 0;
         if !draft.changed {
             let asks_again = matches!(draft.window, Fit::Only(fit) if fit > 0);
@@ -330,12 +336,12 @@ impl<'a> Shift<'a> {
             self.write_slots_first(&draft, look).await;
         }
         if !draft.reports.is_empty() {
-            self.write_piece(office, draft.reports).await?;
+            self.write_piece(held_cursor, draft.reports).await?;
         }
         if ClusterMutant::PageFreedEarly.is_on() {
-            self.pages.free(books, &draft.cursor).await;
+            self.pages.free(client, &draft.cursor).await;
         }
-        office.record(books, draft.cursor).await?;
+        held_cursor.record(client, draft.cursor).await?;
         for (serial, id, error) in draft.refused {
             tracing::warn!(serial, %error, "the source gave what cannot be a task; it counts as dead");
             self.tell(Event::Refused { serial, id, error });
@@ -343,9 +349,9 @@ impl<'a> Shift<'a> {
         if draft.window == Fit::Wholly {
             self.source.taken();
         }
-        self.stocked |= office.cursor().intents.iter().any(|intent| intent.task.is_some());
-        self.apply(office, look).await?;
-        self.pages.free(books, office.cursor()).await;
+        self.stocked |= held_cursor.cursor().intents.iter().any(|intent| intent.task.is_some());
+        self.apply(held_cursor, look).await?;
+        self.pages.free(client, held_cursor.cursor()).await;
         Ok(Round::Busy)
     }
 
@@ -353,41 +359,45 @@ impl<'a> Shift<'a> {
     ///
     /// The source was told of its own items, and all documents that must come before the count are
     /// in the store.
-    async fn collect(&mut self, office: &Office, look: &mut Look) -> Result<Vec<Ended>, Stop> {
-        let books = self.books();
+    async fn collect(
+        &mut self,
+        held_cursor: &HeldCursor,
+        look: &mut Look,
+    ) -> Result<Vec<Ended>, Stop> {
+        let client = self.client();
         let now = self.now();
-        let all = look.ended(office.cursor());
+        let all = look.ended(held_cursor.cursor());
         self.commits.keep_only(&all.iter().map(|(_, slot)| slot.task.serial).collect());
         let ended = collect::choose(all, |serial| self.commits.waits(serial, now));
-        let ended = collect::confirm(books, look, ended).await;
+        let ended = collect::confirm(client, look, ended).await;
         let (limit, source) = (self.planner.timing.ttl(), self.source.windowed().cloned());
-        let ended = self.commits.settle(books, source.as_ref(), limit, ended).await;
-        Ok(papers::file(books, ended).await?)
+        let ended = self.commits.settle(client, source.as_ref(), limit, ended).await;
+        Ok(final_records::file(client, ended).await?)
     }
 
     async fn draft(
         &mut self,
-        office: &Office,
+        held_cursor: &HeldCursor,
         look: &Look,
         ended: &[Ended],
         free: &[usize],
     ) -> Result<Draft, Stop> {
-        let (books, cursor) = (self.books(), office.cursor());
+        let (client, cursor) = (self.client(), held_cursor.cursor());
         let room = if look.is_paused() { 0 } else { ended.len() + free.len() };
         if room == 0 {
-            return Ok(draft::draft(cursor, ended, &[], Vec::new(), None, books.fresh_op()));
+            return Ok(draft::draft(cursor, ended, &[], Vec::new(), None, client.fresh_op()));
         }
-        let garbled = self.pages.read(books, cursor).await?;
+        let garbled = self.pages.read(client, cursor).await?;
         garbled.into_iter().for_each(|(key, error)| self.garbled(key, error));
         self.mend_inbox(cursor).await?;
         let mut items: Vec<Item> = self.pages.items(cursor, room);
         self.postpone_retries(look, ended, &mut items);
-        pages::find_letters(books, &mut items).await?;
-        pages::tell_cancelled(books, &mut items).await?;
+        pages::find_letters(client, &mut items).await?;
+        pages::tell_cancelled(client, &mut items).await?;
         let left = room.saturating_sub(items.len());
         let pause = self.planner.timing.request();
-        let window = self.source.offer(books, pause, cursor, left).await;
-        let draft = draft::draft(cursor, ended, free, items, window, books.fresh_op());
+        let window = self.source.offer(client, pause, cursor, left).await;
+        let draft = draft::draft(cursor, ended, free, items, window, client.fresh_op());
         if let Fit::Only(fit) = draft.window {
             self.source.fits_only(fit);
         }
@@ -421,13 +431,13 @@ impl<'a> Shift<'a> {
             return Ok(());
         }
         let ttl = self.planner.timing.ttl();
-        self.mending_due = now + if self.books().is_weak() { ttl } else { ttl.max(MENDING) };
-        if self.books().mend_inbox(cursor.page).await? {
+        self.mending_due = now + if self.client().is_weak() { ttl } else { ttl.max(MENDING) };
+        if self.client().mend_inbox(cursor.page).await? {
             tracing::warn!(
                 page = cursor.page,
                 "a page of the inbox was never written; it is passed"
             );
-            let garbled = self.pages.read(self.books(), cursor).await?;
+            let garbled = self.pages.read(self.client(), cursor).await?;
             garbled.into_iter().for_each(|(key, error)| self.garbled(key, error));
         }
         Ok(())
@@ -436,21 +446,25 @@ impl<'a> Shift<'a> {
     /// Writes the next piece of the results.
     ///
     /// A piece that stands there already was written by a leader that never counted it.
-    async fn write_piece(&mut self, office: &mut Office, reports: Vec<Report>) -> Result<(), Stop> {
-        let books = self.books();
-        let key = books.keys.piece(office.cursor().pieces);
-        let piece = Piece { reports, op: books.fresh_op() }.encode();
-        match books.store().put(&key, Expect::Absent, piece.clone()).await {
+    async fn write_piece(
+        &mut self,
+        held_cursor: &mut HeldCursor,
+        reports: Vec<Report>,
+    ) -> Result<(), Stop> {
+        let client = self.client();
+        let key = client.keys.piece(held_cursor.cursor().pieces);
+        let piece = Piece { reports, op: client.fresh_op() }.encode();
+        match client.store().put(&key, Expect::Absent, piece.clone()).await {
             Ok(Put::Stored(_)) => return Ok(()),
             Ok(Put::Conflict) => {}
             Err(error) if error.fault == Fault::Indeterminate => {}
             Err(error) => return Err(error.into()),
         }
-        let found = books.store().get(&key).await?;
+        let found = client.store().get(&key).await?;
         // If a successor had written the piece, it would have taken over the cursor before.
-        office.confirm(books).await?;
+        held_cursor.confirm(client).await?;
         let expect = found.map_or(Expect::Absent, |found| Expect::At(found.version));
-        match books.store().put(&key, expect, piece).await? {
+        match client.store().put(&key, expect, piece).await? {
             Put::Stored(_) => Ok(()),
             Put::Conflict => Err(Stop::Unsure),
         }
@@ -461,11 +475,11 @@ impl<'a> Shift<'a> {
         let ttl = self.planner.timing.ttl();
         for intent in &draft.cursor.intents {
             let sight = &look.slots[intent.slot];
-            let op = || self.books().fresh_op();
+            let op = || self.client().fresh_op();
             if let apply::Ruling::Write(expect, slot) = apply::ruling(intent, sight, false, ttl, op)
             {
-                let key = self.books().keys.slot(intent.slot);
-                let put = self.books().store().put(&key, expect, slot.encode()).await;
+                let key = self.client().keys.slot(intent.slot);
+                let put = self.client().store().put(&key, expect, slot.encode()).await;
                 if let Ok(Put::Stored(version)) = put {
                     look.stored(intent.slot, version, Arc::new(slot));
                 }
@@ -479,27 +493,27 @@ impl<'a> Shift<'a> {
         if now.boot < self.members_due.boot {
             return Ok(());
         }
-        let (books, timing) = (self.books(), self.planner.timing);
+        let (client, timing) = (self.client(), self.planner.timing);
         self.members_due = now + timing.heartbeat();
         let Some(nodes) = look.nodes.content() else { return Ok(()) };
         let me = &self.planner.me;
-        let suspects = self.members.suspects(books, me, timing.ttl(), nodes).await?;
+        let suspects = self.members.suspects(client, me, timing.ttl(), nodes).await?;
         if !suspects.is_empty() {
-            self.members.remove(books, look, suspects).await?;
+            self.members.remove(client, look, suspects).await?;
         }
         Ok(())
     }
 
     /// Waits until there may be something to do.
     async fn rest(&mut self) {
-        let books = self.books();
+        let client = self.client();
         let (request, limit) = (self.planner.timing.request(), self.planner.timing.ttl());
-        let mut wake = self.now() + self.planner.timing.poll(books.store().notifies());
+        let mut wake = self.now() + self.planner.timing.poll(client.store().notifies());
         let due = [self.commits.due(), self.source.due()].into_iter().flatten();
         let due = due.chain([self.members_due, self.sweep.due()]);
         let alone = self.is_alone(&self.look);
-        // If the bell was not rung, try again soon.
-        let due = due.chain((self.bell_due && !alone).then(|| self.now() + request));
+        // If the nodes were not woken, try again soon.
+        let due = due.chain((self.wake_up_due && !alone).then(|| self.now() + request));
         // Only a look shows the writes of other nodes.
         let unlooked = self.caught_up > self.last_look;
         let due = due.chain(self.next_look(alone).filter(|_| unlooked));
@@ -510,14 +524,14 @@ impl<'a> Shift<'a> {
                 wake = moment;
             }
         }
-        let call = books.keys.call();
-        let mut timer = books.backend.clock().timer();
+        let leader_wake_up = client.keys.leader_wake_up();
+        let mut timer = client.backend.clock().timer();
         tokio::select! {
             biased;
-            () = self.planner.news.planner_called() => {}
-            () = books.store().changed(&call, self.call.as_ref()) => self.call_due = true,
-            () = self.source.answered(books, request) => {}
-            () = self.commits.any(books, limit) => {}
+            () = self.planner.local_writes.planner_called() => {}
+            () = client.store().changed(&leader_wake_up, self.leader_wake_up.as_ref()) => self.leader_wake_up_due = true,
+            () = self.source.answered(client, request) => {}
+            () = self.commits.any(client, limit) => {}
             () = self.members.proven_gone() => self.members_due = self.now(),
             () = timer.until(wake) => {}
         }

@@ -1,6 +1,6 @@
 //! Bringing dead letters back.
 
-use super::books::Books;
+use super::client::ClusterClient;
 use super::documents::Entry;
 use crate::Key;
 use crate::cluster::error::ClusterError;
@@ -9,7 +9,7 @@ use crate::store::StoreExt;
 /// How many letters are read at a time.
 const LETTERS: usize = 256;
 
-impl Books {
+impl ClusterClient {
     /// Brings these dead letters back.
     ///
     /// Each is done again from its first attempt, under a new serial number.
@@ -18,7 +18,7 @@ impl Books {
     /// returned, and nothing is done about them.
     ///
     /// # Errors
-    /// As for [`Books::submit`].
+    /// As for [`ClusterClient::submit`].
     ///
     /// # Cancel safety
     /// Not cancel safe: dropping the future leaves it open which letters come back.
@@ -41,7 +41,7 @@ impl Books {
     /// Brings back all dead letters that there are now, and returns their number.
     ///
     /// # Errors
-    /// As for [`Books::retry`].
+    /// As for [`ClusterClient::retry`].
     ///
     /// # Cancel safety
     /// Not cancel safe: dropping the future leaves it open which letters come back.
@@ -65,7 +65,7 @@ impl Books {
     /// The request is in the store when this returns.
     ///
     /// # Errors
-    /// As for [`Books::retry`].
+    /// As for [`ClusterClient::retry`].
     ///
     /// # Cancel safety
     /// Not cancel safe: dropping the future leaves it open whether the letter comes back.

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::books::Books;
+use super::client::ClusterClient;
 use super::documents::{Format, Settings};
 use crate::cluster::error::ClusterError;
 use crate::lease::record::Op;
@@ -16,7 +16,7 @@ pub enum SettingsPut {
     Conflict(Option<Settings>),
 }
 
-impl Books {
+impl ClusterClient {
     /// The settings, if there are any.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Keeps the leaders' tokens above those that the books know.
+//! Keeps the leaders' tokens above those that the cluster's records know.
 //!
 //! A leader writes its token into the cursor, and gives way to a greater one. If the document of
 //! the leadership is deleted, tokens begin at 1 again. Then every leader would give way to a leader
@@ -6,14 +6,14 @@
 
 use std::time::Duration;
 
-use super::books::Books;
+use super::client::ClusterClient;
 use super::documents::Cursor;
 use crate::Protocol;
 use crate::cluster::error::ClusterError;
 use crate::lease::record::{Record, State};
 use crate::store::{Expect, Put, StoreExt as _};
 
-impl Books {
+impl ClusterClient {
     /// Makes sure that the next leader's token is greater than the last leader's.
     ///
     /// A leadership that is held is left alone: only its holder can give it up.
@@ -52,8 +52,8 @@ impl Books {
 }
 
 /// The record raised to this token, if its own is smaller and it is free.
-fn raised(before: Option<Record>, token: u64, books: &Books) -> Option<Record> {
-    let op = books.fresh_op();
+fn raised(before: Option<Record>, token: u64, client: &ClusterClient) -> Option<Record> {
+    let op = client.fresh_op();
     match before {
         Some(record) if record.token >= token => None,
         Some(record) if !matches!(record.state, State::Free { .. }) => None,
@@ -65,7 +65,7 @@ fn raised(before: Option<Record>, token: u64, books: &Books) -> Option<Record> {
             state: State::Free { clean: false },
             expire: 0,
             token,
-            ttl: books.timing.ttl(),
+            ttl: client.timing.ttl(),
             delay: Duration::ZERO,
             next_delay: None,
             generation: 1,

@@ -20,7 +20,7 @@ pub trait Task: Serialize + DeserializeOwned + Send + Sync + 'static {
     /// Names the type in the store. Never reuse one for another type.
     const KIND: &'static str;
 
-    /// Runs the task. The result is kept with the books, shortened to its last 4 KiB.
+    /// Runs the task. The result is kept with the cluster's records, shortened to its last 4 KiB.
     ///
     /// # Errors
     /// The reason why this attempt failed. The task is tried again, on another node if there is

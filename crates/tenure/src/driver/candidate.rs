@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::bulletin::{Bulletin, Shared, Word};
+use super::publisher::{HandleMessage, Shared, StatusPublisher};
 use super::registration::Registration;
 use super::requests::Queue;
 use super::{Answer, Request, SlotId, Wants};
@@ -28,7 +28,7 @@ pub(super) struct CandidateSlot {
     key: Key,
     floor: Option<Key>,
     machine: Machine,
-    bulletin: Bulletin,
+    publisher: StatusPublisher,
     registration: Registration,
 }
 
@@ -36,36 +36,36 @@ impl CandidateSlot {
     pub(super) fn new(candidacy: Candidacy, id: SlotId) -> CandidateSlot {
         let Candidacy { name, key, floor, machine, shared } = candidacy;
         let registration = Registration::new(&name, machine.candidate(), machine.timing());
-        let bulletin = Bulletin::new(shared, id);
-        CandidateSlot { key, floor, machine, bulletin, registration }
+        let publisher = StatusPublisher::new(shared, id);
+        CandidateSlot { key, floor, machine, publisher, registration }
     }
 
     /// The farewell for a candidate without handles, or with a closed backend.
-    pub(super) fn goodbye(&mut self) -> Word {
-        self.bulletin.goodbye();
-        Word::Release(Farewell::Free)
+    pub(super) fn goodbye(&mut self) -> HandleMessage {
+        self.publisher.goodbye();
+        HandleMessage::Release(Farewell::Free)
     }
 
     pub(super) fn hear(
         &mut self,
         id: SlotId,
-        word: Word,
+        message: HandleMessage,
         parts: &Parts,
         queue: &mut Queue,
     ) -> Wants {
-        let input = match word {
-            Word::WorkEnded => Input::WorkEnded,
-            Word::Release(farewell) => {
-                self.bulletin.leaving();
+        let input = match message {
+            HandleMessage::WorkEnded => Input::WorkEnded,
+            HandleMessage::Release(farewell) => {
+                self.publisher.leaving();
                 Input::Release(farewell)
             }
-            Word::Abandon => Input::Abandon,
-            Word::Publish(value) => {
+            HandleMessage::Abandon => Input::Abandon,
+            HandleMessage::Publish(value) => {
                 self.registration.publish(value.clone());
                 Input::Publish(value)
             }
             #[cfg(feature = "test-util")]
-            Word::ForceLoss => Input::ForceLoss,
+            HandleMessage::ForceLoss => Input::ForceLoss,
         };
         self.step(id, input, parts, queue)
     }
@@ -96,18 +96,18 @@ impl CandidateSlot {
     ) -> Wants {
         match (request, answer) {
             (Request::Machine(ask), Answer::Read(read)) => {
-                self.bulletin.note(read.as_ref().err());
+                self.publisher.note(read.as_ref().err());
                 let read = read.map(|document| document.map(seen)).map_err(|error| error.fault);
                 self.step(id, Input::Read(ask, read), parts, queue)
             }
             (Request::Floor(ask), Answer::Read(read)) => {
-                self.bulletin.note(read.as_ref().err());
+                self.publisher.note(read.as_ref().err());
                 let read =
                     read.map(|document| document.map(seen_floor)).map_err(|error| error.fault);
                 self.step(id, Input::ReadFloor(ask, read), parts, queue)
             }
             (Request::Machine(ask) | Request::Floor(ask), Answer::Write(put)) => {
-                self.bulletin.note(put.as_ref().err());
+                self.publisher.note(put.as_ref().err());
                 self.step(id, Input::Wrote(ask, put.map_err(|error| error.fault)), parts, queue)
             }
             (Request::Registration, answer) => {
@@ -137,31 +137,31 @@ impl CandidateSlot {
                     queue.write(id, Request::Floor(ask), Write { key, expect, body, durability });
                 }
             }
-            Output::Elected(lease) => self.bulletin.elect(lease, &parts.clock),
-            Output::Extended(lease) => self.bulletin.extend(lease),
-            Output::MustStop => self.bulletin.must_stop(),
-            Output::Lost { token, loss } => self.bulletin.lose(token, &loss),
+            Output::Elected(lease) => self.publisher.elect(lease, &parts.clock),
+            Output::Extended(lease) => self.publisher.extend(lease),
+            Output::MustStop => self.publisher.must_stop(),
+            Output::Lost { token, loss } => self.publisher.lose(token, &loss),
             Output::Suspended => {
                 let lease = self.machine.lease(parts.clock.now());
                 let remaining = lease.map(|lease| Lease::remaining(&lease, parts.clock.now()));
-                self.bulletin.suspend(remaining.unwrap_or_default());
+                self.publisher.suspend(remaining.unwrap_or_default());
             }
-            Output::Resumed => self.bulletin.resume(),
-            Output::Following(holder) => self.bulletin.follow(holder.as_deref()),
+            Output::Resumed => self.publisher.resume(),
+            Output::Following(holder) => self.publisher.follow(holder.as_deref()),
             Output::Garbled(source) => {
                 let name = self.registration.election().clone();
-                self.bulletin.warn(garbled(name, source));
+                self.publisher.warn(garbled(name, source));
             }
             Output::Over(outcome) => {
                 self.registration.remove();
-                self.bulletin.finish(outcome);
+                self.publisher.finish(outcome);
             }
         }
     }
 
     fn wants(&self, parts: &Parts) -> Wants {
         let now = parts.clock.now();
-        if self.bulletin.is_over() && self.registration.is_settled() {
+        if self.publisher.is_over() && self.registration.is_settled() {
             return Wants { over: true, ..Wants::default() };
         }
         let wake = [self.machine.wake(now), self.registration.wake(now)];

@@ -4,9 +4,9 @@
 //! batches, waits for answers, hints and the earliest deadline, and steps the machines that they
 //! concern. The driver decides nothing about leadership; only the machines do.
 
-mod bulletin;
 mod candidate;
 mod observation;
+mod publisher;
 mod queue;
 mod registration;
 mod requests;
@@ -27,10 +27,10 @@ use crate::queue::{Entry, Gone, Pace};
 use crate::store::{Document, Put, StoreError, Version};
 use crate::{Key, Mark};
 
-pub(crate) use bulletin::{Shared, Word};
 pub(crate) use candidate::Candidacy;
 use candidate::CandidateSlot;
 pub(crate) use observation::{Observation, Watching};
+pub(crate) use publisher::{HandleMessage, Shared};
 use queue::{Concerns, Io, LineSlot, LineWants, Sessions, Whose};
 pub(crate) use queue::{Entrant, LineObservation};
 use requests::{Done, Queue};
@@ -57,7 +57,7 @@ pub(crate) struct Handle {
 pub(crate) enum Command {
     Stand(Box<Candidacy>),
     StandInLine(Box<Entrant>),
-    Tell(Arc<Shared>, Word),
+    Tell(Arc<Shared>, HandleMessage),
     Observe(Box<Observation>),
     ObserveLine(LineObservation),
     Close(oneshot::Sender<()>),
@@ -381,9 +381,9 @@ impl Driver {
             Command::ObserveLine(observation) => {
                 self.admit(observation.key.clone(), |_| Kind::LineObserver(Box::new(observation)));
             }
-            Command::Tell(shared, word) => {
+            Command::Tell(shared, message) => {
                 if let Some(id) = shared.slot() {
-                    self.tell(id, word);
+                    self.tell(id, message);
                 }
             }
             Command::Close(closed) => {
@@ -432,15 +432,15 @@ impl Driver {
     }
 
     /// Passes a message from a candidate's handle on.
-    fn tell(&mut self, id: SlotId, word: Word) {
+    fn tell(&mut self, id: SlotId, message: HandleMessage) {
         let Some(slot) = self.slots.get_mut(&id) else { return };
         match &mut slot.kind {
             Kind::Candidate(candidate) => {
-                let wants = candidate.hear(id, word, &self.parts, &mut self.queue);
+                let wants = candidate.hear(id, message, &self.parts, &mut self.queue);
                 self.arrange(id, wants);
             }
             Kind::InLine(_) => {
-                self.step_in_line(id, |slot, io| slot.hear(id, word, io));
+                self.step_in_line(id, |slot, io| slot.hear(id, message, io));
             }
             Kind::Observer(_) | Kind::LineObserver(_) => {}
         }

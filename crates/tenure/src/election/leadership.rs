@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use super::Election;
 use crate::candidate::check_value;
 use crate::clock::{Clock, Moment};
-use crate::driver::{Command, Handle, Shared, Word};
+use crate::driver::{Command, Handle, HandleMessage, Shared};
 use crate::mandate::{Mandate, Tenure};
 use crate::protocol::{Farewell, Loss, Outcome};
 use crate::status::{Role, Status, StatusStream};
@@ -86,7 +86,7 @@ impl Candidacy {
     pub fn publish(&self, value: impl Into<Bytes>) -> Result<(), Error> {
         let value = value.into();
         check_value(&value)?;
-        self.place.tell(Word::Publish(value))
+        self.place.tell(HandleMessage::Publish(value))
     }
 
     /// Waits until the candidate leads.
@@ -187,7 +187,7 @@ impl Place {
                 Seen::Won(tenure, token) => return self.checked(tenure, token),
                 Seen::Missed(token) => {
                     after = token;
-                    self.tell(Word::WorkEnded)?;
+                    self.tell(HandleMessage::WorkEnded)?;
                 }
                 Seen::Nothing => {}
             }
@@ -211,7 +211,7 @@ impl Place {
         Ok(tenure)
     }
 
-    fn tell(&self, word: Word) -> Result<(), Error> {
+    fn tell(&self, message: HandleMessage) -> Result<(), Error> {
         match &self.shared.status.borrow().role {
             Role::Over(outcome) => {
                 return Err(Error::from_outcome(self.election.name(), outcome));
@@ -223,7 +223,7 @@ impl Place {
             | Role::Stopping { .. }
             | Role::Lost { .. } => {}
         }
-        if self.driver.send(Command::Tell(self.shared.clone(), word)) {
+        if self.driver.send(Command::Tell(self.shared.clone(), message)) {
             Ok(())
         } else {
             Err(Error::Stopped)
@@ -231,11 +231,11 @@ impl Place {
     }
 
     fn say_goodbye(&self, farewell: Farewell) {
-        self.leave(Word::Release(farewell));
+        self.leave(HandleMessage::Release(farewell));
     }
 
     /// Says goodbye, once: later goodbyes change nothing.
-    fn leave(&self, goodbye: Word) {
+    fn leave(&self, goodbye: HandleMessage) {
         if self.left.swap(true, Ordering::Relaxed) {
             return;
         }
@@ -416,7 +416,7 @@ impl Leadership {
             return Err(Error::Finished);
         }
         self.tenure.close(Loss::Resigned);
-        self.candidacy.place.tell(Word::WorkEnded)?;
+        self.candidacy.place.tell(HandleMessage::WorkEnded)?;
         Ok(self.candidacy)
     }
 
@@ -431,7 +431,7 @@ impl Leadership {
     pub fn abandon(self) -> Abandoned {
         let election = &self.candidacy.place.election;
         let (clock, frees_within) = (election.clock().clone(), election.frees_within());
-        self.candidacy.place.leave(Word::Abandon);
+        self.candidacy.place.leave(HandleMessage::Abandon);
         Abandoned { since: clock.now(), clock, frees_within }
     }
 
@@ -439,7 +439,7 @@ impl Leadership {
     #[cfg(feature = "test-util")]
     pub fn force_loss(&self) {
         // A candidacy that is over has no leadership left to lose.
-        let _ = self.candidacy.place.tell(Word::ForceLoss);
+        let _ = self.candidacy.place.tell(HandleMessage::ForceLoss);
     }
 
     async fn part(&self, farewell: Farewell) -> Resignation {

@@ -4,7 +4,7 @@
 //! table's changes and of new leaders:
 //!
 //! ```
-//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tenure::Error> {
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tenure::feed::FeedError> {
 //! use std::sync::Arc;
 //! use futures_util::StreamExt;
 //! use tenure::Backend;

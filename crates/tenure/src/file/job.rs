@@ -13,7 +13,7 @@ use super::path::{self, Place};
 use super::spare::{self, Failure, Renewal};
 use super::step::step;
 use super::temporary::{Kept, Temporary, link_over};
-use super::unsettled::Unsettled;
+use super::unsynced::UnsyncedWrites;
 use crate::store::{
     Document, Durability, Expect, Fault, MAX_DOCUMENT_BYTES, Put, StoreError, Version, Write,
 };
@@ -97,10 +97,10 @@ impl<'a> Job<'a> {
         &self,
         directory: &OwnedFd,
         staged: Option<Temporary<'_>>,
-        unsettled: &Unsettled,
+        unsynced: &UnsyncedWrites,
     ) -> Result<Put, StoreError> {
         let Some(body) = &self.write.body else {
-            return self.remove(directory, unsettled);
+            return self.remove(directory, unsynced);
         };
         if !self.lasts() {
             return match self.show_body(directory, body) {
@@ -115,12 +115,12 @@ impl<'a> Job<'a> {
                 Temporary::write(directory, body).map_err(|errno| failed(self.doing(), errno))?
             }
         };
-        unsettled.begin(&self.write.key);
+        unsynced.begin(&self.write.key);
         // The kept copy goes first, so that the document is never ahead of the lasting content.
         if let Err(kept) = temporary.keep_as(&path::kept(&self.name)) {
             return Err(match kept {
                 Kept::Untouched(errno) => {
-                    unsettled.settle(&self.write.key);
+                    unsynced.settle(&self.write.key);
                     failed(self.doing(), errno)
                 }
                 Kept::Unsure(errno) => unsure(self.doing(), errno),
@@ -207,9 +207,9 @@ impl<'a> Job<'a> {
         Ok(is_back)
     }
 
-    fn remove(&self, directory: &OwnedFd, unsettled: &Unsettled) -> Result<Put, StoreError> {
+    fn remove(&self, directory: &OwnedFd, unsynced: &UnsyncedWrites) -> Result<Put, StoreError> {
         if self.lasts() {
-            unsettled.begin(&self.write.key);
+            unsynced.begin(&self.write.key);
         }
         unlink_all(directory, &self.name).map_err(|errno| unsure(self.doing(), errno))?;
         Ok(Put::Stored(gone()))

@@ -14,6 +14,7 @@
 //! so that a crashed leader is replaced at once.
 
 mod directory;
+mod directory_locks;
 mod disk;
 mod document;
 mod error;
@@ -33,8 +34,7 @@ mod step;
 mod sweep;
 mod temporary;
 mod tree;
-mod turns;
-mod unsettled;
+mod unsynced;
 mod work;
 mod write;
 
@@ -53,17 +53,17 @@ use async_trait::async_trait;
 use rustix::io::Errno;
 
 use self::directory::{Root, unlock};
+use self::directory_locks::DirectoryLocks;
 use self::disk::fsync;
 use self::error::{BACKEND, failed, refused};
 use self::held::Held;
 use self::journal::Known;
-use self::notify::{Bells, Ring};
+use self::notify::{FileWatchers, Ring};
 use self::parents::Parents;
 use self::path::Place;
 pub use self::presence::FilePresence;
 pub use self::started::{ControlGroup, StartedWork, Starter, WorkStart};
-use self::turns::Turns;
-use self::unsettled::Unsettled;
+use self::unsynced::UnsyncedWrites;
 pub use self::work::{WorkFile, WorkProbe};
 use self::write::Batch;
 use crate::Key;
@@ -106,10 +106,10 @@ pub struct FileStore {
 struct Shared {
     root: Arc<Root>,
     request: Duration,
-    turns: Turns,
+    directory_locks: DirectoryLocks,
     known: Known,
-    unsettled: Unsettled,
-    bells: Arc<Bells>,
+    unsynced: UnsyncedWrites,
+    watchers: Arc<FileWatchers>,
     presence: Arc<FilePresence>,
 }
 
@@ -147,15 +147,15 @@ impl FileStore {
             tracing::debug!(%errno, "making the directory for presence files");
         }
         let root = Arc::new(root);
-        let bells = Arc::new(Bells::new(Arc::clone(&root)));
-        let presence = FilePresence::new(Arc::clone(&root), Arc::clone(&bells), boot);
+        let watchers = Arc::new(FileWatchers::new(Arc::clone(&root)));
+        let presence = FilePresence::new(Arc::clone(&root), Arc::clone(&watchers), boot);
         let shared = Shared {
             root,
             request: options.request,
-            turns: Turns::default(),
+            directory_locks: DirectoryLocks::default(),
             known: Known::default(),
-            unsettled: Unsettled::default(),
-            bells,
+            unsynced: UnsyncedWrites::default(),
+            watchers,
             presence: Arc::new(presence),
         };
         Ok(FileStore { shared: Arc::new(shared) })
@@ -193,8 +193,8 @@ impl FileStore {
 
 impl Shared {
     fn put_many(&self, writes: &[Write], deadline: Instant) -> Vec<Result<Put, StoreError>> {
-        let Shared { root, turns, known, unsettled, .. } = self;
-        Batch { root, turns, known, unsettled, deadline }.put_many(writes)
+        let Shared { root, directory_locks, known, unsynced, .. } = self;
+        Batch { root, directory_locks, known, unsynced, deadline }.put_many(writes)
     }
 
     fn get_many(
@@ -217,7 +217,7 @@ impl Shared {
                 Some(descriptor) => {
                     self.settle(key, &directory, descriptor, deadline).map_err(fails)?;
                     let document = document::read(descriptor, &name)?;
-                    if self.unsettled.contains(key) {
+                    if self.unsynced.contains(key) {
                         fsync(descriptor).map_err(fails)?;
                     }
                     document
@@ -240,10 +240,10 @@ impl Shared {
         descriptor: &OwnedFd,
         deadline: Instant,
     ) -> Result<(), Errno> {
-        if !self.unsettled.contains(key) || !journal::exists(descriptor) {
+        if !self.unsynced.contains(key) || !journal::exists(descriptor) {
             return Ok(());
         }
-        let turn = self.turns.wait(directory, deadline).ok_or(Errno::AGAIN)?;
+        let turn = self.directory_locks.wait(directory, deadline).ok_or(Errno::AGAIN)?;
         self.root.lock(directory, descriptor, deadline).inspect_err(|_| unlock(descriptor))?;
         drop(Held::settle(directory, descriptor, &self.known)?);
         drop(turn);
@@ -272,7 +272,7 @@ impl Store for FileStore {
     }
 
     fn notifies(&self) -> bool {
-        self.shared.bells.work()
+        self.shared.watchers.work()
     }
 
     fn forgets_deleted(&self) -> bool {
@@ -325,17 +325,18 @@ impl Store for FileStore {
         let path = place.path();
         loop {
             // Listen first, then look, then wait: no change in between is lost.
-            let Some(mut bell) = self.shared.bells.listen(&place.directory, &place.name) else {
+            let Some(mut watcher) = self.shared.watchers.listen(&place.directory, &place.name)
+            else {
                 return std::future::pending().await;
             };
             // These reads do not wait for the disk: the caller just read the document, or another
-            // process wrote it when the bell rang.
+            // process wrote it when the notification came.
             loop {
                 match self.shared.version(&path) {
                     Ok(version) if version.as_ref() == seen => {}
                     Ok(_) | Err(_) => return,
                 }
-                match bell.rung().await {
+                match watcher.rung().await {
                     Ring::Rang => {}
                     Ring::Moved => break,
                 }

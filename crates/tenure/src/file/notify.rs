@@ -34,9 +34,9 @@ const ENDED: ReadFlags = ReadFlags::DELETE_SELF
     .union(ReadFlags::UNMOUNT)
     .union(ReadFlags::IGNORED);
 
-/// All bells of a store.
+/// All watchers of a store.
 #[derive(Debug)]
-pub(super) struct Bells {
+pub(super) struct FileWatchers {
     root: Arc<Root>,
     live: Mutex<Option<Live>>,
     broken: Arc<AtomicBool>,
@@ -73,12 +73,12 @@ impl Board {
     }
 }
 
-impl Bells {
-    pub(super) fn new(root: Arc<Root>) -> Bells {
-        Bells { root, live: Mutex::new(None), broken: Arc::new(AtomicBool::new(false)) }
+impl FileWatchers {
+    pub(super) fn new(root: Arc<Root>) -> FileWatchers {
+        FileWatchers { root, live: Mutex::new(None), broken: Arc::new(AtomicBool::new(false)) }
     }
 
-    /// Returns true if bells ring, as far as is known.
+    /// Returns true if watchers notify, as far as is known.
     pub(super) fn work(&self) -> bool {
         !self.broken.load(Ordering::Relaxed)
     }
@@ -86,21 +86,21 @@ impl Bells {
     /// Starts to listen for a document's file, or for its directory if that is missing.
     ///
     /// `None` when the kernel has no more watches for us.
-    pub(super) fn listen(&self, directory: &[String], name: &str) -> Option<Bell> {
+    pub(super) fn listen(&self, directory: &[String], name: &str) -> Option<FileWatcher> {
         self.hang(directory, name, EVENTS)
     }
 
     /// Starts to listen for the last writer of a file to close it.
-    pub(super) fn listen_for_close(&self, directory: &[String], name: &str) -> Option<Bell> {
+    pub(super) fn listen_for_close(&self, directory: &[String], name: &str) -> Option<FileWatcher> {
         self.hang(directory, name, EVENTS | WatchFlags::CLOSE_WRITE)
     }
 
-    fn hang(&self, directory: &[String], name: &str, events: WatchFlags) -> Option<Bell> {
+    fn hang(&self, directory: &[String], name: &str, events: WatchFlags) -> Option<FileWatcher> {
         if !self.work() {
             return None;
         }
         match self.try_hang(directory, name, events) {
-            Ok(bell) => bell,
+            Ok(watcher) => watcher,
             Err(error) => {
                 if !self.broken.swap(true, Ordering::Relaxed) {
                     tracing::warn!(
@@ -136,7 +136,7 @@ impl Bells {
         directory: &[String],
         name: &str,
         events: WatchFlags,
-    ) -> io::Result<Option<Bell>> {
+    ) -> io::Result<Option<FileWatcher>> {
         let board = self.board()?;
         loop {
             let (deepest, missing) = match self.deepest(directory) {
@@ -147,13 +147,14 @@ impl Bells {
                 }
             };
             let Some(missing) = missing else {
-                return Ok(Some(Bell::hang(board, &deepest, name, events, Reach::Exact)?));
+                return Ok(Some(FileWatcher::hang(board, &deepest, name, events, Reach::Exact)?));
             };
             let events = EVENTS | WatchFlags::CREATE;
-            let bell = Bell::hang(Arc::clone(&board), &deepest, missing, events, Reach::Above)?;
+            let watcher =
+                FileWatcher::hang(Arc::clone(&board), &deepest, missing, events, Reach::Above)?;
             // The directory may have been made before the watch was set.
             if matches!(open_directory(&deepest, missing), Err(Errno::NOENT)) {
-                return Ok(Some(bell));
+                return Ok(Some(watcher));
             }
         }
     }
@@ -174,24 +175,24 @@ impl Bells {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reach {
-    /// The bell listens in the file's own directory.
+    /// The watcher watches in the file's own directory.
     Exact,
-    /// The bell listens further up, where the next directory on the way will appear.
+    /// The watcher watches further up, where the next directory on the way will appear.
     Above,
 }
 
 /// The meaning of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ring {
-    /// The file may have changed; the bell goes on listening.
+    /// The file may have changed; the watcher goes on.
     Rang,
-    /// The bell listens in the wrong place by now: listen anew.
+    /// The watcher watches the wrong place by now: watch anew.
     Moved,
 }
 
 /// One listener for one name in one directory.
 #[derive(Debug)]
-pub(super) struct Bell {
+pub(super) struct FileWatcher {
     board: Arc<Board>,
     watch: i32,
     name: String,
@@ -199,14 +200,14 @@ pub(super) struct Bell {
     receiver: watch::Receiver<()>,
 }
 
-impl Bell {
+impl FileWatcher {
     fn hang(
         board: Arc<Board>,
         directory: &OwnedFd,
         name: &str,
         events: WatchFlags,
         reach: Reach,
-    ) -> Result<Bell, Errno> {
+    ) -> Result<FileWatcher, Errno> {
         // Through the descriptor, because a path could lead elsewhere by now.
         let path = format!("/proc/self/fd/{}", directory.as_raw_fd());
         let mut watches = board.watches();
@@ -217,7 +218,7 @@ impl Bell {
             None => names.entry(name.to_owned()).or_default().subscribe(),
         };
         drop(watches);
-        Ok(Bell { board, watch, name: name.to_owned(), reach, receiver })
+        Ok(FileWatcher { board, watch, name: name.to_owned(), reach, receiver })
     }
 
     /// Waits for the next ring. Cancel safe: a ring is kept until it was waited for.
@@ -229,7 +230,7 @@ impl Bell {
     }
 }
 
-impl Drop for Bell {
+impl Drop for FileWatcher {
     fn drop(&mut self) {
         let mut watches = self.board.watches();
         let Some(names) = watches.get_mut(&self.watch) else { return };
@@ -245,7 +246,7 @@ impl Drop for Bell {
     }
 }
 
-/// Reads events, and rings the bells.
+/// Reads events, and notifiess.
 async fn ring(board: Arc<Board>, broken: Arc<AtomicBool>) {
     let mut buffer = vec![MaybeUninit::uninit(); BUFFER_BYTES];
     loop {

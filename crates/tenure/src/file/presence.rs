@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use super::directory::{FILE_MODE, Identity, Root};
 use super::error::{failed, refused};
 use super::mark::{Claim, Life, Locked};
-use super::notify::Bells;
+use super::notify::FileWatchers;
 use super::proof::{Prover, is_free};
 use super::started::{self, StartedWork, WorkStart};
 use super::work::WorkFile;
@@ -30,7 +30,7 @@ use crate::store::{Fault, Mark, Presence, StoreError};
 /// This process's proof of life in a directory, and the proof of other processes' death.
 pub struct FilePresence {
     root: Arc<Root>,
-    bells: Arc<Bells>,
+    watchers: Arc<FileWatchers>,
     boot: String,
     /// A forked child must neither speak for this process nor remove its files.
     process: u32,
@@ -54,10 +54,10 @@ impl fmt::Debug for FilePresence {
 }
 
 impl FilePresence {
-    pub(super) fn new(root: Arc<Root>, bells: Arc<Bells>, boot: String) -> FilePresence {
+    pub(super) fn new(root: Arc<Root>, watchers: Arc<FileWatchers>, boot: String) -> FilePresence {
         FilePresence {
             root,
-            bells,
+            watchers,
             boot,
             process: std::process::id(),
             own: Mutex::default(),
@@ -102,7 +102,7 @@ impl FilePresence {
         }
         let (locked, descriptor) = create(&self.root).map_err(|errno| failed(DOING, errno))?;
         own.work = Some(locked.clone());
-        Ok(WorkFile::new(descriptor, locked, Arc::clone(&self.root), Arc::clone(&self.bells)))
+        Ok(WorkFile::new(descriptor, locked, Arc::clone(&self.root), Arc::clone(&self.watchers)))
     }
 
     /// Records that the work that inherits this file starts now.
@@ -126,7 +126,7 @@ impl FilePresence {
     /// # Errors
     /// When the directory cannot be read.
     pub fn started(&self, election: &str) -> Result<Vec<StartedWork>, StoreError> {
-        started::find(&self.root, &self.bells, &self.boot, election)
+        started::find(&self.root, &self.watchers, &self.boot, election)
             .map_err(|errno| failed("looking for work of an earlier leader", errno))
     }
 
@@ -169,7 +169,7 @@ impl FilePresence {
         proofs.retain(|_, proof| proof.upgrade().is_some());
         let prover = Prover {
             root: Arc::clone(&self.root),
-            bells: Arc::clone(&self.bells),
+            watchers: Arc::clone(&self.watchers),
             boot: self.boot.clone(),
             claim: claim.clone(),
         };
@@ -233,7 +233,7 @@ impl Drop for FilePresence {
 fn create(root: &Root) -> Result<(Locked, OwnedFd), Errno> {
     let directory = root.make(&presence_directory())?;
     let file = path::random();
-    // Open for writing: only the close of a writer rings the bell.
+    // Open for writing: only the close of a writer notifies.
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let descriptor = openat(&directory, &file, flags, FILE_MODE)?;
     let locked = flock(&descriptor, FlockOperation::NonBlockingLockExclusive)

@@ -7,13 +7,13 @@ use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat, openat};
 
 use super::directory::{Identity, Root};
 use super::mark::{Claim, Life, Locked, Process, look_at, namespace};
-use super::notify::{Bell, Bells, Ring};
+use super::notify::{FileWatcher, FileWatchers, Ring};
 use super::presence_directory;
 
-/// How long to probe often after a bell.
+/// How long to probe often after a notification.
 ///
 /// It can ring a few milliseconds before the lock is free.
-const AFTER_A_BELL: Duration = Duration::from_millis(50);
+const AFTER_A_CHANGE: Duration = Duration::from_millis(50);
 const BETWEEN_PROBES: Duration = Duration::from_millis(1);
 /// How long to probe without sleeping. Mostly the lock is free within half a millisecond, and the
 /// shortest sleep takes two.
@@ -30,7 +30,7 @@ const LATER_PROBES: u32 = 7;
 #[derive(Debug)]
 pub(super) struct Prover {
     pub root: Arc<Root>,
-    pub bells: Arc<Bells>,
+    pub watchers: Arc<FileWatchers>,
     pub boot: String,
     pub claim: Claim,
 }
@@ -44,13 +44,13 @@ impl Prover {
         }
         loop {
             let files = [Some(&self.claim.life.locked), self.claim.work.as_ref()];
-            // Listen, then probe: a death in between rings the bell.
-            let mut bells = Vec::with_capacity(files.len());
+            // Listen, then probe: a death in between notifies.
+            let mut watchers = Vec::with_capacity(files.len());
             for locked in files.into_iter().flatten() {
-                let heard = self.bells.listen_for_close(&presence_directory(), &locked.file);
-                bells.extend(heard);
+                let heard = self.watchers.listen_for_close(&presence_directory(), &locked.file);
+                watchers.extend(heard);
             }
-            if self.watch(&mut bells).await == Evidence::Gone {
+            if self.watch(&mut watchers).await == Evidence::Gone {
                 return;
             }
         }
@@ -58,12 +58,12 @@ impl Prover {
 
     /// Probes at once, after each ring, and for a while after both.
     ///
-    /// Returns without proof when the bells listen in the wrong place.
+    /// Returns without proof when the watchers watch the wrong place.
     ///
-    /// The bell of a dying process may ring a little before its lock is free, and it may have rung
-    /// before we listened. On a busy machine the process may not run for a while in between, and no
-    /// bell rings again.
-    async fn watch(&self, bells: &mut [Bell]) -> Evidence {
+    /// The notification of a dying process may come a little before its lock is free, and it may
+    /// have come before we listened. On a busy machine the process may not run for a while in
+    /// between, and no notification comes again.
+    async fn watch(&self, watchers: &mut [FileWatcher]) -> Evidence {
         let (mut began, mut rang, mut later) = (Instant::now(), false, 0);
         loop {
             let evidence = self.probe();
@@ -76,7 +76,7 @@ impl Prover {
                     tokio::task::yield_now().await;
                     continue;
                 }
-                Evidence::Dying | Evidence::None if rang && passed < AFTER_A_BELL => {
+                Evidence::Dying | Evidence::None if rang && passed < AFTER_A_CHANGE => {
                     Some(BETWEEN_PROBES)
                 }
                 Evidence::Dying if passed < WHILE_DYING => Some(BETWEEN_LATER_PROBES),
@@ -93,7 +93,7 @@ impl Prover {
                 }
             };
             tokio::select! {
-                ring = any(bells) => match ring {
+                ring = any(watchers) => match ring {
                     Ring::Rang => (began, rang, later) = (Instant::now(), true, 0),
                     Ring::Moved => return evidence,
                 },
@@ -120,9 +120,9 @@ enum Evidence {
     None,
 }
 
-/// The next ring of any of these bells.
-async fn any(bells: &mut [Bell]) -> Ring {
-    match bells {
+/// The next notification of any of these watchers.
+async fn any(watchers: &mut [FileWatcher]) -> Ring {
+    match watchers {
         [] => std::future::pending().await,
         [one] => one.rung().await,
         [one, rest @ ..] => {
@@ -137,7 +137,7 @@ async fn any(bells: &mut [Bell]) -> Ring {
 
 /// Returns true if this very file exists and is not locked.
 ///
-/// Read-only and shared: closing a descriptor for writing would ring the bell again, and an
+/// Read-only and shared: closing a descriptor for writing would notify again, and an
 /// exclusive lock would make two probers see each other.
 pub(super) fn is_free(root: &Root, locked: &Locked) -> bool {
     let Ok(Some(directory)) = root.find(&presence_directory()) else { return false };

@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 
 use super::directory::{Identity, Root};
 use super::mark::{Claim, Life, Locked, namespace};
-use super::notify::Bells;
+use super::notify::FileWatchers;
 use super::proof::{has_ended, is_free};
 use super::temporary::{Temporary, read_small};
 use super::tree::entries;
@@ -169,7 +169,7 @@ pub(super) fn is_stray(directory: &OwnedFd, work: &str) -> bool {
 /// the group.
 pub(super) fn find(
     root: &Arc<Root>,
-    bells: &Arc<Bells>,
+    watchers: &Arc<FileWatchers>,
     boot: &str,
     election: &str,
 ) -> Result<Vec<StartedWork>, Errno> {
@@ -199,7 +199,7 @@ pub(super) fn find(
         let work = Locked { file: name.to_owned(), identity };
         let started = StartedWork {
             root: Arc::clone(root),
-            probe: WorkProbe::new(work.clone(), Arc::clone(root), Arc::clone(bells)),
+            probe: WorkProbe::new(work.clone(), Arc::clone(root), Arc::clone(watchers)),
             work,
             user,
             token: record.token,

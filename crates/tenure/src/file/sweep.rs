@@ -75,7 +75,7 @@ fn sweep_one(directory: &OwnedFd, name: &str) -> Result<(), Errno> {
     if !older_than(&found, if marked { DEAD_AGE } else { PRESENCE_AGE }) {
         return Ok(());
     }
-    // Read-only and shared: closing a writer would ring the bell, and an exclusive lock would look
+    // Read-only and shared: closing a writer would notify, and an exclusive lock would look
     // like life.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = openat(directory, name, flags, Mode::empty())?;

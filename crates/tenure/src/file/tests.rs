@@ -625,7 +625,7 @@ fn a_write_that_may_vanish_in_a_power_cut_is_synced_before_it_is_read() {
     let at = directory();
     let store = open(&at);
     let version = stored(put_here(&store, write("a/b", Expect::Absent, "1", Durability::Lasting)));
-    assert!(!store.shared.unsettled.contains(&key("a/b")));
+    assert!(!store.shared.unsynced.contains(&key("a/b")));
     // The last step of the write is the sync of its directory.
     for number in 0.. {
         let change = write("a/b", Expect::At(version.clone()), "2", Durability::Lasting);
@@ -633,7 +633,7 @@ fn a_write_that_may_vanish_in_a_power_cut_is_synced_before_it_is_read() {
         let now = body_here(&store, "a/b");
         if now.as_deref() == Some("2") {
             assert!(came && outcome.is_err());
-            assert!(store.shared.unsettled.contains(&key("a/b")));
+            assert!(store.shared.unsynced.contains(&key("a/b")));
             return;
         }
     }

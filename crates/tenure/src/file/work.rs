@@ -8,15 +8,15 @@ use std::time::{Duration, Instant};
 
 use super::directory::Root;
 use super::mark::Locked;
-use super::notify::{Bells, Ring};
+use super::notify::{FileWatchers, Ring};
 use super::presence_directory;
 use super::proof::is_free;
 
 /// How often to probe without notifications.
 ///
-/// The next two: how long, and how often, to probe after a bell.
-const WITHOUT_BELLS: Duration = Duration::from_millis(20);
-const AFTER_A_BELL: Duration = Duration::from_millis(50);
+/// The next two: how long, and how often, to probe after a notification.
+const WITHOUT_WATCHERS: Duration = Duration::from_millis(20);
+const AFTER_A_CHANGE: Duration = Duration::from_millis(50);
 const BETWEEN_PROBES: Duration = Duration::from_millis(1);
 
 /// A locked file for the work to inherit. Dropping it closes only this process's copy.
@@ -32,9 +32,9 @@ impl WorkFile {
         descriptor: OwnedFd,
         locked: Locked,
         root: Arc<Root>,
-        bells: Arc<Bells>,
+        watchers: Arc<FileWatchers>,
     ) -> WorkFile {
-        WorkFile { descriptor, probe: WorkProbe { locked, root, bells } }
+        WorkFile { descriptor, probe: WorkProbe { locked, root, watchers } }
     }
 
     /// The descriptor for the work to inherit.
@@ -68,12 +68,12 @@ impl WorkFile {
 pub struct WorkProbe {
     locked: Locked,
     root: Arc<Root>,
-    bells: Arc<Bells>,
+    watchers: Arc<FileWatchers>,
 }
 
 impl WorkProbe {
-    pub(super) fn new(locked: Locked, root: Arc<Root>, bells: Arc<Bells>) -> WorkProbe {
-        WorkProbe { locked, root, bells }
+    pub(super) fn new(locked: Locked, root: Arc<Root>, watchers: Arc<FileWatchers>) -> WorkProbe {
+        WorkProbe { locked, root, watchers }
     }
 
     /// Returns true if no process has the file open any more. In doubt, false.
@@ -88,16 +88,16 @@ impl WorkProbe {
     /// Cancel safe.
     pub async fn freed(&self) {
         loop {
-            let bell = self.bells.listen_for_close(&presence_directory(), &self.locked.file);
+            let watcher = self.watchers.listen_for_close(&presence_directory(), &self.locked.file);
             if self.is_free() {
                 return;
             }
-            let Some(mut bell) = bell else {
-                tokio::time::sleep(WITHOUT_BELLS).await;
+            let Some(mut watcher) = watcher else {
+                tokio::time::sleep(WITHOUT_WATCHERS).await;
                 continue;
             };
-            while bell.rung().await == Ring::Rang {
-                let until = Instant::now() + AFTER_A_BELL;
+            while watcher.rung().await == Ring::Rang {
+                let until = Instant::now() + AFTER_A_CHANGE;
                 while Instant::now() < until {
                     if self.is_free() {
                         return;

@@ -14,6 +14,7 @@ use std::time::Instant;
 use rustix::io::Errno;
 
 use super::directory::{Root, unlock};
+use super::directory_locks::DirectoryLocks;
 use super::disk::{fsync, syncfs};
 use super::error::{failed, refused, unsure};
 use super::held::Held;
@@ -21,8 +22,7 @@ use super::job::{Job, Stage};
 use super::journal::{self, Known, Record};
 use super::spare::Failure;
 use super::temporary::Temporary;
-use super::turns::Turns;
-use super::unsettled::Unsettled;
+use super::unsynced::UnsyncedWrites;
 use crate::store::{Fault, Put, StoreError, Write};
 
 /// The most files that are synced one by one.
@@ -36,9 +36,9 @@ const DIRECTORIES_AT_ONCE: usize = 64;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Batch<'a> {
     pub root: &'a Root,
-    pub turns: &'a Turns,
+    pub directory_locks: &'a DirectoryLocks,
     pub known: &'a Known,
-    pub unsettled: &'a Unsettled,
+    pub unsynced: &'a UnsyncedWrites,
     /// The time to stop waiting for locks.
     pub deadline: Instant,
 }
@@ -168,7 +168,7 @@ impl Batch<'_> {
             return Vec::new();
         }
         let directory = &opened.share.directory;
-        let Some(_turn) = self.turns.wait(directory, self.deadline) else {
+        let Some(_turn) = self.directory_locks.wait(directory, self.deadline) else {
             fail(waiting, Errno::AGAIN, outcomes);
             return Vec::new();
         };
@@ -197,7 +197,7 @@ impl Batch<'_> {
                 Ok(true) if journal && job.is_recorded() => recorded.push(job),
                 Ok(true) => {
                     let staged = staged.remove(&job.index);
-                    let outcome = job.commit(&opened.descriptor, staged, self.unsettled);
+                    let outcome = job.commit(&opened.descriptor, staged, self.unsynced);
                     if job.lasts() && outcome.is_ok() {
                         unsynced.push(job);
                     }
@@ -242,7 +242,7 @@ impl Batch<'_> {
             Ok(()) => {}
             Err(Failure::Untouched(errno)) => return fail(jobs.iter().copied(), errno, outcomes),
             Err(Failure::Unsure(errno)) => {
-                jobs.iter().for_each(|job| self.leave_unsettled(job, errno, outcomes));
+                jobs.iter().for_each(|job| self.leave_unsynced(job, errno, outcomes));
                 return;
             }
         }
@@ -260,7 +260,7 @@ impl Batch<'_> {
         let settled = held.settle_again();
         for (job, errno) in stuck {
             if settled.is_err() {
-                self.leave_unsettled(job, errno, outcomes);
+                self.leave_unsynced(job, errno, outcomes);
                 continue;
             }
             outcomes[job.index] = Some(match job.is_shown(held.descriptor()) {
@@ -272,8 +272,8 @@ impl Batch<'_> {
     }
 
     /// Reports an unknown outcome. A later read of the document must settle it first.
-    fn leave_unsettled(self, job: &Job<'_>, errno: Errno, outcomes: &mut [Outcome]) {
-        self.unsettled.begin(&job.write.key);
+    fn leave_unsynced(self, job: &Job<'_>, errno: Errno, outcomes: &mut [Outcome]) {
+        self.unsynced.begin(&job.write.key);
         outcomes[job.index] = Some(Err(unsure(job.doing(), errno)));
     }
 
@@ -284,7 +284,7 @@ impl Batch<'_> {
             let synced = if together { all } else { fsync(descriptor) };
             for job in jobs {
                 match synced {
-                    Ok(()) => self.unsettled.settle(&job.write.key),
+                    Ok(()) => self.unsynced.settle(&job.write.key),
                     Err(errno) => {
                         outcomes[job.index] = Some(Err(unsure(job.doing(), errno)));
                     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use tenure::cluster::{Books, Cluster, Context, Handler, Member, Order, TaskError, Tasks};
+use tenure::cluster::{Cluster, ClusterClient, Context, Handler, Member, Order, TaskError, Tasks};
 use tenure::{Backend, MemoryStore, Timing};
 
 use crate::stage::TokioClock;
@@ -41,9 +41,9 @@ async fn join(store: &MemoryStore, notes: &Notes) -> Cluster {
         .expect("a node")
 }
 
-async fn ended(books: &Books, count: u64) {
+async fn ended(client: &ClusterClient, count: u64) {
     loop {
-        let totals = books.totals().await.expect("it serves");
+        let totals = client.totals().await.expect("it serves");
         if totals.done + totals.dead >= count {
             return;
         }
@@ -70,8 +70,8 @@ fn what_was_taken_ahead_and_not_begun_has_used_no_attempt() {
             attempts: 1,
             ..Order::new(format!("task-{number}"), "sell", "one")
         });
-        cluster.books().submit(orders.collect()).await.expect("accepted");
-        ended(cluster.books(), 100).await;
+        cluster.client().submit(orders.collect()).await.expect("accepted");
+        ended(cluster.client(), 100).await;
         notes.hangs.store(true, Ordering::Relaxed);
         tokio::time::sleep(Duration::from_millis(100)).await;
     });
@@ -80,9 +80,9 @@ fn what_was_taken_ahead_and_not_begun_has_used_no_attempt() {
     notes.hangs.store(false, Ordering::Relaxed);
     runtime().block_on(async {
         let cluster = join(&store, &notes).await;
-        ended(cluster.books(), count).await;
+        ended(cluster.client(), count).await;
         let begun = notes.begun.lock().expect("no panic").clone();
-        let letters = cluster.books().letters(None, 500).await.expect("it serves");
+        let letters = cluster.client().letters(None, 500).await.expect("it serves");
         let never: Vec<String> = letters
             .items
             .into_iter()

@@ -32,8 +32,8 @@ async fn slots_have_no_floors() {
         .await
         .expect("a node");
     let orders = (0..3).map(|number| Order::new(format!("task-{number}"), "sell", "one"));
-    cluster.books().submit(orders.collect()).await.expect("accepted");
-    while cluster.books().totals().await.expect("it serves").done < 3 {
+    cluster.client().submit(orders.collect()).await.expect("accepted");
+    while cluster.client().totals().await.expect("it serves").done < 3 {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let list = async |prefix: &str| {

@@ -42,7 +42,7 @@ async fn the_end_of_a_task_by_another_than_its_holder_is_refused_and_changes_not
         .await
         .expect("a node");
     let mut events = cluster.events();
-    cluster.books().submit(vec![order("a")]).await.expect("accepted");
+    cluster.client().submit(vec![order("a")]).await.expect("accepted");
     began.notified().await;
     let (key, slot) = held(&store, &cluster).await;
     let other = Holding { member: member(5), expire: u64::MAX >> 12, presence: None, status: None };
@@ -60,13 +60,13 @@ async fn the_end_of_a_task_by_another_than_its_holder_is_refused_and_changes_not
     assert_eq!(verdict, Verdict::Refused);
     let (_, found) = read::<Slot>(&store, &key).await.expect("it is there");
     assert_eq!(found, theirs, "it is still in progress, and theirs");
-    assert_eq!(cluster.books().totals().await.expect("it serves").done, 0);
+    assert_eq!(cluster.client().totals().await.expect("it serves").done, 0);
 }
 
 /// The slot that is held.
 async fn held(store: &MemoryStore, cluster: &Cluster) -> (Key, Slot) {
     for number in 0..256 {
-        let key = cluster.books().keys().slot(number);
+        let key = cluster.client().keys().slot(number);
         let Some(document) = store.get(&key).await.expect("a read") else { continue };
         let slot = Slot::decode(&document.body).expect("it makes sense");
         if slot.holding().is_some() {

@@ -91,8 +91,8 @@ impl Handler for Works {
     }
 }
 
-/// A regression: the node's loop waited for its read of the bell document, and never told the work
-/// to stop.
+/// A regression: the node's loop waited for its read of the wake-up document, and never told the
+/// work to stop.
 #[tokio::test(start_paused = true)]
 async fn work_is_told_to_stop_in_time_although_the_question_about_the_bell_is_never_answered() {
     let (hang, hangs) = watch::channel(false);
@@ -108,7 +108,7 @@ async fn work_is_told_to_stop_in_time_although_the_question_about_the_bell_is_ne
         .join()
         .await
         .expect("a node");
-    cluster.books().submit(vec![order("a")]).await.expect("accepted");
+    cluster.client().submit(vec![order("a")]).await.expect("accepted");
     begun.recv().await.expect("the work began");
 
     hang.send_replace(true);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use tenure::cluster::Books;
+use tenure::cluster::ClusterClient;
 use tenure::cluster::documents::{Cursor, Entry, Format, INBOX_PAGES, Page};
 use tenure::lease::record::Op;
 use tenure::{CandidateId, Expect, Put, Reads, Store, StoreExt, Version};
@@ -13,7 +13,7 @@ use crate::stage::{read, write};
 
 /// Takes in pages, one after another.
 pub(crate) struct Leader<'a> {
-    books: &'a Books,
+    client: &'a ClusterClient,
     /// The leader's own line, which never fails. Reads of `inbox` may be untrue.
     store: &'a dyn Store,
     inbox: &'a dyn Store,
@@ -26,14 +26,14 @@ pub(crate) struct Leader<'a> {
 
 impl<'a> Leader<'a> {
     pub(crate) fn new(
-        books: &'a Books,
+        client: &'a ClusterClient,
         store: &'a dyn Store,
         inbox: &'a dyn Store,
         seed: u64,
     ) -> Leader<'a> {
         let first = Cursor::new(Op::new(&CandidateId::from_bits(1), 0));
         let rng = StdRng::seed_from_u64(seed);
-        Leader { books, store, inbox, rng, written: 0, cursor: (None, first), taken: Vec::new() }
+        Leader { client, store, inbox, rng, written: 0, cursor: (None, first), taken: Vec::new() }
     }
 
     fn op(&mut self) -> Op {
@@ -53,7 +53,7 @@ impl<'a> Leader<'a> {
                 continue;
             }
             // Reads may show pages that never lasted, so there can be gaps.
-            if self.books.mend_inbox(self.cursor.1.page).await.unwrap_or(true) {
+            if self.client.mend_inbox(self.cursor.1.page).await.unwrap_or(true) {
                 continue;
             }
             if ends && self.is_empty().await {
@@ -66,14 +66,14 @@ impl<'a> Leader<'a> {
 
     /// Writes the cursor, as every leader does before it reads anything.
     pub(crate) async fn take_office(&mut self) {
-        let version = write(self.store, &self.books.keys().cursor(), &self.cursor.1).await;
+        let version = write(self.store, &self.client.keys().cursor(), &self.cursor.1).await;
         self.cursor.0 = Some(version);
     }
 
     /// Returns true if the inbox is certainly empty.
     async fn is_empty(&self) -> bool {
         for number in self.cursor.1.page..self.cursor.1.page + INBOX_PAGES {
-            let page = read::<Page>(self.store, &self.books.keys().page(number)).await;
+            let page = read::<Page>(self.store, &self.client.keys().page(number)).await;
             if page.is_some_and(|(_, page)| page.number == number && !page.entries.is_empty()) {
                 return false;
             }
@@ -84,7 +84,7 @@ impl<'a> Leader<'a> {
     /// Takes in a part of the next page. Returns false if the page seems to have no entries.
     pub(crate) async fn step(&mut self) -> bool {
         let number = self.cursor.1.page;
-        let key = self.books.keys().page(number);
+        let key = self.client.keys().page(number);
         let Ok(found) = self.inbox.get(&key).await else { return true };
         let Some(found) = found else { return false };
         let page = Page::decode(&found.body).expect("pages make sense");
@@ -120,7 +120,7 @@ impl<'a> Leader<'a> {
         let (next, taken) = if is_wholly { (page.number + 1, 0) } else { (page.number, to) };
         let after =
             Cursor { page: next, taken, revision: before.revision + 1, op, ..before.clone() };
-        let key = self.books.keys().cursor();
+        let key = self.client.keys().cursor();
         let expect = version.clone().map_or(Expect::Absent, Expect::At);
         match self.store.put(&key, expect, after.encode()).await.expect("a good line") {
             Put::Stored(version) => {
@@ -136,7 +136,7 @@ impl<'a> Leader<'a> {
     }
 
     async fn free(&mut self, page: &Page, version: Version) {
-        let key = self.books.keys().page(page.number);
+        let key = self.client.keys().page(page.number);
         let (mut page, mut version) = (page.clone(), version);
         loop {
             // A leader that is killed here frees the page later, or its successor does.

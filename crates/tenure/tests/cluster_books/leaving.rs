@@ -94,14 +94,14 @@ async fn slot_after_leaving() -> Slot {
         .join()
         .await
         .expect("a node");
-    let books = cluster.books().clone();
-    books.submit(vec![order("a")]).await.expect("accepted");
+    let client = cluster.client().clone();
+    client.submit(vec![order("a")]).await.expect("accepted");
     claims.notified().await;
     let leaving = tokio::spawn(async move { cluster.leave().await });
     tokio::time::sleep(Duration::from_millis(100)).await;
     answer.notify_one();
     leaving.await.expect("it leaves");
-    let document = inner.get(&books.keys().slot(0)).await.expect("a read").expect("a slot");
+    let document = inner.get(&client.keys().slot(0)).await.expect("a read").expect("a slot");
     Slot::decode(&document.body).expect("it makes sense")
 }
 

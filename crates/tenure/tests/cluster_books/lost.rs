@@ -6,9 +6,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use tenure::cluster::documents::{
-    Assignment, Charter, Cursor, Format, Intent, OutcomeState, Progress, Slot, first_token,
+    Assignment, ClusterConfig, Cursor, Format, Intent, OutcomeState, Progress, Slot, first_token,
 };
-use tenure::cluster::{Books, Cluster, Context, GivenUp, Handler, Member, TaskError, Tasks};
+use tenure::cluster::{
+    Cluster, ClusterClient, Context, GivenUp, Handler, Member, TaskError, Tasks,
+};
 use tenure::{Backend, Expect, MemoryStore, Put, StoreExt, Timing};
 
 use crate::stage::{TokioClock, op, order, read, stage, write, write_body};
@@ -31,93 +33,93 @@ fn nothing(serial: u64) -> Assignment {
     Assignment { id: String::new(), kind: String::new(), attempts: 0, ..order("").numbered(serial) }
 }
 
-/// Writes books with four slots and this many open tasks.
-async fn with_books(books: &Books, store: &MemoryStore, open: u64, intents: Vec<Intent>) {
-    let charter = Charter { slots: 4, paused: false, revision: 1, op: op(1000) };
-    write(store, &books.keys().charter(), &charter).await;
+/// Writes the cluster's records with four slots and this many open tasks.
+async fn with_client(client: &ClusterClient, store: &MemoryStore, open: u64, intents: Vec<Intent>) {
+    let cluster_config = ClusterConfig { slots: 4, paused: false, revision: 1, op: op(1000) };
+    write(store, &client.keys().cluster_config(), &cluster_config).await;
     let cursor = Cursor { next: 90, accepted: 20 + open, done: 20, intents, ..Cursor::new(op(2)) };
-    write(store, &books.keys().cursor(), &cursor).await;
+    write(store, &client.keys().cursor(), &cursor).await;
 }
 
 #[tokio::test]
 async fn what_stands_in_a_slot_at_its_end_or_not_is_not_lost() {
-    let (books, store) = stage();
-    with_books(&books, &store, 3, vec![]).await;
+    let (client, store) = stage();
+    with_client(&client, &store, 3, vec![]).await;
     let waits = Progress::Outstanding { avoid: None, error: None };
-    write(&store, &books.keys().slot(0), &slot(7, waits)).await;
-    write(&store, &books.keys().slot(1), &slot(8, Progress::Done { result: None })).await;
+    write(&store, &client.keys().slot(0), &slot(7, waits)).await;
+    write(&store, &client.keys().slot(1), &slot(8, Progress::Done { result: None })).await;
     let vacant = Slot { task: Arc::new(nothing(6)), ..slot(6, Progress::Vacant) };
-    write(&store, &books.keys().slot(2), &vacant).await;
-    assert_eq!(books.lost().await.expect("it serves"), Some(1));
-    write_body(&store, &books.keys().slot(3), "{".into()).await;
-    assert_eq!(books.lost().await.expect("it serves"), Some(1), "whatever that was");
+    write(&store, &client.keys().slot(2), &vacant).await;
+    assert_eq!(client.lost().await.expect("it serves"), Some(1));
+    write_body(&store, &client.keys().slot(3), "{".into()).await;
+    assert_eq!(client.lost().await.expect("it serves"), Some(1), "whatever that was");
 }
 
 #[tokio::test]
 async fn what_the_leader_is_about_to_write_is_not_lost_and_what_it_has_counted_does_not_count_again()
  {
-    let (books, store) = stage();
+    let (client, store) = stage();
     let task = order("a").numbered(80);
     let filling = Intent { slot: 0, serial: 80, task: Some(task), letter: None };
     let vacating = Intent { slot: 1, serial: 81, task: None, letter: None };
-    with_books(&books, &store, 1, vec![filling, vacating]).await;
-    write(&store, &books.keys().slot(1), &slot(8, Progress::Done { result: None })).await;
-    assert_eq!(books.lost().await.expect("it serves"), Some(0));
+    with_client(&client, &store, 1, vec![filling, vacating]).await;
+    write(&store, &client.keys().slot(1), &slot(8, Progress::Done { result: None })).await;
+    assert_eq!(client.lost().await.expect("it serves"), Some(0));
 }
 
 #[tokio::test]
 async fn what_the_cursor_still_knows_is_put_back_and_not_given_up() {
-    let (books, store) = stage();
+    let (client, store) = stage();
     let task = order("a").numbered(80);
     let filling = Intent { slot: 0, serial: 80, task: Some(task.clone()), letter: None };
-    with_books(&books, &store, 1, vec![filling]).await;
-    write_body(&store, &books.keys().slot(0), "{".into()).await;
-    assert_eq!(books.lost().await.expect("it serves"), Some(1));
-    let given_up = books.give_up_lost().await.expect("it serves");
+    with_client(&client, &store, 1, vec![filling]).await;
+    write_body(&store, &client.keys().slot(0), "{".into()).await;
+    assert_eq!(client.lost().await.expect("it serves"), Some(1));
+    let given_up = client.give_up_lost().await.expect("it serves");
     assert_eq!(given_up, GivenUp { restored: 1, lost: 0 });
-    let (_, slot) = read::<Slot>(&store, &books.keys().slot(0)).await.expect("it is back");
+    let (_, slot) = read::<Slot>(&store, &client.keys().slot(0)).await.expect("it is back");
     assert_eq!((&*slot.task, slot.token, slot.is_live()), (&task, first_token(80), true));
-    assert_eq!(books.lost().await.expect("it serves"), Some(0));
+    assert_eq!(client.lost().await.expect("it serves"), Some(0));
 }
 
 #[tokio::test]
 async fn nothing_is_given_up_while_nothing_is_lost_and_what_makes_no_sense_is_freed() {
-    let (books, store) = stage();
-    with_books(&books, &store, 0, vec![]).await;
-    write_body(&store, &books.keys().slot(2), "{".into()).await;
-    assert_eq!(books.give_up_lost().await.expect("it serves"), GivenUp::default());
-    assert!(store.get(&books.keys().slot(2)).await.expect("a read").is_none());
+    let (client, store) = stage();
+    with_client(&client, &store, 0, vec![]).await;
+    write_body(&store, &client.keys().slot(2), "{".into()).await;
+    assert_eq!(client.give_up_lost().await.expect("it serves"), GivenUp::default());
+    assert!(store.get(&client.keys().slot(2)).await.expect("a read").is_none());
 }
 
 #[tokio::test]
 async fn operators_who_give_up_at_once_give_each_up_once() {
-    let (books, store) = stage();
-    with_books(&books, &store, 2, vec![]).await;
-    write_body(&store, &books.keys().slot(1), "{".into()).await;
-    let (one, other) = tokio::join!(books.give_up_lost(), books.give_up_lost());
+    let (client, store) = stage();
+    with_client(&client, &store, 2, vec![]).await;
+    write_body(&store, &client.keys().slot(1), "{".into()).await;
+    let (one, other) = tokio::join!(client.give_up_lost(), client.give_up_lost());
     assert!(one.is_ok() && other.is_ok(), "{one:?} {other:?}");
     let mut cancelled = 0;
     for number in 0..4 {
-        let found = read::<Slot>(&store, &books.keys().slot(number)).await;
+        let found = read::<Slot>(&store, &client.keys().slot(number)).await;
         let is_end = |slot: &Slot| matches!(slot.progress, Progress::Dead { .. }) && slot.cancel;
         cancelled += u64::from(found.is_some_and(|(_, slot)| is_end(&slot)));
     }
     assert_eq!(cancelled, 2);
-    assert_eq!(books.lost().await.expect("it serves"), Some(0));
+    assert_eq!(client.lost().await.expect("it serves"), Some(0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn where_the_leaders_document_was_deleted_the_next_leader_goes_on_after_the_last_token() {
     let store = MemoryStore::new();
     let backend = Backend::new(Arc::new(store.clone())).with_clock(TokioClock::new());
-    let books = Books::open(&backend, "shop/till").expect("a good name");
+    let client = ClusterClient::open(&backend, "shop/till").expect("a good name");
     let cursor = Cursor { leader: 5000, ..Cursor::new(op(2)) };
-    write(&store, &books.keys().cursor(), &cursor).await;
+    write(&store, &client.keys().cursor(), &cursor).await;
     let cluster = Cluster::join(&backend, "shop/till", Member::new(1)).await.expect("a node");
     let began = tokio::time::Instant::now();
     let took_over = async {
         loop {
-            let cursor = read::<Cursor>(&store, &books.keys().cursor()).await;
+            let cursor = read::<Cursor>(&store, &client.keys().cursor()).await;
             if cursor.is_some_and(|(_, cursor)| cursor.leader == 5001) {
                 return;
             }
@@ -149,18 +151,18 @@ async fn a_leader_counts_what_was_given_up_as_cancelled_and_uses_the_slot_again(
         .join()
         .await
         .expect("a node");
-    let books = cluster.books();
+    let client = cluster.client();
     let buy = |id: &str| tenure::cluster::Order::new(id, "buy", "nobody can do that");
-    books.submit(vec![buy("a"), buy("b")]).await.expect("accepted");
-    while books.totals().await.expect("it serves").outstanding < 2 {
+    client.submit(vec![buy("a"), buy("b")]).await.expect("accepted");
+    while client.totals().await.expect("it serves").outstanding < 2 {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     // The cursor moves on, and forgets the intents for these two tasks.
-    books.submit(vec![order("c")]).await.expect("accepted");
-    while books.totals().await.expect("it serves").done < 1 {
+    client.submit(vec![order("c")]).await.expect("accepted");
+    while client.totals().await.expect("it serves").done < 1 {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    let slots = (0..256).map(|number| books.keys().slot(number));
+    let slots = (0..256).map(|number| client.keys().slot(number));
     let mut broken = 0;
     for key in slots {
         let Some(document) = store.get(&key).await.expect("a read") else { continue };
@@ -169,17 +171,17 @@ async fn a_leader_counts_what_was_given_up_as_cancelled_and_uses_the_slot_again(
             broken += u64::from(matches!(put, Ok(Put::Stored(_))));
         }
     }
-    assert_eq!((broken, books.lost().await.expect("it serves")), (1, Some(1)));
-    let given_up = books.give_up_lost().await.expect("given up");
+    assert_eq!((broken, client.lost().await.expect("it serves")), (1, Some(1)));
+    let given_up = client.give_up_lost().await.expect("given up");
     assert_eq!(given_up, GivenUp { restored: 0, lost: 1 });
-    while books.totals().await.expect("it serves").open > 1 {
+    while client.totals().await.expect("it serves").open > 1 {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    let totals = books.totals().await.expect("it serves");
+    let totals = client.totals().await.expect("it serves");
     assert_eq!((totals.accepted, totals.cancelled, totals.outstanding), (3, 1, 1));
-    let reports = books.results(0).await.expect("it serves").reports;
+    let reports = client.results(0).await.expect("it serves").reports;
     let cancelled = reports.iter().filter(|report| report.state == OutcomeState::Cancelled);
     assert_eq!(cancelled.map(|report| report.id.as_str()).collect::<Vec<_>>(), ["(lost)"]);
-    assert!(books.tasks(0).await.expect("it serves").garbled.is_empty());
+    assert!(client.tasks(0).await.expect("it serves").garbled.is_empty());
     cluster.leave().await;
 }

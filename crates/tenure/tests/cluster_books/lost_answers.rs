@@ -12,7 +12,7 @@ use tenure::{
     Version, Write,
 };
 
-use crate::stage::{books_on, inbox, op, order, read, write, write_body};
+use crate::stage::{client_on, inbox, op, order, read, write, write_body};
 
 type Meanwhile = Box<dyn Fn(MemoryStore, Write) -> BoxFuture<'static, ()> + Send + Sync>;
 
@@ -95,12 +95,12 @@ where
         meanwhile,
         pages_written: AtomicUsize::new(0),
     });
-    let submitted = books_on(once.clone()).submit(vec![order("ours")]).await;
+    let submitted = client_on(once.clone()).submit(vec![order("ours")]).await;
     (submitted, inner, once.pages_written.load(Ordering::Relaxed))
 }
 
 async fn waiting(store: &MemoryStore, from: u64) -> Vec<String> {
-    inbox(&books_on(Arc::new(store.clone())), store, from).await
+    inbox(&client_on(Arc::new(store.clone())), store, from).await
 }
 
 async fn apply(store: &MemoryStore, write: Write) {
@@ -117,7 +117,7 @@ async fn consume(store: &MemoryStore, key: &Key) {
 }
 
 fn cursor_key() -> Key {
-    books_on(Arc::new(MemoryStore::new())).keys().cursor()
+    client_on(Arc::new(MemoryStore::new())).keys().cursor()
 }
 
 /// Writes the task of another process on the page at this place.
@@ -334,7 +334,7 @@ async fn when_the_store_stops_serving_it_is_said_how_many_were_accepted() {
     let inner = MemoryStore::new();
     let narrow = Narrow { inner: inner.clone(), left: AtomicUsize::new(2) };
     let orders: Vec<_> = (0..1500).map(|number| order(&format!("{number:04}"))).collect();
-    let submitted = books_on(Arc::new(narrow)).submit(orders).await;
+    let submitted = client_on(Arc::new(narrow)).submit(orders).await;
     let Err(ClusterError::PartlyAccepted { accepted, doubtful: 0, of: 1500, source }) = submitted
     else {
         panic!("{submitted:?}")

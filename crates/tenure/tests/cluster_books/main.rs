@@ -1,4 +1,4 @@
-//! Operations on the books of a cluster that need no membership.
+//! Operations on the cluster's records of a cluster that need no membership.
 //!
 //! Also nodes, for example on a store that hangs.
 

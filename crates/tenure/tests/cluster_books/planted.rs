@@ -38,7 +38,7 @@ async fn what_the_store_refuses_to_show_is_told_of_and_holds_nothing_else_up() {
         .expect("a node");
     let mut events = cluster.events();
     let orders = (0..300).map(|number| Order::new(format!("task-{number}"), "sell", ""));
-    cluster.books().submit(orders.collect()).await.expect("accepted");
+    cluster.client().submit(orders.collect()).await.expect("accepted");
     let told = async {
         let mut told = std::collections::BTreeSet::new();
         while told.len() < 2 {
@@ -49,7 +49,7 @@ async fn what_the_store_refuses_to_show_is_told_of_and_holds_nothing_else_up() {
     };
     tokio::time::timeout(Duration::from_secs(60), told).await.expect("both are told of");
     let done = async {
-        while cluster.books().totals().await.expect("it serves").done < 300 {
+        while cluster.client().totals().await.expect("it serves").done < 300 {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };

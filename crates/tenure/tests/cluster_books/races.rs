@@ -9,12 +9,12 @@ use futures_util::future::join_all;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tenure::cluster::documents::{Cursor, Entry, Format, INBOX_PAGES, Page};
-use tenure::cluster::{Books, Order};
+use tenure::cluster::{ClusterClient, Order};
 use tenure::{Expect, MemoryStore, Put, Reads, Store, StoreExt};
 
 use crate::faulty::{Faults, Faulty};
 use crate::leader::Leader;
-use crate::stage::{books_on, op, order};
+use crate::stage::{client_on, op, order};
 
 const SUBMITTERS: usize = 10;
 const TASKS: usize = 100;
@@ -30,17 +30,22 @@ struct Race {
     drawn: u64,
 }
 
-async fn race<F>(seed: u64, reads: Reads, submit: impl Fn(usize, Books, Faulty) -> F) -> Race
+async fn race<F>(
+    seed: u64,
+    reads: Reads,
+    submit: impl Fn(usize, ClusterClient, Faulty) -> F,
+) -> Race
 where
     F: Future<Output = ()>,
 {
     let store = MemoryStore::new();
     let faulty = Faulty::new(store.clone(), reads, Faults::MANY, seed);
-    let books = books_on(Arc::new(faulty.clone()));
+    let client = client_on(Arc::new(faulty.clone()));
     let (over, is_over) = tokio::sync::watch::channel(false);
-    let mut leader = Leader::new(&books, &store, &faulty, seed);
+    let mut leader = Leader::new(&client, &store, &faulty, seed);
     let submitters = async {
-        join_all((0..SUBMITTERS).map(|number| submit(number, books.clone(), faulty.clone()))).await;
+        join_all((0..SUBMITTERS).map(|number| submit(number, client.clone(), faulty.clone())))
+            .await;
         over.send_replace(true);
     };
     tokio::join!(leader.run(is_over), submitters);
@@ -56,7 +61,7 @@ where
     for id in &taken {
         *times.entry(id.clone()).or_default() += 1;
     }
-    let cursor = store.get(&books.keys().cursor()).await.expect("a read").expect("a cursor");
+    let cursor = store.get(&client.keys().cursor()).await.expect("a read").expect("a cursor");
     let pages = Cursor::decode(&cursor.body).expect("it makes sense").page;
     Race { times, taken, pages, drawn: faulty.drawn() }
 }
@@ -66,12 +71,12 @@ fn orders(submitter: usize) -> Vec<Order> {
 }
 
 /// Submits all tasks, up to three at a time.
-async fn submit_all(seed: u64, submitter: usize, books: Books) {
+async fn submit_all(seed: u64, submitter: usize, client: ClusterClient) {
     let mut rng = StdRng::seed_from_u64(seed ^ (submitter as u64) << 32);
     let mut orders = orders(submitter);
     while !orders.is_empty() {
         let bundle = orders.drain(..rng.random_range(1..=orders.len().min(3))).collect();
-        books.submit(bundle).await.expect("a store that serves now and then is waited for");
+        client.submit(bundle).await.expect("a store that serves now and then is waited for");
     }
 }
 
@@ -84,7 +89,7 @@ async fn each_is_accepted_once(reads: Reads) {
     let mut most_pages = 0;
     for seed in 0..seeds() {
         let race =
-            race(seed, reads, |submitter, books, _| submit_all(seed, submitter, books)).await;
+            race(seed, reads, |submitter, client, _| submit_all(seed, submitter, client)).await;
         assert_eq!(race.times.len(), SUBMITTERS * TASKS, "seed {seed}: tasks were lost");
         let twice: Vec<_> = race.times.iter().filter(|(_, times)| **times > 1).collect();
         assert!(twice.is_empty(), "seed {seed}: accepted more than once: {twice:?}");
@@ -113,10 +118,10 @@ async fn each_task_is_accepted_once_where_reads_prove_nothing() {
 }
 
 /// A broken submitter: treats an unanswered write as if it had no effect, and uses the next page.
-async fn submit_naively(submitter: usize, books: Books, store: Faulty) {
+async fn submit_naively(submitter: usize, client: ClusterClient, store: Faulty) {
     for order in orders(submitter) {
         for number in 0.. {
-            let key = books.keys().page(number);
+            let key = client.keys().page(number);
             let found = store.inner.get(&key).await.expect("a read");
             let before = found.as_ref().map(|found| Page::decode(&found.body).expect("a page"));
             if before.as_ref().is_some_and(|page| page.number != number || !page.entries.is_empty())
@@ -137,10 +142,10 @@ async fn submit_naively(submitter: usize, books: Books, store: Faulty) {
 async fn the_race_catches_whoever_sends_again_what_was_not_answered() {
     let mut twice = 0;
     for seed in 0..2 {
-        let race = race(seed, Reads::Linearizable, |submitter, books, store| async move {
+        let race = race(seed, Reads::Linearizable, |submitter, client, store| async move {
             // With one task on each page the ring would fill up; a tenth of the tasks is enough.
             if submitter == 0 {
-                submit_naively(submitter, books, store).await;
+                submit_naively(submitter, client, store).await;
             }
         })
         .await;
@@ -153,14 +158,14 @@ async fn the_race_catches_whoever_sends_again_what_was_not_answered() {
 async fn a_good_line_needs_one_write_a_page() {
     let store = MemoryStore::new();
     let faulty = Faulty::new(store.clone(), Reads::Linearizable, Faults::NONE, 1);
-    let books = books_on(Arc::new(faulty.clone()));
-    books.submit(orders(0)).await.expect("accepted");
-    let key = books.keys().page(0);
+    let client = client_on(Arc::new(faulty.clone()));
+    client.submit(orders(0)).await.expect("accepted");
+    let key = client.keys().page(0);
     let page = store.get(&key).await.expect("a read").expect("a page");
     assert_eq!(
         Page::decode(&page.body).map(|page| (page.revision, page.entries.len())),
         Ok((1, TASKS))
     );
-    assert!(store.get(&books.keys().page(1)).await.expect("a read").is_none());
+    assert!(store.get(&client.keys().page(1)).await.expect("a read").is_none());
     assert!(faulty.notifies());
 }

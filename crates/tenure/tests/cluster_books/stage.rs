@@ -1,11 +1,11 @@
-//! A clock that a test can pause, and books on a store of the test's own.
+//! A clock that a test can pause, and a client on a store of the test's own.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use tenure::cluster::documents::{Entry, Format, Page};
-use tenure::cluster::{Books, Order};
+use tenure::cluster::{ClusterClient, Order};
 use tenure::lease::record::Op;
 use tenure::{
     Backend, CandidateId, Clock, Document, Expect, Key, MemoryStore, Moment, Put, Store, StoreExt,
@@ -47,16 +47,16 @@ impl Timer for TokioTimer {
     }
 }
 
-/// Books on this store, on tokio's clock.
-pub(crate) fn books_on(store: Arc<dyn Store>) -> Books {
+/// A client on this store, on tokio's clock.
+pub(crate) fn client_on(store: Arc<dyn Store>) -> ClusterClient {
     let backend = Backend::new(store).with_clock(TokioClock::new());
-    Books::open(&backend, "shop/till").expect("a good name")
+    ClusterClient::open(&backend, "shop/till").expect("a good name")
 }
 
-/// Books on an empty store in memory, and that store.
-pub(crate) fn stage() -> (Books, MemoryStore) {
+/// A client on an empty store in memory, and that store.
+pub(crate) fn stage() -> (ClusterClient, MemoryStore) {
     let store = MemoryStore::new();
-    (books_on(Arc::new(store.clone())), store)
+    (client_on(Arc::new(store.clone())), store)
 }
 
 pub(crate) fn order(id: &str) -> Order {
@@ -104,10 +104,10 @@ pub(crate) fn ids(page: &Page) -> Vec<String> {
 }
 
 /// The ids of everything in the inbox from this page on, in order.
-pub(crate) async fn inbox(books: &Books, store: &dyn Store, from: u64) -> Vec<String> {
+pub(crate) async fn inbox(client: &ClusterClient, store: &dyn Store, from: u64) -> Vec<String> {
     let mut all = Vec::new();
     for number in from.. {
-        match read::<Page>(store, &books.keys().page(number)).await {
+        match read::<Page>(store, &client.keys().page(number)).await {
             Some((_, page)) if page.number == number && !page.entries.is_empty() => {
                 all.extend(ids(&page));
             }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use tenure::cluster::{
-    Books, Cluster, Context, Ended, Lock, Member, Order, Semaphore, SemaphoreError, Task,
+    Cluster, ClusterClient, Context, Ended, Lock, Member, Order, Semaphore, SemaphoreError, Task,
     TaskError, Tasks,
 };
 use tenure::{Backend, MemoryStore, Timing};
@@ -44,7 +44,7 @@ impl Crowd {
 }
 
 /// Starts two nodes with four workers each on one store.
-async fn cluster(tasks: Tasks) -> (Books, Vec<Cluster>) {
+async fn cluster(tasks: Tasks) -> (ClusterClient, Vec<Cluster>) {
     let store = MemoryStore::new();
     let timing = Timing::new(Duration::from_secs(10)).expect("a usable ttl");
     let mut nodes = Vec::new();
@@ -55,14 +55,14 @@ async fn cluster(tasks: Tasks) -> (Books, Vec<Cluster>) {
         let builder = Cluster::builder(&backend, "shop").member(member).timing(timing);
         nodes.push(builder.tasks(tasks.clone()).join().await.expect("it joins"));
     }
-    (nodes[0].books().clone(), nodes)
+    (nodes[0].client().clone(), nodes)
 }
 
 /// Submits all tasks, and waits until each is done.
-async fn done(books: &Books, orders: Vec<Order>) {
+async fn done(client: &ClusterClient, orders: Vec<Order>) {
     let mut executions = Vec::new();
     for order in orders {
-        executions.push(books.submit_one(order).await.expect("accepted"));
+        executions.push(client.submit_one(order).await.expect("accepted"));
     }
     for execution in executions {
         let waiting = tokio::time::timeout(Duration::from_secs(60), execution.into_future());
@@ -96,10 +96,10 @@ impl Task for Locked {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_task_at_a_time_holds_a_lock_wherever_it_runs_and_tokens_rise() {
-    let (books, nodes) = cluster(Tasks::new().with::<Locked>()).await;
+    let (client, nodes) = cluster(Tasks::new().with::<Locked>()).await;
     let lock = Lock::new("till").expect("a good name");
     let task = |number| Order::of(format!("{number}"), &Locked { lock: lock.clone() });
-    done(&books, (0..16).map(|number| task(number).expect("it encodes")).collect()).await;
+    done(&client, (0..16).map(|number| task(number).expect("it encodes")).collect()).await;
     assert_eq!(LOCKED.most.load(Ordering::SeqCst), 1);
     assert!(LOCKED.begun.load(Ordering::SeqCst) >= 16);
     for node in nodes {
@@ -128,10 +128,10 @@ impl Task for Counted {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_more_tasks_hold_a_semaphore_than_it_has_permits() {
-    let (books, nodes) = cluster(Tasks::new().with::<Counted>()).await;
+    let (client, nodes) = cluster(Tasks::new().with::<Counted>()).await;
     let semaphore = Semaphore::new("tills", 3).expect("a good name");
     let task = |number| Order::of(format!("{number}"), &Counted { semaphore: semaphore.clone() });
-    done(&books, (0..24).map(|number| task(number).expect("it encodes")).collect()).await;
+    done(&client, (0..24).map(|number| task(number).expect("it encodes")).collect()).await;
     let most = COUNTED.most.load(Ordering::SeqCst);
     assert!((1..=3).contains(&most), "{most} held it at once");
     assert!(COUNTED.begun.load(Ordering::SeqCst) >= 24);
@@ -164,11 +164,11 @@ impl Task for Sharing {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tasks_share_what_one_of_them_made_and_submit_more_tasks() {
-    let (books, nodes) = cluster(Tasks::new().with::<Sharing>()).await;
+    let (client, nodes) = cluster(Tasks::new().with::<Sharing>()).await;
     let parent = Order::of("parent", &Sharing { children: 20 }).expect("it encodes");
-    done(&books, vec![parent]).await;
+    done(&client, vec![parent]).await;
     let all_done = async {
-        while books.totals().await.expect("it serves").done < 21 {
+        while client.totals().await.expect("it serves").done < 21 {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };

@@ -6,10 +6,10 @@ use std::time::Duration;
 use tenure::MemoryStore;
 use tenure::cluster::ClusterError;
 use tenure::cluster::documents::{
-    Charter, Cursor, Entry, Holding, Letter, MemberLock, NodeEntry, Nodes, OutcomeState, Page,
-    Piece, Progress, Report, Slot, first_token,
+    ClusterConfig, Cursor, Entry, Holding, Letter, MemberLock, NodeEntry, Nodes, OutcomeState,
+    Page, Piece, Progress, Report, Slot, first_token,
 };
-use tenure::cluster::{Books, Life, Stage, Totals};
+use tenure::cluster::{ClusterClient, Life, Stage, Totals};
 
 use crate::stage::{member, op, order, stage, write, write_body};
 
@@ -34,9 +34,9 @@ fn held(status: &str) -> Progress {
     Progress::Held(Arc::new(Holding { member: member(5), expire: 7, presence: None, status }))
 }
 
-async fn with_slots(books: &Books, store: &MemoryStore, paused: bool) {
-    let charter = Charter { slots: 256, paused, revision: 1, op: op(1000) };
-    write(store, &books.keys().charter(), &charter).await;
+async fn with_slots(client: &ClusterClient, store: &MemoryStore, paused: bool) {
+    let cluster_config = ClusterConfig { slots: 256, paused, revision: 1, op: op(1000) };
+    write(store, &client.keys().cluster_config(), &cluster_config).await;
     let failed = Progress::Outstanding { avoid: None, error: Some("no".into()) };
     for (number, slot) in [
         (0, slot(9, held("half"))),
@@ -45,26 +45,26 @@ async fn with_slots(books: &Books, store: &MemoryStore, paused: bool) {
         (200, slot(6, Progress::Dead { error: "no".into() })),
         (201, slot(5, Progress::Vacant)),
     ] {
-        write(store, &books.keys().slot(number), &slot).await;
+        write(store, &client.keys().slot(number), &slot).await;
     }
-    write_body(store, &books.keys().slot(3), "{".into()).await;
+    write_body(store, &client.keys().slot(3), "{".into()).await;
 }
 
 #[tokio::test]
 async fn an_empty_store_shows_an_empty_cluster() {
-    let (books, _) = stage();
-    assert_eq!(books.totals().await.expect("it serves"), Totals::default());
-    assert!(books.members().await.expect("it serves").items.is_empty());
-    let work = books.tasks(10).await.expect("it serves");
+    let (client, _) = stage();
+    assert_eq!(client.totals().await.expect("it serves"), Totals::default());
+    assert!(client.members().await.expect("it serves").items.is_empty());
+    let work = client.tasks(10).await.expect("it serves");
     assert!(work.live.is_empty() && work.waiting == 0 && work.garbled.is_empty());
-    assert!(books.letters(None, 10).await.expect("it serves").items.is_empty());
-    let results = books.results(0).await.expect("it serves");
+    assert!(client.letters(None, 10).await.expect("it serves").items.is_empty());
+    let results = client.results(0).await.expect("it serves");
     assert!(results.reports.is_empty() && !results.more);
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_members_are_shown_with_what_they_say_of_themselves() {
-    let (books, store) = stage();
+    let (client, store) = stage();
     let node = |bits, draining| NodeEntry {
         token: member(bits),
         workers: 4,
@@ -73,7 +73,7 @@ async fn the_members_are_shown_with_what_they_say_of_themselves() {
     };
     let nodes = vec![node(1, false), node(2, true), node(3, false), node(4, false), node(5, false)];
     let nodes = Nodes { nodes, dead: vec![member(3)], revision: 1, op: op(1) };
-    write(&store, &books.keys().nodes(), &nodes).await;
+    write(&store, &client.keys().nodes(), &nodes).await;
     let lock = |bits, expire| MemberLock {
         holder: member(bits),
         expire,
@@ -86,11 +86,11 @@ async fn the_members_are_shown_with_what_they_say_of_themselves() {
         op: op(2),
     };
     for (bits, expire) in [(1, WALL + 9000), (2, WALL + 9000), (3, WALL - 1), (4, 0)] {
-        write(&store, &books.keys().member(&member(bits)), &lock(bits, expire)).await;
+        write(&store, &client.keys().member(&member(bits)), &lock(bits, expire)).await;
     }
-    let garbled = books.keys().member(&member(5));
+    let garbled = client.keys().member(&member(5));
     write_body(&store, &garbled, "{}".into()).await;
-    let members = books.members().await.expect("it serves");
+    let members = client.members().await.expect("it serves");
     let shown: Vec<_> = members
         .items
         .iter()
@@ -120,8 +120,8 @@ async fn the_members_are_shown_with_what_they_say_of_themselves() {
 
 #[tokio::test]
 async fn the_totals_come_from_the_cursor_the_slots_and_the_inbox() {
-    let (books, store) = stage();
-    with_slots(&books, &store, true).await;
+    let (client, store) = stage();
+    with_slots(&client, &store, true).await;
     let cursor = Cursor {
         accepted: 10,
         done: 4,
@@ -131,8 +131,8 @@ async fn the_totals_come_from_the_cursor_the_slots_and_the_inbox() {
         next: 11,
         ..Cursor::new(op(1))
     };
-    write(&store, &books.keys().cursor(), &cursor).await;
-    let totals = books.totals().await.expect("it serves");
+    write(&store, &client.keys().cursor(), &cursor).await;
+    let totals = client.totals().await.expect("it serves");
     assert_eq!(
         totals,
         Totals {
@@ -153,33 +153,33 @@ async fn the_totals_come_from_the_cursor_the_slots_and_the_inbox() {
 
 #[tokio::test]
 async fn it_is_finished_only_when_nothing_waits_in_the_inbox_either() {
-    let (books, store) = stage();
+    let (client, store) = stage();
     let drained = Cursor { drained: true, ..Cursor::new(op(1)) };
-    write(&store, &books.keys().cursor(), &drained).await;
-    assert!(books.totals().await.expect("it serves").is_finished());
-    books.submit(vec![order("a"), order("b")]).await.expect("accepted");
-    assert!(!books.totals().await.expect("it serves").is_finished());
+    write(&store, &client.keys().cursor(), &drained).await;
+    assert!(client.totals().await.expect("it serves").is_finished());
+    client.submit(vec![order("a"), order("b")]).await.expect("accepted");
+    assert!(!client.totals().await.expect("it serves").is_finished());
     // One task is taken in, then both. The second loop adds a task on the next page.
     for (page, taken, finished) in [(0, 1, false), (0, 2, true), (1, 0, true)] {
         let cursor = Cursor { page, taken, ..drained.clone() };
-        write(&store, &books.keys().cursor(), &cursor).await;
-        assert_eq!(books.totals().await.expect("it serves").is_finished(), finished);
+        write(&store, &client.keys().cursor(), &cursor).await;
+        assert_eq!(client.totals().await.expect("it serves").is_finished(), finished);
     }
-    books.submit(vec![order("c")]).await.expect("accepted");
+    client.submit(vec![order("c")]).await.expect("accepted");
     for (page, taken) in [(0, 2), (1, 0)] {
         let cursor = Cursor { page, taken, ..drained.clone() };
-        write(&store, &books.keys().cursor(), &cursor).await;
-        assert!(!books.totals().await.expect("it serves").is_finished());
+        write(&store, &client.keys().cursor(), &cursor).await;
+        assert!(!client.totals().await.expect("it serves").is_finished());
     }
-    write_body(&store, &books.keys().page(1), "{".into()).await;
-    assert!(!books.totals().await.expect("it serves").is_finished(), "it must be passed first");
+    write_body(&store, &client.keys().page(1), "{".into()).await;
+    assert!(!client.totals().await.expect("it serves").is_finished(), "it must be passed first");
 }
 
 #[tokio::test]
 async fn tasks_in_slots_are_shown_in_their_order_with_what_is_known_of_them() {
-    let (books, store) = stage();
-    with_slots(&books, &store, false).await;
-    let work = books.tasks(10).await.expect("it serves");
+    let (client, store) = stage();
+    with_slots(&client, &store, false).await;
+    let work = client.tasks(10).await.expect("it serves");
     let serials: Vec<u64> = work.live.iter().map(|task| task.serial).collect();
     assert_eq!(serials, [7, 9]);
     assert_eq!(work.live[0].stage, Stage::Outstanding { error: Some("no".into()) });
@@ -191,23 +191,23 @@ async fn tasks_in_slots_are_shown_in_their_order_with_what_is_known_of_them() {
         ("9", "sell", 1, 3)
     );
     let skipped: Vec<_> = work.garbled.iter().map(|(key, _)| key.clone()).collect();
-    assert_eq!(skipped, [books.keys().slot(3)]);
+    assert_eq!(skipped, [client.keys().slot(3)]);
 }
 
 #[tokio::test]
 async fn what_waits_in_the_inbox_is_counted_and_the_first_of_it_listed() {
-    let (books, store) = stage();
+    let (client, store) = stage();
     // One task a page, so that more pages are read than fit into one request.
     for number in 0..40 {
-        books.submit(vec![order(&number.to_string())]).await.expect("accepted");
+        client.submit(vec![order(&number.to_string())]).await.expect("accepted");
     }
     let entries = vec![Entry::Retry(3), Entry::NOTHING, Entry::Cancelled(member(1))];
     let page = Page::filling(40, None, entries, op(1));
-    write(&store, &books.keys().page(40), &page).await;
-    write_body(&store, &books.keys().page(41), "{".into()).await;
+    write(&store, &client.keys().page(40), &page).await;
+    write_body(&store, &client.keys().page(41), "{".into()).await;
     let cursor = Cursor { page: 2, ..Cursor::new(op(1)) };
-    write(&store, &books.keys().cursor(), &cursor).await;
-    let work = books.tasks(3).await.expect("it serves");
+    write(&store, &client.keys().cursor(), &cursor).await;
+    let work = client.tasks(3).await.expect("it serves");
     let next: Vec<&str> = work.next.iter().map(|order| order.id.as_str()).collect();
     assert_eq!((work.waiting, work.retries, next), (38, 1, vec!["2", "3", "4"]));
     assert_eq!(work.garbled.len(), 1);
@@ -215,17 +215,17 @@ async fn what_waits_in_the_inbox_is_counted_and_the_first_of_it_listed() {
 
 #[tokio::test]
 async fn dead_letters_are_shown_in_pages_and_garbage_beside_them() {
-    let (books, store) = stage();
+    let (client, store) = stage();
     for serial in 1..=5 {
         let error = "no".to_owned();
         let letter =
             Letter { task: order("a").numbered(serial), attempt: 3, error, at: 1, op: op(1) };
-        write(&store, &books.keys().letter(serial), &letter).await;
+        write(&store, &client.keys().letter(serial), &letter).await;
     }
-    write_body(&store, &books.keys().letters().child("!").expect("a key"), "{".into()).await;
+    write_body(&store, &client.keys().letters().child("!").expect("a key"), "{".into()).await;
     let (mut serials, mut garbled, mut after) = (Vec::new(), 0, None);
     loop {
-        let letters = books.letters(after.as_ref(), 2).await.expect("it serves");
+        let letters = client.letters(after.as_ref(), 2).await.expect("it serves");
         assert!(letters.items.len() + letters.garbled.len() <= 2);
         serials.extend(letters.items.iter().map(|letter| letter.task.serial));
         garbled += letters.garbled.len();
@@ -239,7 +239,7 @@ async fn dead_letters_are_shown_in_pages_and_garbage_beside_them() {
 
 #[tokio::test]
 async fn results_are_shown_as_far_as_the_cursor_counts_them() {
-    let (books, store) = stage();
+    let (client, store) = stage();
     let report = |serial: u64| Report {
         serial,
         id: serial.to_string(),
@@ -249,15 +249,15 @@ async fn results_are_shown_as_far_as_the_cursor_counts_them() {
     };
     for number in 0..41 {
         let piece = Piece { reports: vec![report(2 * number), report(2 * number + 1)], op: op(1) };
-        write(&store, &books.keys().piece(number), &piece).await;
+        write(&store, &client.keys().piece(number), &piece).await;
     }
-    write_body(&store, &books.keys().piece(7), "{".into()).await;
+    write_body(&store, &client.keys().piece(7), "{".into()).await;
     // A leader wrote the last piece, but did not count it.
     let cursor = Cursor { pieces: 40, ..Cursor::new(op(1)) };
-    write(&store, &books.keys().cursor(), &cursor).await;
+    write(&store, &client.keys().cursor(), &cursor).await;
     let (mut serials, mut garbled, mut from) = (Vec::new(), Vec::new(), 0);
     loop {
-        let results = books.results(from).await.expect("it serves");
+        let results = client.results(from).await.expect("it serves");
         serials.extend(results.reports.iter().map(|report| report.serial));
         garbled.extend(results.garbled.into_iter().map(|(key, _)| key));
         from = results.next;
@@ -267,27 +267,27 @@ async fn results_are_shown_as_far_as_the_cursor_counts_them() {
     }
     assert_eq!(from, 40);
     let all: Vec<u64> = (0..80).filter(|serial| serial / 2 != 7).collect();
-    assert_eq!((serials, garbled), (all, vec![books.keys().piece(7)]));
-    let beyond = books.results(50).await.expect("it serves");
+    assert_eq!((serials, garbled), (all, vec![client.keys().piece(7)]));
+    let beyond = client.results(50).await.expect("it serves");
     assert!(beyond.reports.is_empty() && beyond.next == 50 && !beyond.more);
 }
 
 #[tokio::test]
 async fn a_cursor_that_makes_no_sense_is_an_error_that_names_it() {
-    let (books, store) = stage();
-    write_body(&store, &books.keys().cursor(), "{".into()).await;
-    let error = books.totals().await.expect_err("no totals");
+    let (client, store) = stage();
+    write_body(&store, &client.keys().cursor(), "{".into()).await;
+    let error = client.totals().await.expect_err("no totals");
     let ClusterError::Document { key, .. } = &error else { panic!("{error:?}") };
-    assert_eq!(*key, books.keys().cursor());
+    assert_eq!(*key, client.keys().cursor());
 }
 
 /// A regression: with a cursor that counted 9,007,199,254,740,991 pieces, reading all results never
 /// ended.
 #[tokio::test]
 async fn results_end_although_the_cursor_counts_pieces_that_are_not_there() {
-    let (books, store) = stage();
+    let (client, store) = stage();
     let cursor = Cursor { pieces: (1 << 53) - 1, ..Cursor::new(op(1)) };
-    write(&store, &books.keys().cursor(), &cursor).await;
+    write(&store, &client.keys().cursor(), &cursor).await;
     let report = |serial: u64| Report {
         serial,
         id: serial.to_string(),
@@ -297,11 +297,11 @@ async fn results_end_although_the_cursor_counts_pieces_that_are_not_there() {
     };
     for number in [0, 5_000_000] {
         let piece = Piece { reports: vec![report(number)], op: op(number) };
-        write(&store, &books.keys().piece(number), &piece).await;
+        write(&store, &client.keys().piece(number), &piece).await;
     }
     let (mut from, mut found) = (0, Vec::new());
     for _ in 0..5 {
-        let results = books.results(from).await.expect("it serves");
+        let results = client.results(from).await.expect("it serves");
         found.extend(results.reports.into_iter().map(|report| report.serial));
         from = results.next;
         if !results.more {

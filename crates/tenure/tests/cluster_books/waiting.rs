@@ -5,15 +5,20 @@ use std::time::Duration;
 
 use tenure::cluster::ClusterError;
 use tenure::cluster::documents::{Outcome, OutcomeState};
-use tenure::cluster::{Books, Ended, Execution};
+use tenure::cluster::{ClusterClient, Ended, Execution};
 use tenure::{CandidateId, MemoryStore, StoreExt};
 
 use crate::stage::{op, order, stage, write, write_body};
 
-async fn end(books: &Books, store: &MemoryStore, receipt: &CandidateId, state: OutcomeState) {
+async fn end(
+    client: &ClusterClient,
+    store: &MemoryStore,
+    receipt: &CandidateId,
+    state: OutcomeState,
+) {
     let note = Some("so it ended".to_owned());
     let outcome = Outcome { serial: 1, state, note, at: 1, op: op(1) };
-    write(store, &books.keys().outcome(receipt), &outcome).await;
+    write(store, &client.keys().outcome(receipt), &outcome).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -23,18 +28,18 @@ async fn each_end_is_told_and_its_document_goes() {
         (OutcomeState::Dead, Ended::Failed("so it ended".into())),
         (OutcomeState::Cancelled, Ended::Cancelled),
     ] {
-        let (books, store) = stage();
-        let execution = books.submit_one(order("a")).await.expect("accepted");
+        let (client, store) = stage();
+        let execution = client.submit_one(order("a")).await.expect("accepted");
         let receipt = execution.receipt().clone();
         let ending = async {
             tokio::time::sleep(Duration::from_secs(1)).await;
-            end(&books, &store, &receipt, state).await;
+            end(&client, &store, &receipt, state).await;
         };
         let began = tokio::time::Instant::now();
         let (outcome, ()) = tokio::join!(execution.outcome(), ending);
         assert_eq!(outcome.expect("an outcome"), ended);
         assert!(began.elapsed() < Duration::from_secs(2), "the change wakes whoever waits");
-        let key = books.keys().outcome(&receipt);
+        let key = client.keys().outcome(&receipt);
         assert!(store.get(&key).await.expect("a read").is_none());
         assert_eq!(execution.outcome().await.expect("it is known"), ended);
     }
@@ -42,10 +47,10 @@ async fn each_end_is_told_and_its_document_goes() {
 
 #[tokio::test(start_paused = true)]
 async fn whoever_kept_the_receipt_can_come_back_for_the_outcome() {
-    let (books, store) = stage();
-    let receipt = books.submit_one(order("a")).await.expect("accepted").receipt().clone();
-    end(&books, &store, &receipt, OutcomeState::Done).await;
-    let ended = books.execution(receipt).await.expect("an outcome");
+    let (client, store) = stage();
+    let receipt = client.submit_one(order("a")).await.expect("accepted").receipt().clone();
+    end(&client, &store, &receipt, OutcomeState::Done).await;
+    let ended = client.execution(receipt).await.expect("an outcome");
     assert_eq!(ended, Ended::Done(Some("so it ended".into())));
 }
 
@@ -60,15 +65,15 @@ fn told(execution: Execution) -> (Execution, Arc<Mutex<Vec<Ended>>>) {
 
 #[tokio::test(start_paused = true)]
 async fn a_timeout_ends_the_waiting_and_not_the_task() {
-    let (books, store) = stage();
-    let execution = books.submit_one(order("a")).await.expect("accepted");
+    let (client, store) = stage();
+    let execution = client.submit_one(order("a")).await.expect("accepted");
     let (execution, told) = told(execution.with_timeout(Duration::from_secs(100)));
     let began = tokio::time::Instant::now();
     assert_eq!(execution.outcome().await.expect("it serves"), Ended::TimedOut);
     let waited = began.elapsed().as_secs();
     assert!((99..110).contains(&waited), "{waited}");
     assert_eq!(*told.lock().expect("not poisoned"), [Ended::TimedOut]);
-    end(&books, &store, execution.receipt(), OutcomeState::Dead).await;
+    end(&client, &store, execution.receipt(), OutcomeState::Dead).await;
     let late = execution.outcome().await.expect("it serves");
     assert_eq!(late, Ended::Failed("so it ended".into()));
     assert_eq!(told.lock().expect("not poisoned").len(), 1, "it is told once");
@@ -79,9 +84,9 @@ async fn a_failure_is_told_and_a_success_is_not() {
     for (state, count) in
         [(OutcomeState::Dead, 1), (OutcomeState::Done, 0), (OutcomeState::Cancelled, 0)]
     {
-        let (books, store) = stage();
-        let (execution, told) = told(books.submit_one(order("a")).await.expect("accepted"));
-        end(&books, &store, execution.receipt(), state).await;
+        let (client, store) = stage();
+        let (execution, told) = told(client.submit_one(order("a")).await.expect("accepted"));
+        end(&client, &store, execution.receipt(), state).await;
         execution.await.expect("an outcome");
         assert_eq!(told.lock().expect("not poisoned").len(), count);
     }
@@ -89,9 +94,9 @@ async fn a_failure_is_told_and_a_success_is_not() {
 
 #[tokio::test(start_paused = true)]
 async fn an_outcome_that_makes_no_sense_is_an_error() {
-    let (books, store) = stage();
-    let execution = books.submit_one(order("a")).await.expect("accepted");
-    write_body(&store, &books.keys().outcome(execution.receipt()), "{".into()).await;
+    let (client, store) = stage();
+    let execution = client.submit_one(order("a")).await.expect("accepted");
+    write_body(&store, &client.keys().outcome(execution.receipt()), "{".into()).await;
     let error = execution.outcome().await.expect_err("it makes no sense");
     assert!(matches!(error, ClusterError::Document { .. }), "{error}");
 }

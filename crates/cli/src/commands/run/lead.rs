@@ -11,7 +11,9 @@ use tenure::{Loss, Mandate};
 
 use crate::mandate_file::MandateFile;
 use crate::signals::{Asked, Signals};
-use crate::supervise::{BootTime, Cgroup, Event, Guardian, Leash, Privileges, Status, Work};
+use crate::supervise::{
+    BootTime, Cgroup, Event, Guardian, LeaseDeadline, Privileges, Status, Work,
+};
 use crate::systemd::Systemd;
 
 /// Everything that is needed to run CMD while leading.
@@ -63,7 +65,7 @@ pub(super) enum Cause {
 #[derive(Debug)]
 struct Course {
     led: Led,
-    leash: Leash,
+    lease_deadline: LeaseDeadline,
     /// Why the leadership is over, if it is.
     lost: Option<Loss>,
 }
@@ -81,9 +83,9 @@ impl Lead<'_> {
             guardian.dismiss().await;
             return led;
         }
-        let leash = Leash::new(self.mandate.clone(), self.grace);
-        let until = leash.until();
-        let mut course = Course { led, leash, lost: None };
+        let lease_deadline = LeaseDeadline::new(self.mandate.clone(), self.grace);
+        let until = lease_deadline.until();
+        let mut course = Course { led, lease_deadline, lost: None };
         let environment = std::mem::take(&mut self.environment);
         let start = Work {
             environment,
@@ -116,7 +118,7 @@ impl Lead<'_> {
     async fn oversee(&mut self, guardian: &mut Guardian, course: &mut Course) -> bool {
         let mandate = self.mandate.clone();
         loop {
-            let hung = tokio::time::sleep(course.leash.latest().remaining());
+            let hung = tokio::time::sleep(course.lease_deadline.latest().remaining());
             let ordered = tokio::select! {
                 // Handle events before deadlines: this process may have slept.
                 biased;
@@ -142,7 +144,7 @@ impl Lead<'_> {
     }
 
     fn pass_on_renewal(&self, guardian: &Guardian, course: &mut Course) -> std::io::Result<()> {
-        if course.leash.pass_on(guardian)? {
+        if course.lease_deadline.pass_on(guardian)? {
             self.write_mandate();
         }
         Ok(())
@@ -157,13 +159,13 @@ impl Lead<'_> {
 
     fn lose(&self, guardian: &Guardian, course: &mut Course, loss: Loss) -> std::io::Result<()> {
         course.lost = Some(loss.clone());
-        let kill_at = course.leash.killed_after(&loss);
+        let kill_at = course.lease_deadline.killed_after(&loss);
         if matches!(course.led.cause, Cause::Itself) && course.led.status.is_none() {
             course.led.cause = Cause::Lost(loss);
         }
         self.write_mandate();
         self.systemd.status("leadership is lost; stopping");
-        course.leash.stop(guardian, self.signal, kill_at)
+        course.lease_deadline.stop(guardian, self.signal, kill_at)
     }
 
     fn obey(&self, guardian: &Guardian, course: &mut Course, asked: Asked) -> std::io::Result<()> {
@@ -175,18 +177,18 @@ impl Lead<'_> {
                     course.led.cause = Cause::Interrupted;
                 }
                 if again && signal == Signal::INT {
-                    return course.leash.stop(guardian, Signal::KILL, BootTime::PAST);
+                    return course.lease_deadline.stop(guardian, Signal::KILL, BootTime::PAST);
                 }
                 self.systemd.stopping();
                 // A service manager sends TERM to all its services; CMD may expect another signal.
                 let signal = if signal == Signal::TERM { self.signal } else { signal };
-                course.leash.stop(guardian, signal, gracefully)
+                course.lease_deadline.stop(guardian, signal, gracefully)
             }
             Asked::StepDown => {
                 if matches!(course.led.cause, Cause::Itself) {
                     course.led.cause = Cause::SteppedDown;
                 }
-                course.leash.stop(guardian, self.signal, gracefully)
+                course.lease_deadline.stop(guardian, self.signal, gracefully)
             }
             // The loop checks the mandate before it checks signals.
             Asked::Resume => Ok(()),
@@ -238,7 +240,7 @@ fn when_the_guardian_failed(cause: Cause, loss: Option<Loss>) -> Cause {
 fn is_hung(guardian: &mut Guardian, course: &mut Course) -> ControlFlow<bool> {
     match guardian.event().now_or_never() {
         Some(event) => course.learn(event),
-        None if course.leash.latest().has_passed() => ControlFlow::Break(false),
+        None if course.lease_deadline.latest().has_passed() => ControlFlow::Break(false),
         None => ControlFlow::Continue(()),
     }
 }

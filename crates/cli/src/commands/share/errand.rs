@@ -11,9 +11,9 @@ use tenure::file::WorkFile;
 use tenure::{Loss, Mandate};
 use tokio::sync::oneshot;
 
-use super::crew::{Crew, Errand};
+use super::pool::{Errand, GuardianPool};
 use super::tail::Tail;
-use crate::supervise::{BootTime, Event, Guardian, Leash, RunOfMany, Status, Work};
+use crate::supervise::{BootTime, Event, Guardian, LeaseDeadline, RunOfMany, Status, Work};
 
 /// The result of a run.
 #[derive(Debug)]
@@ -42,9 +42,9 @@ pub(super) enum How {
 
 /// A run in progress.
 pub(super) struct Course<'a> {
-    crew: &'a Crew,
+    pool: &'a GuardianPool,
     mandate: Mandate,
-    leash: Leash,
+    lease_deadline: LeaseDeadline,
     told_to_stop: BoxFuture<'static, ()>,
     /// Dropped together with this.
     _copy: Option<Box<dyn Send>>,
@@ -63,7 +63,7 @@ impl<'a> Course<'a> {
     /// # Errors
     /// When there is no pipe, or the guardian is dead or hangs: then the caller must dismiss it.
     pub(super) fn begin(
-        crew: &'a Crew,
+        pool: &'a GuardianPool,
         guardian: &mut Guardian,
         errand: Errand,
     ) -> io::Result<Course<'a>> {
@@ -71,17 +71,17 @@ impl<'a> Course<'a> {
         let (out, out_end) = io::pipe()?;
         let (err, err_end) = io::pipe()?;
         let (out, err) = (Tail::of(OwnedFd::from(out))?, Tail::of(OwnedFd::from(err))?);
-        let leash = Leash::new(mandate.clone(), crew.grace);
+        let lease_deadline = LeaseDeadline::new(mandate.clone(), pool.grace);
         let work = Work {
             environment,
-            until: leash.until(),
-            grace: crew.grace,
+            until: lease_deadline.until(),
+            grace: pool.grace,
             signal: Signal::TERM,
             orphan_grace: std::time::Duration::ZERO,
             runtime: None,
             cgroup: None,
-            file: crew.work.as_ref().map(WorkFile::descriptor),
-            privileges: crew.privileges,
+            file: pool.work.as_ref().map(WorkFile::descriptor),
+            privileges: pool.privileges,
             run: Some(RunOfMany {
                 item: item.as_deref(),
                 streams: [stdin.as_fd(), out_end.as_fd(), err_end.as_fd()],
@@ -90,9 +90,9 @@ impl<'a> Course<'a> {
         guardian.start(work)?;
         let (stopped, lost, refused, status) = (None, false, None, None);
         Ok(Course {
-            crew,
+            pool,
             mandate,
-            leash,
+            lease_deadline,
             told_to_stop,
             _copy: copy,
             out,
@@ -128,10 +128,10 @@ impl<'a> Course<'a> {
     ) -> bool {
         let mandate = self.mandate.clone();
         // A little less than the caller waits, so that the caller still learns how the run ended.
-        let patience = self.crew.grace / 2;
+        let patience = self.pool.grace / 2;
         let (mut wanted, mut going) = (true, true);
         loop {
-            let hung = tokio::time::sleep(self.leash.latest().remaining());
+            let hung = tokio::time::sleep(self.lease_deadline.latest().remaining());
             let ordered = tokio::select! {
                 // Handle events before deadlines: this process may have slept.
                 biased;
@@ -141,7 +141,7 @@ impl<'a> Course<'a> {
                 },
                 loss = mandate.lost(), if !self.lost => {
                     self.lost = true;
-                    let kill_at = self.leash.killed_after(&loss);
+                    let kill_at = self.lease_deadline.killed_after(&loss);
                     self.stop(guardian, How::Lost(loss), kill_at)
                 }
                 () = mandate.renewed(), if !self.lost => Ok(()),
@@ -160,7 +160,8 @@ impl<'a> Course<'a> {
                 () = self.out.read(), if self.out.is_open() => Ok(()),
                 () = self.err.read(), if self.err.is_open() => Ok(()),
             };
-            if let Err(error) = ordered.and_then(|()| self.leash.pass_on(guardian).map(drop))
+            if let Err(error) =
+                ordered.and_then(|()| self.lease_deadline.pass_on(guardian).map(drop))
                 && error.kind() != io::ErrorKind::BrokenPipe
             {
                 // The guardian does not read. If it is gone, the next event says more.
@@ -174,7 +175,7 @@ impl<'a> Course<'a> {
         if self.status.is_none() {
             self.stopped.get_or_insert(why);
         }
-        self.leash.stop(guardian, Signal::TERM, kill_at)
+        self.lease_deadline.stop(guardian, Signal::TERM, kill_at)
     }
 
     /// Records an event. Breaks when no process is left: with false if the guardian failed.
@@ -201,7 +202,7 @@ impl<'a> Course<'a> {
     fn is_hung(&mut self, guardian: &mut Guardian) -> ControlFlow<bool> {
         match guardian.event().now_or_never() {
             Some(event) => self.learn(event),
-            None if self.leash.latest().has_passed() => ControlFlow::Break(false),
+            None if self.lease_deadline.latest().has_passed() => ControlFlow::Break(false),
             None => ControlFlow::Continue(()),
         }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use super::crew::Crew;
+use super::pool::GuardianPool;
 use crate::supervise::{BootTime, Event, Guardian, RunOfMany, Status, Work};
 
 /// A command that prints items.
@@ -23,9 +23,9 @@ impl Finder {
     ///
     /// # Errors
     /// When there is no process or pipe to be had.
-    pub(super) fn start(crew: &Crew, text: &str) -> io::Result<(Finder, io::PipeReader)> {
+    pub(super) fn start(pool: &GuardianPool, text: &str) -> io::Result<(Finder, io::PipeReader)> {
         let command: Vec<OsString> = vec!["sh".into(), "-c".into(), text.into()];
-        let mut guardian = crew.post(&command)?;
+        let mut guardian = pool.post(&command)?;
         let (output, end) = io::pipe()?;
         let nothing = std::fs::File::open("/dev/null")?;
         let stderr = io::stderr();
@@ -33,19 +33,19 @@ impl Finder {
             environment: Vec::new(),
             // The command has no lease: it may run for as long as this process does.
             until: BootTime::now().after(Duration::MAX),
-            grace: crew.grace,
+            grace: pool.grace,
             signal: Signal::TERM,
             orphan_grace: Duration::ZERO,
             runtime: None,
             cgroup: None,
             file: None,
-            privileges: crew.privileges,
+            privileges: pool.privileges,
             run: Some(RunOfMany {
                 item: None,
                 streams: [nothing.as_fd(), end.as_fd(), stderr.as_fd()],
             }),
         })?;
-        Ok((Finder { guardian, grace: crew.grace, status: None }, output))
+        Ok((Finder { guardian, grace: pool.grace, status: None }, output))
     }
 
     /// Tells the command to stop; its guardian kills it if it does not.

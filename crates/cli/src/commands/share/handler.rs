@@ -7,15 +7,15 @@ use bytes::Bytes;
 use tenure::cluster::documents::MAX_NOTE_BYTES;
 use tenure::cluster::{Context, Handler, TaskError};
 
-use super::crew::{Crew, Errand};
 use super::errand::{How, Returned};
 use super::item::{Prepared, Sort};
+use super::pool::{Errand, GuardianPool};
 use crate::supervise::Status;
 
 /// Runs CMD for the items of one sort.
 #[derive(Debug)]
 pub(super) struct RunsCommand {
-    pub(super) crew: Arc<Crew>,
+    pub(super) pool: Arc<GuardianPool>,
     pub(super) group: String,
     pub(super) sort: Sort,
     /// Whether the item is an argument of CMD; otherwise it is CMD's standard input.
@@ -42,7 +42,7 @@ impl Handler for RunsCommand {
                 own.stopped().await;
             }),
         };
-        judge(self.crew.run(errand).await)
+        judge(self.pool.run(errand).await)
     }
 }
 

@@ -1,12 +1,12 @@
 //! `tenure share`: CMD, once for each item, on as many machines as run this.
 
-mod crew;
 mod errand;
 mod finder;
 mod from;
 mod handler;
 mod item;
 mod others;
+mod pool;
 mod printer;
 mod progress;
 mod reader;
@@ -23,12 +23,12 @@ use std::sync::Arc;
 use rustix::fs::{Access, access};
 use tenure::cluster::input::Inputs;
 use tenure::cluster::inputs::{DirectorySource, LinesSource};
-use tenure::cluster::{Books, Cluster, Member, Tasks};
+use tenure::cluster::{Cluster, ClusterClient, Member, Tasks};
 
-use self::crew::Crew;
 use self::from::From;
 use self::handler::RunsCommand;
 use self::item::Sort;
+use self::pool::GuardianPool;
 use self::reader::Reader;
 use self::run::{Before, Run};
 use super::group;
@@ -62,19 +62,20 @@ pub(crate) async fn share(session: &Session, wanted: Share) -> Ending {
         }
     };
     session.mention_embedded("sharing");
-    let books = group::books(session, &opened.backend, &group.group)?;
-    let before = before(&books, from.as_ref(), options.follow).await?;
+    let client = group::client(session, &opened.backend, &group.group)?;
+    let before = before(&client, from.as_ref(), options.follow).await?;
     let (as_argument, may_be_a_flag) = (item::has_place(&command), item::may_be_a_flag(&command));
     let failed = |error| Failure::new(FAILURE, error);
-    // Make the crew before this process joins the group: this process counts as dead only when
+    // Make the pool before this process joins the group: this process counts as dead only when
     // everything that CMD started is dead, too.
     let (presence, grace) = (opened.presence.clone(), session.timing.grace());
     let privileges = Privileges::of(options.no_new_privs);
-    let crew = Crew::new(command, secrets(), presence, grace, privileges).map_err(failed)?;
-    let crew = Arc::new(crew);
+    let pool =
+        GuardianPool::new(command, secrets(), presence, grace, privileges).map_err(failed)?;
+    let pool = Arc::new(pool);
     let handler = |sort: Sort| {
-        let (crew, group) = (Arc::clone(&crew), group.group.clone());
-        Arc::new(RunsCommand { crew, group, sort, as_argument })
+        let (pool, group) = (Arc::clone(&pool), group.group.clone());
+        Arc::new(RunsCommand { pool, group, sort, as_argument })
     };
     // A plain item is any text that any user submitted. Beside a source that confines its items,
     // CMD runs for plain items only on request.
@@ -111,14 +112,14 @@ pub(crate) async fn share(session: &Session, wanted: Share) -> Ending {
     systemd.status(&format!("shares the work of {}", group.group));
     let reader = match &from {
         Some(from) if from.is_own() => {
-            Some(Reader::open(from, &crew, cluster.books(), template(item::LINE, each))?)
+            Some(Reader::open(from, &pool, cluster.client(), template(item::LINE, each))?)
         }
         Some(_) | None => None,
     };
     let json = session.json || !io::stdout().is_terminal() || !io::stderr().is_terminal();
     let run = Run {
         cluster,
-        crew,
+        pool,
         signals,
         systemd,
         name,
@@ -139,14 +140,18 @@ pub(crate) async fn share(session: &Session, wanted: Share) -> Ending {
 ///
 /// # Errors
 /// When this process is to follow a source that was read to its end: it would wait for ever.
-async fn before(books: &Books, from: Option<&From>, follow: bool) -> Result<Before, Failure> {
+async fn before(
+    client: &ClusterClient,
+    from: Option<&From>,
+    follow: bool,
+) -> Result<Before, Failure> {
     // Ignore an error: the leader reports unreadable documents, and mends them.
-    let Ok(totals) = books.totals().await else { return Ok(Before::default()) };
+    let Ok(totals) = client.totals().await else { return Ok(Before::default()) };
     let is_listed = from.is_some_and(|from| !from.is_own());
     if is_listed && follow && totals.drained {
         let says = format!(
             "{} had been read to the end of its source without --follow, and is not read on; take another name",
-            books.name()
+            client.name()
         );
         return Err(Failure::new(REFUSED, anyhow::anyhow!(says)));
     }

@@ -1,6 +1,6 @@
 //! Detects tasks that this process does not run, and that no other process takes.
 
-use tenure::cluster::{Books, Totals};
+use tenure::cluster::{ClusterClient, Totals};
 
 use super::super::group;
 use super::item::LINE;
@@ -27,7 +27,7 @@ impl Others {
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub(super) async fn look(&mut self, books: &Books, totals: &Totals) {
+    pub(super) async fn look(&mut self, client: &ClusterClient, totals: &Totals) {
         let stands_still = totals.outstanding > 0 && totals.running == 0 && !totals.paused;
         self.looks = if stands_still { self.looks + 1 } else { 0 };
         if self.told || self.looks < STANDSTILL {
@@ -35,7 +35,7 @@ impl Others {
         }
         self.looks = 0;
         // An unreachable store is reported elsewhere.
-        let Ok(work) = books.tasks(0).await else { return };
+        let Ok(work) = client.tasks(0).await else { return };
         let is_other = |kind: &str| !self.kinds.contains(&kind);
         let others = work.live.iter().filter(|task| is_other(&task.kind)).count() as u64;
         if others == 0 {

@@ -4,13 +4,13 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tenure::cluster::Books;
+use tenure::cluster::ClusterClient;
 use tenure::cluster::input::Template;
 use tokio::sync::{mpsc, watch};
 
-use super::crew::Crew;
 use super::finder::Finder;
 use super::from::From;
+use super::pool::GuardianPool;
 use crate::commands::lines::{self, Heard};
 use crate::commands::submit::{enter, order};
 use crate::exit::Failure;
@@ -22,8 +22,8 @@ const TOGETHER: usize = 500;
 /// Reads lines and submits them.
 #[derive(Debug)]
 pub(super) struct Reader {
-    crew: Arc<Crew>,
-    books: Books,
+    pool: Arc<GuardianPool>,
+    client: ClusterClient,
     template: Template,
     heard: mpsc::Receiver<Heard>,
     finder: Option<Finder>,
@@ -47,13 +47,13 @@ impl Reader {
     /// When no process can be started.
     pub(super) fn open(
         from: &From,
-        crew: &Arc<Crew>,
-        books: &Books,
+        pool: &Arc<GuardianPool>,
+        client: &ClusterClient,
         template: Template,
     ) -> Result<Reader, Failure> {
         let (finder, heard) = match from {
             From::Command(text) => {
-                let (finder, output) = Finder::start(crew, text)?;
+                let (finder, output) = Finder::start(pool, text)?;
                 (Some(finder), lines::read(output))
             }
             From::Input | From::Directory(_) | From::Lines(_) | From::Objects(_) => {
@@ -61,9 +61,9 @@ impl Reader {
             }
         };
         let (stopper, stop) = watch::channel(false);
-        let (crew, books) = (Arc::clone(crew), books.clone());
+        let (pool, client) = (Arc::clone(pool), client.clone());
         let submitted = Arc::default();
-        Ok(Reader { crew, books, template, heard, finder, stop, stopper, submitted, faults: 0 })
+        Ok(Reader { pool, client, template, heard, finder, stop, stopper, submitted, faults: 0 })
     }
 
     /// Stops the reading, after the items just read have been accepted.
@@ -97,7 +97,7 @@ impl Reader {
                 show::say(&format!("the command of --from failed: {why}"));
                 self.faults += 1;
             }
-            self.crew.dismiss(finder.into_guardian()).await;
+            self.pool.dismiss(finder.into_guardian()).await;
         }
         read.map(|()| Read { faults: self.faults })
     }
@@ -129,7 +129,7 @@ impl Reader {
                 }
             }
             let count = orders.len() as u64;
-            enter(&self.books, orders).await?;
+            enter(&self.client, orders).await?;
             self.submitted.fetch_add(count, Ordering::Relaxed);
         }
     }

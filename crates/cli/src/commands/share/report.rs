@@ -22,7 +22,7 @@ pub(super) struct Ended<'a> {
     pub(super) seconds: f64,
 }
 
-/// The state that the books record for an attempt.
+/// The state that the cluster's records record for an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum State {

@@ -9,13 +9,13 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tenure::Timing;
 use tenure::cluster::ClusterError;
-use tenure::cluster::{Books, Cluster, Event, MemberView, Totals};
+use tenure::cluster::{Cluster, ClusterClient, Event, MemberView, Totals};
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::sync::watch;
 
-use super::crew::Crew;
 use super::others::Others;
+use super::pool::GuardianPool;
 use super::printer::Printer;
 use super::progress::{Progress, Standing};
 use super::reader::{Read, Reader};
@@ -36,7 +36,7 @@ const HURRY: Duration = Duration::from_millis(200);
 /// Everything that the main loop needs.
 pub(super) struct Run {
     pub(super) cluster: Cluster,
-    pub(super) crew: Arc<Crew>,
+    pub(super) pool: Arc<GuardianPool>,
     pub(super) signals: Signals,
     pub(super) systemd: Systemd,
     pub(super) name: String,
@@ -116,7 +116,7 @@ impl Run {
         let members = tokio::time::timeout(patience, self.cluster.members()).await;
         let members = members.ok().and_then(Result::ok).unwrap_or_default();
         let left = tokio::time::timeout(patience, self.cluster.leave()).await;
-        self.crew.disband().await;
+        self.pool.disband().await;
         if left.is_err() {
             let why = match course.interrupts {
                 0..=2 => "the store does not answer",
@@ -137,7 +137,7 @@ impl Run {
     ) -> Result<Why, Failure> {
         let (looks, mut looked) = watch::channel(None);
         let others = Others::new(self.kinds.clone());
-        let looking = look_again_and_again(self.cluster.books().clone(), looks, others);
+        let looking = look_again_and_again(self.cluster.client().clone(), looks, others);
         tokio::pin!(looking);
         let mut draw = tokio::time::interval(DRAW);
         let mut leaving: Option<BoxFuture<'static, ()>> = None;
@@ -207,19 +207,19 @@ impl Run {
         members: &[MemberView],
         outcome: Result<Why, Failure>,
     ) -> Ending {
-        let books = self.cluster.books();
+        let client = self.cluster.client();
         let why = outcome.as_ref().map_or(Why::Failed, |why| *why);
         // If the store does not answer, the totals that were read last will do.
         let patience = course.patience(self.timing);
-        let totals = tokio::time::timeout(patience, books.totals()).await;
+        let totals = tokio::time::timeout(patience, client.totals()).await;
         if let Ok(Ok(totals)) = totals {
             course.totals = totals;
         }
-        let letters = match tokio::time::timeout(patience, books.letters(None, 1)).await {
+        let letters = match tokio::time::timeout(patience, client.letters(None, 1)).await {
             Ok(Ok(letters)) => !letters.items.is_empty() || !letters.garbled.is_empty(),
             Ok(Err(_)) | Err(_) => course.totals.dead > 0,
         };
-        let (group, took) = (books.name().to_string(), course.began.elapsed());
+        let (group, took) = (client.name().to_string(), course.began.elapsed());
         let (totals, tally) = (course.totals, course.tally);
         if course.progress.is_shown() {
             show::say(&told(&group, &totals, letters || totals.dead > 0, tally, took));
@@ -372,18 +372,18 @@ impl Course {
 
 /// Reads the group's totals again and again, until it is dropped.
 async fn look_again_and_again(
-    books: Books,
+    client: ClusterClient,
     looks: watch::Sender<Option<Look>>,
     mut others: Others,
 ) {
     let mut told = false;
     loop {
         let began = Instant::now();
-        match books.totals().await {
+        match client.totals().await {
             Ok(totals) => {
                 told = false;
                 looks.send_replace(Some(Look { began, totals }));
-                others.look(&books, &totals).await;
+                others.look(&client, &totals).await;
             }
             Err(error) if !told => {
                 told = true;

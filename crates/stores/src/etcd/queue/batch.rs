@@ -32,11 +32,11 @@ const MOST_FLIGHTS: usize = 8;
 const QUEUE: usize = 1024;
 
 /// A request that is sent together with others of its kind.
-pub(super) trait Parcel: Send + Sized + 'static {
+pub(super) trait BatchItem: Send + Sized + 'static {
     type Answer: Send + 'static;
 
     /// The election of a change, and the rule for changes of the same election.
-    fn company(&self) -> Option<(&Key, Company)>;
+    fn grouping(&self) -> Option<(&Key, Grouping)>;
     /// How much room it takes.
     fn weight(&self) -> usize;
     /// How much room a transaction has.
@@ -44,16 +44,16 @@ pub(super) trait Parcel: Send + Sized + 'static {
     /// Whether it is a read or a write.
     const KIND: Kind;
 
-    /// Sends parcels in one transaction.
+    /// Sends items in one transaction.
     fn send(
         client: Arc<Client>,
-        parcels: Vec<Self>,
+        items: Vec<Self>,
     ) -> impl Future<Output = Vec<Result<Self::Answer, Failure>>> + Send;
 }
 
 /// The rule for several changes of one election in one transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Company {
+pub(super) enum Grouping {
     /// Must be the only one. Entries made in one transaction have the same create revision, so two
     /// of one election would both be first. If a transaction reads an entry and then deletes it,
     /// the deletion has the revision of that read, and a watch from the next revision on would
@@ -66,7 +66,7 @@ pub(super) enum Company {
 /// A change of one election.
 pub(super) struct Change {
     pub(super) election: Key,
-    pub(super) company: Company,
+    pub(super) grouping: Grouping,
     pub(super) txn: TxnRequest,
 }
 
@@ -80,13 +80,13 @@ pub(super) struct Changed {
     pub(super) found: Vec<RangeResponse>,
 }
 
-impl Parcel for Change {
+impl BatchItem for Change {
     type Answer = Changed;
     const ROOM: usize = MOST_CHANGES;
     const KIND: Kind = Kind::Write;
 
-    fn company(&self) -> Option<(&Key, Company)> {
-        Some((&self.election, self.company))
+    fn grouping(&self) -> Option<(&Key, Grouping)> {
+        Some((&self.election, self.grouping))
     }
 
     fn weight(&self) -> usize {
@@ -136,12 +136,12 @@ impl Read {
     }
 }
 
-impl Parcel for Reading {
+impl BatchItem for Reading {
     type Answer = Read;
     const ROOM: usize = MOST_READS;
     const KIND: Kind = Kind::Read;
 
-    fn company(&self) -> Option<(&Key, Company)> {
+    fn grouping(&self) -> Option<(&Key, Grouping)> {
         None
     }
 
@@ -169,35 +169,35 @@ impl Parcel for Reading {
     }
 }
 
-/// Collects parcels and sends them together.
-pub(super) struct Batches<P: Parcel> {
+/// Collects items and sends them together.
+pub(super) struct Batches<P: BatchItem> {
     client: Arc<Client>,
     running: Mutex<Option<Running<P>>>,
 }
 
-struct Running<P: Parcel> {
-    parcels: mpsc::Sender<Posted<P>>,
+struct Running<P: BatchItem> {
+    items: mpsc::Sender<Posted<P>>,
     task: JoinHandle<()>,
 }
 
-struct Posted<P: Parcel> {
-    parcel: P,
+struct Posted<P: BatchItem> {
+    item: P,
     expires: Instant,
     answer: oneshot::Sender<Result<P::Answer, Failure>>,
 }
 
-impl<P: Parcel> Batches<P> {
+impl<P: BatchItem> Batches<P> {
     pub(super) fn new(client: Arc<Client>) -> Batches<P> {
         Batches { client, running: Mutex::default() }
     }
 
-    /// Sends a parcel, together with others that wait to be sent now.
-    pub(super) async fn send(&self, parcel: P) -> Result<P::Answer, Failure> {
+    /// Sends an item, together with others that wait to be sent now.
+    pub(super) async fn send(&self, item: P) -> Result<P::Answer, Failure> {
         let request = self.client.request();
         let (answer, answered) = oneshot::channel();
-        let posted = Posted { parcel, expires: Instant::now() + request, answer };
-        let parcels = self.parcels();
-        match tokio::time::timeout(request, parcels.send(posted)).await {
+        let posted = Posted { item, expires: Instant::now() + request, answer };
+        let items = self.items();
+        match tokio::time::timeout(request, items.send(posted)).await {
             Ok(Ok(())) => {}
             Ok(Err(_)) | Err(_) => return Err(Failure::unsent(request)),
         }
@@ -205,21 +205,21 @@ impl<P: Parcel> Batches<P> {
         answered.await.unwrap_or_else(|_| Err(Failure::late(P::KIND, request)))
     }
 
-    fn parcels(&self) -> mpsc::Sender<Posted<P>> {
+    fn items(&self) -> mpsc::Sender<Posted<P>> {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         match &*running {
-            Some(running) if !running.task.is_finished() => running.parcels.clone(),
+            Some(running) if !running.task.is_finished() => running.items.clone(),
             Some(_) | None => {
-                let (parcels, posted) = mpsc::channel(QUEUE);
+                let (items, posted) = mpsc::channel(QUEUE);
                 let task = tokio::spawn(run(self.client.clone(), posted));
-                *running = Some(Running { parcels: parcels.clone(), task });
-                parcels
+                *running = Some(Running { items: items.clone(), task });
+                items
             }
         }
     }
 }
 
-impl<P: Parcel> Drop for Batches<P> {
+impl<P: BatchItem> Drop for Batches<P> {
     fn drop(&mut self) {
         let running = self.running.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let Some(running) = running {
@@ -228,7 +228,7 @@ impl<P: Parcel> Drop for Batches<P> {
     }
 }
 
-async fn run<P: Parcel>(client: Arc<Client>, mut posted: mpsc::Receiver<Posted<P>>) {
+async fn run<P: BatchItem>(client: Arc<Client>, mut posted: mpsc::Receiver<Posted<P>>) {
     let mut waiting = VecDeque::new();
     let mut flights = JoinSet::new();
     loop {
@@ -256,8 +256,8 @@ async fn run<P: Parcel>(client: Arc<Client>, mut posted: mpsc::Receiver<Posted<P
     }
 }
 
-/// Takes the next parcels that may travel together, in order.
-fn take<P: Parcel>(waiting: &mut VecDeque<Posted<P>>) -> Vec<Posted<P>> {
+/// Takes the next items that may travel together, in order.
+fn take<P: BatchItem>(waiting: &mut VecDeque<Posted<P>>) -> Vec<Posted<P>> {
     let mut elections = HashMap::new();
     let (mut batch, mut left, mut room) = (Vec::new(), VecDeque::new(), P::ROOM);
     while let Some(next) = waiting.pop_front() {
@@ -269,21 +269,22 @@ fn take<P: Parcel>(waiting: &mut VecDeque<Posted<P>>) -> Vec<Posted<P>> {
             let _ = next.answer.send(Err(Failure::unsent(Duration::ZERO)));
             continue;
         }
-        let company = next.parcel.company().map(|(election, company)| (election.clone(), company));
-        if let Some((election, company)) = &company
+        let grouping =
+            next.item.grouping().map(|(election, grouping)| (election.clone(), grouping));
+        if let Some((election, grouping)) = &grouping
             && let Some(other) = elections.get(election)
-            && (*company, *other) != (Company::Alike, Company::Alike)
+            && (*grouping, *other) != (Grouping::Alike, Grouping::Alike)
         {
             left.push_back(next);
             continue;
         }
-        let weight = next.parcel.weight();
+        let weight = next.item.weight();
         if weight > room && !batch.is_empty() {
             left.push_back(next);
             break;
         }
         room = room.saturating_sub(weight);
-        elections.extend(company);
+        elections.extend(grouping);
         batch.push(next);
     }
     left.append(waiting);
@@ -291,10 +292,10 @@ fn take<P: Parcel>(waiting: &mut VecDeque<Posted<P>>) -> Vec<Posted<P>> {
     batch
 }
 
-async fn deliver<P: Parcel>(client: Arc<Client>, batch: Vec<Posted<P>>) {
-    let (parcels, answers): (Vec<P>, Vec<_>) =
-        batch.into_iter().map(|posted| (posted.parcel, posted.answer)).unzip();
-    let outcomes = P::send(client, parcels).await;
+async fn deliver<P: BatchItem>(client: Arc<Client>, batch: Vec<Posted<P>>) {
+    let (items, answers): (Vec<P>, Vec<_>) =
+        batch.into_iter().map(|posted| (posted.item, posted.answer)).unzip();
+    let outcomes = P::send(client, items).await;
     for (answer, outcome) in answers.into_iter().zip(outcomes) {
         // A caller that has gone meanwhile looks for the outcome itself.
         let _ = answer.send(outcome);
@@ -348,15 +349,15 @@ mod tests {
     use super::*;
 
     fn posted(election: usize) -> Posted<Change> {
-        posted_in(election, Company::Alone)
+        posted_in(election, Grouping::Alone)
     }
 
-    fn posted_in(election: usize, company: Company) -> Posted<Change> {
+    fn posted_in(election: usize, grouping: Grouping) -> Posted<Change> {
         let election = Key::parse(&format!("elections/{election}")).expect("a good key");
-        let change = Change { election, company, txn: TxnRequest::default() };
+        let change = Change { election, grouping, txn: TxnRequest::default() };
         let (answer, answered) = oneshot::channel();
         std::mem::forget(answered);
-        Posted { parcel: change, expires: Instant::now() + Duration::from_secs(9), answer }
+        Posted { item: change, expires: Instant::now() + Duration::from_secs(9), answer }
     }
 
     #[tokio::test]
@@ -371,7 +372,7 @@ mod tests {
 
     #[tokio::test]
     async fn deletions_travel_together_and_not_with_a_join() {
-        let leave = |election| posted_in(election, Company::Alike);
+        let leave = |election| posted_in(election, Grouping::Alike);
         let mut waiting: VecDeque<_> =
             [leave(1), leave(1), posted(1), leave(1), leave(2)].into_iter().collect();
         assert_eq!(take(&mut waiting).len(), 4);

@@ -33,8 +33,8 @@ struct State {
     /// By election, then by the number of the seat.
     claims: HashMap<Key, Vec<Claim>>,
     /// Keys at which a join that was given up may still arrive.
-    haunted: HashMap<(Key, i64), ()>,
-    newly_haunted: Vec<(Key, i64)>,
+    orphan_keys: HashMap<(Key, i64), ()>,
+    newly_orphaned: Vec<(Key, i64)>,
     /// A server said that some lease does not exist.
     trouble: bool,
 }
@@ -186,8 +186,8 @@ impl Claims {
         let mut state = self.lock();
         let claims = state.claims.values().flatten();
         let used = claims.map(|claim| claim.number + 1).max().unwrap_or(0);
-        let haunted = state.haunted.keys().filter_map(|(_, seat)| state.number(*seat));
-        let needed = haunted.map(|at| at + 1).max().unwrap_or(0).max(used).max(1);
+        let orphan_keys = state.orphan_keys.keys().filter_map(|(_, seat)| state.number(*seat));
+        let needed = orphan_keys.map(|at| at + 1).max().unwrap_or(0).max(used).max(1);
         state.wanted = needed;
         let kept = needed.min(state.seats.len());
         state.seats.split_off(kept).into_iter().map(|seat| seat.name).collect()
@@ -448,16 +448,16 @@ impl Claims {
     /// It may do so as long as its lease lives.
     pub(super) fn haunt(&self, election: &Key, seat: i64) {
         let mut state = self.lock();
-        if state.haunted.insert((election.clone(), seat), ()).is_none() {
-            state.newly_haunted.push((election.clone(), seat));
+        if state.orphan_keys.insert((election.clone(), seat), ()).is_none() {
+            state.newly_orphaned.push((election.clone(), seat));
         }
         drop(state);
         self.given_up.notify_one();
     }
 
-    /// Takes the keys that have become haunted since the last call.
-    pub(super) fn newly_haunted(&self) -> Vec<(Key, i64)> {
-        std::mem::take(&mut self.lock().newly_haunted)
+    /// Takes the keys that have become orphans since the last call.
+    pub(super) fn newly_orphaned(&self) -> Vec<(Key, i64)> {
+        std::mem::take(&mut self.lock().newly_orphaned)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

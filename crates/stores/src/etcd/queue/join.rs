@@ -8,7 +8,7 @@ use tenure::{Fault, Key, StoreError};
 use tokio::time::Instant;
 
 use super::super::proto::KeyValue;
-use super::batch::{Change, Changed, Company};
+use super::batch::{Change, Changed, Grouping};
 use super::claims::Stage;
 use super::keys::to_name;
 use super::line::{Part, is_candidate, only};
@@ -66,7 +66,7 @@ impl Shared {
         };
         joining.seat = Some(seat.name);
         let txn = requests::join(&self.keys, election, seat, ticket, holder);
-        let change = Change { election: election.clone(), company: Company::Alone, txn };
+        let change = Change { election: election.clone(), grouping: Grouping::Alone, txn };
         let changed = match self.changes.send(change).await {
             Ok(changed) => changed,
             Err(failure) => {

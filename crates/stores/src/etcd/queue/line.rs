@@ -9,7 +9,7 @@ use super::super::known::Glimpse;
 use super::super::proto::{KeyValue, RangeResponse};
 use super::super::waits::Topic;
 use super::keys::{LineKeys, is_entry, to_name};
-use super::record::{self, Mark, Stood};
+use super::record::{self, EntryOwner, Mark};
 
 /// The part of a line that concerns one candidacy.
 #[derive(Debug, Default)]
@@ -85,7 +85,7 @@ pub(super) fn stood(
     election: &Key,
     entry: &KeyValue,
     beside: Option<&KeyValue>,
-) -> Option<Stood> {
+) -> Option<EntryOwner> {
     let beside = beside.filter(|beside| beside.mod_revision >= entry.create_revision)?;
     let same = keys.holder_of(election, &entry.key).is_some_and(|key| key == beside.key);
     same.then(|| record::decode(&beside.value)).flatten()

@@ -38,7 +38,7 @@ use tenure::{Fault, Key, StoreError};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use self::batch::{Batches, Change, Changed, Company, Read, Reading};
+use self::batch::{Batches, Change, Changed, Grouping, Read, Reading};
 use self::claims::{Claims, Own, Stage};
 use self::keys::{LineKeys, of_name};
 use self::line::look;
@@ -210,7 +210,7 @@ impl SessionQueue for EtcdQueue {
             return Err(unavailable(doing(), "it is no entry of ours"));
         };
         let txn = requests::leave(&shared.keys, &election, seat, entry.token, clean);
-        let change = Change { election: election.clone(), company: Company::Alike, txn };
+        let change = Change { election: election.clone(), grouping: Grouping::Alike, txn };
         shared.claims.leave(&election, seat, entry.token);
         let changed = shared.changes.send(change).await;
         let changed = changed.map_err(|failure| shared.failed(failure, doing()))?;
@@ -299,7 +299,7 @@ impl Shared {
         txn: super::proto::TxnRequest,
         doing: impl Fn() -> String,
     ) -> Result<Changed, StoreError> {
-        let changed = self.changes.send(Change { election, company: Company::Alone, txn }).await;
+        let changed = self.changes.send(Change { election, grouping: Grouping::Alone, txn }).await;
         changed.map_err(|failure| self.failed(failure, doing()))
     }
 

@@ -11,7 +11,7 @@ use tenure::Key;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::batch::{Change, Company};
+use super::batch::{Change, Grouping};
 use super::claims::Claimed;
 use super::line::{entry, only, stood};
 use super::{Shared, requests};
@@ -20,11 +20,11 @@ use crate::etcd::waits::Topic;
 /// The pause after a failed request, or while a claim is in doubt.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Looks after every haunted key, for as long as it is polled.
+/// Looks after every orphan key, for as long as it is polled.
 pub(super) async fn run(shared: Arc<Shared>) {
     let mut keys = JoinSet::new();
     loop {
-        for (election, seat) in shared.claims.newly_haunted() {
+        for (election, seat) in shared.claims.newly_orphaned() {
             keys.spawn(look_after(shared.clone(), election, seat));
         }
         tokio::select! {
@@ -74,7 +74,7 @@ async fn look_after(shared: Arc<Shared>, election: Key, seat: i64) {
         }
         tracing::debug!(%election, token, "etcd: deleting an entry that nobody claims");
         let txn = requests::leave(&shared.keys, &election, seat, token, false);
-        let change = Change { election: election.clone(), company: Company::Alike, txn };
+        let change = Change { election: election.clone(), grouping: Grouping::Alike, txn };
         if shared.changes.send(change).await.is_err() {
             sleep(PAUSE).await;
         }

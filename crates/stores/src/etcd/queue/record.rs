@@ -31,7 +31,7 @@ struct Record {
 
 /// The holder of an entry that one of our own clients made.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Stood {
+pub(super) struct EntryOwner {
     pub(super) ticket: Ticket,
     name: Arc<str>,
     published: bool,
@@ -58,12 +58,12 @@ pub(super) fn encode(holder: &Holder, attempt: u64) -> Bytes {
 }
 
 /// Parses a record; `None` if it is not one of ours.
-pub(super) fn decode(body: &[u8]) -> Option<Stood> {
+pub(super) fn decode(body: &[u8]) -> Option<EntryOwner> {
     let record: Record = serde_json::from_slice(body.get(..body.len().min(MOST_BYTES))?).ok()?;
     let candidate = CandidateId::parse(&record.id).ok()?;
     // A name has the form of an id: one printable segment.
     let name = CandidateId::parse(&record.name).ok()?;
-    Some(Stood {
+    Some(EntryOwner {
         ticket: Ticket { candidate, attempt: record.attempt },
         name: name.as_str().into(),
         published: record.published,
@@ -71,7 +71,7 @@ pub(super) fn decode(body: &[u8]) -> Option<Stood> {
 }
 
 /// The holder of an entry. For a candidate of another client, only the value is known.
-pub(super) fn holder(entry: &KeyValue, stood: Option<&Stood>) -> Arc<Holder> {
+pub(super) fn holder(entry: &KeyValue, stood: Option<&EntryOwner>) -> Arc<Holder> {
     let value = || entry.value.slice(..entry.value.len().min(MAX_VALUE_BYTES));
     let holder = match stood {
         Some(stood) => Holder {

@@ -9,7 +9,7 @@ const SHARE_PAUSE: Duration = Duration::from_millis(10);
 const FED: Duration = Duration::from_millis(500);
 
 /// Why a slot is written.
-enum Errand {
+enum SlotChange {
     Claim,
     /// The task's attempts are used up, or it was cancelled while no node worked on it.
     Bury(String),
@@ -48,7 +48,7 @@ impl Claims {
         wakes.into_iter().filter(|wake| wake.boot > now.boot).min()
     }
 
-    /// Returns true if news from the leader in this process replaces a look for now.
+    /// Returns true if writes that the leader in this process reports replaces a look for now.
     fn is_fed_since(&self, now: Moment, last: Moment) -> bool {
         self.fed && now.at_least_since(last) < FED
     }
@@ -67,23 +67,23 @@ impl Claims {
         if self.batch.is_some() || self.is_paused(now) {
             return;
         }
-        let mut errands = self.due(now, false);
-        self.claim(now, &mut errands);
-        if errands.is_empty() {
+        let mut changes = self.due(now, false);
+        self.claim(now, &mut changes);
+        if changes.is_empty() {
             return;
         }
         // A batch is sent anyway, so add the writes that are due soon.
-        if errands.len() < self.pace {
-            let chosen: BTreeSet<usize> = errands.iter().map(|(slot, _)| *slot).collect();
+        if changes.len() < self.pace {
+            let chosen: BTreeSet<usize> = changes.iter().map(|(slot, _)| *slot).collect();
             let soon = self.due(now, true);
-            errands.extend(soon.into_iter().filter(|(slot, _)| !chosen.contains(slot)));
+            changes.extend(soon.into_iter().filter(|(slot, _)| !chosen.contains(slot)));
         }
-        errands.truncate(self.pace);
+        changes.truncate(self.pace);
         let ask = self.ask();
         let mut batch = Batch { ask, sent: now, writes: Vec::new() };
         let mut writes = Vec::new();
-        for (slot, errand) in errands {
-            let Some((expect, body, lasting)) = self.body(slot, &errand, wall) else { continue };
+        for (slot, change) in changes {
+            let Some((expect, body, lasting)) = self.body(slot, &change, wall) else { continue };
             let known = &mut self.slots[slot];
             known.flying = true;
             if known.sent.len() == MOST_SENT {
@@ -107,7 +107,7 @@ impl Claims {
     }
 
     /// The writes that are due for our claims. `soon` selects those that could still wait a little.
-    fn due(&self, now: Moment, soon: bool) -> Vec<(usize, Errand)> {
+    fn due(&self, now: Moment, soon: bool) -> Vec<(usize, SlotChange)> {
         let mut due = Vec::new();
         for (slot, mine) in &self.mine {
             let known = &self.slots[*slot];
@@ -119,14 +119,14 @@ impl Claims {
             let mut held = view.slot.token == mine.token && view.slot.holding().is_some();
             held |= ClusterMutant::LateCompletionWins.is_on() && mine.ending.is_some();
             if unproven && self.is_weak() && (!held || mine.ending.is_none()) {
-                due.push((*slot, Errand::Confirm));
+                due.push((*slot, SlotChange::Confirm));
             } else if held && mine.ending.is_some() {
-                due.push((*slot, Errand::Finish));
+                due.push((*slot, SlotChange::Finish));
             } else if held && !mine.stopping {
                 let Some(lease) = &mine.lease else { continue };
                 let after = self.renewal_after(mine) / if soon { 2 } else { 1 };
                 if now.at_most_since(lease.from) >= after {
-                    due.push((*slot, Errand::Renew));
+                    due.push((*slot, SlotChange::Renew));
                 }
             }
         }
@@ -139,7 +139,7 @@ impl Claims {
                 };
                 let unproven = known.sent.iter().any(|(op, _)| *op == view.slot.op);
                 if unproven && !self.mine.contains_key(&slot) && view.slot.holding().is_some() {
-                    due.push((slot, Errand::Confirm));
+                    due.push((slot, SlotChange::Confirm));
                 }
             }
         }
@@ -147,7 +147,7 @@ impl Claims {
     }
 
     /// Adds claims, as many as there are free hands, starting at this node's own place.
-    fn claim(&mut self, now: Moment, errands: &mut Vec<(usize, Errand)>) {
+    fn claim(&mut self, now: Moment, changes: &mut Vec<(usize, SlotChange)>) {
         let free = self.free_hands();
         let Some(place) = self.place.as_ref().filter(|_| free > 0 && !self.slots.is_empty()) else {
             return;
@@ -155,8 +155,8 @@ impl Claims {
         if self.pause.is_some_and(|(since, span)| now.at_least_since(since) < span) {
             return;
         }
-        let mut open: Vec<(usize, Errand)> = (0..self.slots.len())
-            .filter_map(|slot| self.errand_at(now, slot).map(|errand| (slot, errand)))
+        let mut open: Vec<(usize, SlotChange)> = (0..self.slots.len())
+            .filter_map(|slot| self.change_at(now, slot).map(|change| (slot, change)))
             .collect();
         // All nodes see about the same list, so each starts at its own place in it.
         let most = open.len();
@@ -169,11 +169,11 @@ impl Claims {
         } else {
             (open.len() * place.workers).div_ceil(place.all_workers.max(1))
         };
-        let room = self.pace.saturating_sub(errands.len());
+        let room = self.pace.saturating_sub(changes.len());
         let most = free.min(share).min(room);
         let left = open.len().saturating_sub(most);
         let taken = open.len() - left;
-        errands.extend(open.into_iter().take(most));
+        changes.extend(open.into_iter().take(most));
         if !alone && taken > 0 {
             self.shared_out = true;
             let span = SHARE_PAUSE.as_micros() as u64;
@@ -185,7 +185,7 @@ impl Claims {
     }
 
     /// Puts last attempts first, and drops those for which no worker is idle.
-    fn put_last_attempts_first(&self, open: &mut Vec<(usize, Errand)>) {
+    fn put_last_attempts_first(&self, open: &mut Vec<(usize, SlotChange)>) {
         let mut idle = self.idle_workers();
         open.retain(|open| {
             let is_last = self.is_last_attempt(open);
@@ -205,13 +205,13 @@ impl Claims {
         self.workers.saturating_sub(unended + open)
     }
 
-    fn is_last_attempt(&self, (slot, errand): &(usize, Errand)) -> bool {
+    fn is_last_attempt(&self, (slot, change): &(usize, SlotChange)) -> bool {
         let view = self.slots[*slot].view.as_ref();
-        matches!(errand, Errand::Claim) && view.is_some_and(|view| view.slot.is_last_attempt())
+        matches!(change, SlotChange::Claim) && view.is_some_and(|view| view.slot.is_last_attempt())
     }
 
     /// The write that this node could make to a slot that is not its own.
-    fn errand_at(&self, now: Moment, slot: usize) -> Option<Errand> {
+    fn change_at(&self, now: Moment, slot: usize) -> Option<SlotChange> {
         let known = &self.slots[slot];
         if known.flying || known.doubt || self.mine.contains_key(&slot) {
             return None;
@@ -235,24 +235,29 @@ impl Claims {
             }
         };
         if content.cancel {
-            return Some(Errand::Bury("cancelled".into()));
+            return Some(SlotChange::Bury("cancelled".into()));
         }
         if content.is_exhausted() {
-            return Some(Errand::Bury(error));
+            return Some(SlotChange::Bury(error));
         }
         let place = self.place.as_ref()?;
         let addressed = content.task.to.as_ref();
         let for_another =
             addressed.is_some_and(|to| *to != self.settings.member && place.members.contains(to));
         let able = self.settings.kinds.contains(&content.task.kind);
-        (able && !for_another).then_some(Errand::Claim)
+        (able && !for_another).then_some(SlotChange::Claim)
     }
 
     fn others(&self) -> bool {
         self.place.as_ref().is_some_and(|place| place.members.len() > 1)
     }
 
-    fn body(&mut self, slot: usize, errand: &Errand, wall: u64) -> Option<(Expect, Slot, bool)> {
+    fn body(
+        &mut self,
+        slot: usize,
+        change: &SlotChange,
+        wall: u64,
+    ) -> Option<(Expect, Slot, bool)> {
         let op = self.op();
         let view = self.slots[slot].view.as_ref()?;
         let (expect, before) = (Expect::At(view.version.clone()), view.slot.clone());
@@ -265,21 +270,23 @@ impl Claims {
             Progress::Held(Arc::new(Holding { member: me.clone(), expire, presence, status }))
         };
         let mut lasting = true;
-        let body = match errand {
-            Errand::Claim => Slot {
+        let body = match change {
+            SlotChange::Claim => Slot {
                 token: before.token + 1,
                 attempt: before.attempt + 1,
                 ttl,
                 ..before.following(op, held(None))
             },
-            Errand::Bury(error) => before.following(op, Progress::Dead { error: error.clone() }),
-            Errand::Confirm => before.following(op, before.progress.clone()),
-            Errand::Renew => {
+            SlotChange::Bury(error) => {
+                before.following(op, Progress::Dead { error: error.clone() })
+            }
+            SlotChange::Confirm => before.following(op, before.progress.clone()),
+            SlotChange::Renew => {
                 lasting = false;
                 let status = self.mine.get(&slot).and_then(|mine| mine.status.clone());
                 Slot { ttl, ..before.following(op, held(status)) }
             }
-            Errand::Finish => {
+            SlotChange::Finish => {
                 let ending = self.mine.get(&slot)?.ending.as_ref()?;
                 self.ended(&before, op, ending)
             }
@@ -325,7 +332,7 @@ impl Claims {
         });
         let nothing_known = || {
             let mut slots = 0..self.slots.len();
-            slots.all(|slot| self.errand_at(now, slot).is_none())
+            slots.all(|slot| self.change_at(now, slot).is_none())
         };
         let told_enough = self.last_look.is_some_and(|last| self.is_fed_since(now, last));
         let curious = self.stale && self.batch.is_none() && !told_enough;

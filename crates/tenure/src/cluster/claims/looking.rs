@@ -1,4 +1,4 @@
-//! Handles looks at all slots, and news from the leader in this process.
+//! Handles looks at all slots, and writes that the leader in this process reports.
 
 use super::*;
 
@@ -33,8 +33,8 @@ impl Claims {
 
     /// Takes in facts from the leader in this process. They may be outdated by now; then a claim
     /// conflicts, and a look follows.
-    pub(super) fn told(&mut self, now: Moment, facts: Vec<Fact>) {
-        for Fact { slot, version, content } in facts {
+    pub(super) fn told(&mut self, now: Moment, acknowledged: Vec<AcknowledgedWrite>) {
+        for AcknowledgedWrite { slot, version, content } in acknowledged {
             if self.slots.len() <= slot {
                 self.slots.resize_with(slot + 1, Known::default);
             }
@@ -49,10 +49,10 @@ impl Claims {
             if known.flying || known.doubt || self.mine.contains_key(&slot) {
                 continue;
             }
-            let fact = Fact { slot, version, content };
-            if known.view.as_ref().is_none_or(|view| fact.is_newer_than(&view.slot)) {
+            let write_seen = AcknowledgedWrite { slot, version, content };
+            if known.view.as_ref().is_none_or(|view| write_seen.is_newer_than(&view.slot)) {
                 self.learnt += 1;
-                let Fact { version, content, .. } = fact;
+                let AcknowledgedWrite { version, content, .. } = write_seen;
                 let (slot, since, learnt) = (content, now, self.learnt);
                 known.view = Some(View { version, slot, since, learnt, gone: false });
                 self.shared_out = false;

@@ -382,7 +382,7 @@ fn what_makes_no_sense_is_told_once_and_left_alone() {
     };
     let said = garbled(&mut node);
     assert!(matches!(said[..], [Output::Garbled(0, _)]), "{said:?}");
-    node.take(world.now, Input::Bell);
+    node.take(world.now, Input::WakeUp);
     assert!(garbled(&mut node).is_empty());
 }
 
@@ -401,10 +401,10 @@ fn a_late_answer_that_revives_is_noticed() {
     assert!(noticed);
 }
 
-fn told(world: &World, slot: usize) -> Fact {
+fn told(world: &World, slot: usize) -> AcknowledgedWrite {
     let (version, content) = &world.slots[slot];
     let version = Version::new(version.to_string());
-    Fact { slot, version, content: Arc::new(content.clone()) }
+    AcknowledgedWrite { slot, version, content: Arc::new(content.clone()) }
 }
 
 fn looks(outputs: &[Output]) -> usize {
@@ -418,7 +418,7 @@ fn what_a_leader_beside_it_tells_is_claimed_without_a_look() {
     world.slots[0].1.progress = Progress::Vacant;
     world.serve(&mut node);
     node.take(world.now, Input::Fed(true));
-    node.take(world.now, Input::Bell);
+    node.take(world.now, Input::WakeUp);
     world.slots[0] = (2, Slot { revision: 2, ..outstanding(2) });
     node.take(world.now, Input::Told(vec![told(&world, 0)]));
     let outputs = node.act(world.now, 0);
@@ -431,7 +431,7 @@ fn a_node_that_is_told_by_a_leader_beside_it_looks_now_and_then_all_the_same() {
     let mut node = node(1, Reads::Linearizable);
     node.take(world.now, Input::Fed(true));
     world.serve(&mut node);
-    node.take(world.now, Input::Bell);
+    node.take(world.now, Input::WakeUp);
     assert_eq!(looks(&node.act(world.now, 0)), 0);
     let wake = node.wake(world.now).expect("it looks again");
     world.now = wake;

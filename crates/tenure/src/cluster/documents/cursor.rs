@@ -1,8 +1,8 @@
-//! The leader's books: positions in the sources, next writes to slots, totals.
+//! The leader's records: positions in the sources, next writes to slots, totals.
 
 use serde::{Deserialize, Serialize};
 
-use super::charter::MOST_SLOTS;
+use super::cluster_config::MOST_SLOTS;
 use super::slot::{Assignment, check_assignment};
 use super::{DocumentError, Format, check_number, check_text, is_false, refuse};
 use crate::lease::record::Op;
@@ -68,7 +68,7 @@ pub struct Cursor {
 }
 
 impl Cursor {
-    /// The books before anything was taken in.
+    /// The cluster's records before anything was taken in.
     #[must_use]
     pub fn new(op: Op) -> Cursor {
         Cursor {

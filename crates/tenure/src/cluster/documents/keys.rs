@@ -45,7 +45,7 @@ impl Keys {
 
     /// The cluster document: the number of slots, and whether the leader is paused.
     #[must_use]
-    pub fn charter(&self) -> Key {
+    pub fn cluster_config(&self) -> Key {
         self.below(format_args!("cluster"))
     }
 
@@ -73,15 +73,15 @@ impl Keys {
         self.below(format_args!("slots/{number:05}"))
     }
 
-    /// The cursor: the leader's books.
+    /// The cursor: the leader's records.
     #[must_use]
     pub fn cursor(&self) -> Key {
         self.below(format_args!("cursor"))
     }
 
-    /// The bell: the leader rewrites it to wake the nodes when there is work.
+    /// The wake-up document: the leader rewrites it to wake the nodes when there is work.
     #[must_use]
-    pub fn bell(&self) -> Key {
+    pub fn wake_up(&self) -> Key {
         self.below(format_args!("bell"))
     }
 
@@ -89,7 +89,7 @@ impl Keys {
     ///
     /// They do so when work has come in, or when the last of the work is done.
     #[must_use]
-    pub fn call(&self) -> Key {
+    pub fn leader_wake_up(&self) -> Key {
         self.below(format_args!("call"))
     }
 

@@ -5,8 +5,7 @@
 //! Documents from the store are untrusted. Their size is checked before they are parsed, and any
 //! value out of range is refused, never shortened or repaired.
 
-mod bell;
-mod charter;
+mod cluster_config;
 mod cursor;
 mod keys;
 mod letter;
@@ -20,6 +19,7 @@ mod settings;
 mod slot;
 #[cfg(test)]
 mod tests;
+mod wake_up;
 
 use std::time::Duration;
 
@@ -27,8 +27,7 @@ use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-pub use bell::Bell;
-pub use charter::{Charter, LEAST_SLOTS, MOST_SLOTS};
+pub use cluster_config::{ClusterConfig, LEAST_SLOTS, MOST_SLOTS};
 pub use cursor::{Cursor, Intent, MAX_INTENTS_BYTES, MAX_POSITION_BYTES};
 pub use keys::Keys;
 pub use letter::Letter;
@@ -43,6 +42,7 @@ pub use slot::{
     Assignment, CLAIMS_A_TASK, Holding, MAX_ID_BYTES, MAX_NOTE_BYTES, MAX_TASK_BYTES, Progress,
     Slot, first_token,
 };
+pub use wake_up::WakeUp;
 
 use crate::candidate::CandidateId;
 use crate::lease::record::MAX_NUMBER;

@@ -224,17 +224,17 @@ fn the_format_of_a_members_lock_is_fixed() {
 
 #[test]
 fn the_format_of_the_cluster_document_is_fixed() {
-    let charter = Charter { slots: 256, paused: false, revision: 12, op: op() };
-    is_fixed(&charter, r#"{"slots":256,"revision":12,"op":"ID-9"}"#);
+    let cluster_config = ClusterConfig { slots: 256, paused: false, revision: 12, op: op() };
+    is_fixed(&cluster_config, r#"{"slots":256,"revision":12,"op":"ID-9"}"#);
     is_fixed(
-        &Charter { paused: true, ..charter },
+        &ClusterConfig { paused: true, ..cluster_config },
         r#"{"slots":256,"paused":true,"revision":12,"op":"ID-9"}"#,
     );
 }
 
 #[test]
 fn the_format_of_a_bell_is_fixed() {
-    is_fixed(&Bell { rung: 4, op: op() }, r#"{"rung":4,"op":"ID-9"}"#);
+    is_fixed(&WakeUp { rung: 4, op: op() }, r#"{"rung":4,"op":"ID-9"}"#);
 }
 
 #[test]
@@ -360,10 +360,16 @@ fn what_is_too_many_or_too_long_is_refused_wherever_it_stands() {
     is_refused::<Nodes>(&with(&nodes, "dead", json!(vec!["a"; MOST_NODES + 1])), "too many");
     let named = json!([{"token": "a", "workers": 1, "name": "x".repeat(129)}]);
     is_refused::<Nodes>(&with(&nodes, "nodes", named), "bad name: too long");
-    let charter = Charter { slots: 1, paused: false, revision: 1, op: op() };
-    is_refused::<Charter>(&with(&charter, "slots", json!(0)), "bad slots");
-    is_refused::<Charter>(&with(&charter, "slots", json!(MOST_SLOTS + 1)), "bad slots");
-    is_refused::<Bell>(&with(&Bell { rung: 0, op: op() }, "rung", json!(-1)), "this is no bell");
+    let cluster_config = ClusterConfig { slots: 1, paused: false, revision: 1, op: op() };
+    is_refused::<ClusterConfig>(&with(&cluster_config, "slots", json!(0)), "bad slots");
+    is_refused::<ClusterConfig>(
+        &with(&cluster_config, "slots", json!(MOST_SLOTS + 1)),
+        "bad slots",
+    );
+    is_refused::<WakeUp>(
+        &with(&WakeUp { rung: 0, op: op() }, "rung", json!(-1)),
+        "this is no bell",
+    );
     let letter = Letter { task: assignment(), attempt: 1, error: String::new(), at: 0, op: op() };
     let long = json!("x".repeat(MAX_NOTE_BYTES + 1));
     is_refused::<Letter>(&with(&letter, "error", long.clone()), "bad error: too long");
@@ -446,13 +452,13 @@ fn the_keys_are_fixed() {
     let id = member(7);
     for (key, text) in [
         (keys.leader(), "leader"),
-        (keys.charter(), "cluster"),
+        (keys.cluster_config(), "cluster"),
         (keys.nodes(), "nodes"),
         (keys.member(&id), "members/00000000000000000000000000000007"),
         (keys.slot(7), "slots/00007"),
         (keys.cursor(), "cursor"),
-        (keys.bell(), "bell"),
-        (keys.call(), "call"),
+        (keys.wake_up(), "bell"),
+        (keys.leader_wake_up(), "call"),
         (keys.page(256 + 7), "inbox/007"),
         (keys.letter(7), "dead/0000000000000007"),
         (keys.piece(7), "results/0000000000000007"),

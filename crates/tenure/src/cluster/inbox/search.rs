@@ -4,7 +4,7 @@
 //! distances until it finds a page that is not taken. Then it narrows down to the first one.
 
 use super::sight::{Sight, look};
-use crate::cluster::books::Found;
+use crate::cluster::client::Found;
 use crate::cluster::documents::Page;
 
 /// How many pages are read at a time between a taken page and one that is not.

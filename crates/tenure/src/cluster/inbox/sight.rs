@@ -1,6 +1,6 @@
 //! The state of a place in the inbox, for a process that writes a page there.
 
-use crate::cluster::books::Found;
+use crate::cluster::client::Found;
 use crate::cluster::documents::{DocumentError, FILLS_KEPT, INBOX_PAGES, Page};
 use crate::lease::record::Op;
 use crate::store::Expect;

@@ -1,6 +1,6 @@
 //! The destination for the tasks that inputs find.
 
-use crate::cluster::books::Books;
+use crate::cluster::client::ClusterClient;
 use crate::cluster::documents::Order;
 use crate::cluster::error::ClusterError;
 #[cfg(feature = "test-util")]
@@ -15,7 +15,7 @@ pub struct Emitter {
 #[derive(Clone, Debug)]
 enum Destination {
     // Boxed, since it is much larger than a channel.
-    Inbox(Box<Books>),
+    Inbox(Box<ClusterClient>),
     #[cfg(feature = "test-util")]
     Channel(mpsc::Sender<Order>),
 }
@@ -23,8 +23,8 @@ enum Destination {
 impl Emitter {
     /// Creates an emitter into the inbox of this cluster.
     #[must_use]
-    pub fn new(books: Books) -> Emitter {
-        Emitter { to: Destination::Inbox(Box::new(books)) }
+    pub fn new(client: ClusterClient) -> Emitter {
+        Emitter { to: Destination::Inbox(Box::new(client)) }
     }
 
     /// Creates an emitter into a channel of this capacity, for inputs under test.
@@ -42,14 +42,14 @@ impl Emitter {
     /// Waits while the inbox is full.
     ///
     /// # Errors
-    /// As for [`Books::submit`]: [`ClusterError::Order`] if no cluster would take one of them,
-    /// [`ClusterError::Store`] if the store does not serve, [`ClusterError::PartlyAccepted`].
+    /// As for [`ClusterClient::submit`]: [`ClusterError::Order`] if no cluster would take one of
+    /// them, [`ClusterError::Store`] if the store does not serve, [`ClusterError::PartlyAccepted`].
     ///
     /// # Cancel safety
     /// Not cancel safe: after dropping the future it is unknown whether the tasks were accepted.
     pub async fn emit(&self, orders: Vec<Order>) -> Result<(), ClusterError> {
         match &self.to {
-            Destination::Inbox(books) => books.submit(orders).await,
+            Destination::Inbox(client) => client.submit(orders).await,
             #[cfg(feature = "test-util")]
             Destination::Channel(sender) => {
                 for order in orders {

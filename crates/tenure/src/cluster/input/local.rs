@@ -4,21 +4,25 @@ use std::sync::Arc;
 
 use super::pause::{Pauses, contained};
 use super::{Emitter, Local};
-use crate::cluster::books::Books;
+use crate::cluster::client::ClusterClient;
 
 /// Runs an input, and starts it again whenever it ends, after pauses that grow.
 ///
 /// Never returns. Dropping the future stops the input.
-pub(in crate::cluster) async fn run_local(name: String, input: Arc<dyn Local>, books: Books) {
-    let emitter = Emitter::new(books.clone());
+pub(in crate::cluster) async fn run_local(
+    name: String,
+    input: Arc<dyn Local>,
+    client: ClusterClient,
+) {
+    let emitter = Emitter::new(client.clone());
     let mut pauses = Pauses::new();
     loop {
-        let began = books.backend.clock().now();
+        let began = client.backend.clock().now();
         match contained(input.run(&emitter)).await {
             Ok(()) => tracing::info!(input = name, "the input ended; it is started again"),
             Err(error) => tracing::warn!(input = name, %error, "the input failed"),
         }
-        pauses.wait(&books, began).await;
+        pauses.wait(&client, began).await;
     }
 }
 
@@ -59,10 +63,10 @@ mod tests {
     #[tokio::test]
     async fn an_input_is_started_again_however_it_ended() {
         let input = Arc::new(Flaky::default());
-        let books = Books::open(&Backend::memory(), "cluster").expect("a good name");
+        let client = ClusterClient::open(&Backend::memory(), "cluster").expect("a good name");
         let mut lasts = input.lasts.subscribe();
         tokio::select! {
-            () = run_local("flaky".into(), input, books) => unreachable!("it never returns"),
+            () = run_local("flaky".into(), input, client) => unreachable!("it never returns"),
             lasts = lasts.wait_for(|lasts| *lasts) => drop(lasts.expect("the input lives")),
             () = tokio::time::sleep(Duration::from_secs(60)) => panic!("it was not started again"),
         }

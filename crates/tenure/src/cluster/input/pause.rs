@@ -9,7 +9,7 @@ use futures_util::FutureExt;
 
 use super::InputError;
 use crate::Moment;
-use crate::cluster::books::Books;
+use crate::cluster::client::ClusterClient;
 
 const FIRST: Duration = Duration::from_millis(200);
 const LONGEST: Duration = Duration::from_secs(30);
@@ -38,10 +38,10 @@ impl Pauses {
     }
 
     /// Waits after a run that began at `began` and has just ended.
-    pub(super) async fn wait(&mut self, books: &Books, began: Moment) {
-        let lasted = books.backend.clock().now().at_least_since(began);
-        let pause = self.after(lasted, books.backend.parts().random());
-        books.sleep(pause).await;
+    pub(super) async fn wait(&mut self, client: &ClusterClient, began: Moment) {
+        let lasted = client.backend.clock().now().at_least_since(began);
+        let pause = self.after(lasted, client.backend.parts().random());
+        client.sleep(pause).await;
     }
 }
 

@@ -19,7 +19,7 @@ use tokio::task::{AbortHandle, JoinSet};
 
 use super::pause::Pauses;
 use super::{Emitter, InputError, Partition, Supervised};
-use crate::cluster::books::Books;
+use crate::cluster::client::ClusterClient;
 use crate::cluster::documents::{Format, MemberId, Plan};
 use crate::cluster::error::ClusterError;
 use crate::store::{StoreExt, Version};
@@ -34,12 +34,12 @@ const MOMENT: Duration = Duration::from_millis(20);
 pub(in crate::cluster) async fn run_supervised(
     name: String,
     input: Arc<dyn Supervised>,
-    books: Books,
+    client: ClusterClient,
     me: MemberId,
     timing: Timing,
     leading: watch::Receiver<bool>,
 ) {
-    let plan = match books.keys.plan(&name) {
+    let plan = match client.keys.plan(&name) {
         Ok(plan) => plan,
         Err(error) => {
             // `Inputs::check` refuses such a name before anything starts.
@@ -49,16 +49,16 @@ pub(in crate::cluster) async fn run_supervised(
     };
     // Partitions are leases on every store. In a queue, members that should no longer have a
     // partition would keep waiting for it.
-    let backend = books.backend.clone().without_queue();
-    let office = Arc::new(Office { name, input, books, backend, me, timing, plan });
-    tokio::join!(office.plan_while(leading), follow(&office));
+    let backend = client.backend.clone().without_queue();
+    let supervision = Arc::new(Supervision { name, input, client, backend, me, timing, plan });
+    tokio::join!(supervision.plan_while(leading), follow(&supervision));
 }
 
 /// The shared state of planning and following.
-struct Office {
+struct Supervision {
     name: String,
     input: Arc<dyn Supervised>,
-    books: Books,
+    client: ClusterClient,
     /// For the partitions' leases; one driver serves them all.
     backend: Backend,
     me: MemberId,
@@ -68,20 +68,20 @@ struct Office {
 }
 
 /// Keeps running the partitions that the plan gives to this member.
-async fn follow(office: &Arc<Office>) {
+async fn follow(supervision: &Arc<Supervision>) {
     let mut partitions = JoinSet::new();
     let mut running: BTreeMap<String, AbortHandle> = BTreeMap::new();
     let mut pauses = Pauses::new();
     // The last invalid plan, so that it is reported once and not at every look.
     let mut refused: Option<Version> = None;
     loop {
-        let began = office.books.backend.clock().now();
-        let document = match office.books.store().get(&office.plan).await {
+        let began = supervision.client.backend.clock().now();
+        let document = match supervision.client.store().get(&supervision.plan).await {
             Ok(document) => document,
             Err(error) => {
                 // Running partitions go on: their leases limit them.
-                office.warn(&InputError::new("reading the plan", &ClusterError::from(error)));
-                pauses.wait(&office.books, began).await;
+                supervision.warn(&InputError::new("reading the plan", &ClusterError::from(error)));
+                pauses.wait(&supervision.client, began).await;
                 continue;
             }
         };
@@ -89,28 +89,28 @@ async fn follow(office: &Arc<Office>) {
         let seen = document.as_ref().map(|document| document.version.clone());
         match document.map(|document| Plan::decode(&document.body)).transpose() {
             Ok(plan) => {
-                settle(office, plan.as_ref(), &mut partitions, &mut running);
+                settle(supervision, plan.as_ref(), &mut partitions, &mut running);
             }
             Err(error) if refused != seen => {
-                office.warn(&InputError::new("reading the plan", &error));
+                supervision.warn(&InputError::new("reading the plan", &error));
                 refused.clone_from(&seen);
             }
             Err(_) => {}
         }
-        office.changed(&[(&office.plan, seen.as_ref())]).await;
+        supervision.changed(&[(&supervision.plan, seen.as_ref())]).await;
     }
 }
 
 /// Stops partitions that this member should no longer run, and starts missing ones.
 fn settle(
-    office: &Arc<Office>,
+    supervision: &Arc<Supervision>,
     plan: Option<&Plan>,
     partitions: &mut JoinSet<()>,
     running: &mut BTreeMap<String, AbortHandle>,
 ) {
     // Frees the entries of partitions that were stopped earlier and have ended by now.
     while partitions.try_join_next().is_some() {}
-    let own = plan.map(|plan| plan.share_of(&office.me)).unwrap_or_default();
+    let own = plan.map(|plan| plan.share_of(&supervision.me)).unwrap_or_default();
     running.retain(|lease, partition| {
         let stays = own.contains_key(lease);
         if !stays {
@@ -122,29 +122,29 @@ fn settle(
     for (lease, partition) in own {
         running.entry(lease).or_insert_with_key(|lease| {
             let partition = Partition(partition.clone());
-            partitions.spawn(partition::run(office.clone(), lease.clone(), partition))
+            partitions.spawn(partition::run(supervision.clone(), lease.clone(), partition))
         });
     }
 }
 
-impl Office {
+impl Supervision {
     fn warn(&self, error: &InputError) {
         tracing::warn!(input = self.name, %error, "a supervised input is in trouble");
     }
 
     fn emitter(&self) -> Emitter {
-        Emitter::new(self.books.clone())
+        Emitter::new(self.client.clone())
     }
 
     /// Resolves when one of these documents may have changed.
     ///
     /// It resolves at the latest when the poll interval is over.
     async fn changed(&self, seen: &[(&Key, Option<&Version>)]) {
-        let store = self.books.store();
+        let store = self.client.store();
         let changes = seen.iter().map(|(key, version)| store.changed(key, *version));
         tokio::select! {
-            _ = futures_util::future::select_all(changes) => self.books.sleep(MOMENT).await,
-            () = self.books.sleep(self.timing.poll(store.notifies())) => {}
+            _ = futures_util::future::select_all(changes) => self.client.sleep(MOMENT).await,
+            () = self.client.sleep(self.timing.poll(store.notifies())) => {}
         }
     }
 }

@@ -37,8 +37,8 @@ pub(crate) struct Membership {
 
 impl Membership {
     /// A member that is not registered yet.
-    pub(crate) fn new(books: &Books, me: MemberId, timing: Timing) -> Membership {
-        let presence = books.backend.presence().and_then(|presence| match presence.mark() {
+    pub(crate) fn new(client: &ClusterClient, me: MemberId, timing: Timing) -> Membership {
+        let presence = client.backend.presence().and_then(|presence| match presence.mark() {
             Ok(mark) => Some(mark),
             Err(error) => {
                 // Without a mark, its tasks become free only after the ttl; nothing else is lost.
@@ -70,19 +70,19 @@ impl Membership {
         self.presence.clone()
     }
 
-    fn body(&self, books: &Books, revision: u64, idle: usize, left: bool) -> MemberLock {
+    fn body(&self, client: &ClusterClient, revision: u64, idle: usize, left: bool) -> MemberLock {
         let ttl = self.timing.ttl();
         let span = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
         MemberLock {
             holder: self.me.clone(),
-            expire: if left { 0 } else { books.wall().saturating_add(span) },
+            expire: if left { 0 } else { client.wall().saturating_add(span) },
             ttl,
             idle: u32::try_from(idle).unwrap_or(u32::MAX),
             finished: self.finished,
             lists: self.lists,
             presence: self.presence.clone(),
             revision,
-            op: books.fresh_op(),
+            op: client.fresh_op(),
         }
     }
 
@@ -90,27 +90,27 @@ impl Membership {
     /// that of a dead member.
     pub(crate) async fn join(
         &mut self,
-        books: &Books,
+        client: &ClusterClient,
         name: &str,
         workers: usize,
     ) -> Result<(), ClusterError> {
-        let key = books.keys.member(&self.me);
-        let lock = self.body(books, 1, workers, false);
-        match books.store().put(&key, Expect::Absent, lock.encode()).await {
+        let key = client.keys.member(&self.me);
+        let lock = self.body(client, 1, workers, false);
+        match client.store().put(&key, Expect::Absent, lock.encode()).await {
             Ok(Put::Stored(version)) => self.lock = Some((version, 1)),
             // The next refresh reads the lock.
             Ok(Put::Conflict) => {}
             Err(error) if error.fault == Fault::Indeterminate => {}
             Err(error) => return Err(error.into()),
         }
-        let standing = enter(books, &self.me, name, workers).await?;
+        let standing = enter(client, &self.me, name, workers).await?;
         self.nodes = Some(standing.nodes);
-        self.refreshed = Some(books.backend.clock().now());
+        self.refreshed = Some(client.backend.clock().now());
         Ok(())
     }
 
     /// Takes the entry out of the list, if the store answers.
-    pub(super) async fn leave(&mut self, books: &Books) {
+    pub(super) async fn leave(&mut self, client: &ClusterClient) {
         let me = self.me.clone();
         let without = |nodes: Option<&Nodes>, op| {
             let Some(nodes) = nodes.filter(|nodes| nodes.position(&me).is_some()) else {
@@ -120,13 +120,13 @@ impl Membership {
             after.nodes.retain(|node| node.token != me);
             Ok(Some(after))
         };
-        if let Err(error) = books.update(&books.keys.nodes(), |nodes| &nodes.op, without).await {
+        if let Err(error) = client.update(&client.keys.nodes(), |nodes| &nodes.op, without).await {
             tracing::warn!(%error, "this member could not leave the node list; the leader will see to it");
             return;
         }
-        let key = books.keys.member(&self.me);
-        let deleted = match books.store().get(&key).await {
-            Ok(Some(document)) => books.store().delete(&key, document.version).await.map(drop),
+        let key = client.keys.member(&self.me);
+        let deleted = match client.store().get(&key).await {
+            Ok(Some(document)) => client.store().delete(&key, document.version).await.map(drop),
             Ok(None) => Ok(()),
             Err(error) => Err(error),
         };
@@ -182,20 +182,30 @@ impl Membership {
     }
 
     /// The next beat, if one is due soon: it goes out together with other writes.
-    pub(super) fn beat_along(&mut self, books: &Books, now: Moment, idle: usize) -> Option<Write> {
+    pub(super) fn beat_along(
+        &mut self,
+        client: &ClusterClient,
+        now: Moment,
+        idle: usize,
+    ) -> Option<Write> {
         let heartbeat = self.timing.heartbeat();
         let due = self.sent.is_none_or(|sent| now.at_most_since(sent) >= heartbeat / 2);
-        if due { self.beat(books, now, idle) } else { None }
+        if due { self.beat(client, now, idle) } else { None }
     }
 
     /// The next beat, if it is due.
-    pub(super) fn beat_alone(&mut self, books: &Books, now: Moment, idle: usize) -> Option<Write> {
+    pub(super) fn beat_alone(
+        &mut self,
+        client: &ClusterClient,
+        now: Moment,
+        idle: usize,
+    ) -> Option<Write> {
         let heartbeat = self.timing.heartbeat();
         let due = self.sent.is_none_or(|sent| now.at_most_since(sent) >= heartbeat);
-        if due { self.beat(books, now, idle) } else { None }
+        if due { self.beat(client, now, idle) } else { None }
     }
 
-    fn beat(&mut self, books: &Books, now: Moment, idle: usize) -> Option<Write> {
+    fn beat(&mut self, client: &ClusterClient, now: Moment, idle: usize) -> Option<Write> {
         let lost = self.sent.is_some_and(|sent| now.at_most_since(sent) >= self.timing.ttl());
         if self.flying.is_some() && !lost {
             return None;
@@ -203,8 +213,8 @@ impl Membership {
         let (version, revision) = self.lock.clone()?;
         self.sent = Some(now);
         self.flying = Some(revision + 1);
-        let body = Some(self.body(books, revision + 1, idle, false).encode());
-        let (key, expect) = (books.keys.member(&self.me), Expect::At(version));
+        let body = Some(self.body(client, revision + 1, idle, false).encode());
+        let (key, expect) = (client.keys.member(&self.me), Expect::At(version));
         Some(Write { key, expect, body, durability: Durability::UntilPowerCut })
     }
 
@@ -235,14 +245,14 @@ impl Membership {
     }
 
     /// A new document for the lock, for when it is gone.
-    pub(super) fn fresh_lock(&self, books: &Books, idle: usize) -> MemberLock {
-        self.body(books, 1, idle, false)
+    pub(super) fn fresh_lock(&self, client: &ClusterClient, idle: usize) -> MemberLock {
+        self.body(client, 1, idle, false)
     }
 }
 
 /// Puts a member into the node list, unless it is there or was declared dead.
 pub(super) async fn enter(
-    books: &Books,
+    client: &ClusterClient,
     me: &MemberId,
     name: &str,
     workers: usize,
@@ -264,20 +274,20 @@ pub(super) async fn enter(
         after.nodes.push(entry.clone());
         Ok(Some(after))
     };
-    let nodes = books.update(&books.keys.nodes(), |nodes| &nodes.op, with).await?;
+    let nodes = client.update(&client.keys.nodes(), |nodes| &nodes.op, with).await?;
     nodes.map(|nodes| Standing { nodes }).ok_or(ClusterError::Vanished)
 }
 
 /// Finds the lock in the store, and writes it anew if it is gone.
 pub(super) async fn find_lock(
-    books: &Books,
+    client: &ClusterClient,
     me: &MemberId,
     fresh: &MemberLock,
 ) -> Result<Option<(Version, u64)>, ClusterError> {
-    let key = books.keys.member(me);
-    match books.read::<MemberLock>(&key).await? {
+    let key = client.keys.member(me);
+    match client.read::<MemberLock>(&key).await? {
         Some((version, lock)) => Ok(Some((version, lock.revision))),
-        None => match books.store().put(&key, Expect::Absent, fresh.encode()).await? {
+        None => match client.store().put(&key, Expect::Absent, fresh.encode()).await? {
             Put::Stored(version) => Ok(Some((version, fresh.revision))),
             Put::Conflict => Ok(None),
         },
@@ -288,10 +298,10 @@ impl Node {
     /// Sends a beat or a refresh if it is due.
     pub(super) fn beat(&mut self, now: Moment) {
         let idle = self.set.workers.saturating_sub(self.busy);
-        if let Some(write) = self.membership.beat_alone(&self.set.books, now, idle) {
-            let books = self.set.books.clone();
+        if let Some(write) = self.membership.beat_alone(&self.set.client, now, idle) {
+            let client = self.set.client.clone();
             self.requests
-                .push(Box::pin(async move { Answer::Beat(books.store().put_one(write).await) }));
+                .push(Box::pin(async move { Answer::Beat(client.store().put_one(write).await) }));
         }
         if self.membership.start_refresh(now) {
             self.request(Node::refresh);
@@ -301,14 +311,14 @@ impl Node {
     /// Reads the node list, and restores the entry and the lock if they were lost.
     pub(super) fn refresh(&mut self) -> Request {
         let idle = self.set.workers.saturating_sub(self.busy);
-        let fresh = self.membership.fresh_lock(&self.set.books, idle);
+        let fresh = self.membership.fresh_lock(&self.set.client, idle);
         let unknown = self.membership.lock.is_none();
-        let (books, me) = (self.set.books.clone(), self.set.me.clone());
+        let (client, me) = (self.set.client.clone(), self.set.me.clone());
         let (name, workers) = (self.set.name.clone(), self.set.workers);
         Box::pin(async move {
             let refreshed = async {
-                let lock = if unknown { find_lock(&books, &me, &fresh).await? } else { None };
-                Ok((enter(&books, &me, &name, workers).await?, lock))
+                let lock = if unknown { find_lock(&client, &me, &fresh).await? } else { None };
+                Ok((enter(&client, &me, &name, workers).await?, lock))
             };
             Answer::Refreshed(refreshed.await)
         })

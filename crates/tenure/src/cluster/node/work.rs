@@ -98,7 +98,7 @@ impl Node {
             mandate: running.tenure.mandate(),
             reporter: StatusReporter { claim, reports: self.reporting.clone() },
             stop: running.stop.subscribe(),
-            books: self.set.books.clone(),
+            client: self.set.client.clone(),
             shared: self.shared.clone(),
         };
         let (serial, id) = (running.task.serial, running.task.id.clone());
@@ -222,13 +222,13 @@ async fn attend(
 ) -> Ending {
     let timeout = context.task.timeout;
     let payload = context.task.payload.clone();
-    let books = context.books.clone();
+    let client = context.client.clone();
     let mandate = context.mandate.clone();
     let stopped = context.stop.clone();
     let work = handler.handle(payload, &context);
     let time_out = async {
         match timeout {
-            Some(timeout) => books.sleep(timeout).await,
+            Some(timeout) => client.sleep(timeout).await,
             None => std::future::pending().await,
         }
         stop.send_if_modified(|stop| {
@@ -239,7 +239,7 @@ async fn attend(
             first
         });
         // After the grace period, the select below drops the work.
-        books.sleep(grace).await;
+        client.sleep(grace).await;
     };
     let told_to_go = async {
         let mut stopped = stopped.clone();
@@ -249,7 +249,7 @@ async fn attend(
         if lost {
             over(&mandate).await;
         } else {
-            books.sleep(grace).await;
+            client.sleep(grace).await;
         }
     };
     let outcome = tokio::select! {

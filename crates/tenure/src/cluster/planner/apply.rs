@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::cause;
+use super::held_cursor::HeldCursor;
 use super::look::{Look, Sight};
-use super::office::Office;
-use crate::cluster::books::Books;
-use crate::cluster::claims::Fact;
+use crate::cluster::claims::AcknowledgedWrite;
+use crate::cluster::client::ClusterClient;
 use crate::cluster::documents::{
     Assignment, Cursor, Format as _, Intent, Letter, Progress, Slot, first_token,
 };
@@ -24,7 +24,7 @@ pub(super) struct Applied {
     /// A task to work on was written, or may have been.
     pub(super) filled: bool,
     /// Tasks to work on that were certainly written.
-    pub(super) facts: Vec<Fact>,
+    pub(super) acknowledged: Vec<AcknowledgedWrite>,
     /// The store did not take some write.
     pub(super) failed: bool,
 }
@@ -32,46 +32,47 @@ pub(super) struct Applied {
 /// Writes every intent that is not seen applied, each at the version that was read. Writes that
 /// fail are left to the next look.
 pub(super) async fn apply(
-    books: &Books,
+    client: &ClusterClient,
     ttl: Duration,
-    office: &mut Office,
+    held_cursor: &mut HeldCursor,
     look: &mut Look,
 ) -> Result<Applied, ClusterError> {
     let (mut writes, mut waiting) = (Vec::new(), Vec::new());
-    for &place in &office.unseen {
-        let intent = &office.cursor().intents[place];
+    for &place in &held_cursor.unseen {
+        let intent = &held_cursor.cursor().intents[place];
         let sight = look.slots.get(intent.slot);
         let Some(sight) = sight else {
-            // The charter lost count; it is repaired from the slots in the store, or it grows.
+            // The cluster's configuration lost count; it is repaired from the slots in the store,
+            // or it grows.
             waiting.push(place);
             continue;
         };
-        match ruling(intent, sight, books.is_weak(), ttl, || books.fresh_op()) {
+        match ruling(intent, sight, client.is_weak(), ttl, || client.fresh_op()) {
             Ruling::Seen => {}
             Ruling::Wait => waiting.push(place),
             Ruling::Write(expect, slot) => writes.push((place, expect, slot)),
         }
     }
-    let (mut filled, mut failed, mut facts) = (false, false, Vec::new());
+    let (mut filled, mut failed, mut acknowledged) = (false, false, Vec::new());
     let requests = writes.iter().map(|(place, expect, slot)| Write {
-        key: books.keys.slot(office.cursor().intents[*place].slot),
+        key: client.keys.slot(held_cursor.cursor().intents[*place].slot),
         expect: expect.clone(),
         body: Some(slot.encode()),
         durability: Durability::Lasting,
     });
     let requests: Vec<Write> = requests.collect();
     let outcomes =
-        if requests.is_empty() { Vec::new() } else { books.store().put_many(requests).await };
+        if requests.is_empty() { Vec::new() } else { client.store().put_many(requests).await };
     let mut outcomes = outcomes.into_iter();
     for (place, _, slot) in writes {
         filled |= slot.is_live();
         match outcomes.next() {
             Some(Ok(Put::Stored(version))) => {
-                let number = office.cursor().intents[place].slot;
+                let number = held_cursor.cursor().intents[place].slot;
                 let content = Arc::new(slot);
                 if content.is_live() {
                     let (version, content) = (version.clone(), content.clone());
-                    facts.push(Fact { slot: number, version, content });
+                    acknowledged.push(AcknowledgedWrite { slot: number, version, content });
                 }
                 look.stored(number, version, content);
             }
@@ -90,11 +91,11 @@ pub(super) async fn apply(
         waiting.clear();
     }
     waiting.sort_unstable();
-    office.unseen = waiting;
-    if office.letters_due {
-        office.letters_due = !remove_letters(books, office.cursor()).await?;
+    held_cursor.unseen = waiting;
+    if held_cursor.letters_due {
+        held_cursor.letters_due = !remove_letters(client, held_cursor.cursor()).await?;
     }
-    Ok(Applied { wholly: office.is_seen_through(), filled, facts, failed })
+    Ok(Applied { wholly: held_cursor.is_seen_through(), filled, acknowledged, failed })
 }
 
 /// The decision about one intent.
@@ -171,13 +172,13 @@ pub(super) fn nothing(serial: u64) -> Assignment {
 }
 
 /// Deletes the dead letters that were brought back. Returns true once none is left.
-async fn remove_letters(books: &Books, cursor: &Cursor) -> Result<bool, ClusterError> {
+async fn remove_letters(client: &ClusterClient, cursor: &Cursor) -> Result<bool, ClusterError> {
     if ClusterMutant::RetryKeepsLetter.is_on() {
         return Ok(true);
     }
     let serials = cursor.intents.iter().filter_map(|intent| intent.letter);
-    let keys: Vec<_> = serials.map(|serial| books.keys.letter(serial)).collect();
-    let found = books.find_many::<Letter>(&keys).await?;
+    let keys: Vec<_> = serials.map(|serial| client.keys.letter(serial)).collect();
+    let found = client.find_many::<Letter>(&keys).await?;
     let writes = keys.into_iter().zip(found).filter_map(|(key, found)| {
         let expect = Expect::At(found?.version);
         Some(Write { key, expect, body: None, durability: Durability::Lasting })
@@ -186,6 +187,6 @@ async fn remove_letters(books: &Books, cursor: &Cursor) -> Result<bool, ClusterE
     if writes.is_empty() {
         return Ok(true);
     }
-    let outcomes = books.store().put_many(writes).await;
+    let outcomes = client.store().put_many(writes).await;
     Ok(outcomes.iter().all(|outcome| matches!(outcome, Ok(Put::Stored(_)))))
 }

@@ -6,14 +6,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::held_cursor::{HeldCursor, Stop};
 use super::look::Look;
-use super::office::{Office, Stop};
-use super::{PACE, Shift};
+use super::{LeaderState, PACE};
 use crate::clock::Moment;
-use crate::cluster::books::Books;
+use crate::cluster::client::ClusterClient;
 use crate::cluster::documents::{DocumentError, NodeEntry};
 use crate::cluster::event::Event;
-use crate::cluster::news::Hearing;
+use crate::cluster::local_writes::LocalWritesReader;
 use crate::store::Version;
 
 /// How long a planner relies on its process's node before it looks by itself.
@@ -21,20 +21,24 @@ use crate::store::Version;
 /// This is for a node that is the only one.
 const ALONE: Duration = Duration::from_millis(200);
 
-impl<'a> Shift<'a> {
+impl<'a> LeaderState<'a> {
     /// Learns the current state, by a look or from the node in this process.
-    pub(super) async fn catch_up(&mut self, office: &Office, look: &mut Look) -> Result<(), Stop> {
+    pub(super) async fn catch_up(
+        &mut self,
+        held_cursor: &HeldCursor,
+        look: &mut Look,
+    ) -> Result<(), Stop> {
         let alone = self.is_alone(look);
-        let silent = self.hearing.as_ref().is_none_or(Hearing::is_silent);
-        let outdated = look.is_outdated || !office.is_seen_through();
+        let silent = self.reader.as_ref().is_none_or(LocalWritesReader::is_silent);
+        let outdated = look.is_outdated || !held_cursor.is_seen_through();
         if outdated || self.is_look_due(alone) || silent && !alone {
             self.refresh(look, alone).await?;
         } else if !silent {
             self.keep_pace().await;
             self.caught_up = Some(self.now());
         }
-        for fact in self.hearing.iter().flat_map(Hearing::take) {
-            look.heard(fact);
+        for write_seen in self.reader.iter().flat_map(LocalWritesReader::take) {
+            look.heard(write_seen);
         }
         Ok(())
     }
@@ -45,13 +49,13 @@ impl<'a> Shift<'a> {
         look.nodes.content().is_some_and(|nodes| nodes.nodes.iter().all(is_me))
     }
 
-    /// Returns true if a look is due, regardless of news from the node.
+    /// Returns true if a look is due, regardless of local writes of the node.
     fn is_look_due(&self, alone: bool) -> bool {
-        let rung = self.look_due || self.bell_due && !alone;
+        let rung = self.look_due || self.wake_up_due && !alone;
         rung || self.next_look(alone).is_none_or(|next| next.boot <= self.now().boot)
     }
 
-    /// The time of the next look, regardless of news from the node.
+    /// The time of the next look, regardless of local writes of the node.
     pub(super) fn next_look(&self, alone: bool) -> Option<Moment> {
         Some(self.last_look? + if alone { ALONE } else { PACE })
     }
@@ -60,34 +64,34 @@ impl<'a> Shift<'a> {
     fn keep_pace(&self) -> impl Future<Output = ()> + use<'a> {
         let since = self.caught_up.map(|last| self.now().at_most_since(last));
         let left = since.and_then(|since| PACE.checked_sub(since)).filter(|_| self.stocked);
-        let books = self.books();
+        let client = self.client();
         async move {
             if let Some(left) = left {
-                books.sleep(left).await;
+                client.sleep(left).await;
             }
         }
     }
 
-    /// Looks at all documents after a short pause. Meanwhile rings the bell, if that is due and
+    /// Looks at all documents after a short pause. Meanwhile wakes the nodes, if that is due and
     /// there are other nodes to hear it.
     async fn refresh(&mut self, look: &mut Look, alone: bool) -> Result<(), Stop> {
-        let (books, pace) = (self.books(), self.keep_pace());
+        let (client, pace) = (self.client(), self.keep_pace());
         let looking = async {
             pace.await;
-            let at = books.backend.clock().now();
-            (at, look.refresh(books).await)
+            let at = client.backend.clock().now();
+            (at, look.refresh(client).await)
         };
-        let rings = self.bell_due && !alone;
-        let ((at, looked), rung) = tokio::join!(looking, ring(books, rings));
-        self.bell_due &= !rung;
+        let rings = self.wake_up_due && !alone;
+        let ((at, looked), rung) = tokio::join!(looking, ring(client, rings));
+        self.wake_up_due &= !rung;
         (self.caught_up, self.last_look) = (Some(at), Some(at));
         looked?;
         self.look_due = false;
         // Another node has joined, which has not heard of the slots that were filled meanwhile.
-        let rings = self.bell_due && alone && !self.is_alone(look);
-        self.bell_due &= !ring(books, rings).await;
-        self.planner.news.saw_nodes(look.nodes.content());
-        self.planner.news.filled(look.to_be_taken());
+        let rings = self.wake_up_due && alone && !self.is_alone(look);
+        self.wake_up_due &= !ring(client, rings).await;
+        self.planner.local_writes.saw_nodes(look.nodes.content());
+        self.planner.local_writes.filled(look.to_be_taken());
         self.members.observe(look);
         if let Some(count) = self.members.changed_count(look) {
             self.tell(Event::Members(count));
@@ -99,8 +103,8 @@ impl<'a> Shift<'a> {
     /// Reports each invalid document once.
     fn tell_of_garbled(&mut self, look: &Look) {
         let mut garbled = Vec::new();
-        let keys = &self.books().keys;
-        garbled.extend(look.charter.error().map(|found| (keys.charter(), found)));
+        let keys = &self.client().keys;
+        garbled.extend(look.cluster_config.error().map(|found| (keys.cluster_config(), found)));
         garbled.extend(look.nodes.error().map(|found| (keys.nodes(), found)));
         let slots = look.slots.iter().enumerate();
         garbled.extend(slots.filter_map(|(number, slot)| Some((keys.slot(number), slot.error()?))));
@@ -113,7 +117,7 @@ impl<'a> Shift<'a> {
         }
         let refused = Version::new("refused");
         for number in look.unreadable() {
-            let key = self.books().keys.slot(number);
+            let key = self.client().keys.slot(number);
             if self.told.get(&key) != Some(&refused) {
                 self.garbled(key.clone(), DocumentError::refused("slot"));
             }
@@ -123,12 +127,12 @@ impl<'a> Shift<'a> {
     }
 }
 
-/// Rings the bell for the nodes, if that is due. Returns false if it was not rung.
-async fn ring(books: &Books, due: bool) -> bool {
+/// Wakes the nodes, if that is due. Returns false if it failed.
+async fn ring(client: &ClusterClient, due: bool) -> bool {
     if !due {
         return false;
     }
-    match books.ring(&books.keys.bell()).await {
+    match client.ring(&client.keys.wake_up()).await {
         Ok(()) => true,
         Err(error) => {
             tracing::warn!(%error, "the bell was not rung; it is tried again");

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::look::Look;
-use crate::cluster::books::Books;
+use crate::cluster::client::ClusterClient;
 use crate::cluster::documents::{Format as _, OutcomeState, Progress, Report, Slot};
 use crate::cluster::mutant::ClusterMutant;
 use crate::store::{Durability, Expect, Put, Write};
@@ -59,8 +59,12 @@ pub(super) fn choose(ended: Vec<(usize, Arc<Slot>)>, waits: impl Fn(u64) -> bool
 /// Returns the tasks that an acknowledged write shows to have ended.
 ///
 /// On a weak store a read proves nothing.
-pub(super) async fn confirm(books: &Books, look: &mut Look, ended: Vec<Ended>) -> Vec<Ended> {
-    if !books.is_weak() || ended.is_empty() || ClusterMutant::WeakCounts.is_on() {
+pub(super) async fn confirm(
+    client: &ClusterClient,
+    look: &mut Look,
+    ended: Vec<Ended>,
+) -> Vec<Ended> {
+    if !client.is_weak() || ended.is_empty() || ClusterMutant::WeakCounts.is_on() {
         return ended;
     }
     let (mut confirmed, doubtful): (Vec<Ended>, Vec<Ended>) =
@@ -71,16 +75,16 @@ pub(super) async fn confirm(books: &Books, look: &mut Look, ended: Vec<Ended>) -
     let (mut writes, mut rewritten) = (Vec::new(), Vec::new());
     for ended in doubtful {
         let Some(version) = look.slots[ended.number].version() else { continue };
-        let again = ended.slot.following(books.fresh_op(), ended.slot.progress.clone());
+        let again = ended.slot.following(client.fresh_op(), ended.slot.progress.clone());
         writes.push(Write {
-            key: books.keys.slot(ended.number),
+            key: client.keys.slot(ended.number),
             expect: Expect::At(version.clone()),
             body: Some(again.encode()),
             durability: Durability::Lasting,
         });
         rewritten.push(Ended { slot: Arc::new(again), ..ended });
     }
-    let outcomes = books.store().put_many(writes).await;
+    let outcomes = client.store().put_many(writes).await;
     for (ended, outcome) in rewritten.into_iter().zip(outcomes) {
         if let Ok(Put::Stored(version)) = outcome {
             look.stored(ended.number, version, ended.slot.clone());

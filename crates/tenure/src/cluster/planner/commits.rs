@@ -12,7 +12,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt as _};
 
 use super::collect::Ended;
 use crate::clock::Moment;
-use crate::cluster::books::Books;
+use crate::cluster::client::ClusterClient;
 use crate::cluster::documents::{Progress, Slot};
 use crate::cluster::input::{End, InputError, Windowed};
 
@@ -56,7 +56,7 @@ impl Commits {
     /// slots for another round.
     pub(super) async fn settle(
         &mut self,
-        books: &Books,
+        client: &ClusterClient,
         source: Option<&Arc<dyn Windowed>>,
         limit: Duration,
         ended: Vec<Ended>,
@@ -68,13 +68,13 @@ impl Commits {
         let mut untold: VecDeque<Arc<Slot>> =
             ended.iter().filter(is_untold).map(|ended| ended.slot.clone()).collect();
         if !untold.is_empty() {
-            let mut grace = pin!(books.sleep(GRACE));
+            let mut grace = pin!(client.sleep(GRACE));
             loop {
                 while self.flying.len() < MOST_FLYING
                     && let Some(slot) = untold.pop_front()
                 {
                     self.begun.insert(slot.task.serial);
-                    self.flying.push(tell(books.clone(), source.clone(), slot, limit));
+                    self.flying.push(tell(client.clone(), source.clone(), slot, limit));
                 }
                 let told = tokio::select! {
                     biased;
@@ -82,7 +82,7 @@ impl Commits {
                     () = grace.as_mut() => break,
                 };
                 let Some((serial, result)) = told else { break };
-                self.take(books, limit, serial, result);
+                self.take(client, limit, serial, result);
             }
         }
         let is_settled = |ended: &Ended| {
@@ -93,7 +93,7 @@ impl Commits {
 
     fn take(
         &mut self,
-        books: &Books,
+        client: &ClusterClient,
         limit: Duration,
         serial: u64,
         result: Result<(), InputError>,
@@ -106,15 +106,15 @@ impl Commits {
             }
             Err(error) => {
                 tracing::warn!(serial, %error, "the source took no note of an item; it is told again");
-                self.failed.insert(serial, books.backend.clock().now() + limit);
+                self.failed.insert(serial, client.backend.clock().now() + limit);
             }
         }
     }
 
     /// Resolves when a call has ended; never while there is none.
-    pub(super) async fn any(&mut self, books: &Books, limit: Duration) {
+    pub(super) async fn any(&mut self, client: &ClusterClient, limit: Duration) {
         match self.flying.next().await {
-            Some((serial, result)) => self.take(books, limit, serial, result),
+            Some((serial, result)) => self.take(client, limit, serial, result),
             None => std::future::pending().await,
         }
     }
@@ -131,7 +131,7 @@ fn is_from_source(slot: &Slot) -> bool {
 }
 
 fn tell(
-    books: Books,
+    client: ClusterClient,
     source: Arc<dyn Windowed>,
     slot: Arc<Slot>,
     limit: Duration,
@@ -150,7 +150,7 @@ fn tell(
         let result = tokio::select! {
             biased;
             told = told => told.unwrap_or_else(|_| Err(InputError("it panicked".into()))),
-            () = books.sleep(limit) => Err(InputError("it took too long".into())),
+            () = client.sleep(limit) => Err(InputError("it took too long".into())),
         };
         (task.serial, result)
     })

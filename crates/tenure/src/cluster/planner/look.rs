@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use crate::Key;
 use crate::clock::Moment;
-use crate::cluster::books::{Books, Shown};
-use crate::cluster::claims::Fact;
+use crate::cluster::claims::AcknowledgedWrite;
+use crate::cluster::client::{ClusterClient, Shown};
 use crate::cluster::documents::{
-    Charter, Cursor, DocumentError, Format, LEAST_SLOTS, MOST_SLOTS, Nodes, Progress, Slot,
+    ClusterConfig, Cursor, DocumentError, Format, LEAST_SLOTS, MOST_SLOTS, Nodes, Progress, Slot,
 };
 use crate::cluster::error::ClusterError;
 use crate::cluster::mutant::ClusterMutant;
@@ -84,7 +84,7 @@ impl<T: Format> Sight<T> {
 #[derive(Debug)]
 pub(super) struct Look {
     keys: Vec<Key>,
-    pub(super) charter: Sight<Charter>,
+    pub(super) cluster_config: Sight<ClusterConfig>,
     pub(super) nodes: Sight<Nodes>,
     pub(super) slots: Vec<Sight<Slot>>,
     /// The newest acknowledged write of this process to each slot.
@@ -99,7 +99,7 @@ impl Default for Look {
     fn default() -> Look {
         Look {
             keys: Vec::new(),
-            charter: Sight::Absent,
+            cluster_config: Sight::Absent,
             nodes: Sight::Absent,
             slots: Vec::new(),
             acknowledged: BTreeMap::new(),
@@ -110,21 +110,22 @@ impl Default for Look {
 }
 
 impl Look {
-    /// Reads the charter, the node list and all slots in one request.
+    /// Reads the cluster's configuration, the node list and all slots in one request.
     ///
     /// It takes two requests if there are more slots than last time.
-    pub(super) async fn refresh(&mut self, books: &Books) -> Result<(), ClusterError> {
+    pub(super) async fn refresh(&mut self, client: &ClusterClient) -> Result<(), ClusterError> {
         if self.keys.is_empty() {
-            self.keys = vec![books.keys.charter(), books.keys.nodes()];
+            self.keys = vec![client.keys.cluster_config(), client.keys.nodes()];
         }
         loop {
-            let mut documents = books.look_at(&self.keys).await?.into_iter();
-            let charter: Sight<Charter> = documents.next().map_or(Sight::Absent, sight);
+            let mut documents = client.look_at(&self.keys).await?.into_iter();
+            let cluster_config: Sight<ClusterConfig> =
+                documents.next().map_or(Sight::Absent, sight);
             let nodes = documents.next().map_or(Sight::Absent, sight);
-            let count = charter.content().map_or(0, |charter| charter.slots);
+            let count = cluster_config.content().map_or(0, |cluster_config| cluster_config.slots);
             if count + 2 > self.keys.len() {
                 let more = (self.keys.len() - 2)..count;
-                self.keys.extend(more.map(|number| books.keys.slot(number)));
+                self.keys.extend(more.map(|number| client.keys.slot(number)));
                 continue;
             }
             let before = std::mem::take(&mut self.slots);
@@ -133,8 +134,8 @@ impl Look {
                 Shown::Refused => Sight::Unreadable,
             });
             self.slots = slots.collect();
-            (self.charter, self.nodes) = (charter, nodes);
-            self.at = books.backend.clock().now();
+            (self.cluster_config, self.nodes) = (cluster_config, nodes);
+            self.at = client.backend.clock().now();
             self.is_outdated = false;
             return Ok(());
         }
@@ -148,33 +149,33 @@ impl Look {
 
     /// Takes in an acknowledged write of the node in this process. Ignores slots that are missing
     /// or invalid: they need a look.
-    pub(super) fn heard(&mut self, fact: Fact) {
-        let acknowledged = self.acknowledged.get(&fact.slot);
-        let counts = match self.slots.get(fact.slot) {
+    pub(super) fn heard(&mut self, write_seen: AcknowledgedWrite) {
+        let acknowledged = self.acknowledged.get(&write_seen.slot);
+        let counts = match self.slots.get(write_seen.slot) {
             // A weak read may have shown an older state than a write that was acknowledged, and
             // counted, long ago.
             Some(Sight::Found(..))
-                if acknowledged.is_some_and(|(_, it)| !fact.is_newer_than(it)) =>
+                if acknowledged.is_some_and(|(_, it)| !write_seen.is_newer_than(it)) =>
             {
                 false
             }
             // A look may have shown this version first. The acknowledgement proves more than a weak
             // read.
             Some(Sight::Found(version, known)) => {
-                *version == fact.version || fact.is_newer_than(known)
+                *version == write_seen.version || write_seen.is_newer_than(known)
             }
             Some(Sight::Absent | Sight::Garbled(..) | Sight::Unreadable) | None => false,
         };
-        if counts || ClusterMutant::NewsGoBack.is_on() && fact.slot < self.slots.len() {
-            self.stored(fact.slot, fact.version, fact.content);
+        if counts || ClusterMutant::WritesGoBack.is_on() && write_seen.slot < self.slots.len() {
+            self.stored(write_seen.slot, write_seen.version, write_seen.content);
         }
     }
 
     /// The tasks in slots that wait for a worker.
-    pub(super) fn to_be_taken(&self) -> impl Iterator<Item = Fact> {
+    pub(super) fn to_be_taken(&self) -> impl Iterator<Item = AcknowledgedWrite> {
         self.slots.iter().enumerate().filter_map(|(slot, sight)| match sight {
             Sight::Found(version, content) if is_outstanding(content) => {
-                Some(Fact { slot, version: version.clone(), content: content.clone() })
+                Some(AcknowledgedWrite { slot, version: version.clone(), content: content.clone() })
             }
             Sight::Found(..) | Sight::Absent | Sight::Garbled(..) | Sight::Unreadable => None,
         })
@@ -199,7 +200,7 @@ impl Look {
 
     /// Returns true if the leader must not take anything in.
     pub(super) fn is_paused(&self) -> bool {
-        self.charter.content().is_some_and(|charter| charter.paused)
+        self.cluster_config.content().is_some_and(|cluster_config| cluster_config.paused)
     }
 
     /// Returns true if a slot holds this task, ended or not.
@@ -292,11 +293,11 @@ fn sight<T: Format>(shown: Shown) -> Sight<T> {
     }
 }
 
-/// Counts the slots in the store, for when the charter is lost.
-pub(super) async fn slots_in_store(books: &Books) -> Result<usize, ClusterError> {
-    let (slots, mut after, mut count) = (books.keys.slots(), None, 0);
+/// Counts the slots in the store, for when the cluster's configuration is lost.
+pub(super) async fn slots_in_store(client: &ClusterClient) -> Result<usize, ClusterError> {
+    let (slots, mut after, mut count) = (client.keys.slots(), None, 0);
     loop {
-        let page = books.store().list(&slots, after.as_ref(), LEAST_SLOTS).await?;
+        let page = client.store().list(&slots, after.as_ref(), LEAST_SLOTS).await?;
         for (key, _) in &page.documents {
             let number = key.below(&slots).and_then(|name| name.parse::<usize>().ok());
             count = count.max(number.map_or(0, |number| number.saturating_add(1)));

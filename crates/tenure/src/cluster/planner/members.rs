@@ -8,7 +8,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt as _};
 
 use super::look::{Look, Sight};
 use crate::clock::Moment;
-use crate::cluster::books::Books;
+use crate::cluster::client::ClusterClient;
 use crate::cluster::documents::{MemberId, MemberLock, Nodes};
 use crate::cluster::error::ClusterError;
 use crate::store::{Mark, Put, StoreExt as _, Version};
@@ -88,7 +88,7 @@ impl Members {
     /// Reads the locks of all members, and returns those that seem to be gone.
     pub(super) async fn suspects(
         &mut self,
-        books: &Books,
+        client: &ClusterClient,
         me: &MemberId,
         ttl: Duration,
         nodes: &Nodes,
@@ -96,15 +96,15 @@ impl Members {
         let others: BTreeSet<MemberId> =
             nodes.nodes.iter().map(|node| node.token.clone()).filter(|id| id != me).collect();
         self.forget_all_but(&others);
-        let keys: Vec<_> = others.iter().map(|id| books.keys.member(id)).collect();
+        let keys: Vec<_> = others.iter().map(|id| client.keys.member(id)).collect();
         if keys.is_empty() {
             return Ok(Vec::new());
         }
-        let found = books.find_many::<MemberLock>(&keys).await?;
-        let now = books.backend.clock().now();
+        let found = client.find_many::<MemberLock>(&keys).await?;
+        let now = client.backend.clock().now();
         for (id, found) in others.iter().zip(found) {
             let lock = found.as_ref().and_then(|found| found.content.as_ref().ok());
-            self.watch(books, id, lock.and_then(|lock| lock.presence.as_ref()));
+            self.watch(client, id, lock.and_then(|lock| lock.presence.as_ref()));
             let found = found.as_ref().map(|found| (found.version.clone(), lock));
             let sighting = Sighting::of(self.sightings.get(id), found, now, ttl);
             self.sightings.insert(id.clone(), sighting);
@@ -127,8 +127,8 @@ impl Members {
         }
     }
 
-    fn watch(&mut self, books: &Books, id: &MemberId, mark: Option<&Mark>) {
-        let (Some(presence), Some(mark)) = (books.backend.presence(), mark) else { return };
+    fn watch(&mut self, client: &ClusterClient, id: &MemberId, mark: Option<&Mark>) {
+        let (Some(presence), Some(mark)) = (client.backend.presence(), mark) else { return };
         if self.watched.contains_key(id) {
             return;
         }
@@ -168,7 +168,7 @@ impl Members {
     /// alive after all stays. Then their entries in the list go.
     pub(super) async fn remove(
         &mut self,
-        books: &Books,
+        client: &ClusterClient,
         look: &Look,
         suspects: Vec<MemberId>,
     ) -> Result<(), ClusterError> {
@@ -179,7 +179,7 @@ impl Members {
             }
             let version = self.sightings.get(&member).and_then(|known| known.version.clone());
             if let Some(version) = version {
-                match books.store().delete(&books.keys.member(&member), version).await {
+                match client.store().delete(&client.keys.member(&member), version).await {
                     Ok(Put::Stored(_)) => {}
                     Ok(Put::Conflict) => continue,
                     Err(error) => {
@@ -193,14 +193,14 @@ impl Members {
         if removed.is_empty() {
             return Ok(());
         }
-        let key = books.keys.nodes();
+        let key = client.keys.nodes();
         let without = |nodes: Option<&Nodes>, op| {
             let Some(nodes) = nodes else { return Ok(None) };
             let mut after = Nodes { revision: nodes.revision + 1, op, ..nodes.clone() };
             after.nodes.retain(|node| !removed.contains(&node.token));
             Ok((after.nodes.len() < nodes.nodes.len()).then_some(after))
         };
-        books.update(&key, |nodes: &Nodes| &nodes.op, without).await?;
+        client.update(&key, |nodes: &Nodes| &nodes.op, without).await?;
         for member in &removed {
             tracing::info!(%member, "a member is gone, and was taken from the list");
             self.sightings.remove(member);

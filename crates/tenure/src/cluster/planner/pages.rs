@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::Key;
-use crate::cluster::books::{Books, Found};
+use crate::cluster::client::{ClusterClient, Found};
 use crate::cluster::documents::{
     Assignment, Cursor, DocumentError, Entry, Format as _, INBOX_PAGES, Letter, MemberId, Order,
     Page,
@@ -136,19 +136,19 @@ impl Pages {
     /// Reads more pages, if there may be more. Returns the invalid pages.
     pub(super) async fn read(
         &mut self,
-        books: &Books,
+        client: &ClusterClient,
         cursor: &Cursor,
     ) -> Result<Vec<(Key, DocumentError)>, ClusterError> {
         self.standing.retain(|standing| standing.number >= cursor.page);
         let ahead = u64::try_from(self.ahead).unwrap_or(1);
         let from = self.standing.back().map_or(cursor.page, |last| last.number + 1);
         let wanted: Vec<u64> = (from..cursor.page + ahead).collect();
-        let keys: Vec<Key> = wanted.iter().map(|number| books.keys.page(*number)).collect();
+        let keys: Vec<Key> = wanted.iter().map(|number| client.keys.page(*number)).collect();
         let mut garbled = Vec::new();
         if keys.is_empty() {
             return Ok(garbled);
         }
-        let found = books.find_many::<Page>(&keys).await?;
+        let found = client.find_many::<Page>(&keys).await?;
         for ((number, key), found) in wanted.into_iter().zip(keys).zip(found) {
             let Some(Found { version, content }) = found else { break };
             let (content, confirmed) = match content {
@@ -159,34 +159,34 @@ impl Pages {
                 Ok(page) => match place(number, &page) {
                     Place::Empty => break,
                     Place::Behind => {
-                        let empty = Page { number, ..page.freed(books.fresh_op()) };
-                        make_empty(books, key, version, &empty).await;
+                        let empty = Page { number, ..page.freed(client.fresh_op()) };
+                        make_empty(client, key, version, &empty).await;
                         break;
                     }
                     Place::Ahead => {
                         tracing::warn!(number, "a page of the inbox is gone; it is passed over");
                         (Content::Gone, true)
                     }
-                    Place::Written => (Content::Page(page), !books.is_weak()),
+                    Place::Written => (Content::Page(page), !client.is_weak()),
                 },
             };
             self.standing.push_back(Standing { number, version, content, confirmed });
         }
-        self.confirm(books).await;
+        self.confirm(client).await;
         Ok(garbled)
     }
 
     /// Rewrites pages on a weak store.
     ///
     /// Only an acknowledged write proves the content of a page.
-    async fn confirm(&mut self, books: &Books) {
+    async fn confirm(&mut self, client: &ClusterClient) {
         let unconfirmed = self.standing.iter().enumerate().filter(|(_, page)| !page.confirmed);
         let (mut places, mut writes) = (Vec::new(), Vec::new());
         for (place, standing) in unconfirmed {
             let Content::Page(page) = &standing.content else { continue };
-            let again = page.rewritten(books.fresh_op());
+            let again = page.rewritten(client.fresh_op());
             writes.push(Write {
-                key: books.keys.page(standing.number),
+                key: client.keys.page(standing.number),
                 expect: Expect::At(standing.version.clone()),
                 body: Some(again.encode()),
                 durability: Durability::Lasting,
@@ -196,7 +196,7 @@ impl Pages {
         if writes.is_empty() {
             return;
         }
-        let outcomes = books.store().put_many(writes).await;
+        let outcomes = client.store().put_many(writes).await;
         for ((place, again), outcome) in places.into_iter().zip(outcomes) {
             let Ok(Put::Stored(version)) = outcome else {
                 self.standing.truncate(place);
@@ -237,7 +237,7 @@ impl Pages {
 
     /// Frees the places of pages that the cursor has taken. If all pages were taken, reads further
     /// ahead next time.
-    pub(super) async fn free(&mut self, books: &Books, cursor: &Cursor) {
+    pub(super) async fn free(&mut self, client: &ClusterClient, cursor: &Cursor) {
         let all = self.standing.len();
         let is_taken = |standing: &Standing| standing.number < cursor.page;
         while let Some(taken) = self.standing.pop_front_if(|standing| is_taken(standing)) {
@@ -250,22 +250,22 @@ impl Pages {
         } else if self.standing.len() > 1 {
             self.ahead = (self.ahead / 2).max(LEAST_AHEAD);
         }
-        self.release(books).await;
+        self.release(client).await;
     }
 
-    async fn release(&mut self, books: &Books) {
+    async fn release(&mut self, client: &ClusterClient) {
         if self.unfreed.is_empty() {
             return;
         }
         let writes = self.unfreed.iter().filter_map(|taken| {
             Some(Write {
-                key: books.keys.page(taken.number),
+                key: client.keys.page(taken.number),
                 expect: Expect::At(taken.version.clone()),
-                body: Some(taken.freed(books.fresh_op())?.encode()),
+                body: Some(taken.freed(client.fresh_op())?.encode()),
                 durability: Durability::Lasting,
             })
         });
-        let outcomes = books.store().put_many(writes.collect()).await;
+        let outcomes = client.store().put_many(writes.collect()).await;
         let mut outcomes = outcomes.into_iter();
         let mut tidy = self.tidy;
         self.unfreed.retain(|taken| match outcomes.next() {
@@ -290,7 +290,7 @@ impl Pages {
     /// Also frees pages that were rewritten before they could be freed.
     pub(super) async fn tidy(
         &mut self,
-        books: &Books,
+        client: &ClusterClient,
         cursor: &Cursor,
     ) -> Result<(), ClusterError> {
         if self.tidy {
@@ -298,9 +298,9 @@ impl Pages {
         }
         let most = u64::try_from(MOST_AHEAD).unwrap_or(0);
         let behind: Vec<u64> = (cursor.page.saturating_sub(most)..cursor.page).collect();
-        let keys: Vec<Key> = behind.iter().map(|number| books.keys.page(*number)).collect();
+        let keys: Vec<Key> = behind.iter().map(|number| client.keys.page(*number)).collect();
         if !keys.is_empty() {
-            let found = books.find_many::<Page>(&keys).await?;
+            let found = client.find_many::<Page>(&keys).await?;
             for (number, found) in behind.into_iter().zip(found) {
                 let Some(Found { version, content: Ok(page) }) = found else { continue };
                 let is_known = self.unfreed.iter().any(|taken| taken.number == number);
@@ -311,23 +311,26 @@ impl Pages {
             }
         }
         self.tidy = true;
-        self.release(books).await;
+        self.release(client).await;
         Ok(())
     }
 }
 
 /// Frees a place that was taken long ago. The next read shows whether that succeeded.
-async fn make_empty(books: &Books, key: Key, version: Version, empty: &Page) {
+async fn make_empty(client: &ClusterClient, key: Key, version: Version, empty: &Page) {
     let number = empty.number;
     let (expect, body) = (Expect::At(version), Some(empty.encode()));
     let write = Write { key, expect, body, durability: Durability::Lasting };
-    if let Err(error) = books.store().put_one(write).await {
+    if let Err(error) = client.store().put_one(write).await {
         tracing::warn!(number, %error, "a page of the inbox was not freed; it is tried again");
     }
 }
 
 /// Looks up the dead letters to bring back. Cuts the list where the lookup is not certain.
-pub(super) async fn find_letters(books: &Books, items: &mut Vec<Item>) -> Result<(), ClusterError> {
+pub(super) async fn find_letters(
+    client: &ClusterClient,
+    items: &mut Vec<Item>,
+) -> Result<(), ClusterError> {
     let asked = items.iter().enumerate().filter_map(|(index, item)| match item.what {
         What::Retry(serial) => Some((index, serial)),
         What::Task(_) | What::Again { .. } | What::Cancelled(_) | What::Nothing => None,
@@ -336,8 +339,8 @@ pub(super) async fn find_letters(books: &Books, items: &mut Vec<Item>) -> Result
     if asked.is_empty() {
         return Ok(());
     }
-    let keys: Vec<Key> = asked.iter().map(|(_, serial)| books.keys.letter(*serial)).collect();
-    let found = books.find_many::<Letter>(&keys).await?;
+    let keys: Vec<Key> = asked.iter().map(|(_, serial)| client.keys.letter(*serial)).collect();
+    let found = client.find_many::<Letter>(&keys).await?;
     for (((index, serial), key), found) in asked.into_iter().zip(keys).zip(found) {
         items[index].what = match found.map(|found| (found.version, found.content)) {
             // If a weak read has missed the letter, it stays among the dead letters and can be
@@ -348,7 +351,7 @@ pub(super) async fn find_letters(books: &Books, items: &mut Vec<Item>) -> Result
                 What::Nothing
             }
             Some((version, Ok(letter))) => {
-                if books.is_weak() && !rewrite(books, key, version, &letter).await {
+                if client.is_weak() && !rewrite(client, key, version, &letter).await {
                     items.truncate(index);
                     return Ok(());
                 }
@@ -363,23 +366,23 @@ pub(super) async fn find_letters(books: &Books, items: &mut Vec<Item>) -> Result
 ///
 /// Their submitters may wait for them. Cuts the list where a write failed.
 pub(super) async fn tell_cancelled(
-    books: &Books,
+    client: &ClusterClient,
     items: &mut Vec<Item>,
 ) -> Result<(), ClusterError> {
     let receipts = items.iter().filter_map(|item| match &item.what {
         What::Cancelled(receipt) => Some(receipt.clone()),
         What::Task(_) | What::Again { .. } | What::Retry(_) | What::Nothing => None,
     });
-    if !super::papers::file_cancelled(books, receipts.collect()).await? {
+    if !super::final_records::file_cancelled(client, receipts.collect()).await? {
         let first = items.iter().position(|item| matches!(item.what, What::Cancelled(_)));
         items.truncate(first.unwrap_or(items.len()));
     }
     Ok(())
 }
 
-async fn rewrite(books: &Books, key: Key, version: Version, letter: &Letter) -> bool {
-    let body = Some(Letter { op: books.fresh_op(), ..letter.clone() }.encode());
+async fn rewrite(client: &ClusterClient, key: Key, version: Version, letter: &Letter) -> bool {
+    let body = Some(Letter { op: client.fresh_op(), ..letter.clone() }.encode());
     let (expect, durability) = (Expect::At(version), Durability::Lasting);
-    let outcomes = books.store().put_many(vec![Write { key, expect, body, durability }]).await;
+    let outcomes = client.store().put_many(vec![Write { key, expect, body, durability }]).await;
     matches!(outcomes.first(), Some(Ok(Put::Stored(_))))
 }

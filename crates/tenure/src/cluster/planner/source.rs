@@ -8,7 +8,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 
 use crate::clock::Moment;
-use crate::cluster::books::Books;
+use crate::cluster::client::ClusterClient;
 use crate::cluster::documents::{Cursor, MAX_POSITION_BYTES};
 use crate::cluster::input::{InputError, Window, Windowed};
 
@@ -48,7 +48,7 @@ impl Source {
     /// Asks for the items after the cursor, if there is room. Returns the answer, if there is one.
     pub(super) async fn offer(
         &mut self,
-        books: &Books,
+        client: &ClusterClient,
         pause: Duration,
         cursor: &Cursor,
         room: usize,
@@ -62,7 +62,7 @@ impl Source {
         };
         if !is_current {
             self.state = State::Silent;
-            let now = books.backend.clock().now();
+            let now = client.backend.clock().now();
             if room == 0 || self.rests.is_some_and(|until| until.boot > now.boot) {
                 return None;
             }
@@ -72,13 +72,13 @@ impl Source {
             self.state = State::Asked { position, max, answer };
             tokio::select! {
                 biased;
-                () = self.answered(books, pause) => {}
-                () = books.sleep(GRACE) => {}
+                () = self.answered(client, pause) => {}
+                () = client.sleep(GRACE) => {}
             }
         }
         if let State::Asked { .. } = &self.state {
             // Polls once without waiting: the source answers when it has items.
-            let _ = self.answered(books, pause).now_or_never();
+            let _ = self.answered(client, pause).now_or_never();
         }
         match &self.state {
             State::Answered { window, .. } => Some(window),
@@ -87,7 +87,7 @@ impl Source {
     }
 
     /// Resolves when the source has answered; never while no request is under way.
-    pub(super) async fn answered(&mut self, books: &Books, pause: Duration) {
+    pub(super) async fn answered(&mut self, client: &ClusterClient, pause: Duration) {
         let State::Asked { position, max, answer } = &mut self.state else {
             return std::future::pending().await;
         };
@@ -97,7 +97,7 @@ impl Source {
             Ok(window) => State::Answered { position, max, window },
             Err(error) => {
                 tracing::warn!(%error, "the source failed; it is asked again");
-                self.rests = Some(books.backend.clock().now() + pause);
+                self.rests = Some(client.backend.clock().now() + pause);
                 State::Silent
             }
         };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::Key;
 use crate::clock::Moment;
-use crate::cluster::books::Books;
+use crate::cluster::client::ClusterClient;
 use crate::cluster::documents::{Format as _, Outcome};
 use crate::cluster::error::ClusterError;
 use crate::store::{Durability, Expect, Write};
@@ -34,16 +34,16 @@ impl Sweep {
     }
 
     /// Takes a turn, if it is time.
-    pub(super) async fn turn(&mut self, books: &Books) -> Result<(), ClusterError> {
-        let now = books.backend.clock().now();
+    pub(super) async fn turn(&mut self, client: &ClusterClient) -> Result<(), ClusterError> {
+        let now = client.backend.clock().now();
         if now.boot < self.next.boot {
             return Ok(());
         }
         self.next = now + EVERY;
         for _ in 0..MOST_PAGES {
-            let outcomes = books.keys.outcomes();
-            let page = books.store().list(&outcomes, self.after.as_ref(), LISTED).await?;
-            let wall = books.wall();
+            let outcomes = client.keys.outcomes();
+            let page = client.store().list(&outcomes, self.after.as_ref(), LISTED).await?;
+            let wall = client.wall();
             let old = page.documents.into_iter().filter(|(_, document)| {
                 Outcome::decode(&document.body).is_ok_and(|outcome| is_old(&outcome, wall))
             });
@@ -56,7 +56,7 @@ impl Sweep {
             let writes: Vec<Write> = writes.collect();
             if !writes.is_empty() {
                 // The next turn finds the outcomes that are left.
-                drop(books.store().put_many(writes).await);
+                drop(client.store().put_many(writes).await);
             }
             self.after = page.next;
             if self.after.is_none() {

@@ -4,7 +4,7 @@
 
 mod decisions;
 mod history;
-mod news;
+mod local_writes;
 mod parts;
 mod rough;
 mod rounds;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::apply::nothing;
 use super::look::{Look, Sight};
-use crate::cluster::books::Books;
+use crate::cluster::client::ClusterClient;
 use crate::cluster::documents::{Format as _, Progress, Slot};
 use crate::cluster::mutant::ClusterMutant;
 use crate::store::{Durability, Expect, Put, Write};
@@ -14,9 +14,9 @@ use crate::store::{Durability, Expect, Put, Write};
 ///
 /// On a weak store a slot may only look free while a node works on its task, and an intent would
 /// overwrite that task. So there a slot is free only once a write of ours has made it so.
-pub(super) async fn free(books: &Books, look: &mut Look, ttl: Duration) -> Vec<usize> {
+pub(super) async fn free(client: &ClusterClient, look: &mut Look, ttl: Duration) -> Vec<usize> {
     let free = look.free();
-    if !books.is_weak() || ClusterMutant::WeakFills.is_on() {
+    if !client.is_weak() || ClusterMutant::WeakFills.is_on() {
         return free;
     }
     let (known, doubtful): (Vec<usize>, Vec<usize>) =
@@ -26,14 +26,14 @@ pub(super) async fn free(books: &Books, look: &mut Look, ttl: Duration) -> Vec<u
     for number in doubtful {
         let (expect, slot) = match &look.slots[number] {
             Sight::Found(version, slot) => {
-                let again = slot.following(books.fresh_op(), slot.progress.clone());
+                let again = slot.following(client.fresh_op(), slot.progress.clone());
                 (Expect::At(version.clone()), again)
             }
-            Sight::Absent => (Expect::Absent, never_used(ttl, books)),
+            Sight::Absent => (Expect::Absent, never_used(ttl, client)),
             Sight::Garbled(..) | Sight::Unreadable => continue,
         };
         writes.push(Write {
-            key: books.keys.slot(number),
+            key: client.keys.slot(number),
             expect,
             body: Some(slot.encode()),
             durability: Durability::Lasting,
@@ -43,7 +43,7 @@ pub(super) async fn free(books: &Books, look: &mut Look, ttl: Duration) -> Vec<u
     if writes.is_empty() {
         return known;
     }
-    let outcomes = books.store().put_many(writes).await;
+    let outcomes = client.store().put_many(writes).await;
     for ((number, slot), outcome) in vacant.into_iter().zip(outcomes) {
         if let Ok(Put::Stored(version)) = outcome {
             look.stored(number, version, Arc::new(slot));
@@ -55,7 +55,7 @@ pub(super) async fn free(books: &Books, look: &mut Look, ttl: Duration) -> Vec<u
 }
 
 /// A slot that never held a task.
-fn never_used(ttl: Duration, books: &Books) -> Slot {
+fn never_used(ttl: Duration, client: &ClusterClient) -> Slot {
     Slot {
         task: Arc::new(nothing(0)),
         progress: Progress::Vacant,
@@ -64,6 +64,6 @@ fn never_used(ttl: Duration, books: &Books) -> Slot {
         attempt: 0,
         ttl,
         revision: 1,
-        op: books.fresh_op(),
+        op: client.fresh_op(),
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Garbled;
 use crate::Key;
-use crate::cluster::books::Books;
+use crate::cluster::client::ClusterClient;
 use crate::cluster::documents::{MemberId, MemberLock, NodeEntry, Nodes};
 use crate::cluster::error::ClusterError;
 
@@ -67,7 +67,7 @@ pub struct Members {
     pub garbled: Vec<Garbled>,
 }
 
-impl Books {
+impl ClusterClient {
     /// The members, in the order in which they joined.
     ///
     /// # Errors

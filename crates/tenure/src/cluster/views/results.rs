@@ -2,7 +2,7 @@
 
 use super::Garbled;
 use crate::Key;
-use crate::cluster::books::Books;
+use crate::cluster::client::ClusterClient;
 use crate::cluster::documents::{Cursor, Format, Letter, Piece, Report};
 use crate::cluster::error::ClusterError;
 use crate::store::Document;
@@ -34,7 +34,7 @@ pub struct Letters {
     pub garbled: Vec<Garbled>,
 }
 
-impl Books {
+impl ClusterClient {
     /// The outcomes of tasks, from this piece on; 0 is the first.
     ///
     /// Returns a bounded part: go on from [`Results::next`].

@@ -2,7 +2,7 @@
 
 use super::Garbled;
 use crate::Key;
-use crate::cluster::books::{Books, Found};
+use crate::cluster::client::{ClusterClient, Found};
 use crate::cluster::documents::{Cursor, Entry, INBOX_PAGES, MemberId, Order, Progress, Slot};
 use crate::cluster::error::ClusterError;
 
@@ -64,7 +64,7 @@ pub struct Work {
     pub garbled: Vec<Garbled>,
 }
 
-impl Books {
+impl ClusterClient {
     /// The tasks that have not ended.
     ///
     /// These are the tasks in slots, and at most `most_waiting` of the tasks that wait in the

@@ -1,7 +1,7 @@
 //! The number of tasks that are done and that are left.
 use crate::Key;
-use crate::cluster::books::{Books, Found};
-use crate::cluster::documents::{Charter, Cursor, Page, Progress, Slot};
+use crate::cluster::client::{ClusterClient, Found};
+use crate::cluster::documents::{ClusterConfig, Cursor, Page, Progress, Slot};
 use crate::cluster::error::ClusterError;
 
 /// How often the inbox and the cursor are read together at most.
@@ -40,7 +40,7 @@ impl Totals {
     }
 }
 
-impl Books {
+impl ClusterClient {
     /// Counts the tasks that are done and that are left.
     ///
     /// Invalid slots are not counted.
@@ -52,12 +52,17 @@ impl Books {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn totals(&self) -> Result<Totals, ClusterError> {
-        let charter = self.read::<Charter>(&self.keys.charter()).await?.map(|(_, charter)| charter);
-        let slots = charter.as_ref().map_or(0, |charter| charter.slots);
+        let cluster_config = self
+            .read::<ClusterConfig>(&self.keys.cluster_config())
+            .await?
+            .map(|(_, cluster_config)| cluster_config);
+        let slots = cluster_config.as_ref().map_or(0, |cluster_config| cluster_config.slots);
         let keys: Vec<Key> = (0..slots).map(|number| self.keys.slot(number)).collect();
         let slots = self.find_many::<Slot>(&keys).await?;
-        let mut totals =
-            Totals { paused: charter.is_some_and(|charter| charter.paused), ..Totals::default() };
+        let mut totals = Totals {
+            paused: cluster_config.is_some_and(|cluster_config| cluster_config.paused),
+            ..Totals::default()
+        };
         for found in slots.into_iter().flatten() {
             match found.content.map(|slot| slot.progress) {
                 Ok(Progress::Held(_)) => totals.running += 1,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::bulletin::{Bulletin, Shared, Word};
+use super::super::publisher::{HandleMessage, Shared, StatusPublisher};
 use super::super::{Request, SlotId};
 use super::Io;
 use super::calls::{Answer, Caller};
@@ -48,7 +48,7 @@ pub(in crate::driver) struct LineSlot {
     name: Name,
     key: Key,
     stage: Stage,
-    bulletin: Bulletin,
+    publisher: StatusPublisher,
     /// The version of the session that the machine was told last.
     heard: u64,
     waits: Waits,
@@ -78,7 +78,7 @@ impl LineSlot {
             name,
             key,
             stage: Stage::Opening(Box::new(opening)),
-            bulletin: Bulletin::new(shared, id),
+            publisher: StatusPublisher::new(shared, id),
             heard: 0,
             waits: Waits::default(),
             looks: false,
@@ -86,33 +86,40 @@ impl LineSlot {
     }
 
     /// The farewell for a candidate without handles, or with a closed backend.
-    pub(in crate::driver) fn goodbye(&mut self) -> Word {
-        self.bulletin.goodbye();
-        Word::Release(Farewell::Free)
+    pub(in crate::driver) fn goodbye(&mut self) -> HandleMessage {
+        self.publisher.goodbye();
+        HandleMessage::Release(Farewell::Free)
     }
 
-    pub(in crate::driver) fn hear(&mut self, id: SlotId, word: Word, io: &mut Io<'_>) -> LineWants {
+    pub(in crate::driver) fn hear(
+        &mut self,
+        id: SlotId,
+        message: HandleMessage,
+        io: &mut Io<'_>,
+    ) -> LineWants {
         if let Stage::Opening(opening) = &mut self.stage {
-            match word {
-                Word::Publish(value) => opening.candidate.value = value,
+            match message {
+                HandleMessage::Publish(value) => opening.candidate.value = value,
                 // Nothing of the candidacy has reached the line yet.
-                Word::Release(_) | Word::Abandon => self.refuse(Outcome::Withdrawn),
-                Word::WorkEnded => {}
+                HandleMessage::Release(_) | HandleMessage::Abandon => {
+                    self.refuse(Outcome::Withdrawn)
+                }
+                HandleMessage::WorkEnded => {}
                 #[cfg(feature = "test-util")]
-                Word::ForceLoss => {}
+                HandleMessage::ForceLoss => {}
             }
             return self.step(id, None, io);
         }
-        let input = match word {
-            Word::WorkEnded => Input::WorkEnded,
-            Word::Release(farewell) => {
-                self.bulletin.leaving();
+        let input = match message {
+            HandleMessage::WorkEnded => Input::WorkEnded,
+            HandleMessage::Release(farewell) => {
+                self.publisher.leaving();
                 Input::Release(farewell)
             }
-            Word::Abandon => Input::Abandon,
-            Word::Publish(value) => Input::Publish(value),
+            HandleMessage::Abandon => Input::Abandon,
+            HandleMessage::Publish(value) => Input::Publish(value),
             #[cfg(feature = "test-util")]
-            Word::ForceLoss => Input::ForceLoss,
+            HandleMessage::ForceLoss => Input::ForceLoss,
         };
         self.step(id, Some(input), io)
     }
@@ -124,7 +131,7 @@ impl LineSlot {
         answer: Answer,
         io: &mut Io<'_>,
     ) -> LineWants {
-        self.bulletin.note(answer.error());
+        self.publisher.note(answer.error());
         if answer.is_look() {
             self.waits.renew();
         }
@@ -168,21 +175,21 @@ impl LineSlot {
         let document = match read {
             Ok(document) => document,
             Err(error) => {
-                self.bulletin.note(Some(&error));
+                self.publisher.note(Some(&error));
                 return self.step(id, None, io);
             }
         };
         match self.judge(document) {
             Ok(delay) => {
-                self.bulletin.note(None);
+                self.publisher.note(None);
                 self.begin(delay, io.parts.highest(&self.key));
             }
             // An operator may mend the record.
-            Err(error @ Error::Record { .. }) => self.bulletin.warn(error),
+            Err(error @ Error::Record { .. }) => self.publisher.warn(error),
             // The election was deleted, so it has ended.
             Err(Error::Ended { .. }) => self.refuse(Outcome::Ended),
             Err(error) => {
-                self.bulletin.warn(error);
+                self.publisher.warn(error);
                 self.refuse(Outcome::Refused(Fault::Permanent));
             }
         }
@@ -219,7 +226,7 @@ impl LineSlot {
 
     fn refuse(&mut self, outcome: Outcome) {
         self.stage = Stage::Over;
-        self.bulletin.finish(outcome);
+        self.publisher.finish(outcome);
     }
 
     pub(in crate::driver) fn step(
@@ -264,7 +271,7 @@ impl LineSlot {
             (io.session.number > 0).then(lost)
         });
         if let Some(error) = error {
-            self.bulletin.note(Some(&error));
+            self.publisher.note(Some(&error));
         }
     }
 
@@ -289,15 +296,15 @@ impl LineSlot {
             Output::Publish { ask, entry, value } => caller.publish(ask, entry, value),
             Output::Elected(lease) => {
                 io.parts.remember(&self.key, lease.token);
-                return self.bulletin.elect(lease, &io.parts.clock);
+                return self.publisher.elect(lease, &io.parts.clock);
             }
-            Output::Extended(lease) => return self.bulletin.extend(lease),
-            Output::MustStop => return self.bulletin.must_stop(),
-            Output::Lost { token, loss } => return self.bulletin.lose(token, &loss),
-            Output::Suspended => return self.bulletin.suspend(self.remaining(io)),
-            Output::Resumed => return self.bulletin.resume(),
-            Output::Following(holder) => return self.bulletin.follow(holder.as_deref()),
-            Output::Over(outcome) => return self.bulletin.finish(outcome),
+            Output::Extended(lease) => return self.publisher.extend(lease),
+            Output::MustStop => return self.publisher.must_stop(),
+            Output::Lost { token, loss } => return self.publisher.lose(token, &loss),
+            Output::Suspended => return self.publisher.suspend(self.remaining(io)),
+            Output::Resumed => return self.publisher.resume(),
+            Output::Following(holder) => return self.publisher.follow(holder.as_deref()),
+            Output::Over(outcome) => return self.publisher.finish(outcome),
         };
         io.requests.push(call);
     }
@@ -315,7 +322,7 @@ impl LineSlot {
 
     fn wants(&mut self, id: SlotId, io: &Io<'_>) -> LineWants {
         let now = io.parts.clock.now();
-        let over = self.bulletin.is_over();
+        let over = self.publisher.is_over();
         match &self.stage {
             Stage::Over => LineWants { settled: true, over: true, ..LineWants::default() },
             Stage::Opening(opening) => LineWants {

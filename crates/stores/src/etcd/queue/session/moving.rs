@@ -22,7 +22,7 @@ use super::super::super::fault::{Failure, Kind, LeaseTrouble};
 use super::super::super::kv;
 use super::super::super::proto::TxnResponse;
 use super::super::super::proto::response_op::Response;
-use super::super::batch::{Change, Company};
+use super::super::batch::{Change, Grouping};
 use super::super::claims::Seat;
 use super::super::{Shared, requests};
 use super::leases::fresh;
@@ -145,6 +145,6 @@ async fn move_entry(
     to: i64,
 ) -> Result<(), Failure> {
     let txn = requests::move_entry(&shared.keys, &election, seat, from, to);
-    let change = Change { election, company: Company::Alone, txn };
+    let change = Change { election, grouping: Grouping::Alone, txn };
     shared.changes.send(change).await.map(|_| ())
 }

@@ -2,7 +2,7 @@
 
 use tokio::sync::watch;
 
-use super::Office;
+use super::Supervision;
 use crate::cluster::documents::{Format, MAX_PLAN_BYTES, MOST_PARTITIONS, NodeEntry, Nodes, Plan};
 use crate::cluster::error::ClusterError;
 use crate::cluster::input::pause::{Pauses, contained};
@@ -16,7 +16,7 @@ pub(super) struct Seen {
     plan: Option<Version>,
 }
 
-impl Office {
+impl Supervision {
     /// Plans whenever this member leads.
     pub(super) async fn plan_while(&self, mut leading: watch::Receiver<bool>) {
         let mut stopped = leading.clone();
@@ -35,9 +35,9 @@ impl Office {
     }
 
     async fn keep_planned(&self) {
-        let (nodes, mut pauses) = (self.books.keys.nodes(), Pauses::new());
+        let (nodes, mut pauses) = (self.client.keys.nodes(), Pauses::new());
         loop {
-            let began = self.books.backend.clock().now();
+            let began = self.client.backend.clock().now();
             match self.plan_once().await {
                 Ok(seen) => {
                     pauses = Pauses::new();
@@ -46,7 +46,7 @@ impl Office {
                 }
                 Err(error) => {
                     self.warn(&error);
-                    pauses.wait(&self.books, began).await;
+                    pauses.wait(&self.client, began).await;
                 }
             }
         }
@@ -56,8 +56,8 @@ impl Office {
     ///
     /// The plan is only a hint to the members, so after a lost answer it is enough to look again.
     pub(super) async fn plan_once(&self) -> Result<Seen, InputError> {
-        let keys = [self.books.keys.nodes(), self.plan.clone()];
-        let found = self.books.store().get_many(&keys).await;
+        let keys = [self.client.keys.nodes(), self.plan.clone()];
+        let found = self.client.store().get_many(&keys).await;
         let mut found = found
             .map_err(|error| InputError::new("planning", &ClusterError::from(error)))?
             .into_iter();
@@ -84,7 +84,7 @@ impl Office {
         };
         let after = self.draw_up(&members, partitions, before.as_ref())?;
         let expect = seen.plan.clone().map_or(Expect::Absent, Expect::At);
-        match self.books.store().put(&self.plan, expect, after).await {
+        match self.client.store().put(&self.plan, expect, after).await {
             Ok(Put::Stored(version)) => Ok(Seen { plan: Some(version), ..seen }),
             // The next look shows the plan that is there instead.
             Ok(Put::Conflict) => Ok(seen),
@@ -108,7 +108,7 @@ impl Office {
         let partitions = partitions.into_iter().map(|partition| partition.0).collect();
         let revision = before.map_or(1, |plan| plan.revision + 1);
         let shares = spread(members, partitions, before);
-        let body = Plan { shares, revision, op: self.books.fresh_op() }.encode();
+        let body = Plan { shares, revision, op: self.client.fresh_op() }.encode();
         if body.len() > MAX_PLAN_BYTES {
             return Err(InputError(format!(
                 "its partitions take {} bytes as JSON, with the members; at most {MAX_PLAN_BYTES} are allowed",

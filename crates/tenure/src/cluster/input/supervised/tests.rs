@@ -90,9 +90,9 @@ impl Stage {
         Stage { store: Arc::new(MemoryStore::new()), probe }
     }
 
-    fn books(&self) -> Books {
+    fn client(&self) -> ClusterClient {
         let backend = Backend::new(self.store.clone());
-        Books::open(&backend, "a/b/c/d/e").expect("a good name")
+        ClusterClient::open(&backend, "a/b/c/d/e").expect("a good name")
     }
 
     fn enter(&self, number: u32, leads: bool) -> Player {
@@ -103,7 +103,7 @@ impl Stage {
         runner.spawn(run_supervised(
             "poll".into(),
             input,
-            self.books(),
+            self.client(),
             member(number),
             timing,
             told,
@@ -112,7 +112,7 @@ impl Stage {
     }
 
     async fn list(&self, members: &[u32]) {
-        let books = self.books();
+        let client = self.client();
         let nodes = |op| Nodes {
             nodes: members
                 .iter()
@@ -127,13 +127,13 @@ impl Stage {
             revision: 1,
             op,
         };
-        let key = books.keys.nodes();
-        let changed = books.update::<Nodes>(&key, |nodes| &nodes.op, |_, op| Ok(Some(nodes(op))));
+        let key = client.keys.nodes();
+        let changed = client.update::<Nodes>(&key, |nodes| &nodes.op, |_, op| Ok(Some(nodes(op))));
         changed.await.expect("the store serves");
     }
 
     fn plan_key(&self) -> Key {
-        self.books().keys.plan("poll").expect("a good name")
+        self.client().keys.plan("poll").expect("a good name")
     }
 
     async fn plan(&self) -> Option<Plan> {
@@ -239,7 +239,7 @@ async fn the_partitions_of_a_member_that_left_the_list_are_taken_over() {
 async fn a_partition_waits_for_its_lease_whoever_the_plan_gives_it_to() {
     let stage = Stage::new(numbers(1));
     let shares = vec![Share { member: member(1), partitions: numbers(1) }];
-    let plan = Plan { shares, revision: 1, op: stage.books().fresh_op() };
+    let plan = Plan { shares, revision: 1, op: stage.client().fresh_op() };
     let lease = plan.share_of(&member(1)).into_keys().next().expect("one");
     let name = format!("clusters/a/b/c/d/e/poll-{lease}");
     let backend = Backend::new(stage.store.clone());
@@ -285,16 +285,16 @@ async fn too_many_partitions_and_too_large_ones_are_no_plan() {
     ] {
         let stage = Stage::new(partitions);
         stage.list(&[1]).await;
-        let office = Office {
+        let supervision = Supervision {
             name: "poll".into(),
             input: Arc::new(OfMember(stage.probe.clone())),
-            books: stage.books(),
+            client: stage.client(),
             backend: Backend::memory(),
             me: member(1),
             timing: Timing::default(),
             plan: stage.plan_key(),
         };
-        let error = office.plan_once().await.err().expect("it cannot be planned");
+        let error = supervision.plan_once().await.err().expect("it cannot be planned");
         assert!(error.0.contains(says), "{error}");
         assert_eq!(stage.plan().await, None);
     }

@@ -12,17 +12,17 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::parts::{Chance, Hand, Working, books, member, now, order};
+use super::parts::{Chance, Hand, Working, client, member, now, order};
 use super::rough::{Manner, Rough};
 use crate::cluster::Cancellation;
-use crate::cluster::books::Books;
-use crate::cluster::claims::Fact;
+use crate::cluster::claims::AcknowledgedWrite;
+use crate::cluster::client::ClusterClient;
 use crate::cluster::documents::{
-    Charter, Cursor, Entry, Format as _, Holding, LEAST_SLOTS, Letter, MemberId, NodeEntry, Nodes,
-    OutcomeState, Page, Piece, Progress, Report, Slot,
+    ClusterConfig, Cursor, Entry, Format as _, Holding, LEAST_SLOTS, Letter, MemberId, NodeEntry,
+    Nodes, OutcomeState, Page, Piece, Progress, Report, Slot,
 };
 use crate::cluster::input::{End, InputError, Window, Windowed};
-use crate::cluster::news::{News, Sent};
+use crate::cluster::local_writes::{LocalWrites, Sent};
 use crate::store::{Expect, Put, StoreExt as _, Version};
 use crate::{Key, MemoryStore};
 use futures_util::FutureExt as _;
@@ -149,13 +149,13 @@ struct World {
     clock: Hand,
     rough: Arc<Rough>,
     /// The documents as planners see them.
-    books: Books,
+    client: ClusterClient,
     /// The documents as they are.
-    truth: Books,
-    /// The news between the planner and the node of each process.
-    processes: Vec<Arc<News>>,
+    truth: ClusterClient,
+    /// The local writes between the planner and the node of each process.
+    processes: Vec<Arc<LocalWrites>>,
     /// Acknowledged writes of the processes that their planners have not heard of yet.
-    untold: Vec<(Arc<News>, Sent, Fact)>,
+    untold: Vec<(Arc<LocalWrites>, Sent, AcknowledgedWrite)>,
     items: Arc<Items>,
     planners: Vec<Working>,
     token: u64,
@@ -183,8 +183,8 @@ impl World {
         World {
             plot,
             clock: clock.clone(),
-            books: books(rough.clone(), &clock),
-            truth: books(Arc::new(memory), &clock),
+            client: client(rough.clone(), &clock),
+            truth: client(Arc::new(memory), &clock),
             processes: (0..PROCESSES).map(|_| Arc::default()).collect(),
             untold: Vec::new(),
             rough,
@@ -205,15 +205,19 @@ impl World {
     fn elect(&mut self) {
         self.token += 1;
         let source: Arc<dyn Windowed> = self.items.clone();
-        let plans = |news: &Arc<News>| self.planners.iter().any(|it| Arc::ptr_eq(&it.news, news));
-        let free: Vec<_> = self.processes.iter().filter(|news| !plans(news)).cloned().collect();
-        let news = free[self.chance.below(free.len())].clone();
+        let plans = |local_writes: &Arc<LocalWrites>| {
+            self.planners.iter().any(|it| Arc::ptr_eq(&it.local_writes, local_writes))
+        };
+        let free: Vec<_> =
+            self.processes.iter().filter(|local_writes| !plans(local_writes)).cloned().collect();
+        let local_writes = free[self.chance.below(free.len())].clone();
         self.list_node(member(self.token));
-        let planner = Working::beside(news, &self.books, &self.clock, self.token, Some(source));
+        let planner =
+            Working::beside(local_writes, &self.client, &self.clock, self.token, Some(source));
         self.planners.push(planner);
     }
 
-    /// Lists the planner's node, sometimes alone: then the planner relies on its news.
+    /// Lists the planner's node, sometimes alone: then the planner relies on local writes.
     fn list_node(&self, node: MemberId) {
         let key = self.truth.keys.nodes();
         let version = now(self.truth.store().get(&key)).expect("memory").map(|found| found.version);
@@ -236,8 +240,8 @@ impl World {
             let index = self.chance.below(self.untold.len());
             let plans = self.untold[index].0.has_planner();
             if self.chance.one_in(if plans { 3 } else { 200 }) {
-                let (news, sent, fact) = self.untold.swap_remove(index);
-                news.worked(sent, [fact]);
+                let (local_writes, sent, write_seen) = self.untold.swap_remove(index);
+                local_writes.worked(sent, [write_seen]);
             }
         }
     }
@@ -281,8 +285,10 @@ impl World {
 
     /// Slots double at most, and only while workers hold half of them, whatever the node list says.
     fn check_slots(&self) -> Result<(), String> {
-        let charter = now(self.truth.read::<Charter>(&self.truth.keys.charter())).expect("memory");
-        let slots = charter.map_or(0, |(_, charter)| charter.slots);
+        let cluster_config =
+            now(self.truth.read::<ClusterConfig>(&self.truth.keys.cluster_config()))
+                .expect("memory");
+        let slots = cluster_config.map_or(0, |(_, cluster_config)| cluster_config.slots);
         if slots > LEAST_SLOTS.max(4 * self.most_held) {
             return Err(format!("{slots} slots, and workers never held {}", self.most_held + 1));
         }
@@ -334,15 +340,19 @@ impl World {
             let held = live.iter().filter(|(_, _, slot)| slot.holding().is_some()).count();
             self.most_held = self.most_held.max(held + 1);
             let (key, version, slot) = live.swap_remove(self.chance.below(live.len()));
-            let news = self.processes[self.chance.below(PROCESSES)].clone();
-            let sent = news.sending();
+            let local_writes = self.processes[self.chance.below(PROCESSES)].clone();
+            let sent = local_writes.sending();
             let after = self.worked(slot);
             let put = now(self.truth.store().put(&key, Expect::At(version), after.encode()));
             let Ok(Put::Stored(version)) = put else { panic!("something came between: {put:?}") };
             self.note_end(&after);
             let number = key.below(&self.truth.keys.slots()).and_then(|name| name.parse().ok());
             let slot = number.expect("a slot has a number");
-            self.untold.push((news, sent, Fact { slot, version, content: Arc::new(after) }));
+            self.untold.push((
+                local_writes,
+                sent,
+                AcknowledgedWrite { slot, version, content: Arc::new(after) },
+            ));
         }
     }
 
@@ -415,13 +425,14 @@ impl World {
     }
 
     fn flip_pause(&mut self, paused: bool) {
-        let key = self.truth.keys.charter();
-        let Some((version, charter)) = now(self.truth.read::<Charter>(&key)).expect("memory")
+        let key = self.truth.keys.cluster_config();
+        let Some((version, cluster_config)) =
+            now(self.truth.read::<ClusterConfig>(&key)).expect("memory")
         else {
             return;
         };
-        let (revision, op) = (charter.revision + 1, self.truth.fresh_op());
-        let after = Charter { paused, revision, op, ..charter };
+        let (revision, op) = (cluster_config.revision + 1, self.truth.fresh_op());
+        let after = ClusterConfig { paused, revision, op, ..cluster_config };
         let _ = now(self.truth.store().put(&key, Expect::At(version), after.encode()));
     }
 
@@ -481,7 +492,7 @@ impl World {
         Ok(reports)
     }
 
-    /// Checks that the books agree with the true events.
+    /// Checks that the cluster's records agree with the true events.
     fn audit(&self) -> Result<(), String> {
         let reports = self.reports()?;
         let counted = reports
@@ -652,8 +663,8 @@ fn every_broken_rule_of_the_planner_is_noticed() {
         ClusterMutant::WeakFills,
         ClusterMutant::ForgetsRecordedIntents,
         ClusterMutant::PageFreedEarly,
-        ClusterMutant::OldNewsCount,
-        ClusterMutant::NewsGoBack,
+        ClusterMutant::OldWritesCount,
+        ClusterMutant::WritesGoBack,
         ClusterMutant::RetryKeepsLetter,
     ] {
         break_rule(Some(mutant));

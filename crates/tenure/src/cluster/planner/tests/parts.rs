@@ -12,11 +12,11 @@ use tokio::sync::{broadcast, watch};
 
 use super::super::{Deposed, Planner};
 use crate::cluster::Event;
-use crate::cluster::books::Books;
+use crate::cluster::client::ClusterClient;
 use crate::cluster::documents::{MemberId, Order};
 use crate::cluster::error::ClusterError;
 use crate::cluster::input::Windowed;
-use crate::cluster::news::News;
+use crate::cluster::local_writes::LocalWrites;
 use crate::mandate::Tenure;
 use crate::protocol::Lease;
 use crate::{Backend, Clock, Moment, Store, Timer, Timing};
@@ -106,42 +106,42 @@ pub(super) fn timing() -> Timing {
     Timing::new(Duration::from_secs(6)).expect("a usable ttl")
 }
 
-pub(super) fn books(store: Arc<dyn Store>, clock: &Hand) -> Books {
+pub(super) fn client(store: Arc<dyn Store>, clock: &Hand) -> ClusterClient {
     let backend = Backend::new(store).with_clock(Arc::new(clock.clone()));
-    Books::open(&backend, "test").expect("a name")
+    ClusterClient::open(&backend, "test").expect("a name")
 }
 
 /// A planner that moves only when it is polled.
 pub(super) struct Working {
     future: Pin<Box<dyn Future<Output = Result<Deposed, ClusterError>> + Send>>,
-    pub(super) news: Arc<News>,
+    pub(super) local_writes: Arc<LocalWrites>,
     pub(super) events: broadcast::Receiver<Event>,
 }
 
 impl Working {
     pub(super) fn new(
-        books: &Books,
+        client: &ClusterClient,
         clock: &Hand,
         token: u64,
         source: Option<Arc<dyn Windowed>>,
     ) -> Working {
-        Working::beside(Arc::default(), books, clock, token, source)
+        Working::beside(Arc::default(), client, clock, token, source)
     }
 
-    /// Creates a planner in the process with this `news`, perhaps not its first one.
+    /// Creates a planner in the process with this `local_writes`, perhaps not its first one.
     pub(super) fn beside(
-        news: Arc<News>,
-        books: &Books,
+        local_writes: Arc<LocalWrites>,
+        client: &ClusterClient,
         clock: &Hand,
         token: u64,
         source: Option<Arc<dyn Windowed>>,
     ) -> Working {
         let (events, heard) = broadcast::channel(1024);
         let mut planner = Planner {
-            books: books.clone(),
+            client: client.clone(),
             timing: timing(),
             source,
-            news: news.clone(),
+            local_writes: local_writes.clone(),
             events,
             me: member(token),
         };
@@ -149,7 +149,7 @@ impl Working {
         let lease = Lease { token, from: clock.now(), window, grace };
         let tenure = Tenure::new(lease, Arc::new(clock.clone()));
         let future = async move { planner.run(&tenure.mandate()).await };
-        Working { future: Box::pin(future), news, events: heard }
+        Working { future: Box::pin(future), local_writes, events: heard }
     }
 
     pub(super) fn poll(&mut self) -> Poll<Result<Deposed, ClusterError>> {

@@ -10,13 +10,13 @@ use bytes::Bytes;
 use tokio::sync::Notify;
 
 use super::super::Deposed;
-use super::parts::{Hand, Working, books, member, now, order, timing};
+use super::parts::{Hand, Working, client, member, now, order, timing};
 use crate::cluster::Event;
-use crate::cluster::books::Books;
+use crate::cluster::client::ClusterClient;
 use crate::cluster::documents::{
-    Bell, Charter, Cursor, Entry, Format, Holding, Intent, Letter, MAX_NOTE_BYTES, MAX_TASK_BYTES,
+    ClusterConfig, Cursor, Entry, Format, Holding, Intent, Letter, MAX_NOTE_BYTES, MAX_TASK_BYTES,
     MemberId, MemberLock, NodeEntry, Nodes, Order, Outcome, OutcomeState, Page, Piece, Progress,
-    Report, Slot, first_token,
+    Report, Slot, WakeUp, first_token,
 };
 use crate::cluster::error::ClusterError;
 use crate::cluster::input::{End, InputError, Window, Windowed};
@@ -31,7 +31,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// A cluster on a store that works, and its planner.
 struct Stage {
     clock: Hand,
-    books: Books,
+    client: ClusterClient,
     planner: Working,
 }
 
@@ -42,22 +42,22 @@ impl Stage {
 
     fn with_source(source: Option<Arc<dyn Windowed>>) -> Stage {
         let clock = Hand::new();
-        let books = books(Arc::new(MemoryStore::new()), &clock);
-        let planner = Working::new(&books, &clock, 1, source);
-        Stage { clock, books, planner }
+        let client = client(Arc::new(MemoryStore::new()), &clock);
+        let planner = Working::new(&client, &clock, 1, source);
+        Stage { clock, client, planner }
     }
 
     fn with_presence(presence: Arc<dyn Presence>) -> Stage {
         let mut stage = Stage::new();
-        let backend = stage.books.backend.clone().with_presence(presence);
-        stage.books = Books::open(&backend, "test").expect("a name");
+        let backend = stage.client.backend.clone().with_presence(presence);
+        stage.client = ClusterClient::open(&backend, "test").expect("a name");
         stage.elect(2);
         stage
     }
 
     /// Lets the next leader take over.
     fn elect(&mut self, token: u64) {
-        self.planner = Working::new(&self.books, &self.clock, token, None);
+        self.planner = Working::new(&self.client, &self.clock, token, None);
     }
 
     fn pass(&mut self, span: Duration) {
@@ -65,36 +65,36 @@ impl Stage {
     }
 
     fn read<T: Format>(&self, key: &Key) -> Option<(Version, T)> {
-        now(self.books.read(key)).expect("memory serves")
+        now(self.client.read(key)).expect("memory serves")
     }
 
     fn write(&self, key: &Key, body: Bytes) {
-        let found = now(self.books.store().get(key)).expect("memory serves");
+        let found = now(self.client.store().get(key)).expect("memory serves");
         let expect = found.map_or(Expect::Absent, |found| Expect::At(found.version));
-        let put = now(self.books.store().put(key, expect, body)).expect("memory serves");
+        let put = now(self.client.store().put(key, expect, body)).expect("memory serves");
         assert!(matches!(put, Put::Stored(_)));
     }
 
     fn delete(&self, key: &Key) {
-        let found = now(self.books.store().get(key)).expect("memory serves").expect("it is there");
-        let put = now(self.books.store().delete(key, found.version)).expect("memory serves");
+        let found = now(self.client.store().get(key)).expect("memory serves").expect("it is there");
+        let put = now(self.client.store().delete(key, found.version)).expect("memory serves");
         assert!(matches!(put, Put::Stored(_)));
     }
 
     fn cursor(&self) -> Cursor {
-        self.read(&self.books.keys.cursor()).expect("a cursor").1
+        self.read(&self.client.keys.cursor()).expect("a cursor").1
     }
 
-    fn charter(&self) -> Charter {
-        self.read(&self.books.keys.charter()).expect("a charter").1
+    fn cluster_config(&self) -> ClusterConfig {
+        self.read(&self.client.keys.cluster_config()).expect("a charter").1
     }
 
     fn submit(&self, orders: Vec<Order>) {
-        now(self.books.submit(orders)).expect("the inbox has room");
+        now(self.client.submit(orders)).expect("the inbox has room");
     }
 
     fn slots(&self) -> Vec<(Key, Slot)> {
-        let found = now(self.books.store().list(&self.books.keys.slots(), None, 20_000));
+        let found = now(self.client.store().list(&self.client.keys.slots(), None, 20_000));
         let found = found.expect("memory serves").documents.into_iter();
         found
             .filter_map(|(key, document)| Some((key, Slot::decode(&document.body).ok()?)))
@@ -113,16 +113,16 @@ impl Stage {
     }
 
     fn finish_all(&self) -> usize {
-        self.end_all(|slot| slot.following(self.books.fresh_op(), Progress::Done { result: None }))
+        self.end_all(|slot| slot.following(self.client.fresh_op(), Progress::Done { result: None }))
     }
 
     fn kill_all(&self, cancel: bool) -> usize {
         let dead = || Progress::Dead { error: "it failed".into() };
-        self.end_all(|slot| Slot { cancel, ..slot.following(self.books.fresh_op(), dead()) })
+        self.end_all(|slot| Slot { cancel, ..slot.following(self.client.fresh_op(), dead()) })
     }
 
     fn reports(&self) -> Vec<Report> {
-        let pieces = (0..self.cursor().pieces).map(|n| self.books.keys.piece(n));
+        let pieces = (0..self.cursor().pieces).map(|n| self.client.keys.piece(n));
         pieces.flat_map(|key| self.read::<Piece>(&key).expect("a piece").1.reports).collect()
     }
 
@@ -132,8 +132,8 @@ impl Stage {
 
     fn join(&self, number: u64, workers: u32) -> MemberId {
         let id = member(number);
-        let key = self.books.keys.nodes();
-        let op = self.books.fresh_op();
+        let key = self.client.keys.nodes();
+        let op = self.client.fresh_op();
         let before = self.read::<Nodes>(&key).map(|(_, nodes)| nodes);
         let mut nodes =
             before.unwrap_or(Nodes { nodes: Vec::new(), dead: Vec::new(), revision: 0, op });
@@ -145,7 +145,7 @@ impl Stage {
     }
 
     fn renew(&self, id: &MemberId, expire: u64) {
-        let mark = self.books.backend.presence().map(|presence| presence.mark());
+        let mark = self.client.backend.presence().map(|presence| presence.mark());
         let lock = MemberLock {
             holder: id.clone(),
             expire,
@@ -155,13 +155,13 @@ impl Stage {
             lists: false,
             presence: mark.transpose().expect("a mark"),
             revision: 1,
-            op: self.books.fresh_op(),
+            op: self.client.fresh_op(),
         };
-        self.write(&self.books.keys.member(id), lock.encode());
+        self.write(&self.client.keys.member(id), lock.encode());
     }
 
     fn members(&self) -> Vec<MemberId> {
-        let nodes = self.read::<Nodes>(&self.books.keys.nodes()).expect("a node list").1;
+        let nodes = self.read::<Nodes>(&self.client.keys.nodes()).expect("a node list").1;
         nodes.nodes.into_iter().map(|node| node.token).collect()
     }
 
@@ -174,7 +174,7 @@ impl Stage {
     /// Lets a member hold this slot, from now on.
     fn hold(&self, key: &Key, slot: &Slot, by: &MemberId) {
         let holding = Holding { member: by.clone(), expire: 1, presence: None, status: None };
-        let held = slot.following(self.books.fresh_op(), Progress::Held(Arc::new(holding)));
+        let held = slot.following(self.client.fresh_op(), Progress::Held(Arc::new(holding)));
         self.write(key, Slot { token: slot.token + 1, attempt: 1, ..held }.encode());
     }
 }
@@ -187,23 +187,23 @@ fn orders(many: usize) -> Vec<Order> {
 fn a_new_cluster_gets_its_documents_and_more_slots_when_workers_hold_most_of_them() {
     let mut stage = Stage::new();
     stage.pass(SECOND);
-    assert_eq!((stage.charter().slots, stage.cursor().leader), (256, 1));
+    assert_eq!((stage.cluster_config().slots, stage.cursor().leader), (256, 1));
     let node = stage.join(7, 40);
     stage.submit(orders(1000));
     stage.pass(5 * SECOND);
-    assert_eq!(stage.charter().slots, 256, "what waits there is enough for 40 workers");
+    assert_eq!(stage.cluster_config().slots, 256, "what waits there is enough for 40 workers");
     // Hold another half of the slots each time, for less than a ttl.
     for (held, slots) in [(128, 512), (256, 800)] {
         for (key, slot) in stage.waiting().into_iter().take(held) {
             stage.hold(&key, &slot, &node);
         }
         stage.pass(SECOND);
-        assert_eq!((stage.charter().slots, stage.live().len()), (slots, slots));
+        assert_eq!((stage.cluster_config().slots, stage.live().len()), (slots, slots));
     }
-    let nodes = stage.books.keys.nodes();
+    let nodes = stage.client.keys.nodes();
     stage.delete(&nodes);
     stage.pass(2 * SECOND);
-    assert_eq!(stage.charter().slots, 800, "it never shrinks");
+    assert_eq!(stage.cluster_config().slots, 800, "it never shrinks");
 }
 
 /// Regression: a node list with 4 billion workers made 16,384 slots, for good.
@@ -217,7 +217,7 @@ fn a_forged_count_of_workers_makes_no_slots_whatever_waits() {
         stage.hold(&key, &slot, &node);
     }
     stage.pass(2 * SECOND);
-    assert_eq!((stage.charter().slots, stage.live().len()), (256, 256));
+    assert_eq!((stage.cluster_config().slots, stage.live().len()), (256, 256));
 }
 
 /// Regression: a leader wrote a cursor with a revision that is too large.
@@ -227,16 +227,19 @@ fn a_forged_count_of_workers_makes_no_slots_whatever_waits() {
 fn a_cursor_whose_revision_is_at_its_limit_is_left_as_it_is() {
     let mut stage = Stage::new();
     stage.pass(SECOND);
-    let key = stage.books.keys.cursor();
+    let key = stage.client.keys.cursor();
     let forged = Cursor { revision: MAX_NUMBER, ..stage.cursor() };
     stage.write(&key, forged.encode());
     stage.submit(orders(3));
     stage.pass(5 * SECOND);
     assert_eq!(stage.cursor(), forged, "it can still be read");
-    let charter = stage.books.keys.charter();
-    stage.write(&charter, Charter { revision: MAX_NUMBER, ..stage.charter() }.encode());
-    assert!(matches!(now(stage.books.pause()), Err(ClusterError::Document { .. })));
-    assert_eq!(stage.charter().revision, MAX_NUMBER, "it can still be read");
+    let cluster_config = stage.client.keys.cluster_config();
+    stage.write(
+        &cluster_config,
+        ClusterConfig { revision: MAX_NUMBER, ..stage.cluster_config() }.encode(),
+    );
+    assert!(matches!(now(stage.client.pause()), Err(ClusterError::Document { .. })));
+    assert_eq!(stage.cluster_config().revision, MAX_NUMBER, "it can still be read");
 }
 
 #[test]
@@ -261,12 +264,12 @@ fn more_tasks_than_slots_are_each_counted_once() {
 fn a_submission_wakes_the_leader_and_the_leader_rings_the_bell() {
     let mut stage = Stage::new();
     stage.pass(SECOND);
-    let bell = stage.books.keys.bell();
-    let before = stage.read::<Bell>(&bell).expect("it was rung at the start").1.rung;
+    let wake_up = stage.client.keys.wake_up();
+    let before = stage.read::<WakeUp>(&wake_up).expect("it was rung at the start").1.rung;
     stage.submit(orders(3));
     assert!(stage.planner.settle().is_none());
     assert_eq!(stage.live().len(), 3, "no time had to pass");
-    assert!(stage.read::<Bell>(&bell).expect("a bell").1.rung > before);
+    assert!(stage.read::<WakeUp>(&wake_up).expect("a bell").1.rung > before);
 }
 
 #[test]
@@ -277,7 +280,7 @@ fn a_nudge_wakes_the_leader() {
     stage.finish_all();
     assert!(stage.planner.settle().is_none());
     assert_eq!(stage.cursor().done, 0, "nobody told it");
-    stage.planner.news.call_planner();
+    stage.planner.local_writes.call_planner();
     stage.pass(Duration::from_millis(50));
     assert_eq!(stage.cursor().done, 3);
 }
@@ -287,14 +290,14 @@ fn a_paused_cluster_counts_what_ends_and_takes_nothing_in() {
     let mut stage = Stage::new();
     stage.submit(orders(3));
     stage.pass(SECOND);
-    let charter = Charter { paused: true, ..stage.charter() };
-    stage.write(&stage.books.keys.charter(), charter.encode());
+    let cluster_config = ClusterConfig { paused: true, ..stage.cluster_config() };
+    stage.write(&stage.client.keys.cluster_config(), cluster_config.encode());
     stage.submit(orders(5));
     stage.finish_all();
     stage.pass(2 * SECOND);
     assert_eq!((stage.cursor().accepted, stage.cursor().done, stage.live().len()), (3, 3, 0));
-    let charter = Charter { paused: false, ..stage.charter() };
-    stage.write(&stage.books.keys.charter(), charter.encode());
+    let cluster_config = ClusterConfig { paused: false, ..stage.cluster_config() };
+    stage.write(&stage.client.keys.cluster_config(), cluster_config.encode());
     stage.pass(2 * SECOND);
     assert_eq!(stage.live().len(), 5);
 }
@@ -306,16 +309,16 @@ fn a_dead_task_becomes_a_letter_and_a_retry_brings_it_back_once() {
     stage.pass(SECOND);
     stage.kill_all(false);
     stage.pass(2 * SECOND);
-    let letters = now(stage.books.store().list(&stage.books.keys.letters(), None, 9));
+    let letters = now(stage.client.store().list(&stage.client.keys.letters(), None, 9));
     let letters = letters.expect("memory serves").documents;
     let [(key, letter)] = &letters[..] else { panic!("{letters:?}") };
     let letter = Letter::decode(&letter.body).expect("a letter");
     assert_eq!((letter.error.as_str(), letter.task.id.as_str()), ("it failed", "task-0"));
     assert_eq!((stage.cursor().dead, stage.live().len()), (1, 0));
     let retry = Entry::Retry(letter.task.serial);
-    now(stage.books.enter(vec![retry.clone(), retry.clone()])).expect("room");
+    now(stage.client.enter(vec![retry.clone(), retry.clone()])).expect("room");
     stage.pass(SECOND);
-    now(stage.books.enter(vec![retry])).expect("room");
+    now(stage.client.enter(vec![retry])).expect("room");
     stage.pass(SECOND);
     assert_eq!(stage.live().len(), 1);
     let slot = &stage.live()[0].1;
@@ -331,10 +334,10 @@ fn a_cancelled_task_leaves_no_letter() {
     stage.pass(SECOND);
     stage.kill_all(true);
     stage.pass(2 * SECOND);
-    let letters = now(stage.books.store().list(&stage.books.keys.letters(), None, 9));
+    let letters = now(stage.client.store().list(&stage.client.keys.letters(), None, 9));
     assert!(letters.expect("memory serves").documents.is_empty());
     assert_eq!((stage.cursor().dead, stage.cursor().cancelled), (0, 1));
-    let outcome = stage.read::<Outcome>(&stage.books.keys.outcome(&member(9)));
+    let outcome = stage.read::<Outcome>(&stage.client.keys.outcome(&member(9)));
     assert_eq!(outcome.expect("somebody waits").1.state, OutcomeState::Cancelled);
 }
 
@@ -342,24 +345,24 @@ fn a_cancelled_task_leaves_no_letter() {
 fn a_garbled_slot_is_told_of_once_and_left_alone() {
     let mut stage = Stage::new();
     stage.pass(SECOND);
-    let key = stage.books.keys.slot(3);
+    let key = stage.client.keys.slot(3);
     stage.write(&key, "nonsense".into());
     stage.submit(orders(300));
     stage.pass(5 * SECOND);
     assert_eq!(stage.live().len(), 255);
     let garbled = stage.events().into_iter().filter(|event| matches!(event, Event::Garbled { .. }));
     assert_eq!(garbled.count(), 1);
-    let found = now(stage.books.store().get(&key)).expect("memory serves").expect("still there");
+    let found = now(stage.client.store().get(&key)).expect("memory serves").expect("still there");
     assert_eq!(found.body, "nonsense");
 }
 
 #[test]
 fn a_garbled_cursor_is_told_of_and_never_overwritten() {
     let mut stage = Stage::new();
-    let key = stage.books.keys.cursor();
+    let key = stage.client.keys.cursor();
     stage.write(&key, "nonsense".into());
     stage.pass(5 * SECOND);
-    let found = now(stage.books.store().get(&key)).expect("memory serves").expect("still there");
+    let found = now(stage.client.store().get(&key)).expect("memory serves").expect("still there");
     assert_eq!(found.body, "nonsense");
     assert!(stage.events().iter().any(|event| matches!(event, Event::Garbled { .. })));
 }
@@ -367,11 +370,11 @@ fn a_garbled_cursor_is_told_of_and_never_overwritten() {
 #[test]
 fn a_garbled_page_is_passed_over_and_its_place_used_again() {
     let mut stage = Stage::new();
-    stage.write(&stage.books.keys.page(0), "nonsense".into());
+    stage.write(&stage.client.keys.page(0), "nonsense".into());
     stage.submit(orders(3));
     stage.pass(2 * SECOND);
     assert_eq!((stage.live().len(), stage.cursor().page), (3, 2));
-    let page = stage.read::<Page>(&stage.books.keys.page(0)).expect("a page").1;
+    let page = stage.read::<Page>(&stage.client.keys.page(0)).expect("a page").1;
     assert_eq!((page.number, page.entries.len()), (256, 0));
 }
 
@@ -379,16 +382,16 @@ fn a_garbled_page_is_passed_over_and_its_place_used_again() {
 fn a_charter_or_a_cursor_that_somebody_deleted_loses_no_slot_and_no_token() {
     let mut stage = Stage::new();
     stage.pass(SECOND);
-    let grown = Charter { slots: 800, ..stage.charter() };
-    stage.write(&stage.books.keys.charter(), grown.encode());
+    let grown = ClusterConfig { slots: 800, ..stage.cluster_config() };
+    stage.write(&stage.client.keys.cluster_config(), grown.encode());
     stage.submit(orders(700));
     stage.pass(5 * SECOND);
     assert_eq!(stage.live().len(), 700);
     let highest = stage.live().iter().map(|(_, slot)| slot.task.serial).max();
-    stage.delete(&stage.books.keys.charter());
+    stage.delete(&stage.client.keys.cluster_config());
     stage.pass(2 * SECOND);
-    assert!(stage.charter().slots >= 700, "{}", stage.charter().slots);
-    stage.delete(&stage.books.keys.cursor());
+    assert!(stage.cluster_config().slots >= 700, "{}", stage.cluster_config().slots);
+    stage.delete(&stage.client.keys.cursor());
     stage.elect(2);
     stage.pass(2 * SECOND);
     assert!(Some(stage.cursor().next) > highest);
@@ -399,7 +402,7 @@ fn a_planner_stops_when_a_later_leader_has_the_cursor_and_changes_nothing_more()
     let mut stage = Stage::new();
     stage.submit(orders(3));
     stage.pass(SECOND);
-    let mut second = Working::new(&stage.books, &stage.clock, 2, None);
+    let mut second = Working::new(&stage.client, &stage.clock, 2, None);
     assert!(second.settle().is_none());
     stage.submit(orders(3));
     stage.clock.advance(SECOND);
@@ -417,13 +420,13 @@ fn a_successor_finishes_what_was_recorded_before_anything_else() {
     let task = order("recorded").numbered(before.next);
     let (slot, serial) = (17, before.next);
     let intents = vec![Intent { slot, serial, task: Some(task), letter: None }];
-    let (next, accepted, op) = (before.next + 1, 1, stage.books.fresh_op());
+    let (next, accepted, op) = (before.next + 1, 1, stage.client.fresh_op());
     let recorded = Cursor { intents, next, accepted, op, ..before };
-    stage.write(&stage.books.keys.cursor(), recorded.encode());
-    stage.write(&stage.books.keys.slot(17), "nonsense is in the way".into());
+    stage.write(&stage.client.keys.cursor(), recorded.encode());
+    stage.write(&stage.client.keys.slot(17), "nonsense is in the way".into());
     stage.elect(2);
     stage.pass(SECOND);
-    let slot = stage.read::<Slot>(&stage.books.keys.slot(17)).expect("it was written").1;
+    let slot = stage.read::<Slot>(&stage.client.keys.slot(17)).expect("it was written").1;
     assert_eq!((slot.token, slot.task.id.as_str()), (first_token(serial), "recorded"));
 }
 
@@ -432,13 +435,13 @@ fn a_page_that_was_taken_and_not_freed_is_freed_by_the_successor() {
     let mut stage = Stage::new();
     stage.pass(SECOND);
     stage.submit(orders(3));
-    let page = stage.read::<Page>(&stage.books.keys.page(0)).expect("a page").1;
+    let page = stage.read::<Page>(&stage.client.keys.page(0)).expect("a page").1;
     stage.pass(SECOND);
     assert_eq!(stage.cursor().page, 1);
-    stage.write(&stage.books.keys.page(0), page.encode());
+    stage.write(&stage.client.keys.page(0), page.encode());
     stage.elect(2);
     stage.pass(SECOND);
-    let page = stage.read::<Page>(&stage.books.keys.page(0)).expect("a page").1;
+    let page = stage.read::<Page>(&stage.client.keys.page(0)).expect("a page").1;
     assert_eq!((page.number, page.entries.len()), (256, 0));
     assert_eq!(stage.cursor().accepted, 3);
 }
@@ -448,7 +451,7 @@ fn a_piece_that_nobody_counted_is_replaced() {
     let mut stage = Stage::new();
     stage.submit(orders(2));
     stage.pass(SECOND);
-    stage.write(&stage.books.keys.piece(0), "left by somebody who was cut off".into());
+    stage.write(&stage.client.keys.piece(0), "left by somebody who was cut off".into());
     stage.finish_all();
     stage.pass(2 * SECOND);
     assert_eq!((stage.reports().len(), stage.cursor().done), (2, 2));
@@ -461,12 +464,12 @@ fn large_results_go_into_as_many_pieces_as_they_need() {
     stage.pass(2 * SECOND);
     let result = || Some("\u{1}".repeat(MAX_NOTE_BYTES));
     stage.end_all(|slot| {
-        slot.following(stage.books.fresh_op(), Progress::Done { result: result() })
+        slot.following(stage.client.fresh_op(), Progress::Done { result: result() })
     });
     stage.pass(20 * SECOND);
     assert_eq!((stage.cursor().done, stage.reports().len()), (200, 200));
     for number in 0..stage.cursor().pieces {
-        let piece = now(stage.books.store().get(&stage.books.keys.piece(number)));
+        let piece = now(stage.client.store().get(&stage.client.keys.piece(number)));
         let bytes = piece.expect("memory serves").expect("a piece").body.len();
         assert!(bytes <= MAX_DOCUMENT_BYTES, "{bytes}");
     }
@@ -488,7 +491,7 @@ fn outcomes_that_nobody_came_for_are_removed_after_an_hour() {
     stage.pass(SECOND);
     stage.finish_all();
     stage.pass(2 * SECOND);
-    let key = stage.books.keys.outcome(&member(9));
+    let key = stage.client.keys.outcome(&member(9));
     for _ in 0..6 {
         assert!(stage.read::<Outcome>(&key).is_some());
         stage.clock.advance(Duration::from_secs(9 * 60));
@@ -516,7 +519,7 @@ fn an_idle_member_leaves_the_list_when_its_lock_stood_still_and_not_before() {
         stage.pass(SECOND);
     }
     assert_eq!(stage.members(), [alive]);
-    assert!(stage.read::<MemberLock>(&stage.books.keys.member(&dead)).is_none());
+    assert!(stage.read::<MemberLock>(&stage.client.keys.member(&dead)).is_none());
     assert!(stage.events().contains(&Event::Members(1)));
 }
 
@@ -564,14 +567,14 @@ fn a_member_that_is_proven_dead_leaves_the_list_at_once() {
 #[test]
 fn a_node_list_or_a_charter_that_makes_no_sense_is_told_of_and_work_goes_on() {
     let mut stage = Stage::new();
-    stage.write(&stage.books.keys.nodes(), "nonsense".into());
-    stage.write(&stage.books.keys.charter(), "nonsense".into());
+    stage.write(&stage.client.keys.nodes(), "nonsense".into());
+    stage.write(&stage.client.keys.cluster_config(), "nonsense".into());
     stage.submit(orders(3));
     stage.pass(5 * SECOND);
-    assert_eq!((stage.live().len(), stage.charter().slots), (3, 256));
+    assert_eq!((stage.live().len(), stage.cluster_config().slots), (3, 256));
     let garbled = stage.events().into_iter().filter(|event| matches!(event, Event::Garbled { .. }));
     assert_eq!(garbled.count(), 2);
-    let nodes = now(stage.books.store().get(&stage.books.keys.nodes()));
+    let nodes = now(stage.client.store().get(&stage.client.keys.nodes()));
     assert_eq!(nodes.expect("memory serves").expect("still there").body, "nonsense");
 }
 
@@ -678,11 +681,11 @@ fn what_a_slot_has_lost_is_put_back_while_the_cursor_knows_it() {
     let lost: Vec<Key> = stage.live().into_iter().map(|(key, _)| key).collect();
     stage.write(&lost[0], Bytes::from_static(b"garbage"));
     stage.delete(&lost[1]);
-    stage.planner.news.call_planner();
+    stage.planner.local_writes.call_planner();
     stage.pass(SECOND);
     assert_eq!(stage.live().len(), 3);
     stage.finish_all();
-    stage.planner.news.call_planner();
+    stage.planner.local_writes.call_planner();
     stage.pass(SECOND);
     assert_eq!((stage.cursor().accepted, stage.cursor().done), (3, 3));
 }

@@ -16,7 +16,7 @@ const LEAST_GAIN: Duration = Duration::from_millis(1);
 
 /// The guardian's knowledge of a lease.
 #[derive(Debug)]
-pub(crate) struct Leash {
+pub(crate) struct LeaseDeadline {
     mandate: Mandate,
     grace: Duration,
     /// Until when the guardian knows the lease to be proven.
@@ -25,11 +25,11 @@ pub(crate) struct Leash {
     dead_by: Option<BootTime>,
 }
 
-impl Leash {
-    /// A leash for this mandate, with `grace` to stop before its end.
-    pub(crate) fn new(mandate: Mandate, grace: Duration) -> Leash {
+impl LeaseDeadline {
+    /// A deadline for this mandate, with `grace` to stop before its end.
+    pub(crate) fn new(mandate: Mandate, grace: Duration) -> LeaseDeadline {
         let until = proven(&mandate);
-        Leash { mandate, grace, until, dead_by: None }
+        LeaseDeadline { mandate, grace, until, dead_by: None }
     }
 
     /// Until when the guardian knows the lease to be proven.

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tenure::cluster::documents::Order;
 use tenure::cluster::input::Inputs;
-use tenure::cluster::{Books, Cluster, Context, Event, Handler, Member, TaskError, Tasks};
+use tenure::cluster::{Cluster, ClusterClient, Context, Event, Handler, Member, TaskError, Tasks};
 use tenure::{Backend, Mandate, Timing};
 use tokio::sync::{broadcast, watch};
 
@@ -33,9 +33,9 @@ pub struct Run {
     pub over: bool,
 }
 
-/// A place where tasks run. Clones are the same hall.
+/// Records the tasks that run. Clones are the same recorder.
 #[derive(Clone)]
-pub struct Hall {
+pub struct TaskRecorder {
     shared: Arc<Shared>,
 }
 
@@ -56,17 +56,17 @@ impl Drop for Shared {
     }
 }
 
-impl Hall {
-    /// A hall for this case, with a closed gate.
+impl TaskRecorder {
+    /// A recorder for this case, with a closed gate.
     #[must_use]
-    pub fn new(case: &Case) -> Hall {
+    pub fn new(case: &Case) -> TaskRecorder {
         let shared = Shared {
             cluster: format!("{}/work", case.prefix()),
             log: Mutex::default(),
             faults: Mutex::default(),
             open: watch::Sender::new(false),
         };
-        Hall { shared: Arc::new(shared) }
+        TaskRecorder { shared: Arc::new(shared) }
     }
 
     /// The cluster of this case.
@@ -80,10 +80,10 @@ impl Hall {
         self.shared.open.send_replace(true);
     }
 
-    /// The books, as another process would read them.
+    /// The cluster's records, as another process would read them.
     #[must_use]
-    pub fn books(&self, backend: &Backend) -> Books {
-        Books::open(backend, self.cluster()).expect("a good name")
+    pub fn client(&self, backend: &Backend) -> ClusterClient {
+        ClusterClient::open(backend, self.cluster()).expect("a good name")
     }
 
     /// Joins as a node with this name.
@@ -106,7 +106,7 @@ impl Hall {
         timing: Timing,
         inputs: Inputs,
     ) -> Cluster {
-        let handler = Arc::new(Room { hall: self.clone(), node: name.to_owned() });
+        let handler = Arc::new(Room { recorder: self.clone(), node: name.to_owned() });
         Cluster::builder(backend, self.cluster())
             .member(Member::new(workers).named(name))
             .timing(timing)
@@ -164,12 +164,12 @@ impl Hall {
 }
 
 struct Room {
-    hall: Hall,
+    recorder: TaskRecorder,
     node: String,
 }
 
 /// Records the end of a run however it ends: a run that is dropped has ended, too.
-struct Ending<'a>(&'a Hall, usize);
+struct Ending<'a>(&'a TaskRecorder, usize);
 
 impl Drop for Ending<'_> {
     fn drop(&mut self) {
@@ -180,9 +180,9 @@ impl Drop for Ending<'_> {
 #[async_trait]
 impl Handler for Room {
     async fn handle(&self, payload: Bytes, context: &Context) -> Result<Option<String>, TaskError> {
-        let run = self.hall.begin(&self.node, context);
-        let _ending = Ending(&self.hall, run);
-        let mut open = self.hall.shared.open.subscribe();
+        let run = self.recorder.begin(&self.node, context);
+        let _ending = Ending(&self.recorder, run);
+        let mut open = self.recorder.shared.open.subscribe();
         match &payload[..] {
             b"quick" => Ok(Some(format!("by {}", self.node))),
             b"poison" => Err(TaskError::new("poison")),
@@ -274,10 +274,10 @@ pub(super) async fn heard<T>(
 }
 
 /// Waits until all accepted tasks have ended, and returns the totals.
-pub(super) async fn all_ended(books: &Books, accepted: u64) -> tenure::cluster::Totals {
+pub(super) async fn all_ended(client: &ClusterClient, accepted: u64) -> tenure::cluster::Totals {
     let mut last = None;
     until(&format!("{accepted} tasks are at their end"), async || {
-        let totals = books.totals().await.expect("the store answers");
+        let totals = client.totals().await.expect("the store answers");
         let ended = totals.accepted == accepted && totals.open == 0;
         last = Some(totals);
         ended

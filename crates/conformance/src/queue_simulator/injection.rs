@@ -8,46 +8,46 @@ use tenure::queue::window::Kind;
 use super::Rare;
 use super::node::Work;
 use super::registry::RootState;
-use super::swarm::{Dialect, Mischief};
+use super::swarm::{Dialect, FaultInjection};
 use super::world::{Happening, World};
 use crate::history::What;
 
 impl World {
-    pub(super) fn mischief(&mut self) {
+    pub(super) fn injection(&mut self) {
         if self.healed {
             return;
         }
         let next = self.rng.below(self.swarm.pace * 2);
-        self.schedule(next, Happening::Mischief);
-        let mischief = *self.rng.pick(&self.swarm.mischiefs);
+        self.schedule(next, Happening::FaultInjection);
+        let injection = *self.rng.pick(&self.swarm.injections);
         let node = self.victim();
         let ttl = self.ttl();
-        self.note(|| format!("MISCHIEF {mischief:?} n{node}"));
-        match mischief {
-            Mischief::Pause => self.pause(node, false),
-            Mischief::Suspend => self.pause(node, true),
-            Mischief::Crash => self.crash(node),
-            Mischief::Cut => self.cut(node),
-            Mischief::CutLeader => {
+        self.note(|| format!("MISCHIEF {injection:?} n{node}"));
+        match injection {
+            FaultInjection::Pause => self.pause(node, false),
+            FaultInjection::Suspend => self.pause(node, true),
+            FaultInjection::Crash => self.crash(node),
+            FaultInjection::Cut => self.cut(node),
+            FaultInjection::CutLeader => {
                 if let Some(leader) = self.leading() {
                     self.cut(leader);
                 }
             }
-            Mischief::Disconnect => {
+            FaultInjection::Disconnect => {
                 if self.nodes[node].client.is_connected() {
                     self.server_closes(node);
                 }
             }
-            Mischief::IsolateServer => {
+            FaultInjection::IsolateServer => {
                 let server = self.rng.below(self.servers.len() as u64);
                 self.isolate(usize::try_from(server).unwrap_or(0));
             }
-            Mischief::IsolateLeader => {
+            FaultInjection::IsolateLeader => {
                 if let Some(leader) = self.leader {
                     self.isolate(leader);
                 }
             }
-            Mischief::StallServer => {
+            FaultInjection::StallServer => {
                 let server = self.rng.below(self.servers.len() as u64);
                 let until = self.now + self.rng.between(ttl / 20, ttl);
                 let server = &mut self.servers[usize::try_from(server).unwrap_or(0)];
@@ -58,7 +58,7 @@ impl World {
                     server.up_free = server.up_free.max(until);
                 }
             }
-            Mischief::RefuseAlone => {
+            FaultInjection::RefuseAlone => {
                 let any = usize::try_from(self.rng.below(self.servers.len() as u64)).unwrap_or(0);
                 let leading = self.leading().map(|leader| self.nodes[leader].client.server);
                 let server = leading.filter(|_| self.rng.permille(700)).unwrap_or(any);
@@ -67,7 +67,7 @@ impl World {
                     self.isolate(server);
                 }
             }
-            Mischief::DeleteBehindDeposed => {
+            FaultInjection::DeleteBehindDeposed => {
                 let token = self.leading().and_then(|leader| self.nodes[leader].lease);
                 if let (Some(server), Some(node), Some(lease)) =
                     (self.leader, self.leading(), token)
@@ -81,7 +81,7 @@ impl World {
                     self.schedule(back, Happening::Reconnect { node });
                 }
             }
-            Mischief::Whim => {
+            FaultInjection::Whim => {
                 let kind = *self.rng.pick(&[Kind::Read, Kind::Sync, Kind::Sync, Kind::Write]);
                 let until = self.now + self.rng.between(ttl / 4, ttl * 2);
                 self.nodes[node].client.mood = Some((kind, until));
@@ -90,11 +90,11 @@ impl World {
                     self.isolate(server);
                 }
             }
-            Mischief::Nap => {
+            FaultInjection::Nap => {
                 let span = self.rng.between(ttl / 5, ttl * 9 / 10);
                 self.pause_for(node, false, span);
             }
-            Mischief::NapOfTheNext => {
+            FaultInjection::NapOfTheNext => {
                 for waiter in 0..self.nodes.len() {
                     if self.nodes[waiter].lease.is_none() {
                         let span = self.rng.between(ttl * 7 / 10, ttl);
@@ -105,13 +105,13 @@ impl World {
                     self.resign(leader, Farewell::Free);
                 }
             }
-            Mischief::StickReply => {
+            FaultInjection::StickReply => {
                 for server in &mut self.servers {
                     server.sticks = true;
                     server.down_free = server.down_free.max(self.now + self.rng.below(ttl / 8));
                 }
             }
-            Mischief::StickDuringNap => {
+            FaultInjection::StickDuringNap => {
                 if let Some(leader) = self.leading() {
                     let span = self.rng.between(ttl / 4, ttl / 2);
                     self.pause_for(leader, false, span);
@@ -123,7 +123,7 @@ impl World {
                     self.schedule(after, Happening::Cut { node: leader });
                 }
             }
-            Mischief::DeposeUnderLeader => {
+            FaultInjection::DeposeUnderLeader => {
                 if let (Some(server), Some(leader)) = (self.leader, self.leading()) {
                     self.isolate(server);
                     let mut after = self.rng.between(ttl / 20, ttl / 3);
@@ -136,21 +136,21 @@ impl World {
                     self.schedule(after, Happening::Cut { node: leader });
                 }
             }
-            Mischief::Resign => self.resign(node, Farewell::Free),
-            Mischief::EndByHolder => self.resign(node, Farewell::End),
-            Mischief::Withdraw => self.withdraw(node),
-            Mischief::ForceLoss => {
+            FaultInjection::Resign => self.resign(node, Farewell::Free),
+            FaultInjection::EndByHolder => self.resign(node, Farewell::End),
+            FaultInjection::Withdraw => self.withdraw(node),
+            FaultInjection::ForceLoss => {
                 if let Some(who) = self.nodes[node].current.filter(|_| !self.nodes[node].paused) {
                     self.step(node, who, Input::ForceLoss);
                     self.set_timer(node);
                 }
             }
-            Mischief::Abandon => self.abandon(node),
-            Mischief::Publish => self.publish(node),
-            Mischief::OutsiderEnd => self.outsider_ends(),
-            Mischief::OutsiderCreate => self.outsider_creates(),
-            Mischief::OutsiderDelete => self.outsider_deletes(),
-            Mischief::RecreateBehindLeader => {
+            FaultInjection::Abandon => self.abandon(node),
+            FaultInjection::Publish => self.publish(node),
+            FaultInjection::OutsiderEnd => self.outsider_ends(),
+            FaultInjection::OutsiderCreate => self.outsider_creates(),
+            FaultInjection::OutsiderDelete => self.outsider_deletes(),
+            FaultInjection::RecreateBehindLeader => {
                 if let Some(leader) = self.leading() {
                     self.cut(leader);
                     self.outsider_ends();
@@ -158,8 +158,8 @@ impl World {
                     self.schedule(after, Happening::Recreate);
                 }
             }
-            Mischief::Operator => self.operator(),
-            Mischief::DeleteDuringLook => {
+            FaultInjection::Operator => self.operator(),
+            FaultInjection::DeleteDuringLook => {
                 let leading = self.leading().filter(|node| !self.nodes[*node].paused);
                 if let Some(node) = leading
                     && let (Some(who), Some(lease)) =
@@ -172,7 +172,7 @@ impl World {
                     self.schedule(deletion, Happening::Delete { token: lease.token });
                 }
             }
-            Mischief::Rebuild => self.rebuild(),
+            FaultInjection::Rebuild => self.rebuild(),
         }
     }
 

@@ -12,7 +12,7 @@ pub const MOST_SLOTS: usize = 16 * 1024;
 
 /// How many slots there are, and whether the leader fills them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Charter {
+pub struct ClusterConfig {
     /// How many slots nodes look at.
     pub slots: usize,
     /// The leader takes no more tasks in. Tasks in slots are finished, the rest waits.
@@ -24,13 +24,13 @@ pub struct Charter {
     pub op: Op,
 }
 
-impl Format for Charter {
+impl Format for ClusterConfig {
     const WHAT: &'static str = "cluster document";
 
     fn check(&self) -> Result<(), DocumentError> {
-        check_number::<Charter>("revision", self.revision)?;
+        check_number::<ClusterConfig>("revision", self.revision)?;
         if self.slots == 0 || self.slots > MOST_SLOTS {
-            return Err(refuse::<Charter>("slots", "out of range"));
+            return Err(refuse::<ClusterConfig>("slots", "out of range"));
         }
         Ok(())
     }

@@ -17,7 +17,7 @@ use crate::store::StoreError;
 
 /// A message from a candidate's handles to its machine.
 #[derive(Clone, Debug)]
-pub(crate) enum Word {
+pub(crate) enum HandleMessage {
     /// The work of a lost tenure has ended: the candidate stands again.
     WorkEnded,
     /// All work has ended: give everything up.
@@ -88,15 +88,15 @@ impl Shared {
 /// The driver's side of [`Shared`].
 ///
 /// It receives every output of a machine that is meant for people.
-pub(super) struct Bulletin {
+pub(super) struct StatusPublisher {
     shared: Arc<Shared>,
     over: bool,
 }
 
-impl Bulletin {
-    pub(super) fn new(shared: Arc<Shared>, id: SlotId) -> Bulletin {
+impl StatusPublisher {
+    pub(super) fn new(shared: Arc<Shared>, id: SlotId) -> StatusPublisher {
         shared.lock().slot = Some(id);
-        Bulletin { shared, over: false }
+        StatusPublisher { shared, over: false }
     }
 
     /// Returns true if the handles were told how the candidacy ended.
@@ -203,7 +203,7 @@ impl Bulletin {
     }
 }
 
-impl Drop for Bulletin {
+impl Drop for StatusPublisher {
     /// If the driver is dropped with its runtime, the lease is no longer renewed.
     fn drop(&mut self) {
         self.with_tenure(|tenure| tenure.close(Loss::Stopped));

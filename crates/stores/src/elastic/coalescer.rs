@@ -17,7 +17,7 @@ use super::fault::Failure;
 ///
 /// Each has a channel to the writes that wait behind it, once there are any.
 #[derive(Debug, Default)]
-pub(super) struct Turns {
+pub(super) struct WriteCoalescer {
     under_way: Mutex<UnderWay>,
 }
 
@@ -33,7 +33,7 @@ pub(super) enum Turn<'a> {
 
 /// The write that is sent. Others wait until it is dropped.
 pub(super) struct First<'a> {
-    turns: &'a Turns,
+    coalescer: &'a WriteCoalescer,
     /// None for a write that others cannot wait behind.
     place: Option<(Key, Version)>,
     decided: bool,
@@ -44,9 +44,9 @@ pub(super) struct Behind {
     decided: watch::Receiver<bool>,
 }
 
-impl Turns {
+impl WriteCoalescer {
     pub(super) fn take(&self, write: &Write) -> Turn<'_> {
-        let first = |place| Turn::First(First { turns: self, place, decided: false });
+        let first = |place| Turn::First(First { coalescer: self, place, decided: false });
         let Expect::At(version) = &write.expect else {
             // An absent document may be absent again later, so each of these writes has to ask.
             return first(None);
@@ -82,7 +82,7 @@ impl First<'_> {
 
 impl Drop for First<'_> {
     fn drop(&mut self) {
-        let behind = self.place.take().and_then(|place| self.turns.lock().remove(&place));
+        let behind = self.place.take().and_then(|place| self.coalescer.lock().remove(&place));
         if let Some(tell) = behind.flatten() {
             // If the outcome is unknown, the writes behind learn only that the first one is gone.
             tell.send_replace(self.decided);
@@ -118,15 +118,15 @@ mod tests {
         write(Expect::At(Version::new(version)))
     }
 
-    fn first<'a>(turns: &'a Turns, write: &Write) -> First<'a> {
-        match turns.take(write) {
+    fn first<'a>(coalescer: &'a WriteCoalescer, write: &Write) -> First<'a> {
+        match coalescer.take(write) {
             Turn::First(first) => first,
             Turn::Behind(_) => panic!("somebody was before it"),
         }
     }
 
-    fn behind(turns: &Turns, write: &Write) -> Behind {
-        match turns.take(write) {
+    fn behind(coalescer: &WriteCoalescer, write: &Write) -> Behind {
+        match coalescer.take(write) {
             Turn::Behind(behind) => behind,
             Turn::First(_) => panic!("nobody was before it"),
         }
@@ -134,32 +134,32 @@ mod tests {
 
     #[tokio::test]
     async fn who_comes_second_to_a_version_has_a_conflict_once_the_first_is_decided() {
-        let turns = Turns::default();
-        let one = first(&turns, &at("1:1"));
-        let _other_version = first(&turns, &at("2:1"));
-        let two = behind(&turns, &at("1:1"));
-        let three = behind(&turns, &at("1:1"));
-        assert!(behind(&turns, &at("1:1")).outcome().now_or_never().is_none());
+        let coalescer = WriteCoalescer::default();
+        let one = first(&coalescer, &at("1:1"));
+        let _other_version = first(&coalescer, &at("2:1"));
+        let two = behind(&coalescer, &at("1:1"));
+        let three = behind(&coalescer, &at("1:1"));
+        assert!(behind(&coalescer, &at("1:1")).outcome().now_or_never().is_none());
         one.decided();
         assert_eq!(two.outcome().await, Ok(Put::Conflict));
         assert_eq!(three.outcome().await, Ok(Put::Conflict));
-        drop(first(&turns, &at("1:1")));
+        drop(first(&coalescer, &at("1:1")));
     }
 
     #[tokio::test]
     async fn behind_a_write_in_doubt_nothing_was_sent() {
-        let turns = Turns::default();
-        let one = first(&turns, &at("1:1"));
-        let two = behind(&turns, &at("1:1"));
+        let coalescer = WriteCoalescer::default();
+        let one = first(&coalescer, &at("1:1"));
+        let two = behind(&coalescer, &at("1:1"));
         drop(one);
         assert_eq!(two.outcome().await.expect_err("not sent").fault, Fault::Unavailable);
-        drop(first(&turns, &at("1:1")));
+        drop(first(&coalescer, &at("1:1")));
     }
 
     #[test]
     fn creations_do_not_wait_for_each_other() {
-        let turns = Turns::default();
-        let _one = first(&turns, &write(Expect::Absent));
-        let _two = first(&turns, &write(Expect::Absent));
+        let coalescer = WriteCoalescer::default();
+        let _one = first(&coalescer, &write(Expect::Absent));
+        let _two = first(&coalescer, &write(Expect::Absent));
     }
 }

@@ -22,14 +22,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-use super::claims::Fact;
+use super::claims::AcknowledgedWrite;
 use super::documents::Nodes;
 use super::mutant::ClusterMutant;
 
 /// The facts in both directions. Only the newest fact of each slot is kept, so the number of slots
 /// bounds them.
 #[derive(Debug, Default)]
-pub(super) struct News {
+pub(super) struct LocalWrites {
     for_planner: Mutex<Worked>,
     for_node: Mutex<Filled>,
     planner_wakes: Notify,
@@ -42,12 +42,12 @@ struct Worked {
     takeovers: u64,
     /// True while a planner of this process holds the cursor.
     heard: bool,
-    facts: BTreeMap<usize, Fact>,
+    acknowledged: BTreeMap<usize, AcknowledgedWrite>,
 }
 
 #[derive(Debug, Default)]
 struct Filled {
-    facts: BTreeMap<usize, Fact>,
+    acknowledged: BTreeMap<usize, AcknowledgedWrite>,
     nodes: Option<Arc<Nodes>>,
 }
 
@@ -55,37 +55,43 @@ struct Filled {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sent(Option<u64>);
 
-impl News {
+impl LocalWrites {
     /// Starts to collect facts for a planner that has just taken over the cursor.
     ///
     /// It gets the facts of writes that are sent from now on.
-    pub(super) fn hear(&self) -> Hearing<'_> {
-        let mut worked = self.worked_facts();
+    pub(super) fn hear(&self) -> LocalWritesReader<'_> {
+        let mut worked = self.worked_writes();
         worked.takeovers += 1;
         worked.heard = true;
-        if !ClusterMutant::OldNewsCount.is_on() {
-            worked.facts.clear();
+        if !ClusterMutant::OldWritesCount.is_on() {
+            worked.acknowledged.clear();
         }
-        Hearing(self, worked.takeovers)
+        LocalWritesReader(self, worked.takeovers)
     }
 
     /// Returns true if a planner of this process plans, and reports the slots it fills.
     pub(super) fn has_planner(&self) -> bool {
-        self.worked_facts().heard
+        self.worked_writes().heard
     }
 
     /// Notes when a write is sent. Must be called before that.
     pub(super) fn sending(&self) -> Sent {
-        let worked = self.worked_facts();
+        let worked = self.worked_writes();
         Sent(worked.heard.then_some(worked.takeovers))
     }
 
     /// Reports acknowledged writes that were sent at `sent`, and wakes the planner.
-    pub(super) fn worked(&self, sent: Sent, facts: impl IntoIterator<Item = Fact>) {
-        let mut worked = self.worked_facts();
+    pub(super) fn worked(
+        &self,
+        sent: Sent,
+        acknowledged: impl IntoIterator<Item = AcknowledgedWrite>,
+    ) {
+        let mut worked = self.worked_writes();
         let counts = worked.heard && sent == Sent(Some(worked.takeovers));
-        if counts || ClusterMutant::OldNewsCount.is_on() {
-            worked.facts.extend(facts.into_iter().map(|fact| (fact.slot, fact)));
+        if counts || ClusterMutant::OldWritesCount.is_on() {
+            worked
+                .acknowledged
+                .extend(acknowledged.into_iter().map(|write_seen| (write_seen.slot, write_seen)));
         }
         drop(worked);
         self.call_planner();
@@ -102,10 +108,12 @@ impl News {
     }
 
     /// Tells the node that there is work in these slots.
-    pub(super) fn filled(&self, facts: impl IntoIterator<Item = Fact>) {
-        let mut filled = self.filled_facts();
-        filled.facts.extend(facts.into_iter().map(|fact| (fact.slot, fact)));
-        let any = !filled.facts.is_empty();
+    pub(super) fn filled(&self, acknowledged: impl IntoIterator<Item = AcknowledgedWrite>) {
+        let mut filled = self.filled_writes();
+        filled
+            .acknowledged
+            .extend(acknowledged.into_iter().map(|write_seen| (write_seen.slot, write_seen)));
+        let any = !filled.acknowledged.is_empty();
         drop(filled);
         if any {
             self.node_wakes.notify_one();
@@ -113,20 +121,20 @@ impl News {
     }
 
     /// Takes the slots with work that the node was not told of before.
-    pub(super) fn take_filled(&self) -> Vec<Fact> {
-        std::mem::take(&mut self.filled_facts().facts).into_values().collect()
+    pub(super) fn take_filled(&self) -> Vec<AcknowledgedWrite> {
+        std::mem::take(&mut self.filled_writes().acknowledged).into_values().collect()
     }
 
     /// Passes on the node list. The planner does this before it reports more work.
     pub(super) fn saw_nodes(&self, nodes: Option<&Arc<Nodes>>) {
         if let Some(nodes) = nodes {
-            self.filled_facts().nodes = Some(nodes.clone());
+            self.filled_writes().nodes = Some(nodes.clone());
         }
     }
 
     /// Takes the node list, if there is one that the node was not told of before.
     pub(super) fn take_nodes(&self) -> Option<Arc<Nodes>> {
-        self.filled_facts().nodes.take()
+        self.filled_writes().nodes.take()
     }
 
     /// Resolves when the node was told of work.
@@ -134,11 +142,11 @@ impl News {
         self.node_wakes.notified().await;
     }
 
-    fn worked_facts(&self) -> MutexGuard<'_, Worked> {
+    fn worked_writes(&self) -> MutexGuard<'_, Worked> {
         self.for_planner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn filled_facts(&self) -> MutexGuard<'_, Filled> {
+    fn filled_writes(&self) -> MutexGuard<'_, Filled> {
         self.for_node.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -146,21 +154,21 @@ impl News {
 /// Collects facts for a planner that holds the cursor, until this is dropped.
 #[derive(Debug)]
 #[must_use]
-pub(super) struct Hearing<'a>(&'a News, u64);
+pub(super) struct LocalWritesReader<'a>(&'a LocalWrites, u64);
 
-impl Hearing<'_> {
+impl LocalWritesReader<'_> {
     pub(super) fn is_silent(&self) -> bool {
-        self.0.worked_facts().facts.is_empty()
+        self.0.worked_writes().acknowledged.is_empty()
     }
 
-    pub(super) fn take(&self) -> Vec<Fact> {
-        std::mem::take(&mut self.0.worked_facts().facts).into_values().collect()
+    pub(super) fn take(&self) -> Vec<AcknowledgedWrite> {
+        std::mem::take(&mut self.0.worked_writes().acknowledged).into_values().collect()
     }
 }
 
-impl Drop for Hearing<'_> {
+impl Drop for LocalWritesReader<'_> {
     fn drop(&mut self) {
-        let mut worked = self.0.worked_facts();
+        let mut worked = self.0.worked_writes();
         worked.heard &= worked.takeovers != self.1;
     }
 }
@@ -175,7 +183,7 @@ mod tests {
     use crate::lease::record::Op;
     use crate::store::Version;
 
-    fn fact(slot: usize, serial: u64) -> Fact {
+    fn write_seen(slot: usize, serial: u64) -> AcknowledgedWrite {
         let task = Assignment {
             serial,
             id: "a".into(),
@@ -196,49 +204,52 @@ mod tests {
             revision: serial,
             op: Op::new(&CandidateId::from_bits(1), serial),
         };
-        Fact { slot, version: Version::new("1"), content: Arc::new(content) }
+        AcknowledgedWrite { slot, version: Version::new("1"), content: Arc::new(content) }
     }
 
     #[test]
     fn what_was_sent_before_the_cursor_was_taken_over_is_never_heard() {
-        let news = News::default();
-        let before = news.sending();
-        let hearing = news.hear();
-        news.worked(before, [fact(1, 1)]);
-        assert!(hearing.is_silent());
-        let during = news.sending();
-        drop(hearing);
-        let hearing = news.hear();
-        news.worked(during, [fact(1, 1)]);
-        assert!(hearing.is_silent(), "it was taken over again since");
-        news.worked(news.sending(), [fact(1, 1), fact(2, 2)]);
-        assert_eq!(hearing.take().len(), 2);
-        assert!(hearing.is_silent());
+        let local_writes = LocalWrites::default();
+        let before = local_writes.sending();
+        let reader = local_writes.hear();
+        local_writes.worked(before, [write_seen(1, 1)]);
+        assert!(reader.is_silent());
+        let during = local_writes.sending();
+        drop(reader);
+        let reader = local_writes.hear();
+        local_writes.worked(during, [write_seen(1, 1)]);
+        assert!(reader.is_silent(), "it was taken over again since");
+        local_writes.worked(local_writes.sending(), [write_seen(1, 1), write_seen(2, 2)]);
+        assert_eq!(reader.take().len(), 2);
+        assert!(reader.is_silent());
     }
 
     #[test]
     fn nothing_is_kept_for_a_planner_that_does_not_plan() {
-        let news = News::default();
-        news.worked(news.sending(), [fact(1, 1)]);
-        assert!(!news.has_planner());
-        drop(news.hear());
-        news.worked(news.sending(), [fact(1, 1)]);
-        assert!(news.hear().is_silent());
+        let local_writes = LocalWrites::default();
+        local_writes.worked(local_writes.sending(), [write_seen(1, 1)]);
+        assert!(!local_writes.has_planner());
+        drop(local_writes.hear());
+        local_writes.worked(local_writes.sending(), [write_seen(1, 1)]);
+        assert!(local_writes.hear().is_silent());
     }
 
     #[test]
     fn a_node_takes_the_newest_fact_of_each_slot_once() {
-        let news = News::default();
-        news.filled([fact(3, 1), fact(4, 2)]);
-        news.filled([fact(3, 5)]);
-        let taken = news.take_filled();
-        assert_eq!(taken.iter().map(|fact| fact.content.revision).collect::<Vec<_>>(), [5, 2]);
-        assert!(news.take_filled().is_empty());
+        let local_writes = LocalWrites::default();
+        local_writes.filled([write_seen(3, 1), write_seen(4, 2)]);
+        local_writes.filled([write_seen(3, 5)]);
+        let taken = local_writes.take_filled();
+        assert_eq!(
+            taken.iter().map(|write_seen| write_seen.content.revision).collect::<Vec<_>>(),
+            [5, 2]
+        );
+        assert!(local_writes.take_filled().is_empty());
     }
 
     #[test]
     fn tokens_come_before_revisions_because_a_slot_may_have_been_deleted() {
-        let (earlier, later) = (fact(1, 7), fact(1, 8));
+        let (earlier, later) = (write_seen(1, 7), write_seen(1, 8));
         assert!(later.is_newer_than(&earlier.content) && !earlier.is_newer_than(&later.content));
         let recreated = Slot { revision: 1, ..(*later.content).clone() };
         assert!(!earlier.is_newer_than(&recreated));

@@ -32,7 +32,7 @@ pub(super) struct Errand {
 
 /// All guardians of this process, idle and busy.
 #[derive(Debug)]
-pub(super) struct Crew {
+pub(super) struct GuardianPool {
     command: Vec<OsString>,
     unset: Vec<&'static str>,
     presence: Option<Arc<FilePresence>>,
@@ -50,10 +50,10 @@ pub(super) struct Crew {
     running: Mutex<JoinSet<()>>,
 }
 
-impl Crew {
-    /// An empty crew: guardians are started when they are needed.
+impl GuardianPool {
+    /// An empty pool: guardians are started when they are needed.
     ///
-    /// Make the crew before other members learn of the presence: from here on the presence lasts as
+    /// Make the pool before other members learn of the presence: from here on the presence lasts as
     /// long as any process that CMD started.
     ///
     /// # Errors
@@ -64,10 +64,10 @@ impl Crew {
         presence: Option<Arc<FilePresence>>,
         grace: Duration,
         privileges: Privileges,
-    ) -> anyhow::Result<Crew> {
+    ) -> anyhow::Result<GuardianPool> {
         let foreign = adopt_orphans()?;
         let work = presence.as_deref().map(FilePresence::work).transpose()?;
-        Ok(Crew {
+        Ok(GuardianPool {
             command,
             unset,
             presence,
@@ -85,14 +85,14 @@ impl Crew {
     ///
     /// # Cancel safety
     /// Cancel safe: if the future is dropped, CMD is told to stop, and killed if it does not.
-    pub(super) async fn run(self: &Arc<Crew>, errand: Errand) -> Returned {
+    pub(super) async fn run(self: &Arc<GuardianPool>, errand: Errand) -> Returned {
         let (answer, returned) = oneshot::channel();
-        let crew = Arc::clone(self);
+        let pool = Arc::clone(self);
         {
             let mut running = lock(&self.running);
             // Remove runs that have ended.
             while running.try_join_next().is_some() {}
-            running.spawn(async move { crew.perform(errand, answer).await });
+            running.spawn(async move { pool.perform(errand, answer).await });
         }
         // Without an answer the runtime is being shut down.
         returned.await.unwrap_or_else(|_| Returned::without_output(How::Stopped))

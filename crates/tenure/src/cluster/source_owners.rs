@@ -3,7 +3,7 @@
 //! The leader lists the source. If a node without a source led, the source would not be listed. So
 //! such a node leaves the lead to nodes that have one, as long as they live.
 
-use super::books::Books;
+use super::client::ClusterClient;
 use super::documents::MemberId;
 use super::planner::Planner;
 use super::views::{Life, MemberView};
@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 
 /// The known members that can list the source.
 #[derive(Debug)]
-pub(super) struct Listers {
-    books: Books,
+pub(super) struct SourceOwners {
+    client: ClusterClient,
     timing: Timing,
     /// True if this node can list the source itself, and need not know of others.
     is_one: bool,
@@ -22,11 +22,11 @@ pub(super) struct Listers {
     seen: Seen,
 }
 
-impl Listers {
+impl SourceOwners {
     /// Creates an empty list: no other member is known yet.
-    pub(super) fn new(planner: &Planner) -> Listers {
-        let (books, timing) = (planner.books.clone(), planner.timing);
-        Listers { books, timing, is_one: planner.source.is_some(), seen: BTreeMap::new() }
+    pub(super) fn new(planner: &Planner) -> SourceOwners {
+        let (client, timing) = (planner.client.clone(), planner.timing);
+        SourceOwners { client, timing, is_one: planner.source.is_some(), seen: BTreeMap::new() }
     }
 
     /// Waits while this node should not lead.
@@ -35,7 +35,7 @@ impl Listers {
     /// Cancel safe.
     pub(super) async fn gone(&mut self) {
         while !self.is_one && self.are_there().await {
-            self.books.sleep(self.timing.heartbeat()).await;
+            self.client.sleep(self.timing.heartbeat()).await;
         }
     }
 
@@ -48,7 +48,7 @@ impl Listers {
             std::future::pending::<()>().await;
         }
         while !self.are_there().await {
-            self.books.sleep(self.timing.heartbeat()).await;
+            self.client.sleep(self.timing.heartbeat()).await;
         }
     }
 
@@ -56,9 +56,9 @@ impl Listers {
     ///
     /// In doubt it returns false: then this node leads, so that there is a leader at least.
     async fn are_there(&mut self) -> bool {
-        match self.books.members().await {
+        match self.client.members().await {
             Ok(members) => {
-                let now = self.books.backend.clock().now();
+                let now = self.client.backend.clock().now();
                 look(&mut self.seen, now, &members.items)
             }
             Err(error) => {

@@ -1,6 +1,6 @@
 //! The cursor as the leader holds it. Only a compare-and-set of the cursor counts tasks or takes
 //! them in.
-use crate::cluster::books::{Books, encoded};
+use crate::cluster::client::{ClusterClient, encoded};
 use crate::cluster::documents::{Cursor, Format as _, Progress, Slot, first_token};
 use crate::cluster::error::ClusterError;
 use crate::cluster::mutant::ClusterMutant;
@@ -39,7 +39,7 @@ impl From<StoreError> for Stop {
 
 /// The cursor, as our last acknowledged write left it.
 #[derive(Debug)]
-pub(super) struct Office {
+pub(super) struct HeldCursor {
     version: Version,
     cursor: Cursor,
     /// The indexes of its intents that are not seen applied yet.
@@ -48,14 +48,14 @@ pub(super) struct Office {
     pub(super) letters_due: bool,
 }
 
-impl Office {
+impl HeldCursor {
     /// Takes the cursor over: writes of the leaders before conflict from now on.
-    pub(super) async fn take(books: &Books, token: u64) -> Result<Office, Stop> {
-        let key = books.keys.cursor();
+    pub(super) async fn take(client: &ClusterClient, token: u64) -> Result<HeldCursor, Stop> {
+        let key = client.keys.cursor();
         for _ in 0..MOST_ATTEMPTS {
-            let (expect, before) = match books.read::<Cursor>(&key).await? {
+            let (expect, before) = match client.read::<Cursor>(&key).await? {
                 Some((version, cursor)) => (Expect::At(version), cursor),
-                None => (Expect::Absent, first_cursor(books).await?),
+                None => (Expect::Absent, first_cursor(client).await?),
             };
             if before.leader > token {
                 return Err(Stop::Deposed(before.leader));
@@ -63,16 +63,16 @@ impl Office {
             let cursor = Cursor {
                 leader: token,
                 revision: before.revision + 1,
-                op: books.fresh_op(),
+                op: client.fresh_op(),
                 ..before
             };
-            match books.store().put(&key, expect, encoded(&key, &cursor)?).await {
+            match client.store().put(&key, expect, encoded(&key, &cursor)?).await {
                 Ok(Put::Stored(version)) => {
-                    let mut office = Office::holding(version, cursor);
+                    let mut held_cursor = HeldCursor::holding(version, cursor);
                     if ClusterMutant::ForgetsRecordedIntents.is_on() {
-                        office.unseen.clear();
+                        held_cursor.unseen.clear();
                     }
-                    return Ok(office);
+                    return Ok(held_cursor);
                 }
                 Ok(Put::Conflict) => {}
                 // The next read shows the effect of this write, and the write after that settles
@@ -84,10 +84,10 @@ impl Office {
         Err(ClusterError::Contended { attempts: MOST_ATTEMPTS }.into())
     }
 
-    fn holding(version: Version, cursor: Cursor) -> Office {
+    fn holding(version: Version, cursor: Cursor) -> HeldCursor {
         let unseen = (0..cursor.intents.len()).collect();
         let letters_due = cursor.intents.iter().any(|intent| intent.letter.is_some());
-        Office { version, cursor, unseen, letters_due }
+        HeldCursor { version, cursor, unseen, letters_due }
     }
 
     /// Marks the intents of lost slots as unseen, so that they are written again.
@@ -109,12 +109,16 @@ impl Office {
     }
 
     /// Moves the cursor on, by one compare-and-set.
-    pub(super) async fn record(&mut self, books: &Books, after: Cursor) -> Result<(), Stop> {
+    pub(super) async fn record(
+        &mut self,
+        client: &ClusterClient,
+        after: Cursor,
+    ) -> Result<(), Stop> {
         let expect = Expect::At(self.version.clone());
-        let key = books.keys.cursor();
-        match books.store().put(&key, expect, encoded(&key, &after)?).await {
+        let key = client.keys.cursor();
+        match client.store().put(&key, expect, encoded(&key, &after)?).await {
             Ok(Put::Stored(version)) => {
-                *self = Office::holding(version, after);
+                *self = HeldCursor::holding(version, after);
                 Ok(())
             }
             Ok(Put::Conflict) => Err(Stop::Unsure),
@@ -125,16 +129,16 @@ impl Office {
 
     /// Makes sure that no other leader has taken the cursor. Then documents that were read before
     /// this are not a successor's.
-    pub(super) async fn confirm(&mut self, books: &Books) -> Result<(), Stop> {
-        if books.is_weak() {
+    pub(super) async fn confirm(&mut self, client: &ClusterClient) -> Result<(), Stop> {
+        if client.is_weak() {
             let revision = self.cursor.revision + 1;
-            let again = Cursor { revision, op: books.fresh_op(), ..self.cursor.clone() };
+            let again = Cursor { revision, op: client.fresh_op(), ..self.cursor.clone() };
             let (unseen, letters_due) = (std::mem::take(&mut self.unseen), self.letters_due);
-            self.record(books, again).await?;
+            self.record(client, again).await?;
             (self.unseen, self.letters_due) = (unseen, letters_due);
             return Ok(());
         }
-        match books.store().get(&books.keys.cursor()).await? {
+        match client.store().get(&client.keys.cursor()).await? {
             Some(document) if document.version == self.version => Ok(()),
             _ => Err(Stop::Unsure),
         }
@@ -145,11 +149,11 @@ impl Office {
 ///
 /// If the cursor was deleted, serial numbers go on after those in the slots: a slot would take an
 /// intent with a lower one for already applied.
-async fn first_cursor(books: &Books) -> Result<Cursor, ClusterError> {
-    let mut cursor = Cursor::new(books.fresh_op());
+async fn first_cursor(client: &ClusterClient) -> Result<Cursor, ClusterError> {
+    let mut cursor = Cursor::new(client.fresh_op());
     let mut after = None;
     loop {
-        let page = books.store().list(&books.keys.slots(), after.as_ref(), LISTED).await?;
+        let page = client.store().list(&client.keys.slots(), after.as_ref(), LISTED).await?;
         let slots = page.documents.iter().filter_map(|(_, found)| Slot::decode(&found.body).ok());
         for slot in slots {
             cursor.next = cursor.next.max(slot.task.serial + 1);

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::parts::{Hand, Working, books, member, now, order};
-use crate::cluster::books::Books;
-use crate::cluster::claims::Fact;
+use super::parts::{Hand, Working, client, member, now, order};
+use crate::cluster::claims::AcknowledgedWrite;
+use crate::cluster::client::ClusterClient;
 use crate::cluster::documents::{
-    Bell, Cursor, Format as _, MemberId, NodeEntry, Nodes, Progress, Slot,
+    Cursor, Format as _, MemberId, NodeEntry, Nodes, Progress, Slot, WakeUp,
 };
 use crate::store::{Expect, Page, Put, StoreExt as _};
 use crate::{Document, Key, MemoryStore, Reads, Store, StoreError, Version, Write};
@@ -65,7 +65,7 @@ impl Store for Counted {
 struct Stage {
     clock: Hand,
     store: Arc<Counted>,
-    books: Books,
+    client: ClusterClient,
     planner: Working,
 }
 
@@ -76,7 +76,7 @@ fn stage(reads: Reads, members: &[MemberId]) -> Stage {
     let memory = MemoryStore::new();
     let counts = (AtomicUsize::new(0), AtomicUsize::new(0));
     let store = Arc::new(Counted { memory, looks: counts.0, writes: counts.1, reads });
-    let books = books(store.clone(), &clock);
+    let client = client(store.clone(), &clock);
     let entry = |token: &MemberId| NodeEntry {
         token: token.clone(),
         workers: 4,
@@ -84,11 +84,11 @@ fn stage(reads: Reads, members: &[MemberId]) -> Stage {
         draining: false,
     };
     let nodes = members.iter().map(entry).collect();
-    let nodes = Nodes { nodes, dead: Vec::new(), revision: 1, op: books.fresh_op() };
-    let put = now(books.store().put(&books.keys.nodes(), Expect::Absent, nodes.encode()));
+    let nodes = Nodes { nodes, dead: Vec::new(), revision: 1, op: client.fresh_op() };
+    let put = now(client.store().put(&client.keys.nodes(), Expect::Absent, nodes.encode()));
     assert!(matches!(put, Ok(Put::Stored(_))));
-    let planner = Working::new(&books, &clock, 1, None);
-    let mut stage = Stage { clock, store, books, planner };
+    let planner = Working::new(&client, &clock, 1, None);
+    let mut stage = Stage { clock, store, client, planner };
     stage.planner.settle_for(&stage.clock, Duration::from_millis(20));
     stage
 }
@@ -96,39 +96,40 @@ fn stage(reads: Reads, members: &[MemberId]) -> Stage {
 impl Stage {
     fn submit(&self, many: usize) {
         let orders = (0..many).map(|number| order(&format!("task-{number}"))).collect();
-        now(self.books.submit(orders)).expect("the inbox has room");
+        now(self.client.submit(orders)).expect("the inbox has room");
     }
 
     fn cursor(&self) -> Cursor {
-        let found = now(self.books.read(&self.books.keys.cursor())).expect("memory serves");
+        let found = now(self.client.read(&self.client.keys.cursor())).expect("memory serves");
         found.expect("a cursor").1
     }
 
     /// Does the tasks that the planner told its node of, and tells the planner. Returns their
     /// number.
     fn work(&self) -> usize {
-        let told = self.planner.news.take_filled();
-        let sent = self.planner.news.sending();
-        for fact in &told {
+        let told = self.planner.local_writes.take_filled();
+        let sent = self.planner.local_writes.sending();
+        for write_seen in &told {
             let done = Progress::Done { result: None };
-            let content = Arc::new(fact.content.following(self.books.fresh_op(), done));
-            let version = self.put(fact.slot, fact.version.clone(), &content);
-            let fact = Fact { slot: fact.slot, version, content };
-            self.planner.news.worked(sent, [fact]);
+            let content = Arc::new(write_seen.content.following(self.client.fresh_op(), done));
+            let version = self.put(write_seen.slot, write_seen.version.clone(), &content);
+            let write_seen = AcknowledgedWrite { slot: write_seen.slot, version, content };
+            self.planner.local_writes.worked(sent, [write_seen]);
         }
         told.len()
     }
 
     fn put(&self, slot: usize, version: Version, content: &Slot) -> Version {
-        let key = self.books.keys.slot(slot);
-        let put = now(self.books.store().put(&key, Expect::At(version), content.encode()));
+        let key = self.client.keys.slot(slot);
+        let put = now(self.client.store().put(&key, Expect::At(version), content.encode()));
         let Ok(Put::Stored(version)) = put else { panic!("nobody else writes it: {put:?}") };
         version
     }
 
     fn rung(&self) -> u64 {
-        let bell = now(self.books.read::<Bell>(&self.books.keys.bell())).expect("memory serves");
-        bell.map_or(0, |(_, bell)| bell.rung)
+        let wake_up =
+            now(self.client.read::<WakeUp>(&self.client.keys.wake_up())).expect("memory serves");
+        wake_up.map_or(0, |(_, wake_up)| wake_up.rung)
     }
 
     fn settle(&mut self) {
@@ -190,11 +191,11 @@ fn a_node_that_joins_is_noticed_while_the_planner_goes_by_what_it_hears() {
     let mut stage = stage(Reads::Linearizable, &[member(1)]);
     stage.submit(3);
     stage.settle();
-    let key = stage.books.keys.nodes();
-    let (version, nodes) = now(stage.books.read::<Nodes>(&key)).expect("memory").expect("a list");
+    let key = stage.client.keys.nodes();
+    let (version, nodes) = now(stage.client.read::<Nodes>(&key)).expect("memory").expect("a list");
     let joined = NodeEntry { token: member(2), ..nodes.nodes[0].clone() };
     let nodes = Nodes { nodes: vec![nodes.nodes[0].clone(), joined], revision: 2, ..nodes };
-    let put = now(stage.books.store().put(&key, Expect::At(version), nodes.encode()));
+    let put = now(stage.client.store().put(&key, Expect::At(version), nodes.encode()));
     assert!(matches!(put, Ok(Put::Stored(_))));
     let before = stage.rung();
     stage.work();

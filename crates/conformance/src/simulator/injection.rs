@@ -15,7 +15,7 @@ use super::clock::nanos;
 use super::network::Way;
 use super::node::Work;
 use super::store::{Rejoined, Stored};
-use super::swarm::Mischief;
+use super::swarm::FaultInjection;
 use super::world::{Happening, World};
 use crate::history::What;
 
@@ -35,28 +35,28 @@ pub(super) enum Wish {
 }
 
 impl World {
-    pub(super) fn mischief(&mut self) {
+    pub(super) fn injection(&mut self) {
         if !self.faults() {
             return;
         }
         let next = self.rng.below(self.swarm.pace * 2);
-        self.schedule(next, Happening::Mischief);
-        let mischief = *self.rng.pick(&self.swarm.mischiefs);
+        self.schedule(next, Happening::FaultInjection);
+        let injection = *self.rng.pick(&self.swarm.injections);
         let node = self.victim();
         let ttl = nanos(self.swarm.timings[node].ttl());
-        self.note(|| format!("MISCHIEF {mischief:?} n{node}"));
-        match mischief {
-            Mischief::Pause => self.pause(node, ttl, false),
-            Mischief::Suspend => self.pause(node, ttl, true),
-            Mischief::Crash => self.crash(node),
-            Mischief::Partition => self.partition(node, ttl),
-            Mischief::CutLeader => {
+        self.note(|| format!("MISCHIEF {injection:?} n{node}"));
+        match injection {
+            FaultInjection::Pause => self.pause(node, ttl, false),
+            FaultInjection::Suspend => self.pause(node, ttl, true),
+            FaultInjection::Crash => self.crash(node),
+            FaultInjection::Partition => self.partition(node, ttl),
+            FaultInjection::CutLeader => {
                 let leader = self.nodes.iter().position(|process| process.lease.is_some());
                 if let Some(leader) = leader {
                     self.partition(leader, ttl);
                 }
             }
-            Mischief::RecreateBehindLeader => {
+            FaultInjection::RecreateBehindLeader => {
                 let leader = self.nodes.iter().position(|process| process.lease.is_some());
                 if let Some(leader) = leader {
                     self.partition(leader, ttl);
@@ -66,28 +66,28 @@ impl World {
                     self.schedule(delay, Happening::OutsiderReads { errand });
                 }
             }
-            Mischief::Outage => {
+            FaultInjection::Outage => {
                 self.outage = true;
                 let over = self.rng.between(ttl / 10, ttl * 3 / 2);
                 self.schedule(over, Happening::OutageOver);
             }
-            Mischief::Resign => self.resign(node, Farewell::Free),
-            Mischief::EndByHolder => self.resign(node, Farewell::End),
-            Mischief::Publish => {
+            FaultInjection::Resign => self.resign(node, Farewell::Free),
+            FaultInjection::EndByHolder => self.resign(node, Farewell::End),
+            FaultInjection::Publish => {
                 let value = Bytes::copy_from_slice(&self.rng.next().to_le_bytes());
                 self.step(node, Input::Publish(value));
             }
-            Mischief::ForceLoss => self.step(node, Input::ForceLoss),
-            Mischief::Abandon => self.step(node, Input::Abandon),
-            Mischief::OutsiderCreate => self.send_outsider(Wish::Create),
-            Mischief::OutsiderEnd => self.send_outsider(Wish::End),
-            Mischief::OutsiderDelete => self.send_outsider(Wish::Delete),
-            Mischief::WallJump => {
+            FaultInjection::ForceLoss => self.step(node, Input::ForceLoss),
+            FaultInjection::Abandon => self.step(node, Input::Abandon),
+            FaultInjection::OutsiderCreate => self.send_outsider(Wish::Create),
+            FaultInjection::OutsiderEnd => self.send_outsider(Wish::End),
+            FaultInjection::OutsiderDelete => self.send_outsider(Wish::Delete),
+            FaultInjection::WallJump => {
                 let wall = self.rng.below(1 << 45);
                 self.nodes[node].clock.set_wall(wall);
             }
-            Mischief::Batch => self.step(node, Input::Batch),
-            Mischief::Branch => {
+            FaultInjection::Batch => self.step(node, Input::Batch),
+            FaultInjection::Branch => {
                 if !self.document.is_isolated() {
                     self.document.isolate();
                     self.floor.isolate();
@@ -95,8 +95,8 @@ impl World {
                     self.schedule(over, Happening::Rejoin);
                 }
             }
-            Mischief::Vandal => self.vandalise(),
-            Mischief::DeleteRecord => self.delete_record(ttl),
+            FaultInjection::Vandal => self.vandalise(),
+            FaultInjection::DeleteRecord => self.delete_record(ttl),
         }
     }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::collect::Ended;
 use crate::Key;
-use crate::cluster::books::Books;
+use crate::cluster::client::ClusterClient;
 use crate::cluster::documents::{
     Format as _, Letter, MemberId, Outcome, OutcomeState, Report, Slot,
 };
@@ -13,15 +13,18 @@ use crate::store::{Document, Durability, Expect, Fault, Put, StoreError, Write};
 
 /// Writes the dead letters and outcomes of these tasks. Returns the tasks with all their documents
 /// in the store.
-pub(super) async fn file(books: &Books, mut ended: Vec<Ended>) -> Result<Vec<Ended>, StoreError> {
-    let letters = ended.iter().filter_map(|ended| letter(books, &ended.slot, &ended.report));
-    let missing = ensure(books, letters.collect()).await?;
+pub(super) async fn file(
+    client: &ClusterClient,
+    mut ended: Vec<Ended>,
+) -> Result<Vec<Ended>, StoreError> {
+    let letters = ended.iter().filter_map(|ended| letter(client, &ended.slot, &ended.report));
+    let missing = ensure(client, letters.collect()).await?;
     ended.retain(|ended| !missing.contains(&ended.report.serial));
     let outcomes = ended.iter().filter_map(|ended| {
         let receipt = ended.slot.task.receipt.as_ref()?;
-        Some(outcome(books, receipt, &ended.report))
+        Some(outcome(client, receipt, &ended.report))
     });
-    let missing = ensure(books, outcomes.collect()).await?;
+    let missing = ensure(client, outcomes.collect()).await?;
     ended.retain(|ended| !missing.contains(&ended.report.serial));
     Ok(ended)
 }
@@ -29,19 +32,19 @@ pub(super) async fn file(books: &Books, mut ended: Vec<Ended>) -> Result<Vec<End
 /// Writes the outcomes of tasks that were cancelled before they were taken. Returns false if one of
 /// them may be missing.
 pub(super) async fn file_cancelled(
-    books: &Books,
+    client: &ClusterClient,
     receipts: Vec<MemberId>,
 ) -> Result<bool, StoreError> {
     let mut wanted = BTreeMap::new();
     for receipt in receipts {
-        let (at, op) = (books.wall(), books.fresh_op());
+        let (at, op) = (client.wall(), client.fresh_op());
         let outcome = Outcome { serial: 0, state: OutcomeState::Cancelled, note: None, at, op };
         let is_same: fn(&Document, u64) -> bool =
             |document, _| Outcome::decode(&document.body).is_ok();
         let paper = Paper { serial: 0, body: outcome.encode(), is_same };
-        wanted.insert(books.keys.outcome(&receipt), paper);
+        wanted.insert(client.keys.outcome(&receipt), paper);
     }
-    Ok(ensure(books, wanted).await?.is_empty())
+    Ok(ensure(client, wanted).await?.is_empty())
 }
 
 /// A document that must be in the store.
@@ -53,7 +56,7 @@ struct Paper {
     is_same: fn(&Document, u64) -> bool,
 }
 
-fn letter(books: &Books, slot: &Slot, report: &Report) -> Option<(Key, Paper)> {
+fn letter(client: &ClusterClient, slot: &Slot, report: &Report) -> Option<(Key, Paper)> {
     if report.state != OutcomeState::Dead {
         return None;
     }
@@ -62,35 +65,38 @@ fn letter(books: &Books, slot: &Slot, report: &Report) -> Option<(Key, Paper)> {
         task: (*slot.task).clone(),
         attempt: report.attempt,
         error: report.note.clone().unwrap_or_default(),
-        at: books.wall(),
-        op: books.fresh_op(),
+        at: client.wall(),
+        op: client.fresh_op(),
     };
     let is_same: fn(&Document, u64) -> bool = |document, serial| {
         Letter::decode(&document.body).is_ok_and(|letter| letter.task.serial == serial)
     };
-    Some((books.keys.letter(serial), Paper { serial, body: letter.encode(), is_same }))
+    Some((client.keys.letter(serial), Paper { serial, body: letter.encode(), is_same }))
 }
 
-fn outcome(books: &Books, receipt: &MemberId, report: &Report) -> (Key, Paper) {
+fn outcome(client: &ClusterClient, receipt: &MemberId, report: &Report) -> (Key, Paper) {
     let Report { serial, state, note, .. } = report.clone();
-    let outcome = Outcome { serial, state, note, at: books.wall(), op: books.fresh_op() };
+    let outcome = Outcome { serial, state, note, at: client.wall(), op: client.fresh_op() };
     let is_same: fn(&Document, u64) -> bool = |document, serial| {
         Outcome::decode(&document.body).is_ok_and(|outcome| outcome.serial == serial)
     };
-    (books.keys.outcome(receipt), Paper { serial, body: outcome.encode(), is_same })
+    (client.keys.outcome(receipt), Paper { serial, body: outcome.encode(), is_same })
 }
 
 /// Makes sure that these documents are in the store.
 ///
 /// Either this process or an earlier leader wrote them. Returns the serials of those for which this
 /// is uncertain.
-async fn ensure(books: &Books, wanted: BTreeMap<Key, Paper>) -> Result<BTreeSet<u64>, StoreError> {
+async fn ensure(
+    client: &ClusterClient,
+    wanted: BTreeMap<Key, Paper>,
+) -> Result<BTreeSet<u64>, StoreError> {
     let mut missing = BTreeSet::new();
     if wanted.is_empty() {
         return Ok(missing);
     }
     let first = wanted.iter().map(|(key, paper)| paper.write(key, Expect::Absent)).collect();
-    let outcomes = books.store().put_many(first).await;
+    let outcomes = client.store().put_many(first).await;
     let mut doubtful: Vec<(Key, Paper)> = Vec::new();
     for ((key, paper), outcome) in wanted.into_iter().zip(outcomes) {
         match outcome {
@@ -107,11 +113,11 @@ async fn ensure(books: &Books, wanted: BTreeMap<Key, Paper>) -> Result<BTreeSet<
         return Ok(missing);
     }
     let keys: Vec<Key> = doubtful.iter().map(|(key, _)| key.clone()).collect();
-    let found = books.store().get_many(&keys).await?;
+    let found = client.store().get_many(&keys).await?;
     let (mut serials, mut writes) = (Vec::new(), Vec::new());
     for ((key, paper), found) in doubtful.into_iter().zip(found) {
         let is_same = |document: &Document| (paper.is_same)(document, paper.serial);
-        if found.as_ref().is_some_and(is_same) && !books.is_weak() {
+        if found.as_ref().is_some_and(is_same) && !client.is_weak() {
             continue;
         }
         let expect = found.map_or(Expect::Absent, |document| Expect::At(document.version));
@@ -119,7 +125,7 @@ async fn ensure(books: &Books, wanted: BTreeMap<Key, Paper>) -> Result<BTreeSet<
         writes.push(paper.write(&key, expect));
     }
     if !writes.is_empty() {
-        let outcomes = books.store().put_many(writes).await;
+        let outcomes = client.store().put_many(writes).await;
         let outcomes = serials.into_iter().zip(outcomes);
         let unsure = outcomes.filter(|(_, outcome)| !matches!(outcome, Ok(Put::Stored(_))));
         missing.extend(unsure.map(|(serial, _)| serial));

@@ -2,8 +2,8 @@
 //! workers hold most of them.
 
 use super::look::{Look, Sight, slots_in_store, wanted_slots};
-use crate::cluster::books::{Books, encoded};
-use crate::cluster::documents::{Charter, Cursor, LEAST_SLOTS};
+use crate::cluster::client::{ClusterClient, encoded};
+use crate::cluster::documents::{ClusterConfig, Cursor, LEAST_SLOTS};
 use crate::cluster::error::ClusterError;
 use crate::store::{Expect, Fault, Put, StoreExt as _};
 
@@ -14,7 +14,7 @@ use crate::store::{Expect, Fault, Put, StoreExt as _};
 /// or more slots, and nodes would not look at a slot that is filled beyond the number in the
 /// document.
 pub(super) async fn uphold(
-    books: &Books,
+    client: &ClusterClient,
     cursor: &Cursor,
     look: &Look,
     known: &mut Option<usize>,
@@ -22,21 +22,22 @@ pub(super) async fn uphold(
     let intended = cursor.intents.iter().map(|intent| intent.slot + 1).max().unwrap_or(0);
     // Slots are never taken back, and the number of workers in the node list may be forged. Only
     // workers that hold slots prove the need for more.
-    let now = look.charter.content().map_or(0, |charter| charter.slots);
+    let now = look.cluster_config.content().map_or(0, |cluster_config| cluster_config.slots);
     let most = if look.is_crowded() { now.saturating_mul(2) } else { now };
     let most = most.max(LEAST_SLOTS);
     let wanted = wanted_slots(look.nodes.content().map(|nodes| &**nodes)).min(most).max(intended);
-    let op = books.fresh_op();
-    let (expect, charter) = match &look.charter {
-        Sight::Found(_, charter)
-            if charter.slots >= wanted && (!books.is_weak() || *known == Some(charter.slots)) =>
+    let op = client.fresh_op();
+    let (expect, cluster_config) = match &look.cluster_config {
+        Sight::Found(_, cluster_config)
+            if cluster_config.slots >= wanted
+                && (!client.is_weak() || *known == Some(cluster_config.slots)) =>
         {
             return Ok(false);
         }
         Sight::Found(version, before) => {
             let revision = before.revision + 1;
             let slots = before.slots.max(wanted);
-            let grown = Charter { slots, revision, op, ..Charter::clone(before) };
+            let grown = ClusterConfig { slots, revision, op, ..ClusterConfig::clone(before) };
             (Expect::At(version.clone()), grown)
         }
         Sight::Unreadable => {
@@ -45,15 +46,16 @@ pub(super) async fn uphold(
         }
         // The lost document may have counted more slots, and nodes would no longer look at those.
         Sight::Absent | Sight::Garbled(..) => {
-            let slots = wanted.max(slots_in_store(books).await?);
-            let expect = look.charter.version().map_or(Expect::Absent, |v| Expect::At(v.clone()));
-            (expect, Charter { slots, paused: false, revision: 1, op })
+            let slots = wanted.max(slots_in_store(client).await?);
+            let expect =
+                look.cluster_config.version().map_or(Expect::Absent, |v| Expect::At(v.clone()));
+            (expect, ClusterConfig { slots, paused: false, revision: 1, op })
         }
     };
-    let key = books.keys.charter();
-    match books.store().put(&key, expect, encoded(&key, &charter)?).await {
+    let key = client.keys.cluster_config();
+    match client.store().put(&key, expect, encoded(&key, &cluster_config)?).await {
         Ok(Put::Stored(_)) => {
-            *known = Some(charter.slots);
+            *known = Some(cluster_config.slots);
             Ok(true)
         }
         // The next look shows the result.

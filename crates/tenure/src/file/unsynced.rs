@@ -11,11 +11,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::Key;
 
 #[derive(Debug, Default)]
-pub(super) struct Unsettled {
+pub(super) struct UnsyncedWrites {
     writes: Mutex<HashMap<Key, usize>>,
 }
 
-impl Unsettled {
+impl UnsyncedWrites {
     /// Notes a write, before any process can read it.
     pub(super) fn begin(&self, key: &Key) {
         *self.writes().entry(key.clone()).or_default() += 1;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::documents::{Bell, Charter, DocumentError, Format, Keys};
+use super::documents::{ClusterConfig, DocumentError, Format, Keys, WakeUp};
 use crate::cluster::error::ClusterError;
 use crate::lease::record::Op;
 use crate::store::{
@@ -18,16 +18,16 @@ const MOST_ATTEMPTS: u32 = 64;
 /// The documents of one cluster, and the operations that need no membership.
 ///
 /// ```
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tenure::Error> {
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tenure::cluster::ClusterError> {
 /// use tenure::Backend;
-/// use tenure::cluster::{Books, Order};
-/// let books = Books::open(&Backend::memory(), "thumbnails")?;
-/// books.submit(vec![Order::new("cat.jpg", "shrink", "cat.jpg")]).await?;
-/// assert!(books.totals().await?.waiting);
+/// use tenure::cluster::{ClusterClient, Order};
+/// let client = ClusterClient::open(&Backend::memory(), "thumbnails")?;
+/// client.submit(vec![Order::new("cat.jpg", "shrink", "cat.jpg")]).await?;
+/// assert!(client.totals().await?.waiting);
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
-pub struct Books {
+pub struct ClusterClient {
     /// Without a queue: the locks of a cluster are always leases.
     pub(super) backend: Backend,
     pub(super) name: Name,
@@ -61,20 +61,20 @@ pub(super) struct Found<T> {
     pub(super) content: Result<T, DocumentError>,
 }
 
-impl Books {
+impl ClusterClient {
     /// Opens the documents of the cluster of this name.
     ///
     /// Nothing is read or written yet.
     ///
     /// # Errors
     /// [`ClusterError::Name`] when the name is refused; it has at most five segments.
-    pub fn open(backend: &Backend, name: &str) -> Result<Books, ClusterError> {
+    pub fn open(backend: &Backend, name: &str) -> Result<ClusterClient, ClusterError> {
         let backend = match backend.queue() {
             Some(_) => backend.clone().without_queue(),
             None => backend.clone(),
         };
         let (name, keys) = (Name::parse(name)?, Keys::new(name)?);
-        Ok(Books { backend, name, keys, timing: Timing::default() })
+        Ok(ClusterClient { backend, name, keys, timing: Timing::default() })
     }
 
     /// Sets the times of polling and of locks.
@@ -82,8 +82,8 @@ impl Books {
     /// They decide how often to look where the store does not notify of changes, and how long the
     /// locks of tasks last.
     #[must_use]
-    pub fn with_timing(self, timing: Timing) -> Books {
-        Books { timing, ..self }
+    pub fn with_timing(self, timing: Timing) -> ClusterClient {
+        ClusterClient { timing, ..self }
     }
 
     /// The name of the cluster.
@@ -135,8 +135,8 @@ impl Books {
 
     /// The number of slots to look at; 0 before the first leader.
     pub(super) async fn slots(&self) -> Result<usize, ClusterError> {
-        let charter = self.read::<Charter>(&self.keys.charter()).await?;
-        Ok(charter.map_or(0, |(_, charter)| charter.slots))
+        let cluster_config = self.read::<ClusterConfig>(&self.keys.cluster_config()).await?;
+        Ok(cluster_config.map_or(0, |(_, cluster_config)| cluster_config.slots))
     }
 
     /// Reads all keys. One document that the store refuses to show does not hide the others.
@@ -233,25 +233,25 @@ impl Books {
     ///
     /// This is a hint: the leader looks by itself sooner or later, so a failure is only logged.
     pub(super) async fn call_leader(&self) {
-        if let Err(error) = self.ring(&self.keys.call()).await {
+        if let Err(error) = self.ring(&self.keys.leader_wake_up()).await {
             tracing::debug!(cluster = %self.name, %error, "the leader could not be called");
         }
     }
 
-    /// Rings a bell: changes its document, to wake the processes that wait on it.
+    /// Changes a wake-up document, to wake the processes that wait on it.
     ///
-    /// A conflict is fine: another process rang the bell meanwhile.
-    pub(super) async fn ring(&self, bell: &Key) -> Result<(), ClusterError> {
-        let (expect, rung) = match self.store().get(bell).await? {
+    /// A conflict is fine: another process changed it meanwhile.
+    pub(super) async fn ring(&self, wake_up: &Key) -> Result<(), ClusterError> {
+        let (expect, rung) = match self.store().get(wake_up).await? {
             Some(document) => {
-                let rung = Bell::decode(&document.body).map_or(0, |bell| bell.rung);
+                let rung = WakeUp::decode(&document.body).map_or(0, |wake_up| wake_up.rung);
                 (Expect::At(document.version), rung)
             }
             None => (Expect::Absent, 0),
         };
-        let body = Some(Bell { rung: rung + 1, op: self.fresh_op() }.encode());
+        let body = Some(WakeUp { rung: rung + 1, op: self.fresh_op() }.encode());
         let durability = Durability::UntilPowerCut;
-        let write = Write { key: bell.clone(), expect, body, durability };
+        let write = Write { key: wake_up.clone(), expect, body, durability };
         let _: Put = self.store().put_one(write).await?;
         Ok(())
     }
