@@ -2,58 +2,42 @@
 
 use std::sync::Arc;
 
+use super::participant::{Event, Io, Participant, Wants};
 use super::publisher::{HandleMessage, Shared, StatusPublisher};
 use super::registration::Registration;
-use super::requests::Queue;
-use super::{Answer, Request, SlotId, Wants};
+use super::requests::{Answer, Request};
 use crate::lease::floor::Laid;
 use crate::lease::machine::{Input, Machine, Output, Seen, SeenFloor};
 use crate::lease::record::{Record, RecordError, State};
-use crate::parts::Parts;
 use crate::protocol::{Farewell, Lease};
 use crate::store::{Document, Durability, Write};
 use crate::{Error, Key, Name, Protocol};
 
-/// A candidacy on its way to the driver.
-pub(crate) struct Candidacy {
-    pub(crate) name: Name,
-    pub(crate) key: Key,
-    /// The key of its floor, if a floor is kept.
-    pub(crate) floor: Option<Key>,
-    pub(crate) machine: Machine,
-    pub(crate) shared: Arc<Shared>,
-}
-
-pub(super) struct CandidateSlot {
+/// A candidacy that the lease protocol decides: its machine and its registration.
+pub(crate) struct LeaseCandidate {
     key: Key,
+    /// The key of its floor, if one is kept.
     floor: Option<Key>,
     machine: Machine,
     publisher: StatusPublisher,
     registration: Registration,
 }
 
-impl CandidateSlot {
-    pub(super) fn new(candidacy: Candidacy, id: SlotId) -> CandidateSlot {
-        let Candidacy { name, key, floor, machine, shared } = candidacy;
-        let registration = Registration::new(&name, machine.candidate(), machine.timing());
-        let publisher = StatusPublisher::new(shared, id);
-        CandidateSlot { key, floor, machine, publisher, registration }
+impl LeaseCandidate {
+    pub(crate) fn new(
+        name: &Name,
+        key: Key,
+        floor: Option<Key>,
+        machine: Machine,
+        shared: Arc<Shared>,
+    ) -> LeaseCandidate {
+        let registration = Registration::new(name, machine.candidate(), machine.timing());
+        let publisher = StatusPublisher::new(shared);
+        LeaseCandidate { key, floor, machine, publisher, registration }
     }
 
-    /// The farewell for a candidate without handles, or with a closed backend.
-    pub(super) fn goodbye(&mut self) -> HandleMessage {
-        self.publisher.goodbye();
-        HandleMessage::Release(Farewell::Free)
-    }
-
-    pub(super) fn hear(
-        &mut self,
-        id: SlotId,
-        message: HandleMessage,
-        parts: &Parts,
-        queue: &mut Queue,
-    ) -> Wants {
-        let input = match message {
+    fn hear(&mut self, message: HandleMessage) -> Input {
+        match message {
             HandleMessage::WorkEnded => Input::WorkEnded,
             HandleMessage::Release(farewell) => {
                 self.publisher.leaving();
@@ -66,75 +50,66 @@ impl CandidateSlot {
             }
             #[cfg(feature = "test-util")]
             HandleMessage::ForceLoss => Input::ForceLoss,
-        };
-        self.step(id, input, parts, queue)
-    }
-
-    pub(super) fn step(
-        &mut self,
-        id: SlotId,
-        input: Input,
-        parts: &Parts,
-        queue: &mut Queue,
-    ) -> Wants {
-        let now = parts.clock.now();
-        let outputs = self.machine.step(now, input);
-        outputs.into_iter().for_each(|output| self.carry_out(id, output, parts, queue));
-        if let Some(request) = self.registration.next(now, parts.clock.wall()) {
-            request.queue(id, queue);
         }
-        self.wants(parts)
     }
 
-    pub(super) fn answer(
-        &mut self,
-        id: SlotId,
-        request: Request,
-        answer: Answer,
-        parts: &Parts,
-        queue: &mut Queue,
-    ) -> Wants {
+    fn step(&mut self, input: Input, io: &mut Io<'_>) -> Wants {
+        let now = io.parts.clock.now();
+        let outputs = self.machine.step(now, input);
+        outputs.into_iter().for_each(|output| self.carry_out(output, io));
+        if let Some(request) = self.registration.next(now, io.parts.clock.wall()) {
+            request.join(io.id, io.batch);
+        }
+        self.wants(io)
+    }
+
+    fn answer(&mut self, request: Request, answer: Answer, io: &mut Io<'_>) -> Wants {
         match (request, answer) {
             (Request::Machine(ask), Answer::Read(read)) => {
                 self.publisher.note(read.as_ref().err());
                 let read = read.map(|document| document.map(seen)).map_err(|error| error.fault);
-                self.step(id, Input::Read(ask, read), parts, queue)
+                self.step(Input::Read(ask, read), io)
             }
             (Request::Floor(ask), Answer::Read(read)) => {
                 self.publisher.note(read.as_ref().err());
                 let read =
                     read.map(|document| document.map(seen_floor)).map_err(|error| error.fault);
-                self.step(id, Input::ReadFloor(ask, read), parts, queue)
+                self.step(Input::ReadFloor(ask, read), io)
             }
             (Request::Machine(ask) | Request::Floor(ask), Answer::Write(put)) => {
                 self.publisher.note(put.as_ref().err());
-                self.step(id, Input::Wrote(ask, put.map_err(|error| error.fault)), parts, queue)
+                self.step(Input::Wrote(ask, put.map_err(|error| error.fault)), io)
             }
             (Request::Registration, answer) => {
-                self.registration.answer(parts.clock.now(), answer);
-                self.step(id, Input::Tick, parts, queue)
+                self.registration.answer(io.parts.clock.now(), answer);
+                self.step(Input::Tick, io)
             }
-            (Request::Observation | Request::Opening, _) => self.wants(parts),
+            (Request::Observation | Request::Opening, _) => self.wants(io),
         }
     }
 
-    fn carry_out(&mut self, id: SlotId, output: Output, parts: &Parts, queue: &mut Queue) {
+    fn carry_out(&mut self, output: Output, io: &mut Io<'_>) {
+        let (id, parts) = (io.id, io.parts);
         match output {
-            Output::Read { ask } => queue.read(id, Request::Machine(ask), self.key.clone()),
+            Output::Read { ask } => io.batch.read(id, Request::Machine(ask), self.key.clone()),
             Output::Write { ask, expect, record, durability } => {
                 let body = Some(stamped(record, parts.clock.wall()).encode());
                 let write = Write { key: self.key.clone(), expect, body, durability };
-                queue.write(id, Request::Machine(ask), write);
+                io.batch.write(id, Request::Machine(ask), write);
             }
             Output::ReadFloor { ask } => {
                 if let Some(key) = self.floor.clone() {
-                    queue.read(id, Request::Floor(ask), key);
+                    io.batch.read(id, Request::Floor(ask), key);
                 }
             }
             Output::WriteFloor { ask, expect, laid } => {
                 if let Some(key) = self.floor.clone() {
                     let (body, durability) = (Some(laid.encode()), Durability::Lasting);
-                    queue.write(id, Request::Floor(ask), Write { key, expect, body, durability });
+                    io.batch.write(
+                        id,
+                        Request::Floor(ask),
+                        Write { key, expect, body, durability },
+                    );
                 }
             }
             Output::Elected(lease) => self.publisher.elect(lease, &parts.clock),
@@ -159,8 +134,8 @@ impl CandidateSlot {
         }
     }
 
-    fn wants(&self, parts: &Parts) -> Wants {
-        let now = parts.clock.now();
+    fn wants(&self, io: &Io<'_>) -> Wants {
+        let now = io.parts.clock.now();
         if self.publisher.is_over() && self.registration.is_settled() {
             return Wants { over: true, ..Wants::default() };
         }
@@ -170,11 +145,48 @@ impl CandidateSlot {
             .awaiting_death()
             .and_then(|(version, holder)| Some((version.clone(), holder.presence.clone()?)));
         Wants {
-            over: false,
             wake: wake.into_iter().flatten().min(),
             watch: self.machine.watching().map(|seen| seen.cloned()),
             death,
+            ..Wants::default()
         }
+    }
+}
+
+impl Participant for LeaseCandidate {
+    fn key(&self) -> &Key {
+        &self.key
+    }
+
+    fn take(&mut self, event: Event, io: &mut Io<'_>) -> Wants {
+        let input = match event {
+            Event::Admitted { notified } => {
+                self.publisher.admitted(io.id);
+                Input::Notified(notified)
+            }
+            Event::Tick => Input::Tick,
+            // A candidate decides by itself if it is near enough to its time.
+            Event::Batch => Input::Batch,
+            Event::Notified(notified) => Input::Notified(notified),
+            Event::Message(message) => self.hear(message),
+            Event::Answer(request, answer) => return self.answer(request, answer, io),
+            Event::Changed => Input::Hint,
+            Event::HolderGone(version) => Input::HolderGone(version),
+            // These concern queues.
+            Event::LookAlong
+            | Event::Session
+            | Event::Called(_)
+            | Event::Looked(_)
+            | Event::Left(..)
+            | Event::Ended(_)
+            | Event::Moved => return self.wants(io),
+        };
+        self.step(input, io)
+    }
+
+    fn goodbye(&mut self) -> Option<HandleMessage> {
+        self.publisher.goodbye();
+        Some(HandleMessage::Release(Farewell::Free))
     }
 }
 

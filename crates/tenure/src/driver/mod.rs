@@ -6,6 +6,7 @@
 
 mod candidate;
 mod observation;
+mod participant;
 mod publisher;
 mod queue;
 mod registration;
@@ -19,21 +20,19 @@ use futures_util::future::{AbortHandle, Abortable, BoxFuture, FutureExt};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::Key;
 use crate::clock::{Moment, Timer};
-use crate::lease::machine::Input;
 use crate::parts::Parts;
-use crate::queue::machine as line;
 use crate::queue::{Entry, Gone, Pace};
-use crate::store::{Document, Put, StoreError, Version};
-use crate::{Key, Mark};
+use crate::store::Version;
 
-pub(crate) use candidate::Candidacy;
-use candidate::CandidateSlot;
-pub(crate) use observation::{Observation, Watching};
+pub(crate) use candidate::LeaseCandidate;
+pub(crate) use observation::LeaseObserver;
+use participant::{Event, Io, Participant, Wants};
 pub(crate) use publisher::{HandleMessage, Shared};
-use queue::{Concerns, Io, LineSlot, LineWants, Sessions, Whose};
-pub(crate) use queue::{Entrant, LineObservation};
-use requests::{Done, Queue};
+use queue::{Concerns, Sessions, Whose};
+pub(crate) use queue::{QueueCandidate, QueueObserver};
+use requests::{Answer, Batch, Done};
 
 /// The longest time by which a request may leave early to join a batch.
 const LONGEST_LEAD: Duration = Duration::from_millis(500);
@@ -55,11 +54,9 @@ pub(crate) struct Handle {
 }
 
 pub(crate) enum Command {
-    Stand(Box<Candidacy>),
-    StandInLine(Box<Entrant>),
+    /// A candidacy or an observation begins.
+    Admit(Box<dyn Participant>),
     Tell(Arc<Shared>, HandleMessage),
-    Observe(Box<Observation>),
-    ObserveLine(LineObservation),
     Close(oneshot::Sender<()>),
 }
 
@@ -92,21 +89,6 @@ pub(crate) fn start(runtime: &tokio::runtime::Handle, parts: Parts) -> Handle {
     Handle { commands: sender }
 }
 
-/// The parts of the driver that a slot in line works with: all but the slots.
-macro_rules! io {
-    ($driver:ident, $sessions:ident) => {
-        Io {
-            parts: &$driver.parts,
-            line: &$sessions.line,
-            session: $sessions.now,
-            version: $sessions.version,
-            batch: &mut $driver.queue,
-            requests: &$driver.requests,
-            hints: &$driver.hints,
-        }
-    };
-}
-
 struct Driver {
     parts: Parts,
     commands: mpsc::UnboundedReceiver<Command>,
@@ -117,7 +99,7 @@ struct Driver {
     next_slot: u64,
     /// When each slot next needs a tick, soonest first.
     due: BTreeSet<(Duration, SlotId)>,
-    queue: Queue,
+    batch: Batch,
     requests: FuturesUnordered<BoxFuture<'static, Done>>,
     hints: FuturesUnordered<Abortable<BoxFuture<'static, Hint>>>,
     notified: bool,
@@ -131,19 +113,12 @@ struct Driver {
 }
 
 struct Slot {
+    participant: Box<dyn Participant>,
     key: Key,
-    kind: Kind,
     due: Option<Duration>,
     lingers: bool,
     watch: Option<Armed<Option<Version>>>,
     death: Option<Armed<Version>>,
-}
-
-enum Kind {
-    Candidate(Box<CandidateSlot>),
-    Observer(Box<Observation>),
-    InLine(Box<LineSlot>),
-    LineObserver(Box<LineObservation>),
 }
 
 /// A pending wait, cancelled when the slot no longer wants it.
@@ -166,15 +141,6 @@ enum Hint {
     Moved(SlotId),
 }
 
-/// The wishes of a slot after a step.
-#[derive(Default)]
-struct Wants {
-    over: bool,
-    wake: Option<Duration>,
-    watch: Option<Option<Version>>,
-    death: Option<(Version, Mark)>,
-}
-
 impl Driver {
     fn new(
         parts: Parts,
@@ -191,7 +157,7 @@ impl Driver {
             slots: BTreeMap::new(),
             next_slot: 0,
             due: BTreeSet::new(),
-            queue: Queue::default(),
+            batch: Batch::default(),
             requests: FuturesUnordered::new(),
             hints: FuturesUnordered::new(),
             notified,
@@ -296,41 +262,23 @@ impl Driver {
         if notified != self.notified {
             self.notified = notified;
             let all: Vec<SlotId> = self.slots.keys().copied().collect();
-            all.into_iter().for_each(|id| self.step(id, Input::Notified(notified)));
+            all.into_iter().for_each(|id| {
+                self.step(id, Event::Notified(notified));
+            });
         }
         let now = self.parts.clock.now().boot;
         let mut looked = false;
         while let Some((due, id)) = self.due.first().copied()
             && due <= now
         {
-            looked |= self.tick_one(id);
+            looked |= self.step(id, Event::Tick);
         }
         if looked {
             self.look_together(now);
         }
     }
 
-    /// Lets time pass for one slot.
-    ///
-    /// Returns true if the slot reads its line without having heard of a change.
-    fn tick_one(&mut self, id: SlotId) -> bool {
-        match self.slots.get(&id).map(|slot| &slot.kind) {
-            Some(Kind::Candidate(_) | Kind::Observer(_)) => {
-                self.step(id, Input::Tick);
-                false
-            }
-            Some(Kind::InLine(_)) => {
-                self.step_in_line(id, |slot, io| slot.step(id, Some(line::Input::Tick), io))
-            }
-            Some(Kind::LineObserver(_)) => {
-                self.step_line_observer(id, |_, _| {});
-                false
-            }
-            None => false,
-        }
-    }
-
-    /// Lets the other slots that would soon read their lines do so now.
+    /// Makes all slots look that would do so soon, when one looks without having heard of a change.
     ///
     /// So a process with thousands of idle followers has one busy moment in half a minute, not one
     /// every few milliseconds.
@@ -340,7 +288,7 @@ impl Driver {
         let near = self.due.range(..(soon, SlotId(0))).map(|(_, id)| *id);
         let near: Vec<SlotId> = near.collect();
         for id in near {
-            self.step_in_line(id, |slot, io| slot.step(id, Some(line::Input::Hint), io));
+            self.step(id, Event::LookAlong);
         }
     }
 
@@ -351,39 +299,30 @@ impl Driver {
             Concerns::These(near) => near,
         };
         for id in whom {
-            self.step_in_line(id, |slot, io| slot.step(id, None, io));
+            self.step(id, Event::Session);
         }
     }
 
     /// When a request leaves anyway, lets requests that are due soon go along.
     fn gather(&mut self) {
-        if self.queue.is_empty() {
+        if self.batch.is_empty() {
             return;
         }
         let soon = self.parts.clock.now().boot.saturating_add(LONGEST_LEAD);
         let near = self.due.range(..(soon, SlotId(0))).map(|(_, id)| *id);
         // Each candidate decides by itself whether it is near enough to its time.
         let near: Vec<SlotId> = near.collect();
-        near.into_iter().for_each(|id| self.step(id, Input::Batch));
+        for id in near {
+            self.step(id, Event::Batch);
+        }
     }
 
     fn take_command(&mut self, command: Command) {
         match command {
-            Command::Stand(candidacy) => self.admit(candidacy.key.clone(), |id| {
-                Kind::Candidate(Box::new(CandidateSlot::new(*candidacy, id)))
-            }),
-            Command::Observe(observation) => {
-                self.admit(observation.key.clone(), |_| Kind::Observer(observation));
-            }
-            Command::StandInLine(entrant) => self.admit(entrant.key.clone(), |id| {
-                Kind::InLine(Box::new(LineSlot::new(*entrant, id)))
-            }),
-            Command::ObserveLine(observation) => {
-                self.admit(observation.key.clone(), |_| Kind::LineObserver(Box::new(observation)));
-            }
+            Command::Admit(participant) => self.admit(participant),
             Command::Tell(shared, message) => {
                 if let Some(id) = shared.slot() {
-                    self.tell(id, message);
+                    self.step(id, Event::Message(message));
                 }
             }
             Command::Close(closed) => {
@@ -393,18 +332,13 @@ impl Driver {
         }
     }
 
-    fn admit(&mut self, key: Key, kind: impl FnOnce(SlotId) -> Kind) {
+    fn admit(&mut self, participant: Box<dyn Participant>) {
         let id = SlotId(self.next_slot);
         self.next_slot += 1;
+        let key = participant.key().clone();
         let (due, lingers, watch, death) = (None, false, None, None);
-        let slot = Slot { key, kind: kind(id), due, lingers, watch, death };
-        let in_line = matches!(slot.kind, Kind::InLine(_) | Kind::LineObserver(_));
-        self.slots.insert(id, slot);
-        if in_line {
-            self.tick_one(id);
-        } else {
-            self.step(id, Input::Notified(self.notified));
-        }
+        self.slots.insert(id, Slot { participant, key, due, lingers, watch, death });
+        self.step(id, Event::Admitted { notified: self.notified });
     }
 
     /// Handles the end of all handles: no process would take part in the elections any more.
@@ -416,33 +350,13 @@ impl Driver {
     fn say_goodbye(&mut self) {
         let all: Vec<SlotId> = self.slots.keys().copied().collect();
         for id in all {
-            match self.slots.get_mut(&id).map(|slot| &mut slot.kind) {
-                Some(Kind::Candidate(candidate)) => {
-                    let farewell = candidate.goodbye();
-                    self.tell(id, farewell);
+            let Some(slot) = self.slots.get_mut(&id) else { continue };
+            match slot.participant.goodbye() {
+                Some(farewell) => {
+                    self.step(id, Event::Message(farewell));
                 }
-                Some(Kind::InLine(slot)) => {
-                    let farewell = slot.goodbye();
-                    self.tell(id, farewell);
-                }
-                Some(Kind::Observer(_) | Kind::LineObserver(_)) => self.forget(id),
-                None => {}
+                None => self.forget(id),
             }
-        }
-    }
-
-    /// Passes a message from a candidate's handle on.
-    fn tell(&mut self, id: SlotId, message: HandleMessage) {
-        let Some(slot) = self.slots.get_mut(&id) else { return };
-        match &mut slot.kind {
-            Kind::Candidate(candidate) => {
-                let wants = candidate.hear(id, message, &self.parts, &mut self.queue);
-                self.arrange(id, wants);
-            }
-            Kind::InLine(_) => {
-                self.step_in_line(id, |slot, io| slot.hear(id, message, io));
-            }
-            Kind::Observer(_) | Kind::LineObserver(_) => {}
         }
     }
 
@@ -450,126 +364,82 @@ impl Driver {
         match done {
             Done::Reads(asked, Ok(documents)) => {
                 for ((id, ask), document) in asked.into_iter().zip(documents) {
-                    self.answer(id, ask, Answer::Read(Ok(document)));
+                    self.step(id, Event::Answer(ask, Answer::Read(Ok(document))));
                 }
             }
             Done::Reads(asked, Err(error)) => {
                 for (id, ask) in asked {
-                    self.answer(id, ask, Answer::Read(Err(error.clone())));
+                    self.step(id, Event::Answer(ask, Answer::Read(Err(error.clone()))));
                 }
             }
             Done::Writes(asked, outcomes) => {
                 for ((id, ask), outcome) in asked.into_iter().zip(outcomes) {
-                    self.answer(id, ask, Answer::Write(outcome));
+                    self.step(id, Event::Answer(ask, Answer::Write(outcome)));
                 }
             }
             Done::Line(id, answer) => {
-                self.step_in_line(id, |slot, io| slot.answer(id, answer, io));
+                self.step(id, Event::Called(answer));
             }
             Done::Looked(id, looked) => {
-                self.step_line_observer(id, |observation, io| observation.looked(looked, io));
+                self.step(id, Event::Looked(looked));
             }
         }
     }
 
     fn take_hint(&mut self, hint: Hint) {
-        match hint {
+        let (id, event) = match hint {
             Hint::Changed(id) => {
                 if let Some(slot) = self.slots.get_mut(&id) {
                     slot.watch = None;
                 }
-                self.step(id, Input::Hint);
+                (id, Event::Changed)
             }
             Hint::Gone(id, version) => {
                 if let Some(slot) = self.slots.get_mut(&id) {
                     slot.death = None;
                 }
-                self.step(id, Input::HolderGone(version));
+                (id, Event::HolderGone(version))
             }
-            Hint::Left(id, whose, entry, gone) => {
-                self.step_in_line(id, |slot, io| slot.left(id, whose, entry, gone, io));
-            }
-            Hint::Ended(id, generation) => {
-                self.step_in_line(id, |slot, io| slot.ended(id, generation, io));
-            }
-            Hint::Moved(id) => self.step_line_observer(id, |observation, _| observation.moved()),
-        }
-    }
-
-    fn step(&mut self, id: SlotId, input: Input) {
-        let Some(slot) = self.slots.get_mut(&id) else { return };
-        let wants = match &mut slot.kind {
-            Kind::Candidate(candidate) => candidate.step(id, input, &self.parts, &mut self.queue),
-            Kind::Observer(observation) => {
-                observation.step(id, input, &self.parts, &mut self.queue)
-            }
-            Kind::InLine(_) | Kind::LineObserver(_) => return,
+            Hint::Left(id, whose, entry, gone) => (id, Event::Left(whose, entry, gone)),
+            Hint::Ended(id, generation) => (id, Event::Ended(generation)),
+            Hint::Moved(id) => (id, Event::Moved),
         };
-        self.arrange(id, wants);
+        self.step(id, event);
     }
 
-    /// Steps a candidate in line.
+    /// Hands an event to a participant, and arranges its wishes.
     ///
-    /// Returns true if it reads the line without having heard of a change.
-    fn step_in_line(
-        &mut self,
-        id: SlotId,
-        step: impl FnOnce(&mut LineSlot, &mut Io<'_>) -> LineWants,
-    ) -> bool {
-        let (Some(slot), Some(sessions)) = (self.slots.get_mut(&id), &mut self.sessions) else {
-            return false;
+    /// Returns true if it reads its line without having heard of a change.
+    fn step(&mut self, id: SlotId, event: Event) -> bool {
+        let Some(slot) = self.slots.get_mut(&id) else { return false };
+        let mut io = Io {
+            id,
+            parts: &self.parts,
+            sessions: self.sessions.as_ref(),
+            batch: &mut self.batch,
+            requests: &self.requests,
+            hints: &self.hints,
         };
-        let Kind::InLine(candidate) = &mut slot.kind else { return false };
-        let mut io = io!(self, sessions);
-        let LineWants { settled, over, wake, pace, looks } = step(candidate, &mut io);
-        sessions.note(id, pace);
-        if settled {
-            self.forget(id);
-            return looks;
-        }
-        if over && !slot.lingers {
-            slot.lingers = true;
-            self.lingering += 1;
-        }
-        self.set_alarm(id, wake);
-        looks
-    }
-
-    fn step_line_observer(&mut self, id: SlotId, news: impl FnOnce(&mut LineObservation, &Io<'_>)) {
-        let (Some(slot), Some(sessions)) = (self.slots.get_mut(&id), &mut self.sessions) else {
-            return;
-        };
-        let Kind::LineObserver(observation) = &mut slot.kind else { return };
-        let io = io!(self, sessions);
-        news(observation, &io);
-        match observation.step(id, &io) {
-            Some(wake) => self.set_alarm(id, wake),
-            None => self.forget(id),
-        }
-    }
-
-    fn answer(&mut self, id: SlotId, ask: Request, answer: Answer) {
-        let Some(slot) = self.slots.get_mut(&id) else { return };
-        let wants = match &mut slot.kind {
-            Kind::Candidate(candidate) => {
-                candidate.answer(id, ask, answer, &self.parts, &mut self.queue)
-            }
-            Kind::Observer(observation) => observation.answer(answer, &self.parts),
-            Kind::InLine(_) => {
-                if let Answer::Read(read) = answer {
-                    self.step_in_line(id, |slot, io| slot.opened(id, read, io));
-                }
-                return;
-            }
-            Kind::LineObserver(_) => return,
-        };
+        let wants = slot.participant.take(event, &mut io);
+        let looks = wants.looks;
         self.arrange(id, wants);
+        looks
     }
 
     /// Sets the slot's alarm and its waits to its current wishes.
     fn arrange(&mut self, id: SlotId, wants: Wants) {
+        if let Some(sessions) = &mut self.sessions {
+            sessions.note(id, wants.pace);
+        }
         if wants.over {
             return self.forget(id);
+        }
+        if let Some(slot) = self.slots.get_mut(&id)
+            && wants.lingers
+            && !slot.lingers
+        {
+            slot.lingers = true;
+            self.lingering += 1;
         }
         self.set_alarm(id, wants.wake);
         let Some(slot) = self.slots.get_mut(&id) else { return };
@@ -620,7 +490,7 @@ impl Driver {
     }
 
     fn send_batches(&mut self) {
-        for request in self.queue.batches(&self.parts.store) {
+        for request in self.batch.batches(&self.parts.store) {
             self.requests.push(request);
         }
     }
@@ -634,21 +504,4 @@ fn arm<T>(
     let (abort, registration) = AbortHandle::new_pair();
     hints.push(Abortable::new(wait, registration));
     Armed { on, abort }
-}
-
-/// The origin of a request: a machine, or the registration beside it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Request {
-    Machine(crate::protocol::Ask),
-    /// A request for the floor, which belongs to the machine too.
-    Floor(crate::protocol::Ask),
-    Registration,
-    Observation,
-    Opening,
-}
-
-/// The store's answer to one request of a batch.
-pub(crate) enum Answer {
-    Read(Result<Option<Document>, StoreError>),
-    Write(Result<Put, StoreError>),
 }

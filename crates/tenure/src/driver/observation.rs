@@ -7,28 +7,27 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::candidate::garbled;
-use super::requests::Queue;
-use super::{Answer, Request, SlotId, Wants};
+use super::participant::{Event, Io, Participant, Wants};
+use super::publisher::HandleMessage;
+use super::requests::{Answer, Request};
 use crate::clock::Moment;
-use crate::lease::machine::Input;
 use crate::lease::record::Record;
 use crate::observer::{Seen, Standing};
-use crate::parts::Parts;
 use crate::store::{Document, StoreError, Version};
 use crate::{Error, Key, Name, Timing};
 
 /// An observer of an election, without a candidacy of its own.
-pub(crate) struct Observation {
-    pub(crate) name: Name,
-    pub(crate) key: Key,
-    pub(crate) timing: Timing,
-    pub(crate) seen: watch::Sender<Option<Seen>>,
-    pub(crate) state: Watching,
+pub(crate) struct LeaseObserver {
+    name: Name,
+    key: Key,
+    timing: Timing,
+    seen: watch::Sender<Option<Seen>>,
+    state: Watching,
 }
 
 /// The knowledge of an observer.
 #[derive(Default)]
-pub(crate) struct Watching {
+struct Watching {
     view: Option<View>,
     reading: bool,
     stale: bool,
@@ -44,49 +43,37 @@ struct View {
     since: Moment,
 }
 
-impl Observation {
-    pub(super) fn step(
-        &mut self,
-        id: SlotId,
-        input: Input,
-        parts: &Parts,
-        queue: &mut Queue,
-    ) -> Wants {
-        if self.seen.is_closed() {
-            return Wants { over: true, ..Wants::default() };
-        }
-        let now = parts.clock.now();
-        match input {
-            Input::Notified(notified) => self.state.notified = notified,
-            Input::Hint => self.state.stale = true,
-            Input::HolderGone(version) => {
-                let view = self.state.view.as_ref();
-                if view.is_some_and(|view| view.version.as_ref() == Some(&version)) {
-                    self.state.gone = true;
-                    self.publish(now);
-                }
-            }
-            Input::Tick => self.publish(now),
-            Input::Batch
-            | Input::Read(..)
-            | Input::ReadFloor(..)
-            | Input::Wrote(..)
-            | Input::WorkEnded
-            | Input::Release(_)
-            | Input::Abandon
-            | Input::Publish(_)
-            | Input::ForceLoss => {}
-        }
+impl LeaseObserver {
+    pub(crate) fn new(
+        name: Name,
+        key: Key,
+        timing: Timing,
+        seen: watch::Sender<Option<Seen>>,
+    ) -> LeaseObserver {
+        LeaseObserver { name, key, timing, seen, state: Watching::default() }
+    }
+
+    /// Reads the record if that is due.
+    fn step(&mut self, io: &mut Io<'_>) -> Wants {
+        let now = io.parts.clock.now();
         let due = self.until_poll(now).is_zero();
         if !self.state.reading && (due || self.state.stale || self.state.view.is_none()) {
             self.state.reading = true;
-            queue.read(id, Request::Observation, self.key.clone());
+            io.batch.read(io.id, Request::Observation, self.key.clone());
         }
         self.wants(now)
     }
 
-    pub(super) fn answer(&mut self, answer: Answer, parts: &Parts) -> Wants {
-        let now = parts.clock.now();
+    fn note_gone(&mut self, now: Moment, version: &Version) {
+        let view = self.state.view.as_ref();
+        if view.is_some_and(|view| view.version.as_ref() == Some(version)) {
+            self.state.gone = true;
+            self.publish(now);
+        }
+    }
+
+    fn answer(&mut self, answer: Answer, io: &Io<'_>) -> Wants {
+        let now = io.parts.clock.now();
         self.state.reading = false;
         self.state.last_read = Some(now);
         self.state.stale = false;
@@ -168,6 +155,43 @@ impl Observation {
             wake: Some(lapse.map_or(self.until_poll(now), |lapse| lapse.min(self.until_poll(now)))),
             watch: state.view.as_ref().filter(|_| !state.failed).map(|view| view.version.clone()),
             death,
+            ..Wants::default()
         }
+    }
+}
+
+impl Participant for LeaseObserver {
+    fn key(&self) -> &Key {
+        &self.key
+    }
+
+    fn take(&mut self, event: Event, io: &mut Io<'_>) -> Wants {
+        if self.seen.is_closed() {
+            return Wants { over: true, ..Wants::default() };
+        }
+        let now = io.parts.clock.now();
+        match event {
+            Event::Admitted { notified } | Event::Notified(notified) => {
+                self.state.notified = notified;
+            }
+            Event::Tick => self.publish(now),
+            Event::Changed => self.state.stale = true,
+            Event::HolderGone(version) => self.note_gone(now, &version),
+            Event::Answer(_, answer) => return self.answer(answer, io),
+            Event::Batch
+            | Event::LookAlong
+            | Event::Session
+            | Event::Message(_)
+            | Event::Called(_)
+            | Event::Looked(_)
+            | Event::Left(..)
+            | Event::Ended(_)
+            | Event::Moved => {}
+        }
+        self.step(io)
+    }
+
+    fn goodbye(&mut self) -> Option<HandleMessage> {
+        None
     }
 }

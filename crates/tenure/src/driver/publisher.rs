@@ -94,9 +94,13 @@ pub(super) struct StatusPublisher {
 }
 
 impl StatusPublisher {
-    pub(super) fn new(shared: Arc<Shared>, id: SlotId) -> StatusPublisher {
-        shared.lock().slot = Some(id);
+    pub(super) fn new(shared: Arc<Shared>) -> StatusPublisher {
         StatusPublisher { shared, over: false }
+    }
+
+    /// Notes where messages of the handles go from now on.
+    pub(super) fn admitted(&self, id: SlotId) {
+        self.shared.lock().slot = Some(id);
     }
 
     /// Returns true if the handles were told how the candidacy ended.

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::requests::Queue;
-use super::{Answer, Request, SlotId};
+use super::SlotId;
+use super::requests::{Answer, Batch, Request};
 use crate::candidate::CandidateId;
 use crate::clock::Moment;
 use crate::protocol::Holder;
@@ -53,10 +53,10 @@ pub(super) enum Next {
 }
 
 impl Next {
-    pub(super) fn queue(self, id: SlotId, queue: &mut Queue) {
+    pub(super) fn join(self, id: SlotId, batch: &mut Batch) {
         match self {
-            Next::Read(key) => queue.read(id, Request::Registration, key),
-            Next::Write(write) => queue.write(id, Request::Registration, write),
+            Next::Read(key) => batch.read(id, Request::Registration, key),
+            Next::Write(write) => batch.write(id, Request::Registration, write),
         }
     }
 }

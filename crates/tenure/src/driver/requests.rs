@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
 
-use super::{Request, SlotId, queue};
+use super::{SlotId, queue};
 use crate::Key;
+use crate::protocol::Ask;
 use crate::store::{Document, Fault, Put, Store, StoreError, Write};
 
 /// The most documents one call carries.
@@ -18,7 +19,7 @@ pub(super) const LONGEST_CALL: Duration = Duration::from_secs(30);
 
 /// The requests that leave next.
 #[derive(Default)]
-pub(super) struct Queue {
+pub(super) struct Batch {
     reads: Vec<(SlotId, Request, Key)>,
     writes: Vec<(SlotId, Request, Write)>,
 }
@@ -31,7 +32,7 @@ pub(super) enum Done {
     Looked(SlotId, queue::Looked),
 }
 
-impl Queue {
+impl Batch {
     pub(super) fn read(&mut self, id: SlotId, request: Request, key: Key) {
         self.reads.push((id, request, key));
     }
@@ -44,7 +45,7 @@ impl Queue {
         self.reads.is_empty() && self.writes.is_empty()
     }
 
-    /// Empties the queue into as few calls as possible.
+    /// Empties the batch into as few calls as possible.
     pub(super) fn batches(&mut self, store: &Arc<dyn Store>) -> Vec<BoxFuture<'static, Done>> {
         let mut calls = Vec::new();
         while !self.writes.is_empty() {
@@ -108,4 +109,21 @@ fn miscounted(count: usize) -> StoreError {
         doing,
         "the backend gave another number of answers",
     )
+}
+
+/// The origin of a request: a machine, or the registration beside it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Request {
+    Machine(Ask),
+    /// A request for the floor, which belongs to the machine too.
+    Floor(Ask),
+    Registration,
+    Observation,
+    Opening,
+}
+
+/// The store's answer to one request of a batch.
+pub(crate) enum Answer {
+    Read(Result<Option<Document>, StoreError>),
+    Write(Result<Put, StoreError>),
 }

@@ -14,7 +14,7 @@ use self::leadership::{Candidacy, Leadership};
 use crate::backend::Backend;
 use crate::candidate::Candidate;
 use crate::clock::Clock;
-use crate::driver::{self, Command, LineObservation, Observation, Watching};
+use crate::driver::{Command, LeaseCandidate, LeaseObserver, QueueObserver, Shared};
 use crate::lease::floor::BLOCK;
 use crate::lease::machine::{Machine, Settings};
 use crate::lease::record::Record;
@@ -288,16 +288,11 @@ impl Election {
             floor: self.floor.as_ref().map(|_| BLOCK),
             seed: parts.random(),
         };
-        let shared = driver::Shared::new(Status::waiting(id));
-        let candidacy = driver::Candidacy {
-            name: self.name.clone(),
-            key: self.key.clone(),
-            floor: self.floor.clone(),
-            machine: Machine::new(settings),
-            shared: shared.clone(),
-        };
+        let shared = Shared::new(Status::waiting(id));
+        let (key, floor, machine) = (self.key.clone(), self.floor.clone(), Machine::new(settings));
+        let candidate = LeaseCandidate::new(&self.name, key, floor, machine, shared.clone());
         let driver = self.backend.driver()?;
-        if !driver.send(Command::Stand(Box::new(candidacy))) {
+        if !driver.send(Command::Admit(Box::new(candidate))) {
             return Err(Error::Stopped);
         }
         Ok(Candidacy::new(self.clone(), shared, driver))
@@ -349,22 +344,12 @@ impl Election {
     /// [`Error::Stopped`] outside a tokio runtime.
     pub fn observe(&self) -> Result<Observer, Error> {
         let (seen, latest) = watch::channel(None);
-        if self.backend.queue().is_some() {
-            let (name, key) = (self.name.clone(), self.key.clone());
-            let observation = LineObservation::new(name, key, seen);
-            if !self.backend.driver()?.send(Command::ObserveLine(observation)) {
-                return Err(Error::Stopped);
-            }
-            return Ok(Observer::new(latest));
-        }
-        let observation = Observation {
-            name: self.name.clone(),
-            key: self.key.clone(),
-            timing: self.timing,
-            seen,
-            state: Watching::default(),
+        let (name, key) = (self.name.clone(), self.key.clone());
+        let command = match self.backend.queue() {
+            Some(_) => Command::Admit(Box::new(QueueObserver::new(name, key, seen))),
+            None => Command::Admit(Box::new(LeaseObserver::new(name, key, self.timing, seen))),
         };
-        if !self.backend.driver()?.send(Command::Observe(Box::new(observation))) {
+        if !self.backend.driver()?.send(command) {
             return Err(Error::Stopped);
         }
         Ok(Observer::new(latest))

@@ -12,7 +12,7 @@ use futures_util::future::BoxFuture;
 use super::Election;
 use super::leadership::Candidacy;
 use crate::candidate::Candidate;
-use crate::driver::{Command, Entrant, Shared};
+use crate::driver::{Command, QueueCandidate, Shared};
 use crate::lease::record::Record;
 use crate::lease::ruling::{self, Ruling};
 use crate::observer::line;
@@ -145,15 +145,12 @@ impl Election {
         let id = parts.fresh_id();
         let (name, value) = candidate.into_parts();
         let shared = Shared::new(Status::waiting(id.clone()));
-        let entrant = Entrant {
-            name: self.name.clone(),
-            key: self.key.clone(),
-            candidate: Holder { id, name, value, presence: None },
-            grace: self.timing.chosen_grace(),
-            shared: shared.clone(),
-        };
+        let (election, key, grace) =
+            (self.name.clone(), self.key.clone(), self.timing.chosen_grace());
+        let holder = Holder { id, name, value, presence: None };
+        let candidate = QueueCandidate::new(election, key, holder, grace, shared.clone());
         let driver = self.backend.driver()?;
-        if !driver.send(Command::StandInLine(Box::new(entrant))) {
+        if !driver.send(Command::Admit(Box::new(candidate))) {
             return Err(Error::Stopped);
         }
         Ok(Candidacy::new(self.clone(), shared, driver))

@@ -14,7 +14,7 @@ use crate::queue::{Entry, Freshness, Joined, Left, Line, SessionQueue, Ticket};
 use crate::store::{Fault, StoreError};
 
 /// The answer of a queue.
-pub(in crate::driver) enum Answer {
+pub(crate) enum Answer {
     Joined(Ask, Result<Joined, StoreError>),
     Line(Ask, Result<Line, StoreError>),
     Begun(Ask, Result<(), StoreError>),

@@ -3,17 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::super::participant::{self, Event, Participant, Wants};
 use super::super::publisher::{HandleMessage, Shared, StatusPublisher};
-use super::super::{Request, SlotId};
+use super::super::requests::{Answer, Request};
 use super::Io;
-use super::calls::{Answer, Caller};
+use super::calls::{self, Caller};
 use super::waits::{Waits, Whose};
 use crate::clock::Moment;
 use crate::lease::record::{Record, State};
-use crate::protocol::Holder;
-use crate::protocol::{Farewell, Lease, Outcome};
+use crate::protocol::{Farewell, Holder, Lease, Outcome};
 use crate::queue::machine::{Input, Machine, Output, Settings};
-use crate::queue::{Entry, Freshness, Gone, Pace};
+use crate::queue::{Entry, Freshness, Gone};
 use crate::store::{Document, Fault, StoreError};
 use crate::{Error, Key, Name, Protocol};
 
@@ -22,29 +22,8 @@ const REST: Duration = Duration::from_millis(500);
 /// The shortest wake-up time, so that a machine is not asked again at once.
 const LEAST_WAKE: Duration = Duration::from_millis(1);
 
-/// A candidacy on its way to the driver. Its lock delay is read from the record first.
-pub(crate) struct Entrant {
-    pub(crate) name: Name,
-    pub(crate) key: Key,
-    pub(crate) candidate: Holder,
-    pub(crate) grace: Option<Duration>,
-    pub(crate) shared: Arc<Shared>,
-}
-
-/// The wishes of a slot in line after a step.
-#[derive(Default)]
-pub(in crate::driver) struct LineWants {
-    /// Nothing of the candidacy is left in the store.
-    pub(in crate::driver) settled: bool,
-    /// The handles were told how the candidacy ended. A clean-up may still go on.
-    pub(in crate::driver) over: bool,
-    pub(in crate::driver) wake: Option<Duration>,
-    pub(in crate::driver) pace: Pace,
-    /// The machine reads the line without having heard of a change.
-    pub(in crate::driver) looks: bool,
-}
-
-pub(in crate::driver) struct LineSlot {
+/// A candidacy that the queue protocol decides. Its lock delay is read from the record first.
+pub(crate) struct QueueCandidate {
     name: Name,
     key: Key,
     stage: Stage,
@@ -70,33 +49,27 @@ struct Opening {
     failed: Option<Moment>,
 }
 
-impl LineSlot {
-    pub(in crate::driver) fn new(entrant: Entrant, id: SlotId) -> LineSlot {
-        let Entrant { name, key, candidate, grace, shared } = entrant;
+impl QueueCandidate {
+    pub(crate) fn new(
+        name: Name,
+        key: Key,
+        candidate: Holder,
+        grace: Option<Duration>,
+        shared: Arc<Shared>,
+    ) -> QueueCandidate {
         let opening = Opening { candidate, grace, reading: false, failed: None };
-        LineSlot {
+        QueueCandidate {
             name,
             key,
             stage: Stage::Opening(Box::new(opening)),
-            publisher: StatusPublisher::new(shared, id),
+            publisher: StatusPublisher::new(shared),
             heard: 0,
             waits: Waits::default(),
             looks: false,
         }
     }
 
-    /// The farewell for a candidate without handles, or with a closed backend.
-    pub(in crate::driver) fn goodbye(&mut self) -> HandleMessage {
-        self.publisher.goodbye();
-        HandleMessage::Release(Farewell::Free)
-    }
-
-    pub(in crate::driver) fn hear(
-        &mut self,
-        id: SlotId,
-        message: HandleMessage,
-        io: &mut Io<'_>,
-    ) -> LineWants {
+    fn hear(&mut self, message: HandleMessage, io: &mut Io<'_>) -> Wants {
         if let Stage::Opening(opening) = &mut self.stage {
             match message {
                 HandleMessage::Publish(value) => opening.candidate.value = value,
@@ -108,7 +81,7 @@ impl LineSlot {
                 #[cfg(feature = "test-util")]
                 HandleMessage::ForceLoss => {}
             }
-            return self.step(id, None, io);
+            return self.step(None, io);
         }
         let input = match message {
             HandleMessage::WorkEnded => Input::WorkEnded,
@@ -121,62 +94,40 @@ impl LineSlot {
             #[cfg(feature = "test-util")]
             HandleMessage::ForceLoss => Input::ForceLoss,
         };
-        self.step(id, Some(input), io)
+        self.step(Some(input), io)
     }
 
     /// Takes an answer of the queue.
-    pub(in crate::driver) fn answer(
-        &mut self,
-        id: SlotId,
-        answer: Answer,
-        io: &mut Io<'_>,
-    ) -> LineWants {
+    fn answer(&mut self, answer: calls::Answer, io: &mut Io<'_>) -> Wants {
         self.publisher.note(answer.error());
         if answer.is_look() {
             self.waits.renew();
         }
-        self.step(id, Some(answer.into_input()), io)
+        self.step(Some(answer.into_input()), io)
     }
 
     /// Notes that a watched entry may be gone.
-    pub(in crate::driver) fn left(
-        &mut self,
-        id: SlotId,
-        whose: Whose,
-        entry: Entry,
-        gone: Gone,
-        io: &mut Io<'_>,
-    ) -> LineWants {
+    fn left(&mut self, whose: Whose, entry: Entry, gone: Gone, io: &mut Io<'_>) -> Wants {
         self.waits.fired(whose, &entry);
-        self.step(id, Some(Input::Gone(entry, gone)), io)
+        self.step(Some(Input::Gone(entry, gone)), io)
     }
 
     /// Notes that the election may have ended.
-    pub(in crate::driver) fn ended(
-        &mut self,
-        id: SlotId,
-        generation: u64,
-        io: &mut Io<'_>,
-    ) -> LineWants {
+    fn ended(&mut self, generation: u64, io: &mut Io<'_>) -> Wants {
         self.waits.end_fired(generation);
-        self.step(id, Some(Input::Hint), io)
+        self.step(Some(Input::Hint), io)
     }
 
     /// Takes the record that was read.
-    pub(in crate::driver) fn opened(
-        &mut self,
-        id: SlotId,
-        read: Result<Option<Document>, StoreError>,
-        io: &mut Io<'_>,
-    ) -> LineWants {
-        let Stage::Opening(opening) = &mut self.stage else { return self.step(id, None, io) };
+    fn opened(&mut self, read: Result<Option<Document>, StoreError>, io: &mut Io<'_>) -> Wants {
+        let Stage::Opening(opening) = &mut self.stage else { return self.step(None, io) };
         opening.reading = false;
         opening.failed = Some(io.parts.clock.now());
         let document = match read {
             Ok(document) => document,
             Err(error) => {
                 self.publisher.note(Some(&error));
-                return self.step(id, None, io);
+                return self.step(None, io);
             }
         };
         match self.judge(document) {
@@ -193,7 +144,7 @@ impl LineSlot {
                 self.refuse(Outcome::Refused(Fault::Permanent));
             }
         }
-        self.step(id, None, io)
+        self.step(None, io)
     }
 
     /// The lock delay of this election, if it is a queue.
@@ -229,34 +180,29 @@ impl LineSlot {
         self.publisher.finish(outcome);
     }
 
-    pub(in crate::driver) fn step(
-        &mut self,
-        id: SlotId,
-        input: Option<Input>,
-        io: &mut Io<'_>,
-    ) -> LineWants {
+    fn step(&mut self, input: Option<Input>, io: &mut Io<'_>) -> Wants {
         self.looks = false;
         match &mut self.stage {
             Stage::Opening(opening) => {
                 let now = io.parts.clock.now();
                 if !opening.reading && opening.rest(now).is_zero() {
                     opening.reading = true;
-                    io.batch.read(id, Request::Opening, self.key.clone());
+                    io.batch.read(io.id, Request::Opening, self.key.clone());
                 }
             }
             Stage::Standing(_) => {
                 if self.heard != io.version {
                     self.heard = io.version;
                     self.warn_of(io);
-                    self.advance(id, Input::Session(io.session), io);
+                    self.advance(Input::Session(io.session), io);
                 }
                 if let Some(input) = input {
-                    self.advance(id, input, io);
+                    self.advance(input, io);
                 }
             }
             Stage::Over => {}
         }
-        self.wants(id, io)
+        self.wants(io)
     }
 
     /// Reports that the candidate waits for a connection, with the reason if it is known.
@@ -275,14 +221,14 @@ impl LineSlot {
         }
     }
 
-    fn advance(&mut self, id: SlotId, input: Input, io: &mut Io<'_>) {
+    fn advance(&mut self, input: Input, io: &mut Io<'_>) {
         let Stage::Standing(machine) = &mut self.stage else { return };
         let outputs = machine.step(io.parts.clock.now(), input);
-        outputs.into_iter().for_each(|output| self.carry_out(id, output, io));
+        outputs.into_iter().for_each(|output| self.carry_out(output, io));
     }
 
-    fn carry_out(&mut self, id: SlotId, output: Output, io: &mut Io<'_>) {
-        let caller = Caller { id, line: io.line, key: &self.key };
+    fn carry_out(&mut self, output: Output, io: &mut Io<'_>) {
+        let caller = Caller { id: io.id, line: io.line, key: &self.key };
         let call = match output {
             Output::Join { ask, ticket, holder } => caller.join(ask, ticket, holder),
             Output::Line { ask, ticket, freshness } => {
@@ -320,27 +266,68 @@ impl LineSlot {
         .unwrap_or_default()
     }
 
-    fn wants(&mut self, id: SlotId, io: &Io<'_>) -> LineWants {
+    fn wants(&mut self, io: &Io<'_>) -> Wants {
         let now = io.parts.clock.now();
         let over = self.publisher.is_over();
         match &self.stage {
-            Stage::Over => LineWants { settled: true, over: true, ..LineWants::default() },
-            Stage::Opening(opening) => LineWants {
-                wake: (!opening.reading).then(|| opening.rest(now)),
-                ..LineWants::default()
-            },
+            Stage::Over => Wants { over: true, ..Wants::default() },
+            Stage::Opening(opening) => {
+                Wants { wake: (!opening.reading).then(|| opening.rest(now)), ..Wants::default() }
+            }
             Stage::Standing(machine) => {
                 let (entries, end) = (machine.watching(), machine.awaiting_end());
-                self.waits.set(id, &self.key, entries, end, io);
-                LineWants {
-                    settled: machine.is_settled(),
-                    over,
+                self.waits.set(io.id, &self.key, entries, end, io);
+                Wants {
+                    over: machine.is_settled(),
+                    lingers: over,
                     wake: machine.wake(now).map(|span| span.max(LEAST_WAKE)),
                     pace: machine.pace(),
                     looks: self.looks,
+                    ..Wants::default()
                 }
             }
         }
+    }
+}
+
+impl Participant for QueueCandidate {
+    fn key(&self) -> &Key {
+        &self.key
+    }
+
+    fn take(&mut self, event: Event, io: &mut participant::Io<'_>) -> Wants {
+        let Some(mut io) = Io::of(io) else { return Wants { over: true, ..Wants::default() } };
+        let io = &mut io;
+        match event {
+            Event::Admitted { .. } => {
+                self.publisher.admitted(io.id);
+                self.step(Some(Input::Tick), io)
+            }
+            Event::Tick => self.step(Some(Input::Tick), io),
+            Event::LookAlong => self.step(Some(Input::Hint), io),
+            Event::Session => self.step(None, io),
+            Event::Message(message) => self.hear(message, io),
+            Event::Answer(_, Answer::Read(read)) => self.opened(read, io),
+            Event::Called(answer) => self.answer(answer, io),
+            Event::Left(whose, entry, gone) => self.left(whose, entry, gone, io),
+            Event::Ended(generation) => self.ended(generation, io),
+            // These concern leases and observers.
+            Event::Batch
+            | Event::Notified(_)
+            | Event::Answer(_, Answer::Write(_))
+            | Event::Looked(_)
+            | Event::Changed
+            | Event::HolderGone(_)
+            | Event::Moved => {
+                self.looks = false;
+                self.wants(io)
+            }
+        }
+    }
+
+    fn goodbye(&mut self) -> Option<HandleMessage> {
+        self.publisher.goodbye();
+        Some(HandleMessage::Release(Farewell::Free))
     }
 }
 

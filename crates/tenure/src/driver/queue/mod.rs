@@ -11,27 +11,44 @@ use std::sync::Arc;
 use futures_util::future::{Abortable, BoxFuture};
 use futures_util::stream::FuturesUnordered;
 
-use super::Hint;
-use super::requests::{self, Done};
+use super::requests::{Batch, Done};
+use super::{Hint, SlotId, participant};
 use crate::parts::Parts;
 use crate::queue::{Session, SessionQueue};
 
-pub(super) use calls::Answer;
-pub(crate) use candidate::Entrant;
-pub(super) use candidate::{LineSlot, LineWants};
-pub(crate) use observation::LineObservation;
-pub(super) use observation::Looked;
+pub(crate) use calls::Answer;
+pub(crate) use candidate::QueueCandidate;
+pub(crate) use observation::Looked;
+pub(crate) use observation::QueueObserver;
 pub(super) use session::{Concerns, Sessions};
-pub(super) use waits::Whose;
+pub(crate) use waits::Whose;
 
 /// The parts of the driver that a slot of a queue works with.
 pub(super) struct Io<'a> {
+    pub(super) id: SlotId,
     pub(super) parts: &'a Parts,
     pub(super) line: &'a Arc<dyn SessionQueue>,
     pub(super) session: Session,
     /// Counts the changes of the session: a slot that is behind is told before any other input.
     pub(super) version: u64,
-    pub(super) batch: &'a mut requests::Queue,
+    pub(super) batch: &'a mut Batch,
     pub(super) requests: &'a FuturesUnordered<BoxFuture<'static, Done>>,
     pub(super) hints: &'a FuturesUnordered<Abortable<BoxFuture<'static, Hint>>>,
+}
+
+impl<'a> Io<'a> {
+    /// The same with the session, which a backend with queues always has.
+    fn of(io: &'a mut participant::Io<'_>) -> Option<Io<'a>> {
+        let sessions = io.sessions?;
+        Some(Io {
+            id: io.id,
+            parts: io.parts,
+            line: &sessions.line,
+            session: sessions.now,
+            version: sessions.version,
+            batch: io.batch,
+            requests: io.requests,
+            hints: io.hints,
+        })
+    }
 }

@@ -5,8 +5,10 @@ use std::time::Duration;
 use futures_util::future::FutureExt;
 use tokio::sync::watch;
 
+use super::super::participant::{self, Event, Participant, Wants};
+use super::super::publisher::HandleMessage;
 use super::super::requests::{Done, LONGEST_CALL};
-use super::super::{Armed, Hint, SlotId, arm};
+use super::super::{Armed, Hint, arm};
 use super::Io;
 use crate::clock::Moment;
 use crate::observer::Seen;
@@ -21,13 +23,13 @@ const LONGEST_POLL: Duration = Duration::from_secs(30);
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
 /// The result of reading a line.
-pub(in crate::driver) type Looked = Result<View, Error>;
+pub(crate) type Looked = Result<View, Error>;
 
 /// An observer of a line, without an entry of its own.
-pub(crate) struct LineObservation {
-    pub(crate) name: Name,
-    pub(crate) key: Key,
-    pub(crate) seen: watch::Sender<Option<Seen>>,
+pub(crate) struct QueueObserver {
+    name: Name,
+    key: Key,
+    seen: watch::Sender<Option<Seen>>,
     state: State,
 }
 
@@ -44,18 +46,18 @@ struct State {
     confirm: bool,
 }
 
-impl LineObservation {
-    pub(crate) fn new(name: Name, key: Key, seen: watch::Sender<Option<Seen>>) -> LineObservation {
-        LineObservation { name, key, seen, state: State::default() }
+impl QueueObserver {
+    pub(crate) fn new(name: Name, key: Key, seen: watch::Sender<Option<Seen>>) -> QueueObserver {
+        QueueObserver { name, key, seen, state: State::default() }
     }
 
     /// Notes that the line may have moved.
-    pub(in crate::driver) fn moved(&mut self) {
+    fn moved(&mut self) {
         self.state.moved = None;
         self.state.stale = true;
     }
 
-    pub(in crate::driver) fn looked(&mut self, looked: Looked, io: &Io<'_>) {
+    fn looked(&mut self, looked: Looked, io: &Io<'_>) {
         self.state.looking = false;
         self.state.last = Some(io.parts.clock.now());
         self.state.failed = looked.is_err();
@@ -73,11 +75,9 @@ impl LineObservation {
         });
     }
 
-    /// Returns `None` if no receiver is left, otherwise the time until the next wake-up.
-    pub(in crate::driver) fn step(&mut self, id: SlotId, io: &Io<'_>) -> Option<Option<Duration>> {
-        if self.seen.is_closed() {
-            return None;
-        }
+    /// Reads the line if that is due. Returns the time until the next wake-up.
+    fn step(&mut self, io: &Io<'_>) -> Option<Duration> {
+        let id = io.id;
         let left = self.until_poll(io);
         let state = &mut self.state;
         if !state.looking && (state.stale || state.confirm || left.is_zero()) {
@@ -94,7 +94,7 @@ impl LineObservation {
             io.requests.push(look.boxed());
         }
         if state.looking {
-            return Some(None);
+            return None;
         }
         // After a failure, a backend that cannot tell would wake at once, again and again.
         let first = state.first.clone().filter(|_| !state.failed);
@@ -110,7 +110,7 @@ impl LineObservation {
             });
         }
         let wake = if state.confirm { Duration::ZERO } else { self.until_poll(io) };
-        Some(Some(wake))
+        Some(wake)
     }
 
     fn until_poll(&self, io: &Io<'_>) -> Duration {
@@ -120,6 +120,39 @@ impl LineObservation {
             false => (io.session.ttl * 2).min(LONGEST_POLL),
         };
         poll.saturating_sub(io.parts.clock.now().at_least_since(last))
+    }
+}
+
+impl Participant for QueueObserver {
+    fn key(&self) -> &Key {
+        &self.key
+    }
+
+    fn take(&mut self, event: Event, io: &mut participant::Io<'_>) -> Wants {
+        let over = Wants { over: true, ..Wants::default() };
+        let Some(io) = Io::of(io).filter(|_| !self.seen.is_closed()) else { return over };
+        match event {
+            Event::Looked(looked) => self.looked(looked, &io),
+            Event::Moved => self.moved(),
+            Event::Admitted { .. }
+            | Event::Tick
+            | Event::Batch
+            | Event::LookAlong
+            | Event::Notified(_)
+            | Event::Session
+            | Event::Message(_)
+            | Event::Answer(..)
+            | Event::Called(_)
+            | Event::Changed
+            | Event::HolderGone(_)
+            | Event::Left(..)
+            | Event::Ended(_) => {}
+        }
+        Wants { wake: self.step(&io), ..Wants::default() }
+    }
+
+    fn goodbye(&mut self) -> Option<HandleMessage> {
+        None
     }
 }
 

@@ -23,7 +23,7 @@ pub(super) struct Waits {
 
 /// Which of the two watched entries a hint is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::driver) enum Whose {
+pub(crate) enum Whose {
     /// The candidate's own entry.
     Own,
     /// The entry before it.
