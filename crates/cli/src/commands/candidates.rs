@@ -36,10 +36,14 @@ pub(crate) async fn candidates(session: &Session, wanted: &Candidates) -> Ending
         session.print(&standing, &opened.backend)?;
         return Ok(ExitCode::from(exit::NOT_LED));
     }
-    let found = election.candidates().await?;
+    let mut found = election.candidates().await?;
     let leader = standing.leader.filter(|_| standing.state == ElectionState::Led);
     let leads =
         |candidate: &Registered| leader.as_ref().is_some_and(|leader| leader.id == candidate.id);
+    // Candidates for a lease stand in no line: the leader comes first, then the oldest candidacy.
+    if opened.backend.queue().is_none() {
+        found.sort_by_key(|candidate| (!leads(candidate), candidate.since));
+    }
     if session.json {
         let candidates = found.iter().map(|candidate| Listing {
             id: candidate.id.to_string(),
