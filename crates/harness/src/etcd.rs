@@ -42,7 +42,7 @@ impl Default for Options {
             secure: false,
             partitions: false,
             // Ten times the longest time seen, because a test machine can be busy.
-            ready_within: Duration::from_secs(20),
+            ready_within: Duration::from_secs(60),
         }
     }
 }

@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep};
 
 /// The time until it listens.
-const READY_WITHIN: Duration = Duration::from_secs(20);
+const READY_WITHIN: Duration = Duration::from_secs(60);
 
 /// A gRPC proxy of etcd. It ends when it is dropped.
 #[derive(Debug)]

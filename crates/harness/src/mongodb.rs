@@ -55,7 +55,7 @@ impl Default for Options {
             election: Duration::from_secs(2),
             partitions: false,
             // Ten times the longest time seen, because a test machine can be busy.
-            ready_within: Duration::from_secs(40),
+            ready_within: Duration::from_secs(60),
         }
     }
 }

@@ -66,7 +66,7 @@ impl Default for Options {
             secure: false,
             partitions: false,
             // Ten times the longest time seen, because a test machine can be busy.
-            ready_within: Duration::from_secs(40),
+            ready_within: Duration::from_secs(60),
         }
     }
 }

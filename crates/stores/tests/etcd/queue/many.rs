@@ -116,30 +116,16 @@ async fn a_handover_among_a_thousand_notifies_the_leaver_and_the_next_alone() {
     let mut first = line.next().expect("there are many");
     let mut leader = soon("elected", first.elected()).await.expect("elected");
     referee.elected("first", &leader);
-    // Once there is silence, the watches that began while others joined are all there.
-    let quiet = async |least: Duration| {
-        let mut before = proxy.forwarded(Direction::ToClient).messages;
-        let mut since = Instant::now();
-        while since.elapsed() < least {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            let now = proxy.forwarded(Direction::ToClient).messages;
-            if now > before + 4 {
-                (before, since) = (now, Instant::now());
-            }
-        }
-    };
-    soon("it is quiet", quiet(Duration::from_secs(1))).await;
-    let mut others = 0;
     for round in 0..10 {
         let queue = watcher.queue().expect("it has one");
         let line_now = queue.look(&key(), Freshness::Session).await.expect("a look");
         let Line::Open { places, .. } = line_now else { panic!("{line_now:?}") };
-        let entry = places[0].entry.name.clone();
+        let gone = deletion_of(&places[0].entry.name);
         let heard = Arc::new(AtomicUsize::new(0));
         let counted = heard.clone();
         proxy.observe(move |message| {
             let told = message.direction == Direction::ToClient
-                && message.bytes.windows(entry.len()).any(|part| part == entry.as_bytes());
+                && message.bytes.windows(gone.len()).any(|part| part == gone);
             if told {
                 counted.fetch_add(1, Ordering::Relaxed);
             }
@@ -151,11 +137,21 @@ async fn a_handover_among_a_thousand_notifies_the_leaver_and_the_next_alone() {
         tokio::time::sleep(Duration::from_millis(300)).await;
         let heard = heard.load(Ordering::Relaxed);
         println!("handover {round}: {heard} notifications");
-        assert!((1..=20).contains(&heard), "{heard} notifications");
-        others += usize::from(heard > 2);
+        assert!((1..=2).contains(&heard), "{heard} notifications");
     }
-    // On a busy machine an answer comes late now and then. Then the candidates of that connection
-    // look at the line again.
-    assert!(others <= 3, "in {others} of 10 handovers others were told, too");
     referee.done();
+}
+
+/// How etcd writes the event that a key is deleted, up to the end of the key.
+///
+/// Candidates also look at the line from time to time, and while it grows slowly some of them do so
+/// during the handovers. Such an answer names the key, too, but not in an event.
+fn deletion_of(key: &str) -> Vec<u8> {
+    // The event's type is 1 (deleted). Its second field holds the key and the revision, which is
+    // a varint of two bytes up to revision 16,383.
+    let revision = 1 + 2;
+    let length = |of: usize| u8::try_from(of).ok().filter(|of| *of < 128).expect("a short key");
+    let inside = length(2 + key.len() + revision);
+    let head = [0x08, 0x01, 0x12, inside, 0x0a, length(key.len())];
+    [&head, key.as_bytes()].concat()
 }
