@@ -2,9 +2,9 @@
 
 use std::process::ExitCode;
 
-use tenure::cluster::ClusterError;
 use tenure::feed::FeedError;
 use tenure::{Error, Fault, StoreError};
+use tenure_cluster::ClusterError;
 use tenure_stores::OpenError;
 
 /// No leader, or not everything was done. Also: not elected in time; the election has ended or does

@@ -287,7 +287,8 @@ fn filter(verbose: u8) -> String {
         _ => ("trace", "trace"),
     };
     // This program's own modules are called `tenure` as well.
-    let each = ["tenure", "tenure_stores", "tenure_inputs"].map(|name| format!("{name}={ours}"));
+    let each =
+        ["tenure", "tenure_stores", "tenure_cluster::inputs"].map(|name| format!("{name}={ours}"));
     format!("{others},{}", each.join(","))
 }
 

@@ -4,17 +4,17 @@
 //! never panics, its output is bounded, and a decoded value survives encoding and decoding.
 
 use bytes::Bytes;
-use tenure::cluster::documents::{
-    ClusterConfig, Cursor, Entry, FILLS_KEPT, Format, Letter, MAX_TASK_BYTES, MOST_NODES,
-    MOST_SLOTS, MemberLock, Nodes, Outcome, Page, Piece, Plan, Progress, Settings, Slot, WakeUp,
-    first_token,
-};
 use tenure::lease::floor::Laid;
 use tenure::lease::record::{Op, Record};
 use tenure::lease::ruling::{self, Ruling, Terms};
 use tenure::{
     CandidateId, Key, MAX_DOCUMENT_BYTES, MAX_SEGMENT_BYTES, MAX_SEGMENTS, MAX_VALUE_BYTES, Name,
     Registered, Timing,
+};
+use tenure_cluster::documents::{
+    ClusterConfig, Cursor, Entry, FILLS_KEPT, Format, Letter, MAX_TASK_BYTES, MOST_NODES,
+    MOST_SLOTS, MemberLock, Nodes, Outcome, Page, Piece, Plan, Progress, Settings, Slot, WakeUp,
+    first_token,
 };
 use tenure_stores::Location;
 

@@ -33,7 +33,7 @@ fn clocks_beyond_the_tolerance_are_caught() {
 
 #[test]
 fn every_broken_rule_of_the_claims_is_noticed() {
-    use tenure::cluster::mutant::{ClusterMutant, break_rule};
+    use tenure_cluster::mutant::{ClusterMutant, break_rule};
 
     for mutant in [
         ClusterMutant::ClaimWithoutVersion,

@@ -151,8 +151,8 @@ fn say_when_it_panics(name: &str, data: &[u8], body: fn(&[u8])) {
 /// If a decoder refused the whole corpus, only its first lines would be tested.
 #[test]
 fn the_corpus_holds_what_is_accepted_and_what_is_refused() {
-    use tenure::cluster::documents::{self, Format};
     use tenure::lease::record::Record;
+    use tenure_cluster::documents::{self, Format};
     let records = corpus("record");
     let accepted = records.iter().filter(|(_, data)| Record::decode(data).is_ok()).count();
     assert!(accepted > 15 && records.len() - accepted > 50, "{accepted} of {}", records.len());

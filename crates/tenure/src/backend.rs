@@ -3,8 +3,10 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::candidate::CandidateId;
 use crate::clock::{Clock, system};
 use crate::driver::{self, Handle};
+use crate::lease::record::Op;
 use crate::memory::MemoryStore;
 use crate::parts::Parts;
 use crate::queue::SessionQueue;
@@ -190,6 +192,24 @@ impl Backend {
     pub(crate) fn floor(&self, election: &Name) -> Option<Key> {
         (self.parts.store.forgets_deleted() && self.parts.queue.is_none())
             .then(|| Key::floor(election))
+    }
+
+    /// A random number, from the same source as the backend's ids.
+    #[must_use]
+    pub fn random(&self) -> u64 {
+        self.parts.random()
+    }
+
+    /// An id that no other candidate or node has.
+    #[must_use]
+    pub fn fresh_id(&self) -> CandidateId {
+        self.parts.fresh_id()
+    }
+
+    /// The op of a write that no candidate makes.
+    #[must_use]
+    pub fn fresh_op(&self) -> Op {
+        self.parts.fresh_op()
     }
 
     pub(crate) fn parts(&self) -> &Parts {

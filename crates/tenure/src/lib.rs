@@ -1,4 +1,4 @@
-//! Leader election with fencing tokens, and work sharing, on the store you already run.
+//! Leader election with fencing tokens on the store you already run.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tenure::Error> {
@@ -26,8 +26,8 @@
 //! A [`Store`] holds versioned documents with compare-and-set. A [`Backend`] is a store with a
 //! clock and perhaps a [`Presence`] or a [`queue::SessionQueue`]. Each protocol is a pure machine
 //! ([`lease::machine`], [`queue::machine`]), and one task per backend runs all its machines, with
-//! their requests in batches. Bring your own store by implementing [`Store`]. [`cluster`] shares
-//! work among nodes on any store.
+//! their requests in batches. Bring your own store by implementing [`Store`]. The crate
+//! `tenure-cluster` shares work among nodes on any store.
 //!
 //! # Features
 //! - `file` (default): the directory store, on Linux.
@@ -38,7 +38,6 @@
 mod backend;
 mod candidate;
 mod clock;
-pub mod cluster;
 #[cfg(target_os = "linux")]
 mod descriptor;
 mod driver;
@@ -72,12 +71,13 @@ pub use election::{Builder, Election};
 pub use error::Error;
 #[cfg(all(feature = "file", target_os = "linux"))]
 pub use file::FileStore;
-pub use mandate::Mandate;
-
+pub use mandate::{Mandate, Tenure};
 pub use memory::MemoryStore;
 #[cfg(feature = "test-util")]
 pub use memory::{Counts, MemoryLines, MemoryQueue};
-pub use name::{Key, MAX_KEY_SEGMENTS, MAX_SEGMENT_BYTES, MAX_SEGMENTS, Name, NameError};
+pub use name::{
+    Key, MAX_KEY_SEGMENTS, MAX_SEGMENT_BYTES, MAX_SEGMENTS, Name, NameError, check_segment,
+};
 pub use observer::{ElectionState, Observer, Standing};
 pub use protocol::{Loss, Outcome, Protocol};
 pub use registry::Registered;

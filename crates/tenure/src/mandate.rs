@@ -8,6 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tracing::Span;
 
 use crate::Error;
 use crate::clock::Clock;
@@ -22,11 +23,13 @@ pub struct Mandate {
     tenure: Arc<Tenure>,
 }
 
-/// One tenure, shared by its guard, its mandates and the driver.
-pub(crate) struct Tenure {
+/// One tenure, shared by its guard, its mandates and the one who renews its lease.
+pub struct Tenure {
     token: u64,
     process: u32,
     clock: Arc<dyn Clock>,
+    /// Everything that is logged about the tenure, and by the work in it.
+    span: Span,
     state: Mutex<State>,
     /// Notified of every change of `state`.
     changed: watch::Sender<()>,
@@ -39,22 +42,35 @@ enum State {
 }
 
 impl Tenure {
-    pub(crate) fn new(lease: Lease, clock: Arc<dyn Clock>) -> Arc<Tenure> {
+    /// The tenure of a lease that this process was just granted.
+    ///
+    /// [`Mandate::scope`] runs work in the span.
+    #[must_use]
+    pub fn new(lease: Lease, clock: Arc<dyn Clock>, span: Span) -> Arc<Tenure> {
         Arc::new(Tenure {
             token: lease.token,
             process: std::process::id(),
             clock,
+            span,
             state: Mutex::new(State::Valid { lease, stopping: false }),
             changed: watch::Sender::new(()),
         })
     }
 
-    pub(crate) fn mandate(self: &Arc<Tenure>) -> Mandate {
+    /// The right to act in it.
+    #[must_use]
+    pub fn mandate(self: &Arc<Tenure>) -> Mandate {
         Mandate { tenure: self.clone() }
     }
 
+    /// The span of its log.
+    #[must_use]
+    pub fn span(&self) -> &Span {
+        &self.span
+    }
+
     /// Publishes a renewal, unless the deadline has already passed.
-    pub(crate) fn extend(&self, renewed: Lease) {
+    pub fn extend(&self, renewed: Lease) {
         if let State::Valid { lease, .. } = &mut *self.expired() {
             *lease = renewed;
         }
@@ -62,7 +78,7 @@ impl Tenure {
     }
 
     /// Tells the work to stop. A renewal does not take this back.
-    pub(crate) fn stop(&self) {
+    pub fn stop(&self) {
         if let State::Valid { stopping, .. } = &mut *self.lock() {
             *stopping = true;
         }
@@ -70,7 +86,7 @@ impl Tenure {
     }
 
     /// Ends the tenure for every mandate at once.
-    pub(crate) fn close(&self, loss: Loss) {
+    pub fn close(&self, loss: Loss) {
         let mut state = self.lock();
         if matches!(&*state, State::Valid { .. }) {
             *state = State::Over(loss);
@@ -182,6 +198,9 @@ impl Mandate {
 
     /// Runs work for as long as this leads; drops it at the moment it must stop.
     ///
+    /// What the work logs is in the tracing span `tenure`, which has the token, inside the span
+    /// `campaign`, which has the election and the candidate.
+    ///
     /// The mandate is also checked before each poll of the work. So work that was paused does not
     /// take another step after the lease has gone.
     ///
@@ -200,7 +219,7 @@ impl Mandate {
             if let Poll::Ready(loss) = lost.as_mut().poll(context) {
                 return Poll::Ready(Err(Error::Lost(loss)));
             }
-            work.as_mut().poll(context).map(Ok)
+            self.tenure.span.in_scope(|| work.as_mut().poll(context)).map(Ok)
         })
         .await
     }
@@ -244,7 +263,7 @@ mod tests {
     }
 
     fn tenure(clock: &TestClock) -> Arc<Tenure> {
-        Tenure::new(lease(clock), Arc::new(clock.clone()))
+        Tenure::new(lease(clock), Arc::new(clock.clone()), Span::none())
     }
 
     #[test]
@@ -286,6 +305,7 @@ mod tests {
         let (lease, changed) = (lease(&clock), watch::Sender::new(()));
         // A forked child sees this: the memory of a process with another id.
         let tenure = Arc::new(Tenure {
+            span: Span::none(),
             token: lease.token,
             process: std::process::id().wrapping_add(1),
             clock: Arc::new(clock),

@@ -237,7 +237,10 @@ fn check(text: &str, most: usize) -> Result<(), NameError> {
 }
 
 /// Checks text that is to be one segment, such as a candidate's name.
-pub(crate) fn check_segment(segment: &str) -> Result<(), NameError> {
+///
+/// # Errors
+/// The rule that it breaks.
+pub fn check_segment(segment: &str) -> Result<(), NameError> {
     if segment.is_empty() {
         return Err(NameError::Empty);
     }

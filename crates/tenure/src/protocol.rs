@@ -59,7 +59,9 @@ pub struct Holder {
 pub struct Ask(u64);
 
 impl Ask {
-    pub(crate) fn numbered(number: u64) -> Ask {
+    /// The request of this number.
+    #[must_use]
+    pub fn numbered(number: u64) -> Ask {
         Ask(number)
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::process::ExitCode;
 
 use serde::Serialize;
-use tenure::cluster::{Cancellation, ClusterClient, GivenUp};
+use tenure_cluster::{Cancellation, ClusterClient, GivenUp};
 
 use super::group;
 use crate::args::Cancel;

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use serde::Serialize;
-use tenure::cluster::{ClusterClient, Life, MemberId};
+use tenure_cluster::{ClusterClient, Life, MemberId};
 
 use super::group;
 use crate::args::Drain;

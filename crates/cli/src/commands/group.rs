@@ -1,8 +1,8 @@
 //! Helpers for all commands about groups.
 
 use tenure::Backend;
-use tenure::cluster::ClusterError;
-use tenure::cluster::{ClusterClient, Garbled, Totals};
+use tenure_cluster::ClusterError;
+use tenure_cluster::{ClusterClient, Garbled, Totals};
 
 use crate::exit::{Failure, NOT_LED, USAGE};
 use crate::session::Session;

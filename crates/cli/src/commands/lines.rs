@@ -3,7 +3,7 @@
 use std::io::{self, BufRead, BufReader, Read};
 
 use bytes::Bytes;
-use tenure::cluster::documents::MAX_TASK_BYTES;
+use tenure_cluster::documents::MAX_TASK_BYTES;
 use tokio::sync::mpsc;
 
 /// How many lines may be read ahead.

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use serde::Serialize;
-use tenure::cluster::{Life, MemberView};
+use tenure_cluster::{Life, MemberView};
 
 use super::group;
 use crate::args::Members;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 
 use serde::Serialize;
-use tenure::cluster::ClusterClient;
+use tenure_cluster::ClusterClient;
 
 use super::group;
 use crate::args::Retry;

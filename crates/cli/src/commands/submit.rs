@@ -4,8 +4,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
 use serde::Serialize;
-use tenure::cluster::input::Template;
-use tenure::cluster::{ClusterClient, Order};
+use tenure_cluster::input::Template;
+use tenure_cluster::{ClusterClient, Order};
 
 use super::group;
 use super::lines::{self, Heard};

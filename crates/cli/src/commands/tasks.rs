@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use serde::Serialize;
-use tenure::cluster::ClusterError;
-use tenure::cluster::documents::{Letter, OutcomeState, Report};
-use tenure::cluster::{ClusterClient, MemberId, Stage, TaskView, Totals};
+use tenure_cluster::ClusterError;
+use tenure_cluster::documents::{Letter, OutcomeState, Report};
+use tenure_cluster::{ClusterClient, MemberId, Stage, TaskView, Totals};
 
 use super::group::{self, first_line};
 use crate::args::Tasks;

@@ -2,11 +2,10 @@
 
 use std::time::Instant;
 
-use tenure::cluster::Event;
-use tenure::cluster::claims::Verdict;
+use tenure_cluster::Event;
+use tenure_cluster::claims::Verdict;
 
-use super::recorder::{all_ended, heard, order, orders, until};
-use super::*;
+use super::recorder::{TaskRecorder, all_ended, heard, order, orders, until};
 use crate::suite::Case;
 
 /// The task of a vanished node runs again after the ttl, and not before.

@@ -1,11 +1,10 @@
 //! Cases of failures, dead letters, and documents that make no sense.
 
 use bytes::Bytes;
-use tenure::cluster::Event;
 use tenure::{Expect, Put, StoreExt};
+use tenure_cluster::Event;
 
-use super::recorder::{all_ended, heard, order, orders, until};
-use super::*;
+use super::recorder::{TaskRecorder, all_ended, heard, order, orders, until};
 use crate::suite::Case;
 
 /// A task that always fails is tried as often as allowed, and then a dead letter.

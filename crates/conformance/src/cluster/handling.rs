@@ -5,10 +5,9 @@
 use std::time::Duration;
 
 use serde_json::json;
-use tenure::cluster::{Ended, Event, SettingsPut};
+use tenure_cluster::{Ended, Event, SettingsPut};
 
-use super::recorder::{all_ended, heard, order, orders, soon, until};
-use super::*;
+use super::recorder::{TaskRecorder, all_ended, heard, order, orders, soon, until};
 use crate::suite::Case;
 
 /// The submitter of a task can wait for its end: done, or failed for good.
@@ -28,7 +27,7 @@ pub async fn an_attempt_that_takes_too_long_fails(case: &Case) {
     let (recorder, backend) = (TaskRecorder::new(case), case.open().await);
     let node = recorder.join(&backend, "a", 1, case.brisk()).await;
     let timeout = Some(Duration::from_millis(100));
-    let late = tenure::cluster::documents::Order { timeout, attempts: 2, ..order("late", "gate") };
+    let late = tenure_cluster::documents::Order { timeout, attempts: 2, ..order("late", "gate") };
     let execution = node.submit(late).await.expect("accepted");
     let ended = soon("its end", execution.outcome()).await.expect("the store answers");
     assert!(matches!(&ended, Ended::Failed(why) if why.contains("longer than")), "{ended:?}");

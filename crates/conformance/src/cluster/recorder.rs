@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use tenure::cluster::documents::Order;
-use tenure::cluster::input::Inputs;
-use tenure::cluster::{Cluster, ClusterClient, Context, Event, Handler, Member, TaskError, Tasks};
 use tenure::{Backend, Mandate, Timing};
+use tenure_cluster::documents::Order;
+use tenure_cluster::input::Inputs;
+use tenure_cluster::{Cluster, ClusterClient, Context, Event, Handler, Member, TaskError, Tasks};
 use tokio::sync::{broadcast, watch};
 
 use crate::suite::Case;
@@ -274,7 +274,7 @@ pub(super) async fn heard<T>(
 }
 
 /// Waits until all accepted tasks have ended, and returns the totals.
-pub(super) async fn all_ended(client: &ClusterClient, accepted: u64) -> tenure::cluster::Totals {
+pub(super) async fn all_ended(client: &ClusterClient, accepted: u64) -> tenure_cluster::Totals {
     let mut last = None;
     until(&format!("{accepted} tasks are at their end"), async || {
         let totals = client.totals().await.expect("the store answers");

@@ -1,7 +1,6 @@
 //! Cases of how work is shared out.
 
-use super::recorder::{all_ended, order, orders, until};
-use super::*;
+use super::recorder::{TaskRecorder, all_ended, order, orders, until};
 use crate::suite::Case;
 
 /// A node is in the node list, with its workers, as soon as it has joined.

@@ -16,12 +16,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use tenure::cluster::claims::{Ending, Verdict};
-use tenure::cluster::documents::{OutcomeState, Report};
-use tenure::cluster::{
+use tenure::{Backend, Mandate, Timing};
+use tenure_cluster::claims::{Ending, Verdict};
+use tenure_cluster::documents::{OutcomeState, Report};
+use tenure_cluster::{
     Cluster, ClusterClient, Context, Event, Handler, Member, Order, TaskError, Tasks,
 };
-use tenure::{Backend, Mandate, Timing};
 use tokio::sync::broadcast;
 
 use super::Rates;

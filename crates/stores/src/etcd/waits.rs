@@ -1,9 +1,10 @@
 //! Waits for changes of keys, for all waits of a process on one store.
 
+mod watches;
+
 use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use bytes::Bytes;
 use tenure::queue::Gone;
@@ -16,8 +17,6 @@ use super::known::{Glimpse, Known, Verdict, begin};
 ///
 /// Beyond this, a watch begins at the key's own revision. Most keys are waited on at once or never.
 const MOST_GLIMPSES: usize = 4 * 1024;
-/// How long a watch is kept after the last wait: a caller that is woken mostly waits again.
-const LINGER: Duration = Duration::from_secs(20);
 
 /// The key or range of keys that is watched.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -173,99 +172,6 @@ impl Waits {
         !self.lock().deaf
     }
 
-    /// Waits until there is a wait to serve.
-    pub(super) async fn somebody(&self) {
-        loop {
-            let mut wanted = pin!(self.wanted.notified());
-            wanted.as_mut().enable();
-            if self.lock().entries.values().any(|entry| entry.waiting > 0) {
-                return;
-            }
-            wanted.await;
-        }
-    }
-
-    /// Prepares for a new stream: unused entries are dropped, and all others need a watch again.
-    pub(super) fn begin_again(&self) {
-        let mut state = self.lock();
-        state.entries.retain(|_, entry| entry.waiting > 0);
-        for entry in state.entries.values_mut() {
-            entry.watch = None;
-        }
-        state.unasked = state.entries.keys().cloned().collect();
-    }
-
-    /// The watches to ask for, and the revision from which each begins.
-    ///
-    /// Each gets the next of `numbers`.
-    pub(super) fn unasked(&self, mut numbers: impl FnMut() -> i64) -> Vec<(i64, Topic, i64)> {
-        let mut state = self.lock();
-        let unasked = std::mem::take(&mut state.unasked);
-        let ask = |topic: Topic| {
-            let entry = state.entries.get_mut(&topic).filter(|entry| entry.watch.is_none())?;
-            let number = *entry.watch.insert(numbers());
-            Some((number, topic, entry.start))
-        };
-        unasked.into_iter().filter_map(ask).collect()
-    }
-
-    /// Records that a watch has begun at this revision of the store.
-    pub(super) fn begun(&self, topic: &Topic, revision: i64) {
-        let mut state = self.lock();
-        state.deaf = false;
-        let Some(entry) = state.entries.get_mut(topic) else { return };
-        if entry.start == 0 {
-            entry.since = Some(revision + 1);
-            entry.learn(Known { revision, absent: true }, revision);
-        }
-    }
-
-    /// Records a change of a key.
-    pub(super) fn event(&self, topic: &Topic, news: News) {
-        if let Some(entry) = self.lock().entries.get_mut(topic) {
-            let News { revision, created } = news;
-            let absent = created == 0;
-            let newest = if absent { &mut entry.deleted } else { &mut entry.written };
-            *newest = revision.max(*newest);
-            entry.created = created;
-            entry.learn(Known { revision, absent }, revision);
-        }
-    }
-
-    /// Records that a watch ended. Its waits end, so their callers look again.
-    pub(super) fn ended(&self, topic: &Topic) {
-        if let Some(entry) = self.lock().entries.remove(topic) {
-            entry.changed.notify_waiters();
-        }
-    }
-
-    /// Records that the stream ended. If it had served a watch, all waits end, so their callers
-    /// look again.
-    pub(super) fn fell_silent(&self, served: bool) {
-        let mut state = self.lock();
-        state.deaf = true;
-        if served {
-            state.entries.drain().for_each(|(_, entry)| entry.changed.notify_waiters());
-            state.unasked.clear();
-        }
-    }
-
-    /// Removes watches that are unused for a while, and returns their numbers.
-    pub(super) fn expired(&self) -> Vec<i64> {
-        let mut state = self.lock();
-        let old = |entry: &Entry| entry.waiting == 0 && entry.idle_since.elapsed() > LINGER;
-        state
-            .entries
-            .extract_if(|_, entry| old(entry))
-            .filter_map(|(_, entry)| entry.watch)
-            .collect()
-    }
-
-    /// Returns true if there is no watch to keep.
-    pub(super) fn is_empty(&self) -> bool {
-        self.lock().entries.is_empty()
-    }
-
     fn join(self: &Arc<Waits>, topic: &Topic, seen: Option<i64>) -> Option<Wait> {
         let mut state = self.lock();
         let glimpse = state.glimpses.remove(topic);
@@ -413,164 +319,4 @@ impl Drop for Wait {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use futures_util::FutureExt as _;
-
-    fn topic() -> Topic {
-        Topic::one("a/b".into())
-    }
-
-    /// The topics to watch, and from which revision.
-    fn unasked(waits: &Waits) -> Vec<(Topic, i64)> {
-        let mut last = 0;
-        let numbers = || {
-            last += 1;
-            last
-        };
-        waits.unasked(numbers).into_iter().map(|(_, topic, start)| (topic, start)).collect()
-    }
-
-    fn present(revision: i64) -> News {
-        News { revision, created: 1 }
-    }
-
-    fn deleted(revision: i64) -> News {
-        News { revision, created: 0 }
-    }
-
-    #[tokio::test]
-    async fn a_wait_ends_with_the_event_it_waits_for_and_not_with_its_own() {
-        let waits = Arc::new(Waits::default());
-        let topic = topic();
-        let mut wait = pin!(waits.changed(&topic, Some(5)));
-        assert!(wait.as_mut().now_or_never().is_none());
-        assert_eq!(unasked(&waits), [(topic.clone(), 6)]);
-        waits.event(&topic, present(5));
-        assert!(wait.as_mut().now_or_never().is_none());
-        waits.event(&topic, present(7));
-        wait.await;
-        assert!(
-            waits.changed(&topic, Some(5)).now_or_never().is_some(),
-            "what is past wakes at once"
-        );
-        assert!(waits.changed(&topic, Some(7)).now_or_never().is_none());
-        assert!(unasked(&waits).is_empty(), "the watch goes on serving");
-    }
-
-    #[tokio::test]
-    async fn a_wait_for_something_absent_ends_when_its_watch_begins_or_begins_after_the_last_look()
-    {
-        let waits = Arc::new(Waits::default());
-        let topic = topic();
-        let mut wait = pin!(waits.changed(&topic, None));
-        assert!(wait.as_mut().now_or_never().is_none());
-        assert_eq!(unasked(&waits), [(topic.clone(), 0)]);
-        waits.begun(&topic, 9);
-        wait.await;
-        let look = Glimpse { document: 0, created: 0, store: 12 };
-        waits.saw([(topic.clone(), look)].into_iter());
-        let mut wait = pin!(waits.changed(&topic, None));
-        assert!(wait.as_mut().now_or_never().is_none());
-        waits.event(&topic, present(13));
-        wait.await;
-    }
-
-    #[tokio::test]
-    async fn everybody_wakes_when_the_stream_ends_and_may_wait_for_the_next() {
-        let waits = Arc::new(Waits::default());
-        let topic = topic();
-        let mut wait = pin!(waits.changed(&topic, Some(5)));
-        let mut gone = pin!(waits.gone(&topic, 5));
-        assert!(wait.as_mut().now_or_never().is_none());
-        assert!(gone.as_mut().now_or_never().is_none());
-        waits.fell_silent(false);
-        assert!(wait.as_mut().now_or_never().is_none(), "there was nothing to miss");
-        waits.fell_silent(true);
-        wait.await;
-        assert_eq!(gone.await, Gone::Perhaps);
-        assert!(!waits.listening());
-        assert!(waits.changed(&topic, Some(5)).now_or_never().is_none());
-        waits.begin_again();
-        assert!(waits.is_empty(), "that wait was dropped");
-    }
-
-    #[tokio::test]
-    async fn an_entry_is_gone_when_it_is_deleted_and_not_when_its_value_changes() {
-        let waits = Arc::new(Waits::default());
-        let topic = topic();
-        let look = Glimpse { document: 5, created: 5, store: 9 };
-        waits.saw([(topic.clone(), look)].into_iter());
-        let mut gone = pin!(waits.gone(&topic, 5));
-        assert!(gone.as_mut().now_or_never().is_none());
-        assert_eq!(unasked(&waits), [(topic.clone(), 10)], "watched from the look on");
-        waits.event(&topic, News { revision: 11, created: 5 });
-        assert!(gone.as_mut().now_or_never().is_none());
-        waits.event(&topic, deleted(12));
-        waits.event(&topic, News { revision: 13, created: 13 });
-        assert_eq!(gone.await, Gone::Deleted, "another stands at the same key");
-        assert_eq!(waits.gone(&topic, 5).now_or_never(), Some(Gone::Deleted));
-        assert!(waits.gone(&topic, 13).now_or_never().is_none());
-    }
-
-    /// The end of an election writes the first entry in its line. The entry's watch reports that
-    /// before the deletion.
-    #[tokio::test]
-    async fn an_entry_that_was_written_before_its_deletion_is_told_from_one_that_was_not() {
-        let waits = Arc::new(Waits::default());
-        let topic = topic();
-        let look = Glimpse { document: 5, created: 5, store: 9 };
-        waits.saw([(topic.clone(), look)].into_iter());
-        let mut gone = pin!(waits.gone(&topic, 5));
-        assert!(gone.as_mut().now_or_never().is_none());
-        assert!(waits.is_unwritten_since(&topic, 9));
-        assert!(!waits.is_unwritten_since(&topic, 7), "the watch does not tell of revision 8");
-        waits.event(&topic, News { revision: 11, created: 5 });
-        waits.event(&topic, deleted(12));
-        assert_eq!(gone.await, Gone::Deleted);
-        assert!(!waits.is_unwritten_since(&topic, 9));
-        assert!(waits.is_unwritten_since(&topic, 11), "a later look showed that write");
-        waits.fell_silent(true);
-        assert!(!waits.is_unwritten_since(&topic, 11), "nothing is known without a watch");
-    }
-
-    #[tokio::test]
-    async fn a_range_that_nobody_looked_at_wakes_once_and_then_when_something_happens() {
-        let waits = Arc::new(Waits::default());
-        let range = Topic { key: "a/".into(), end: "a0".into() };
-        let mut moved = pin!(waits.moved(&range));
-        assert!(moved.as_mut().now_or_never().is_none());
-        waits.begun(&range, 9);
-        moved.await;
-        let mut moved = pin!(waits.moved(&range));
-        assert!(moved.as_mut().now_or_never().is_none());
-        waits.event(&range, present(10));
-        moved.await;
-        assert!(waits.moved(&range).now_or_never().is_none(), "that was heard of");
-    }
-
-    #[tokio::test]
-    async fn an_entry_that_a_look_did_not_show_is_gone_at_once() {
-        let waits = Arc::new(Waits::default());
-        let topic = topic();
-        waits.saw([(topic.clone(), Glimpse { document: 0, created: 0, store: 9 })].into_iter());
-        assert_eq!(waits.gone(&topic, 5).now_or_never(), Some(Gone::Deleted));
-    }
-
-    #[tokio::test]
-    async fn a_watch_that_began_later_does_not_say_that_an_entry_stands() {
-        let waits = Arc::new(Waits::default());
-        let topic = topic();
-        let mut wait = pin!(waits.changed(&topic, None));
-        assert!(wait.as_mut().now_or_never().is_none());
-        assert_eq!(waits.gone(&topic, 5).now_or_never(), Some(Gone::Perhaps));
-        waits.begun(&topic, 9);
-        assert_eq!(waits.gone(&topic, 5).now_or_never(), Some(Gone::Perhaps));
-        let look = Glimpse { document: 5, created: 5, store: 10 };
-        waits.saw([(topic.clone(), look)].into_iter());
-        let mut gone = pin!(waits.gone(&topic, 5));
-        assert!(gone.as_mut().now_or_never().is_none(), "it stood after the watch began");
-        waits.event(&topic, deleted(12));
-        assert_eq!(gone.await, Gone::Deleted);
-    }
-}
+mod tests;

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::Duration;
 
-use super::*;
+use super::{Limits, Looked, Mutant, Opening, Own, Rows, Step};
 
 const LIMITS: Limits = Limits {
     yields_after: ticks(1),

@@ -5,34 +5,35 @@
 //! concern. The driver decides nothing about leadership; only the machines do.
 
 mod candidate;
+mod hints;
 mod observation;
 mod participant;
 mod publisher;
 mod queue;
 mod registration;
 mod requests;
+mod slots;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{AbortHandle, Abortable, BoxFuture, FutureExt};
+use futures_util::future::{Abortable, BoxFuture, FutureExt};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::Key;
 use crate::clock::{Moment, Timer};
 use crate::parts::Parts;
-use crate::queue::{Entry, Gone, Pace};
-use crate::store::Version;
 
 pub(crate) use candidate::LeaseCandidate;
+use hints::Hint;
 pub(crate) use observation::LeaseObserver;
-use participant::{Event, Io, Participant, Wants};
+use participant::{Event, Participant};
 pub(crate) use publisher::{HandleMessage, Shared};
-use queue::{Concerns, Sessions, Whose};
+use queue::{Concerns, Sessions};
 pub(crate) use queue::{QueueCandidate, QueueObserver};
 use requests::{Answer, Batch, Done};
+use slots::Slot;
 
 /// The longest time by which a request may leave early to join a batch.
 const LONGEST_LEAD: Duration = Duration::from_millis(500);
@@ -110,35 +111,6 @@ struct Driver {
     closing: Vec<oneshot::Sender<()>>,
     /// Since when no handle is left and only the clean-up goes on.
     alone_since: Option<Moment>,
-}
-
-struct Slot {
-    participant: Box<dyn Participant>,
-    key: Key,
-    due: Option<Duration>,
-    lingers: bool,
-    watch: Option<Armed<Option<Version>>>,
-    death: Option<Armed<Version>>,
-}
-
-/// A pending wait, cancelled when the slot no longer wants it.
-struct Armed<T> {
-    on: T,
-    abort: AbortHandle,
-}
-
-impl<T> Drop for Armed<T> {
-    fn drop(&mut self) {
-        self.abort.abort();
-    }
-}
-
-enum Hint {
-    Changed(SlotId),
-    Gone(SlotId, Version),
-    Left(SlotId, Whose, Entry, Gone),
-    Ended(SlotId, u64),
-    Moved(SlotId),
 }
 
 impl Driver {
@@ -332,32 +304,10 @@ impl Driver {
         }
     }
 
-    fn admit(&mut self, participant: Box<dyn Participant>) {
-        let id = SlotId(self.next_slot);
-        self.next_slot += 1;
-        let key = participant.key().clone();
-        let (due, lingers, watch, death) = (None, false, None, None);
-        self.slots.insert(id, Slot { participant, key, due, lingers, watch, death });
-        self.step(id, Event::Admitted { notified: self.notified });
-    }
-
     /// Handles the end of all handles: no process would take part in the elections any more.
     fn part(&mut self) {
         self.deaf = true;
         self.say_goodbye();
-    }
-
-    fn say_goodbye(&mut self) {
-        let all: Vec<SlotId> = self.slots.keys().copied().collect();
-        for id in all {
-            let Some(slot) = self.slots.get_mut(&id) else { continue };
-            match slot.participant.goodbye() {
-                Some(farewell) => {
-                    self.step(id, Event::Message(farewell));
-                }
-                None => self.forget(id),
-            }
-        }
     }
 
     fn take_done(&mut self, done: Done) {
@@ -407,101 +357,9 @@ impl Driver {
         self.step(id, event);
     }
 
-    /// Hands an event to a participant, and arranges its wishes.
-    ///
-    /// Returns true if it reads its line without having heard of a change.
-    fn step(&mut self, id: SlotId, event: Event) -> bool {
-        let Some(slot) = self.slots.get_mut(&id) else { return false };
-        let mut io = Io {
-            id,
-            parts: &self.parts,
-            sessions: self.sessions.as_ref(),
-            batch: &mut self.batch,
-            requests: &self.requests,
-            hints: &self.hints,
-        };
-        let wants = slot.participant.take(event, &mut io);
-        let looks = wants.looks;
-        self.arrange(id, wants);
-        looks
-    }
-
-    /// Sets the slot's alarm and its waits to its current wishes.
-    fn arrange(&mut self, id: SlotId, wants: Wants) {
-        if let Some(sessions) = &mut self.sessions {
-            sessions.note(id, wants.pace);
-        }
-        if wants.over {
-            return self.forget(id);
-        }
-        if let Some(slot) = self.slots.get_mut(&id)
-            && wants.lingers
-            && !slot.lingers
-        {
-            slot.lingers = true;
-            self.lingering += 1;
-        }
-        self.set_alarm(id, wants.wake);
-        let Some(slot) = self.slots.get_mut(&id) else { return };
-        if slot.watch.as_ref().map(|armed| &armed.on) != wants.watch.as_ref() {
-            slot.watch = wants.watch.map(|seen| {
-                let (store, key) = (self.parts.store.clone(), slot.key.clone());
-                let on = seen.clone();
-                let wait = async move {
-                    store.changed(&key, seen.as_ref()).await;
-                    Hint::Changed(id)
-                };
-                arm(&self.hints, on, wait.boxed())
-            });
-        }
-        let Some(presence) = &self.parts.presence else { return };
-        if slot.death.as_ref().map(|armed| &armed.on)
-            != wants.death.as_ref().map(|(version, _)| version)
-        {
-            slot.death = wants.death.map(|(version, mark)| {
-                let (presence, on) = (presence.clone(), version.clone());
-                let wait = async move {
-                    presence.gone(&mark).await;
-                    Hint::Gone(id, version)
-                };
-                arm(&self.hints, on, wait.boxed())
-            });
-        }
-    }
-
-    fn set_alarm(&mut self, id: SlotId, wake: Option<Duration>) {
-        let Some(slot) = self.slots.get_mut(&id) else { return };
-        let due = wake.map(|span| self.parts.clock.now().boot.saturating_add(span));
-        if slot.due != due {
-            slot.due.map(|old| self.due.remove(&(old, id)));
-            due.map(|new| self.due.insert((new, id)));
-            slot.due = due;
-        }
-    }
-
-    fn forget(&mut self, id: SlotId) {
-        if let Some(slot) = self.slots.remove(&id) {
-            slot.due.map(|due| self.due.remove(&(due, id)));
-            self.lingering -= usize::from(slot.lingers);
-        }
-        if let Some(sessions) = &mut self.sessions {
-            sessions.note(id, Pace::Waiting);
-        }
-    }
-
     fn send_batches(&mut self) {
         for request in self.batch.batches(&self.parts.store) {
             self.requests.push(request);
         }
     }
-}
-
-fn arm<T>(
-    hints: &FuturesUnordered<Abortable<BoxFuture<'static, Hint>>>,
-    on: T,
-    wait: BoxFuture<'static, Hint>,
-) -> Armed<T> {
-    let (abort, registration) = AbortHandle::new_pair();
-    hints.push(Abortable::new(wait, registration));
-    Armed { on, abort }
 }

@@ -5,10 +5,11 @@ use std::time::Duration;
 use futures_util::future::{Abortable, BoxFuture};
 use futures_util::stream::FuturesUnordered;
 
+use super::SlotId;
+use super::hints::Hint;
 use super::publisher::HandleMessage;
 use super::queue::{self, Sessions, Whose};
 use super::requests::{Answer, Batch, Done, Request};
-use super::{Hint, SlotId};
 use crate::parts::Parts;
 use crate::queue::{Entry, Gone, Pace};
 use crate::store::Version;

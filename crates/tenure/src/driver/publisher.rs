@@ -5,15 +5,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::watch;
+use tracing::Span;
 
 use super::SlotId;
-use crate::Error;
 use crate::clock::Clock;
 use crate::mandate::Tenure;
 use crate::protocol::Holder;
 use crate::protocol::{Farewell, Lease, Loss, Outcome};
 use crate::status::{Leader, Role, Status};
 use crate::store::StoreError;
+use crate::{Error, Name};
 
 /// A message from a candidate's handles to its machine.
 #[derive(Clone, Debug)]
@@ -35,6 +36,7 @@ pub(crate) enum HandleMessage {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) status: watch::Sender<Status>,
+    campaign: Span,
     state: Mutex<SharedState>,
 }
 
@@ -47,8 +49,9 @@ struct SharedState {
 }
 
 impl Shared {
-    pub(crate) fn new(status: Status) -> Arc<Shared> {
-        Arc::new(Shared { status: watch::Sender::new(status), state: Mutex::default() })
+    pub(crate) fn new(election: &Name, status: Status) -> Arc<Shared> {
+        let campaign = tracing::info_span!("campaign", %election, candidate = %status.candidate);
+        Arc::new(Shared { status: watch::Sender::new(status), campaign, state: Mutex::default() })
     }
 
     /// The tenure that was won last.
@@ -120,7 +123,10 @@ impl StatusPublisher {
     }
 
     pub(super) fn elect(&self, lease: Lease, clock: &Arc<dyn Clock>) {
-        self.shared.elect(Tenure::new(lease, clock.clone()));
+        let token = lease.token;
+        let span = tracing::info_span!(parent: &self.shared.campaign, "tenure", token);
+        span.in_scope(|| tracing::info!("the election is won"));
+        self.shared.elect(Tenure::new(lease, clock.clone(), span));
         self.tell(|status| {
             status.role = Role::Leading { token: lease.token };
             status.error = None;
@@ -135,7 +141,12 @@ impl StatusPublisher {
         self.with_tenure(Tenure::stop);
         self.tell(|status| {
             if let Some(token) = status.role.token() {
-                tracing::warn!(token, "the lease may not be renewed in time: the work must stop");
+                self.log(|| {
+                    tracing::warn!(
+                        token,
+                        "the lease may not be renewed in time: the work must stop"
+                    );
+                });
                 status.role = Role::Stopping { token };
             }
         });
@@ -143,7 +154,7 @@ impl StatusPublisher {
 
     pub(super) fn lose(&self, token: u64, loss: &Loss) {
         self.with_tenure(|tenure| tenure.close(loss.clone()));
-        tracing::warn!(token, why = %loss, "the leadership is lost");
+        self.log(|| tracing::warn!(token, why = %loss, "the leadership is lost"));
         self.tell(|status| status.role = Role::Lost { token, loss: loss.clone() });
     }
 
@@ -151,7 +162,14 @@ impl StatusPublisher {
         self.tell(|status| {
             if let Role::Leading { token } = status.role {
                 let error = status.error.as_ref().map(tracing::field::display);
-                tracing::info!(token, ?remaining, error, "the store does not answer: suspended");
+                self.log(|| {
+                    tracing::info!(
+                        token,
+                        ?remaining,
+                        error,
+                        "the store does not answer: suspended"
+                    );
+                });
                 status.role = Role::Suspended { token, remaining };
             }
         });
@@ -160,7 +178,7 @@ impl StatusPublisher {
     pub(super) fn resume(&self) {
         self.tell(|status| {
             if let Role::Suspended { token, .. } = status.role {
-                tracing::info!(token, "the store answers again: resumed");
+                self.log(|| tracing::info!(token, "the store answers again: resumed"));
                 status.role = Role::Leading { token };
             }
             status.error = None;
@@ -198,6 +216,14 @@ impl StatusPublisher {
 
     fn tell(&self, change: impl FnOnce(&mut Status)) {
         self.shared.status.send_modify(change);
+    }
+
+    /// Logs in the span of the tenure.
+    fn log(&self, event: impl FnOnce()) {
+        match self.shared.tenure() {
+            Some(tenure) => tenure.span().in_scope(event),
+            None => self.shared.campaign.in_scope(event),
+        }
     }
 
     fn with_tenure(&self, change: impl FnOnce(&Tenure)) {

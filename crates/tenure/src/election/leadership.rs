@@ -1,21 +1,23 @@
 //! A candidacy, and the leadership it wins.
 
+mod place;
+
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::watch;
 
+use self::place::Place;
 use super::Election;
 use crate::candidate::check_value;
 use crate::clock::{Clock, Moment};
-use crate::driver::{Command, Handle, HandleMessage, Shared};
+use crate::driver::{Handle, HandleMessage, Shared};
 use crate::mandate::{Mandate, Tenure};
 use crate::protocol::{Farewell, Loss, Outcome};
-use crate::status::{Role, Status, StatusStream};
+use crate::status::{Status, StatusStream};
 use crate::{CandidateId, Error};
 
 /// A candidate that stands in an election. Dropping it withdraws.
@@ -42,16 +44,6 @@ pub struct Candidacy {
     place: Arc<Place>,
     /// True if a [`Leadership`] has taken over the place, and decides when to give it up.
     handed_over: bool,
-}
-
-/// A place in an election, shared by a candidacy and the leadership that it won.
-struct Place {
-    election: Election,
-    shared: Arc<Shared>,
-    driver: Handle,
-    /// The highest token this handle of the election had led under when this candidacy began.
-    known: u64,
-    left: AtomicBool,
 }
 
 impl Candidacy {
@@ -128,136 +120,6 @@ impl Candidacy {
     /// The first tenure won at a token above `after`. Cancel safe.
     pub(crate) async fn next_tenure(&self, after: u64) -> Result<Arc<Tenure>, Error> {
         self.place.next_tenure(after).await
-    }
-}
-
-/// The meaning of a status for a caller that waits for a tenure.
-enum Seen {
-    Won(Arc<Tenure>, u64),
-    /// A tenure was won and lost before the caller saw it.
-    Missed(u64),
-    Nothing,
-}
-
-impl Place {
-    /// The first tenure won at a token above `after`. Cancel safe.
-    async fn next_tenure(&self, after: u64) -> Result<Arc<Tenure>, Error> {
-        tokio::select! {
-            biased;
-            error = self.election.refused_grace() => {
-                self.say_goodbye(Farewell::Free);
-                Err(error)
-            }
-            tenure = self.won(after) => tenure,
-        }
-    }
-
-    async fn won(&self, mut after: u64) -> Result<Arc<Tenure>, Error> {
-        let mut status = self.shared.status.subscribe();
-        loop {
-            let seen = {
-                let status = status.borrow_and_update();
-                match &status.role {
-                    Role::Leading { token }
-                    | Role::Suspended { token, .. }
-                    | Role::Stopping { token }
-                        if *token > after =>
-                    {
-                        self.shared.tenure().map_or(Seen::Nothing, |won| Seen::Won(won, *token))
-                    }
-                    Role::Over(outcome) => {
-                        let fallback = Error::from_outcome(self.election.name(), outcome);
-                        // The store's own error says more than the mere refusal.
-                        return Err(match (&fallback, &status.error) {
-                            (Error::Refused(_) | Error::Finished, Some(error)) => error.clone(),
-                            _ => fallback,
-                        });
-                    }
-                    // Won and lost before the caller saw it: its work never began.
-                    Role::Lost { token, .. } if *token > after => Seen::Missed(*token),
-                    Role::Waiting
-                    | Role::Leading { .. }
-                    | Role::Suspended { .. }
-                    | Role::Stopping { .. }
-                    | Role::Lost { .. }
-                    | Role::Leaving => Seen::Nothing,
-                }
-            };
-            match seen {
-                Seen::Won(tenure, token) => return self.checked(tenure, token),
-                Seen::Missed(token) => {
-                    after = token;
-                    self.tell(HandleMessage::WorkEnded)?;
-                }
-                Seen::Nothing => {}
-            }
-            status.changed().await.map_err(|_| Error::Stopped)?;
-        }
-    }
-
-    /// The tenure, unless this handle already led under its token or a higher one.
-    ///
-    /// In that case the election was deleted since, or its table created anew, and any check of
-    /// tokens would refuse this leader.
-    fn checked(&self, tenure: Arc<Tenure>, token: u64) -> Result<Arc<Tenure>, Error> {
-        if token <= self.known {
-            tenure.close(Loss::Regressed);
-            // The caller may keep the candidacy. If it went on renewing, no other candidate could
-            // lead.
-            self.say_goodbye(Farewell::Free);
-            return Err(Error::Regressed { found: token, known: self.known });
-        }
-        self.election.note_token(token);
-        Ok(tenure)
-    }
-
-    fn tell(&self, message: HandleMessage) -> Result<(), Error> {
-        match &self.shared.status.borrow().role {
-            Role::Over(outcome) => {
-                return Err(Error::from_outcome(self.election.name(), outcome));
-            }
-            Role::Leaving => return Err(Error::Finished),
-            Role::Waiting
-            | Role::Leading { .. }
-            | Role::Suspended { .. }
-            | Role::Stopping { .. }
-            | Role::Lost { .. } => {}
-        }
-        if self.driver.send(Command::Tell(self.shared.clone(), message)) {
-            Ok(())
-        } else {
-            Err(Error::Stopped)
-        }
-    }
-
-    fn say_goodbye(&self, farewell: Farewell) {
-        self.leave(HandleMessage::Release(farewell));
-    }
-
-    /// Says goodbye, once: later goodbyes change nothing.
-    fn leave(&self, goodbye: HandleMessage) {
-        if self.left.swap(true, Ordering::Relaxed) {
-            return;
-        }
-        // The mandates end here, not when the driver handles the message.
-        self.shared.leave();
-        if !matches!(self.shared.status.borrow().role, Role::Over(_)) {
-            // A driver that has stopped has nothing left to release.
-            let _ = self.tell(goodbye);
-        }
-    }
-
-    /// How the candidacy ended, once it has.
-    async fn outcome(&self) -> Outcome {
-        let mut status: watch::Receiver<Status> = self.shared.status.subscribe();
-        loop {
-            if let Role::Over(outcome) = &status.borrow_and_update().role {
-                return outcome.clone();
-            }
-            if status.changed().await.is_err() {
-                return Outcome::AlreadyLost;
-            }
-        }
     }
 }
 

@@ -183,19 +183,14 @@ impl Election {
         Builder { backend, name, timing: Timing::default(), delay: None, create: None }
     }
 
-    /// The election of a cluster's leader.
+    /// An election by lease with its record at a key of the caller, such as a cluster's.
     ///
-    /// It is a lease like any other, with its record among the cluster's documents.
-    pub(crate) fn of_cluster(
-        backend: &Backend,
-        cluster: &str,
-        key: Key,
-        timing: Timing,
-    ) -> Result<Election, Error> {
-        let name = Name::parse(&format!("clusters/{cluster}"))?;
-        // The cluster's cursor remembers its leaders' token.
+    /// It has no floor: the caller remembers its leaders' token, for the case that the record is
+    /// lost.
+    #[must_use]
+    pub fn at_key(backend: &Backend, name: Name, key: Key, timing: Timing) -> Election {
         let (backend, floor, delay, led) = (backend.clone(), None, None, None);
-        Ok(Election { backend, name, key, floor, timing, delay, led })
+        Election { backend, name, key, floor, timing, delay, led }
     }
 
     /// The highest token that earlier candidacies of this handle know; 0 if there was none.
@@ -210,8 +205,11 @@ impl Election {
         }
     }
 
-    /// Creates the election's record if there is none.
-    pub(crate) async fn ensure_lease(&self) -> Result<(), Error> {
+    /// Creates the record of an election [at a key of its own](Election::at_key) if there is none.
+    ///
+    /// # Errors
+    /// The store's, or [`Error::Ended`] if the election has ended.
+    pub async fn ensure_lease(&self) -> Result<(), Error> {
         self.ensure(true).await
     }
 
@@ -288,7 +286,7 @@ impl Election {
             floor: self.floor.as_ref().map(|_| BLOCK),
             seed: parts.random(),
         };
-        let shared = Shared::new(Status::waiting(id));
+        let shared = Shared::new(&self.name, Status::waiting(id));
         let (key, floor, machine) = (self.key.clone(), self.floor.clone(), Machine::new(settings));
         let candidate = LeaseCandidate::new(&self.name, key, floor, machine, shared.clone());
         let driver = self.backend.driver()?;

@@ -144,7 +144,7 @@ impl Election {
         let parts = self.backend.parts();
         let id = parts.fresh_id();
         let (name, value) = candidate.into_parts();
-        let shared = Shared::new(Status::waiting(id.clone()));
+        let shared = Shared::new(&self.name, Status::waiting(id.clone()));
         let (election, key, grace) =
             (self.name.clone(), self.key.clone(), self.timing.chosen_grace());
         let holder = Holder { id, name, value, presence: None };

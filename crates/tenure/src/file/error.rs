@@ -3,8 +3,10 @@
 use rustix::io::Errno;
 
 use super::journal::DAMAGED;
-use super::started::UNREADABLE;
 use crate::store::{Fault, StoreError};
+
+/// The error for a record of a start with invalid content.
+pub(super) const UNREADABLE: Errno = Errno::ILSEQ;
 
 pub(super) const BACKEND: &str = "file";
 

@@ -21,21 +21,17 @@ mod error;
 mod held;
 mod job;
 mod journal;
-mod mark;
 mod notify;
 mod parents;
 mod path;
 mod presence;
-mod proof;
 mod recovery;
 mod spare;
-mod started;
 mod step;
 mod sweep;
 mod temporary;
 mod tree;
 mod unsynced;
-mod work;
 mod write;
 
 #[cfg(test)]
@@ -61,10 +57,10 @@ use self::journal::Known;
 use self::notify::{FileWatchers, Ring};
 use self::parents::Parents;
 use self::path::Place;
-pub use self::presence::FilePresence;
-pub use self::started::{ControlGroup, StartedWork, Starter, WorkStart};
+pub use self::presence::{
+    ControlGroup, FilePresence, StartedWork, Starter, WorkFile, WorkProbe, WorkStart,
+};
 use self::unsynced::UnsyncedWrites;
-pub use self::work::{WorkFile, WorkProbe};
 use self::write::Batch;
 use crate::Key;
 use crate::store::{Document, Fault, Page, Put, Reads, Store, StoreError, Version, Write};
@@ -142,10 +138,6 @@ impl FileStore {
             failed(format!("recovering the documents in {}", root.path().display()), errno)
         })?;
         sweep::sweep(&root);
-        if let Err(errno) = root.make(&presence_directory()) {
-            // Documents do not need it, and the first mark tries again.
-            tracing::debug!(%errno, "making the directory for presence files");
-        }
         let root = Arc::new(root);
         let watchers = Arc::new(FileWatchers::new(Arc::clone(&root)));
         let presence = FilePresence::new(Arc::clone(&root), Arc::clone(&watchers), boot);
@@ -343,9 +335,4 @@ impl Store for FileStore {
             }
         }
     }
-}
-
-/// The directory of the files that prove processes alive.
-fn presence_directory() -> Vec<String> {
-    vec!["presence".to_owned()]
 }

@@ -20,13 +20,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::floor::{Floor, Laid};
+use super::floor::Laid;
 use super::mutant::Mutant;
-use super::record::{MAX_NUMBER, Op, Record, RecordError, State};
+use super::record::{Op, Record, RecordError};
 use crate::clock::Moment;
 use crate::protocol::{Ask, Farewell, Holder, Lease, Loss, Outcome};
 use crate::store::{Durability, Expect, Fault, Put, Reads, Version};
-use crate::timing::{RATE_DENOMINATOR, RATE_NUMERATOR, Timing, window_of};
+use crate::timing::Timing;
 
 /// The most writes with an unknown outcome that are remembered.
 ///

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use tenure::cluster::documents::MAX_NOTE_BYTES;
-use tenure::cluster::{Context, Handler, TaskError};
+use tenure_cluster::documents::MAX_NOTE_BYTES;
+use tenure_cluster::{Context, Handler, TaskError};
 
 use super::errand::{How, Returned};
 use super::item::{Prepared, Sort};

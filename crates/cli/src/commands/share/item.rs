@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::MemfdFlags;
-use tenure::cluster::inputs::{check_below, open_below};
+use tenure_cluster::inputs::{check_below, open_below};
 
 #[cfg(feature = "objects")]
 use crate::redact;
@@ -33,7 +33,7 @@ pub(super) enum Sort {
     File(PathBuf),
     /// The key of one of these objects.
     #[cfg(feature = "objects")]
-    Object(tenure_inputs::Objects),
+    Object(tenure_cluster::inputs::Objects),
 }
 
 /// An item, ready for one run of CMD.

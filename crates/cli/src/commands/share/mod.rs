@@ -21,9 +21,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use rustix::fs::{Access, access};
-use tenure::cluster::input::Inputs;
-use tenure::cluster::inputs::{DirectorySource, LinesSource};
-use tenure::cluster::{Cluster, ClusterClient, Member, Tasks};
+use tenure_cluster::input::Inputs;
+use tenure_cluster::inputs::{DirectorySource, LinesSource};
+use tenure_cluster::{Cluster, ClusterClient, Member, Tasks};
 
 use self::from::From;
 use self::handler::RunsCommand;
@@ -189,7 +189,7 @@ async fn listed(from: Option<&From>, each: EachTask, follow: bool) -> Result<Lis
 #[cfg(feature = "objects")]
 async fn objects(url: &str, each: EachTask, follow: bool) -> Result<Listed, Failure> {
     let refused = |error| Failure::new(REFUSED, anyhow::anyhow!("--from: {error}"));
-    let objects = tenure_inputs::Objects::open(url).map_err(refused)?;
+    let objects = tenure_cluster::inputs::Objects::open(url).map_err(refused)?;
     // A bucket that fails later is tried again. A bucket that is missing, or denies access, is a
     // typing error.
     objects.check().await.map_err(refused)?;

@@ -1,6 +1,6 @@
 //! Detects tasks that this process does not run, and that no other process takes.
 
-use tenure::cluster::{ClusterClient, Totals};
+use tenure_cluster::{ClusterClient, Totals};
 
 use super::super::group;
 use super::item::LINE;

@@ -4,8 +4,8 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tenure::cluster::ClusterClient;
-use tenure::cluster::input::Template;
+use tenure_cluster::ClusterClient;
+use tenure_cluster::input::Template;
 use tokio::sync::{mpsc, watch};
 
 use super::finder::Finder;

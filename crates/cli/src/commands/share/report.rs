@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use tenure::cluster::claims::{Ending, Verdict};
-use tenure::cluster::{MemberView, Totals};
+use tenure_cluster::claims::{Ending, Verdict};
+use tenure_cluster::{MemberView, Totals};
 
 use crate::commands::tasks::TotalsJson;
 use crate::show;

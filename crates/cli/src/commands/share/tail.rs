@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
-use tenure::cluster::documents::MAX_NOTE_BYTES;
+use tenure_cluster::documents::MAX_NOTE_BYTES;
 use tokio::net::unix::pipe::Receiver;
 
 /// How many bytes are read at a time, and how many reads `close` makes at most.

@@ -8,8 +8,9 @@
 //! - It shows news only if no newer version had been acknowledged when the read was asked for.
 
 use bytes::Bytes;
+use tenure::{Document, Key, Version};
 
-use super::*;
+use super::{Asked, Known, Sent};
 
 /// A reader that breaks a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

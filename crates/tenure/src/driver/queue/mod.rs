@@ -11,8 +11,9 @@ use std::sync::Arc;
 use futures_util::future::{Abortable, BoxFuture};
 use futures_util::stream::FuturesUnordered;
 
+use super::hints::Hint;
 use super::requests::{Batch, Done};
-use super::{Hint, SlotId, participant};
+use super::{SlotId, participant};
 use crate::parts::Parts;
 use crate::queue::{Session, SessionQueue};
 

@@ -5,10 +5,10 @@ use std::time::Duration;
 use futures_util::future::FutureExt;
 use tokio::sync::watch;
 
+use super::super::hints::{Armed, Hint, arm};
 use super::super::participant::{self, Event, Participant, Wants};
 use super::super::publisher::HandleMessage;
 use super::super::requests::{Done, LONGEST_CALL};
-use super::super::{Armed, Hint, arm};
 use super::Io;
 use crate::clock::Moment;
 use crate::observer::Seen;

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use futures_util::future::FutureExt;
 
-use super::super::{Armed, Hint, SlotId, arm};
+use super::super::SlotId;
+use super::super::hints::{Armed, Hint, arm};
 use super::Io;
 use crate::Key;
 use crate::queue::{Entry, SessionQueue};

@@ -1,6 +1,13 @@
 //! The floor under a claim. A claim that would exceed the floor raises it first.
 
-use super::*;
+use std::time::Duration;
+
+use super::{Flight, Known, Machine, Output, Request, SeenFloor, left, portion};
+use crate::clock::Moment;
+use crate::lease::floor::{Floor, Laid};
+use crate::lease::mutant::Mutant;
+use crate::lease::record::{MAX_NUMBER, Op, Record};
+use crate::store::{Expect, Fault, Put, Reads};
 
 /// The answer to whether the floor allows a claim of the record in view.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -188,9 +195,18 @@ impl Machine {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
+
+    use bytes::Bytes;
+
+    use super::super::{Input, Seen, Settings};
     use super::*;
     use crate::CandidateId;
+    use crate::lease::record::RecordError;
     use crate::lease::ruling::{Terms, first};
+    use crate::protocol::{Farewell, Holder, Lease};
+    use crate::store::Version;
+    use crate::timing::Timing;
 
     const BLOCK: u64 = 2;
 

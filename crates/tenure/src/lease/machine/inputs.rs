@@ -1,6 +1,12 @@
 //! Expiry of the lease and of requests, and the handling of inputs.
 
-use super::*;
+use std::sync::Arc;
+
+use super::{Flight, Input, Machine, Output, Request, Stage};
+use crate::clock::Moment;
+use crate::lease::mutant::Mutant;
+use crate::protocol::{Ask, Farewell, Holder, Loss, Outcome};
+use crate::store::Version;
 
 /// Expiry: takes everything that has passed by `now` into account, before any input.
 impl Machine {
@@ -181,8 +187,13 @@ impl Machine {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
+    use super::super::Settings;
     use super::*;
     use crate::CandidateId;
+    use crate::store::{Put, Reads};
+    use crate::timing::Timing;
 
     fn elected() -> (Machine, Moment) {
         let candidate = Holder {

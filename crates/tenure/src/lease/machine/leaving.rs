@@ -1,6 +1,14 @@
 //! Leaving: free the record, and make sure that no write of ours can still arrive.
 
-use super::*;
+use std::time::Duration;
+
+use super::{Machine, Output, Purpose, Stage, left};
+use crate::clock::Moment;
+use crate::lease::mutant::Mutant;
+use crate::lease::record::{Record, State};
+use crate::protocol::{Farewell, Outcome};
+use crate::store::{Fault, Reads};
+use crate::timing::{RATE_DENOMINATOR, RATE_NUMERATOR};
 
 impl Machine {
     pub(super) fn leave(&mut self, now: Moment, out: &mut Vec<Output>) {

@@ -1,6 +1,13 @@
 //! The answers to reads. A read proves its content on most stores, but nothing on a weak one.
 
-use super::*;
+use std::sync::Arc;
+
+use super::{Known, MOST_SEEN, Machine, Output, Seen, Stage, View};
+use crate::clock::Moment;
+use crate::lease::mutant::Mutant;
+use crate::lease::record::{Record, RecordError, State};
+use crate::protocol::{Farewell, Holder, Loss, Outcome};
+use crate::store::{Fault, Reads, Version};
 
 impl Machine {
     pub(super) fn take_read(

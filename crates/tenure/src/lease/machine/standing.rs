@@ -1,8 +1,18 @@
 //! The next request of a candidate or of a leader.
 
+use std::time::Duration;
+
 use super::footing::Footing;
-use super::*;
+use super::{
+    Flight, Known, MOST_SENT, Machine, Output, Purpose, Request, Sent, Stage, left, mix, portion,
+};
+use crate::clock::Moment;
+use crate::lease::floor::Floor;
+use crate::lease::mutant::Mutant;
+use crate::lease::record::{MAX_NUMBER, Op, Record, State};
 use crate::lease::ruling::{Terms, first};
+use crate::protocol::{Ask, Loss, Outcome};
+use crate::store::{Durability, Expect, Reads, Version};
 
 impl Machine {
     pub(super) fn act(&mut self, now: Moment, out: &mut Vec<Output>) {

@@ -1,6 +1,12 @@
 //! The answers to writes.
 
-use super::*;
+use super::{Machine, Output, Purpose, Stage, portion};
+use crate::clock::Moment;
+use crate::lease::mutant::Mutant;
+use crate::lease::record::{Record, State};
+use crate::protocol::{Lease, Loss, Outcome};
+use crate::store::{Fault, Put};
+use crate::timing::window_of;
 
 impl Machine {
     pub(super) fn take_write(

@@ -17,7 +17,13 @@
 //!
 //! An election without a lock delay does none of this, and sends no request for it.
 
-use super::*;
+use std::time::Duration;
+
+use super::{Ahead, Flight, Machine, Mine, Output, Request, left};
+use crate::clock::Moment;
+use crate::queue::mutant::Mutant;
+use crate::queue::{Entry, Freshness};
+use crate::store::Fault;
 
 /// The progress of an entry's lock delay, once the entry is first in line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

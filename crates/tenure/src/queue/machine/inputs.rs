@@ -1,6 +1,13 @@
 //! Expiry of the lease and of pauses, and the handling of inputs.
 
-use super::*;
+use std::sync::Arc;
+
+use super::{Ahead, Input, Machine, Output, Request, Stage};
+use crate::clock::Moment;
+use crate::protocol::{Ask, Holder, Lease, Loss};
+use crate::queue::mutant::Mutant;
+use crate::queue::{Entry, Freshness, Gone, Life, Session};
+use crate::store::Fault;
 
 /// Expiry: takes everything that has passed by `now` into account, before any input.
 impl Machine {

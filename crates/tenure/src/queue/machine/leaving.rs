@@ -1,6 +1,13 @@
 //! Leaving: give up the lease, then the entry, and leave nothing of ours behind.
 
-use super::*;
+use std::time::Duration;
+
+use super::{Flight, Leaving, Machine, Output, Request, Stage, Why};
+use crate::clock::Moment;
+use crate::protocol::{Farewell, Loss, Outcome};
+use crate::queue::mutant::Mutant;
+use crate::queue::{Entry, Left};
+use crate::store::Fault;
 
 impl Machine {
     pub(super) fn begin_leaving(&mut self, now: Moment, farewell: Farewell) {

@@ -1,6 +1,11 @@
 //! The answers to joins and to reads of the line.
 
-use super::*;
+use super::{Ahead, Leaving, Machine, Mine, Output, Stage, Why};
+use crate::clock::Moment;
+use crate::protocol::Loss;
+use crate::queue::mutant::Mutant;
+use crate::queue::{Entry, Freshness, Joined, Line, Place, Ticket};
+use crate::store::Fault;
 
 impl Machine {
     pub(super) fn take_joined(

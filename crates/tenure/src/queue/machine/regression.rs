@@ -16,7 +16,15 @@
 //! record it some time later, so that a handover does not wait for it. A tenure that ends sooner is
 //! not recorded, and costs nothing.
 
-use super::*;
+use std::time::Duration;
+
+use super::delay::Turn;
+use super::{Flight, Leaving, Machine, Mine, Note, Output, Request, Stage, Why, left};
+use crate::clock::Moment;
+use crate::protocol::Loss;
+use crate::queue::Entry;
+use crate::queue::mutant::Mutant;
+use crate::store::Fault;
 
 impl Machine {
     /// Takes the highest recorded token, as a line shows it.

@@ -1,6 +1,11 @@
 //! The next action of a candidate or of a leader.
 
-use super::*;
+use std::time::Duration;
+
+use super::{Ahead, Flight, Machine, Mine, Note, Output, Request, Stage, left};
+use crate::clock::Moment;
+use crate::queue::mutant::Mutant;
+use crate::queue::{Entry, Freshness};
 
 impl Machine {
     pub(super) fn act(&mut self, now: Moment, out: &mut Vec<Output>) {

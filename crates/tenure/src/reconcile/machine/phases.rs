@@ -1,6 +1,8 @@
 //! The phases of the local system, and the transitions between them.
 
-use super::*;
+use super::{Closing, Machine, Output, Run, State, Step, Verdict};
+use crate::reconcile::reason::Reason;
+use crate::reconcile::source::Release;
 
 const OUT_OF_TIME: &str = "it did not finish in time";
 
