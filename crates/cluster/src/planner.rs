@@ -33,6 +33,7 @@ mod commits;
 mod draft;
 mod final_records;
 mod held_cursor;
+mod housekeeping;
 mod look;
 mod members;
 mod pages;
@@ -59,7 +60,7 @@ use self::pages::{Item, Pages, What};
 use self::source::Source;
 use self::sweep::Sweep;
 use super::client::ClusterClient;
-use super::documents::{Cursor, DocumentError, Format as _, MemberId, Piece, Report};
+use super::documents::{DocumentError, Format as _, MemberId, Piece, Report};
 use super::event::{Event, Events};
 use super::input::Windowed;
 use super::local_writes::{LocalWrites, LocalWritesReader};
@@ -69,9 +70,6 @@ use crate::error::ClusterError;
 /// The shortest time between two rounds while nodes have tasks to take. A round costs about the
 /// same whether it counts one task or hundreds.
 const PACE: Duration = Duration::from_millis(5);
-
-/// How often to search the inbox for a gap, on a store that should have none.
-const MENDING: Duration = Duration::from_secs(60);
 
 /// Plans the work of a cluster, for as long as its node leads.
 pub(super) struct Planner {
@@ -282,18 +280,6 @@ impl<'a> LeaderState<'a> {
         self.move_on(held_cursor, look).await
     }
 
-    /// Keeps the store tidy. A failure here must not hold up the work.
-    async fn keep_house(&mut self, held_cursor: &HeldCursor, look: &Look) {
-        let client = self.client();
-        let pages = self.pages.tidy(client, held_cursor.cursor()).await;
-        let members = self.mind_members(look).await;
-        let outcomes = self.sweep.turn(client).await;
-        for error in [pages, members, outcomes].into_iter().filter_map(Result::err) {
-            let cause = cause(&error);
-            tracing::warn!(%error, cause, "keeping house failed; it is tried again");
-        }
-    }
-
     /// Writes the slots of recorded intents.
     ///
     /// Returns false while an intent is not seen in its slot.
@@ -424,25 +410,6 @@ impl<'a> LeaderState<'a> {
         items.truncate(first);
     }
 
-    /// Now and then, looks for inbox entries after a page that was never written.
-    async fn mend_inbox(&mut self, cursor: &Cursor) -> Result<(), Stop> {
-        let now = self.now();
-        if !self.pages.is_empty() || now.boot < self.mending_due.boot {
-            return Ok(());
-        }
-        let ttl = self.planner.timing.ttl();
-        self.mending_due = now + if self.client().is_weak() { ttl } else { ttl.max(MENDING) };
-        if self.client().mend_inbox(cursor.page).await? {
-            tracing::warn!(
-                page = cursor.page,
-                "a page of the inbox was never written; it is passed"
-            );
-            let garbled = self.pages.read(self.client(), cursor).await?;
-            garbled.into_iter().for_each(|(key, error)| self.garbled(key, error));
-        }
-        Ok(())
-    }
-
     /// Writes the next piece of the results.
     ///
     /// A piece that stands there already was written by a leader that never counted it.
@@ -485,23 +452,6 @@ impl<'a> LeaderState<'a> {
                 }
             }
         }
-    }
-
-    /// Removes members that are gone, checked every heartbeat.
-    async fn mind_members(&mut self, look: &Look) -> Result<(), ClusterError> {
-        let now = self.now();
-        if now.boot < self.members_due.boot {
-            return Ok(());
-        }
-        let (client, timing) = (self.client(), self.planner.timing);
-        self.members_due = now + timing.heartbeat();
-        let Some(nodes) = look.nodes.content() else { return Ok(()) };
-        let me = &self.planner.me;
-        let suspects = self.members.suspects(client, me, timing.ttl(), nodes).await?;
-        if !suspects.is_empty() {
-            self.members.remove(client, look, suspects).await?;
-        }
-        Ok(())
     }
 
     /// Waits until there may be something to do.
