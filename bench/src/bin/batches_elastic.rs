@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::future::try_join_all;
-use tenure::{Durability, Expect, Key, Put, Store, Write};
+use tenure::Key;
+use tenure::store::{Durability, Expect, Put, Store, Write};
 use tenure_harness::elastic::{Options, Product};
 use tenure_harness::{Elastic, Failure as NoServer};
 use tenure_stores::OpenOptions;
@@ -142,7 +143,7 @@ async fn store_worker(store: &dyn Store, batch: usize, end: Instant) -> Result<u
     Ok(done)
 }
 
-fn stored(outcome: Result<Put, tenure::StoreError>) -> Result<Expect, Failure> {
+fn stored(outcome: Result<Put, tenure::store::StoreError>) -> Result<Expect, Failure> {
     match outcome? {
         Put::Stored(version) => Ok(Expect::At(version)),
         Put::Conflict => Err("nobody else writes here".into()),

@@ -10,7 +10,8 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use tenure::{Backend, Candidate, Election, Expect, Key, Leadership, Put, StoreExt};
+use tenure::store::{Expect, Put, StoreExt};
+use tenure::{Backend, Candidate, Election, Key, Leadership};
 use tenure_harness::{Direction, Etcd, Framing, Proxy, etcd};
 use tenure_stores::OpenOptions;
 

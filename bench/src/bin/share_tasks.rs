@@ -13,9 +13,10 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use bytes::Bytes;
 use tenure::file::{FileOptions, FileStore};
-use tenure::{
-    Backend, Document, Durability, Expect, Key, Page, Put, Reads, Store, StoreError, Version, Write,
+use tenure::store::{
+    Document, Durability, Expect, Page, Put, Reads, Store, StoreError, Version, Write,
 };
+use tenure::{Backend, Key};
 use tenure_cluster::documents::{Cursor, Format as _};
 use tenure_cluster::{Cluster, ClusterClient, Context, Handler, Member, Order, TaskError, Tasks};
 use tenure_harness::{Elastic, Etcd, Zookeeper, elastic, etcd, zookeeper};

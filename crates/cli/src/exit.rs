@@ -2,8 +2,9 @@
 
 use std::process::ExitCode;
 
+use tenure::Error;
 use tenure::feed::FeedError;
-use tenure::{Error, Fault, StoreError};
+use tenure::store::{Fault, StoreError};
 use tenure_cluster::ClusterError;
 use tenure_stores::OpenError;
 

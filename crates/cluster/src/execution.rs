@@ -6,8 +6,8 @@ use std::pin::Pin;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use tenure::store::StoreExt;
-use tenure::{Moment, Version};
+use tenure::Moment;
+use tenure::store::{StoreExt, Version};
 
 use super::cancel::Cancellation;
 use super::client::ClusterClient;

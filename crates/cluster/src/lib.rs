@@ -38,7 +38,7 @@
 //! Tasks stand in numbered *slots*, one document each. One request reads all slots, however long
 //! the backlog is ([`documents`] has every format). Each slot is its own lease: a node claims it by
 //! compare-and-set, at a token that only rises. The node renews all of its slots in one batch, and
-//! writes a task's end under the claim's own token. [`claims`] explains why no two nodes work on a
+//! writes a task's end under the claim's own token. `claims` explains why no two nodes work on a
 //! task with valid mandates, and why the cluster's records count a task as done only once.
 //!
 //! The nodes elect a leader by lease. The leader fills slots from the inbox, where any process may
@@ -55,8 +55,14 @@
 //! Two attempts never hold valid mandates at once. A task may be begun again when its node dies or
 //! is cut off, so its changes elsewhere should be fenced by its token.
 
+// Without the feature, the simulators' way into the machine is not used.
+#![cfg_attr(not(feature = "unstable"), allow(dead_code, unreachable_pub))]
+
 mod administration;
 mod cancel;
+#[cfg(not(feature = "unstable"))]
+pub(crate) mod claims;
+#[cfg(feature = "unstable")]
 pub mod claims;
 mod client;
 mod context;
@@ -72,6 +78,9 @@ mod local_writes;
 mod lock;
 mod lost;
 mod member;
+#[cfg(not(feature = "unstable"))]
+pub(crate) mod mutant;
+#[cfg(feature = "unstable")]
 pub mod mutant;
 mod node;
 mod patience;
@@ -86,6 +95,7 @@ mod task;
 mod views;
 
 pub use cancel::Cancellation;
+pub use claims::{Ending, Verdict};
 pub use client::ClusterClient;
 pub use context::{Context, StatusReporter, Stopped};
 pub use documents::{MemberId, Order};

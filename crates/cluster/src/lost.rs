@@ -89,7 +89,7 @@ impl ClusterClient {
     /// Each task that is given up is counted as cancelled. Slots that make no sense are freed.
     ///
     /// Call this only if the documents do not come back: a document that is restored later would be
-    /// counted once more. Where [reads prove nothing](tenure::Reads::Weak), two looks that are a ttl
+    /// counted once more. Where [reads prove nothing](tenure::store::Reads::Weak), two looks that are a ttl
     /// apart must agree.
     ///
     /// # Errors

@@ -7,9 +7,9 @@ use bytes::Bytes;
 use tenure::lease::floor::Laid;
 use tenure::lease::record::{Op, Record};
 use tenure::lease::ruling::{self, Ruling, Terms};
+use tenure::store::MAX_DOCUMENT_BYTES;
 use tenure::{
-    CandidateId, Key, MAX_DOCUMENT_BYTES, MAX_SEGMENT_BYTES, MAX_SEGMENTS, MAX_VALUE_BYTES, Name,
-    Registered, Timing,
+    CandidateId, Key, MAX_SEGMENT_BYTES, MAX_SEGMENTS, MAX_VALUE_BYTES, Name, Registered, Timing,
 };
 use tenure_cluster::documents::{
     ClusterConfig, Cursor, Entry, FILLS_KEPT, Format, Letter, MAX_TASK_BYTES, MOST_NODES,

@@ -16,7 +16,8 @@ use tenure::lease::mutant::Mutant;
 use tenure::lease::record::Record;
 use tenure::protocol::Ask;
 use tenure::protocol::Holder;
-use tenure::{CandidateId, Expect, Fault, Moment, Put, Reads, Timing, Version};
+use tenure::store::{Expect, Fault, Put, Reads, Version};
+use tenure::{CandidateId, Moment, Timing};
 
 /// One step of real time. A ttl of six ticks gives windows of 4.8 ticks, and waits at least as
 /// long.

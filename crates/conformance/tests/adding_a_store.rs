@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use tenure::{
-    Backend, Document, Expect, Fault, Key, MAX_DOCUMENT_BYTES, Page, Put, Reads, Store, StoreError,
-    Timing, Version, Write,
+use tenure::store::{
+    Document, Expect, Fault, MAX_DOCUMENT_BYTES, Page, Put, Reads, Store, StoreError, Version,
+    Write,
 };
+use tenure::{Backend, Key, Timing};
 use tenure_conformance::suite::Subject;
 
 // begin: the store

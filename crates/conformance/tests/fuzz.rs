@@ -6,7 +6,7 @@ use std::path::Path;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use tenure::MAX_DOCUMENT_BYTES;
+use tenure::store::MAX_DOCUMENT_BYTES;
 use tenure_conformance::fuzz;
 
 const MUTATIONS: u64 = 20_000;

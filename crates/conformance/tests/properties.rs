@@ -10,7 +10,8 @@ use serde_json::{Map, Value};
 use tenure::lease::floor::Floor;
 use tenure::lease::record::{MAX_NUMBER, Op, Record, State};
 use tenure::protocol::Holder;
-use tenure::{CandidateId, MAX_TTL, Mark, Name, Protocol};
+use tenure::store::Mark;
+use tenure::{CandidateId, MAX_TTL, Name, Protocol};
 use tenure_conformance::fuzz;
 
 fn segment() -> impl Strategy<Value = String> {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tenure::feed::{
     Beat, FeedStore, Found, Handle, Item, LEADER, MemoryFeed, Origin, Subscription,
 };
-use tenure::{Expect, Put, Reads, StoreError};
+use tenure::store::{Expect, Put, Reads, StoreError};
 use tenure_conformance::feed::{self, FeedSubject, Times};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,10 +5,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use tenure::{
-    Backend, Document, Expect, Key, MemoryStore, Page, Put, Reads, Store, StoreError, StoreExt,
-    Timing, Version, Write,
+use tenure::store::{
+    Document, Expect, Page, Put, Reads, Store, StoreError, StoreExt, Version, Write,
 };
+use tenure::{Backend, Key, MemoryStore, Timing};
 use tenure_conformance::suite::{self, Subject};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,10 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tenure::{
-    Backend, Document, Key, MemoryStore, Page, Put, Reads, Store, StoreError, Timing, Version,
-    Write,
-};
+use tenure::store::{Document, Page, Put, Reads, Store, StoreError, Version, Write};
+use tenure::{Backend, Key, MemoryStore, Timing};
 use tenure_conformance::suite::Subject;
 
 /// The memory store, declared to have weak reads.

@@ -55,7 +55,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure::{Backend, StoreError};
+use tenure::Backend;
+use tenure::store::StoreError;
 
 pub use location::{Location, holds_credentials, parse};
 pub use mongodb_url::MongodbUrl;

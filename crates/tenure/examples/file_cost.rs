@@ -21,8 +21,9 @@ mod linux {
     use std::path::PathBuf;
     use std::time::{Duration, Instant};
 
+    use tenure::Key;
     use tenure::file::{FileOptions, FileStore};
-    use tenure::{Durability, Expect, Key, Put, Store, StoreExt, Version, Write};
+    use tenure::store::{Durability, Expect, Put, Store, StoreExt, Version, Write};
 
     const ELECTIONS: usize = 1000;
     const ROUNDS: usize = 20;
@@ -107,9 +108,9 @@ mod linux {
     }
 
     fn stored(
-        outcomes: Vec<Result<Put, tenure::StoreError>>,
+        outcomes: Vec<Result<Put, tenure::store::StoreError>>,
     ) -> Result<Vec<Version>, Box<dyn Error>> {
-        let version = |outcome: Result<Put, tenure::StoreError>| match outcome? {
+        let version = |outcome: Result<Put, tenure::store::StoreError>| match outcome? {
             Put::Stored(version) => Ok(version),
             Put::Conflict => Err("nobody else writes here".into()),
         };

@@ -29,13 +29,14 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         // reader misses older statuses, never the newest.
         while let Some(status) = statuses.next().await {
             match status.role {
-                Role::Waiting => println!("host-a waits"),
                 Role::Leading { token } => println!("host-a leads with token {token}"),
                 Role::Suspended { remaining, .. } => {
                     println!("the store does not answer; the lease lasts {remaining:?}");
                 }
                 Role::Over(outcome) => println!("host-a is out: {outcome:?}"),
-                other => println!("host-a: {other:?}"),
+                role @ (Role::Waiting | Role::Stopping { .. } | Role::Lost { .. } | _) => {
+                    println!("host-a: {role:?}");
+                }
             }
         }
     });

@@ -23,17 +23,22 @@
 //! all this holds.
 //!
 //! # How it is made
-//! A [`Store`] holds versioned documents with compare-and-set. A [`Backend`] is a store with a
-//! clock and perhaps a [`Presence`] or a [`queue::SessionQueue`]. Each protocol is a pure machine
-//! ([`lease::machine`], [`queue::machine`]), and one task per backend runs all its machines, with
-//! their requests in batches. Bring your own store by implementing [`Store`]. The crate
-//! `tenure-cluster` shares work among nodes on any store.
+//! A [`Store`](store::Store) holds versioned documents with compare-and-set. A [`Backend`] is a
+//! store with a clock and perhaps a [`Presence`](store::Presence) or a [`queue::SessionQueue`]. Each
+//! protocol is a pure machine (`lease::machine`, `queue::machine`), and one task per backend
+//! runs all its machines, with their requests in batches. Bring your own store by implementing
+//! [`Store`](store::Store). The crate `tenure-cluster` shares work among nodes on any store.
 //!
 //! # Features
 //! - `file` (default): the directory store, on Linux.
 //! - `test-util`: a clock that stands still, lines in memory with sessions that can be cut off, and
 //!   a way to force a loss, for programs under test.
+//! - `unstable`: the pure machines and their parts, for our own simulators. They may change in any
+//!   release.
 //! - `mutants`: the protocol's rules broken on purpose, for our own suite. Not for you.
+
+// Without the feature, the simulators' way into the machines is not used.
+#![cfg_attr(not(feature = "unstable"), allow(dead_code, unreachable_pub))]
 
 mod backend;
 mod candidate;
@@ -61,29 +66,32 @@ pub mod store;
 mod timing;
 mod value;
 
-pub use backend::Backend;
+// Elections.
 pub use candidate::{Candidate, CandidateError, CandidateId, MAX_VALUE_BYTES};
-#[cfg(feature = "test-util")]
-pub use clock::TestClock;
-pub use clock::{Clock, Moment, SystemClock, Timer, system as system_clock};
 pub use election::leadership::{Abandoned, Candidacy, Leadership, Resignation};
 pub use election::{Builder, Election};
 pub use error::Error;
-#[cfg(all(feature = "file", target_os = "linux"))]
-pub use file::FileStore;
-pub use mandate::{Mandate, Tenure};
-pub use memory::MemoryStore;
-#[cfg(feature = "test-util")]
-pub use memory::{Counts, MemoryLines, MemoryQueue};
-pub use name::{
-    Key, MAX_KEY_SEGMENTS, MAX_SEGMENT_BYTES, MAX_SEGMENTS, Name, NameError, check_segment,
-};
+pub use mandate::Mandate;
+pub use name::{Key, MAX_KEY_SEGMENTS, MAX_SEGMENT_BYTES, MAX_SEGMENTS, Name, NameError};
 pub use observer::{ElectionState, Observer, Standing};
 pub use protocol::{Loss, Outcome, Protocol};
 pub use registry::Registered;
 pub use status::{Leader, Role, Status, StatusStream};
-pub use store::{
-    Document, Durability, Expect, Fault, MAX_DOCUMENT_BYTES, Mark, Page, Presence, Put, Reads,
-    Store, StoreError, StoreExt, Version, Write,
-};
 pub use timing::{MAX_TTL, Timing, TimingError};
+
+// Where they are held.
+pub use backend::Backend;
+#[cfg(all(feature = "file", target_os = "linux"))]
+pub use file::FileStore;
+pub use memory::MemoryStore;
+#[cfg(feature = "test-util")]
+pub use memory::{Counts, MemoryLines, MemoryQueue};
+
+// Clocks.
+#[cfg(feature = "test-util")]
+pub use clock::TestClock;
+pub use clock::{Clock, Moment, SystemClock, Timer, system as system_clock};
+
+// For crates that grant mandates of their own, as `tenure-cluster` does.
+pub use mandate::Tenure;
+pub use name::check_segment;

@@ -76,7 +76,7 @@ impl std::str::FromStr for Name {
 ///
 /// Keys are ordered by their text, byte by byte; [`Store::list`] uses this order.
 ///
-/// [`Store::list`]: crate::Store::list
+/// [`Store::list`]: crate::store::Store::list
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key(Arc<str>);
 

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use tenure::store::{Put, StoreExt};
 use tenure::{
-    Backend, Candidate, Election, ElectionState, Error, Key, Loss, MemoryStore, Put, Resignation,
-    Role, StoreExt, TestClock,
+    Backend, Candidate, Election, ElectionState, Error, Key, Loss, MemoryStore, Resignation, Role,
+    TestClock,
 };
 
 fn candidate(name: &str) -> Candidate {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tenure::file::{FileOptions, FilePresence, FileStore};
-use tenure::{Mark, Presence};
+use tenure::store::{Mark, Presence};
 
 const DIRECTORY: &str = "TENURE_TEST_PRESENCE_DIRECTORY";
 const ROLE: &str = "TENURE_TEST_PRESENCE_ROLE";

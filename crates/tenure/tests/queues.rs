@@ -6,10 +6,10 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use tenure::protocol::Holder;
 use tenure::queue::{Left, Pace, SessionQueue, Ticket};
+use tenure::store::{Expect, Store, StoreExt};
 use tenure::{
-    Backend, Candidacy, Candidate, Clock, Election, ElectionState, Error, Expect, Key, Loss,
-    MemoryLines, MemoryQueue, MemoryStore, Protocol, Resignation, Role, Store, StoreExt, TestClock,
-    Timing,
+    Backend, Candidacy, Candidate, Clock, Election, ElectionState, Error, Key, Loss, MemoryLines,
+    MemoryQueue, MemoryStore, Protocol, Resignation, Role, TestClock, Timing,
 };
 
 const NAME: &str = "component/primary";
@@ -749,11 +749,11 @@ async fn garbage_in_the_record_is_reported_until_it_is_mended() {
     let (election, _backend, _) = world.entered().await;
     let good = world.store.get(&key()).await.expect("read").expect("there");
     let put = world.store.put(&key(), Expect::At(good.version), "garbage".into()).await;
-    let tenure::Put::Stored(version) = put.expect("written") else { panic!("a conflict") };
+    let tenure::store::Put::Stored(version) = put.expect("written") else { panic!("a conflict") };
     let candidacy = stand(&election, "a").await;
     assert!(matches!(candidacy.status().error, Some(Error::Record { .. })));
     let mended = world.store.put(&key(), Expect::At(version), good.body).await.expect("written");
-    assert!(matches!(mended, tenure::Put::Stored(_)));
+    assert!(matches!(mended, tenure::store::Put::Stored(_)));
     world.pass(Duration::from_secs(2)).await;
     assert!(leads(&candidacy), "{:?}", candidacy.status());
     assert!(candidacy.status().error.is_none());

@@ -8,10 +8,8 @@ use tenure::reconcile::{
     Context, ElectionSource, Event, Finished, Handler, ReconcileError, Reconciler, Release, Source,
     State, Stopper,
 };
-use tenure::{
-    Backend, Candidate, Document, Election, ElectionState, Error, Fault, Key, MemoryStore, Page,
-    Put, Reads, Store, StoreError, Timing, Version, Write,
-};
+use tenure::store::{Document, Fault, Page, Put, Reads, Store, StoreError, Version, Write};
+use tenure::{Backend, Candidate, Election, ElectionState, Error, Key, MemoryStore, Timing};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 

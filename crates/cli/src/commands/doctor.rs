@@ -5,9 +5,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use serde::Serialize;
-use tenure::{
-    Backend, Expect, Fault, Key, Put, Reads, Store, StoreError, StoreExt, Timing, Version,
-};
+use tenure::store::{Expect, Fault, Put, Reads, Store, StoreError, StoreExt, Version};
+use tenure::{Backend, Key, Timing};
 use tenure_stores::{Location, Opened};
 
 use crate::exit::{self, Ending};

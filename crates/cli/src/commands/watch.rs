@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 
 use futures_util::StreamExt;
-use tenure::{ElectionState, Error, Fault};
+use tenure::store::Fault;
+use tenure::{ElectionState, Error};
 
 use crate::args::Watch;
 use crate::exit::{self, Ending};

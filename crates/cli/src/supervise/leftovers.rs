@@ -19,8 +19,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use tenure::StoreError;
 use tenure::file::{FilePresence, StartedWork, Starter};
+use tenure::store::StoreError;
 use tokio::time::Instant;
 
 use super::cgroup::Cgroup;

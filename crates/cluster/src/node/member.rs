@@ -1,7 +1,7 @@
 //! A node's own entry in the node list, and its member lock.
 
-use tenure::store::{Durability, Expect, Fault, Mark, Put, StoreError, Version, Write};
-use tenure::{Moment, StoreExt, Timing};
+use tenure::store::{Durability, Expect, Fault, Mark, Put, StoreError, StoreExt, Version, Write};
+use tenure::{Moment, Timing};
 
 use super::Node;
 use super::requests::{Answer, Request};

@@ -43,7 +43,13 @@ pub(super) async fn uphold(
         }
         Sight::Unreadable => {
             let says = "the cluster document cannot be read; move it away";
-            return Err(tenure::StoreError::new(Fault::Permanent, "store", "planning", says).into());
+            return Err(tenure::store::StoreError::new(
+                Fault::Permanent,
+                "store",
+                "planning",
+                says,
+            )
+            .into());
         }
         // The lost document may have counted more slots, and nodes would no longer look at those.
         Sight::Absent | Sight::Garbled(..) => {

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
-use tenure::{MAX_DOCUMENT_BYTES, MemoryStore, Reads, StoreExt};
+use tenure::MemoryStore;
+use tenure::store::{MAX_DOCUMENT_BYTES, Reads, StoreExt};
 use tenure_cluster::ClusterError;
 use tenure_cluster::documents::{ClusterConfig, LEAST_SLOTS, Letter, NodeEntry, Nodes, Settings};
 use tenure_cluster::{ClusterClient, SettingsPut};

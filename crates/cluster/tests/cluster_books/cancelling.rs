@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure::{CandidateId, Expect, MemoryStore, Put, Reads, StoreExt};
+use tenure::store::{Expect, Put, Reads, StoreExt};
+use tenure::{CandidateId, MemoryStore};
 use tenure_cluster::documents::{
     Assignment, ClusterConfig, Cursor, Entry, Format, Holding, Intent, Outcome, OutcomeState, Page,
     Progress, Slot, first_token,

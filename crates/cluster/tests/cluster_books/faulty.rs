@@ -7,10 +7,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use tenure::{
-    Document, Fault, Key, MemoryStore, Page, Put, Reads, Store, StoreError, StoreExt, Version,
-    Write,
+use tenure::store::{
+    Document, Fault, Page, Put, Reads, Store, StoreError, StoreExt, Version, Write,
 };
+use tenure::{Key, MemoryStore};
 
 /// How many earlier documents of a key a weak read may show.
 const HISTORY: usize = 3;

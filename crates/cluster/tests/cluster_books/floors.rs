@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use tenure::{Backend, Key, MemoryStore, Store};
+use tenure::store::Store;
+use tenure::{Backend, Key, MemoryStore};
 use tenure_cluster::{Cluster, Context, Handler, Member, Order, TaskError, Tasks};
 
 use crate::stage::TokioClock;

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use tenure::{Backend, Key, MemoryStore, StoreExt, Timing};
-use tenure_cluster::claims::Verdict;
+use tenure::store::StoreExt;
+use tenure::{Backend, Key, MemoryStore, Timing};
 use tenure_cluster::documents::{Format, Holding, Progress, Slot};
-use tenure_cluster::{Cluster, Context, Event, Handler, Member, TaskError, Tasks};
+use tenure_cluster::{Cluster, Context, Event, Handler, Member, TaskError, Tasks, Verdict};
 use tokio::sync::Notify;
 
 use crate::stage::{TokioClock, member, op, order, read, write};

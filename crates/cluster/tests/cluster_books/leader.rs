@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
+use tenure::CandidateId;
 use tenure::lease::record::Op;
-use tenure::{CandidateId, Expect, Put, Reads, Store, StoreExt, Version};
+use tenure::store::{Expect, Put, Reads, Store, StoreExt, Version};
 use tenure_cluster::ClusterClient;
 use tenure_cluster::documents::{Cursor, Entry, Format, INBOX_PAGES, Page};
 

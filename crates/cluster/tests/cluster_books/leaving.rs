@@ -5,10 +5,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use tenure::{
-    Backend, Document, Key, MemoryStore, Page, Put, Reads, Store, StoreError, StoreExt, Timing,
-    Version, Write,
-};
+use tenure::store::{Document, Page, Put, Reads, Store, StoreError, StoreExt, Version, Write};
+use tenure::{Backend, Key, MemoryStore, Timing};
 use tenure_cluster::documents::{Format, Slot};
 use tenure_cluster::{Cluster, Context, Handler, Member, TaskError, Tasks};
 use tokio::sync::Notify;

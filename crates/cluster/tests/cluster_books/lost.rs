@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use tenure::{Backend, Expect, MemoryStore, Put, StoreExt, Timing};
+use tenure::store::{Expect, Put, StoreExt};
+use tenure::{Backend, MemoryStore, Timing};
 use tenure_cluster::documents::{
     Assignment, ClusterConfig, Cursor, Format, Intent, OutcomeState, Progress, Slot, first_token,
 };

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
-use tenure::{
-    Document, Fault, Key, MemoryStore, Page as Listing, Put, Reads, Store, StoreError, StoreExt,
-    Version, Write,
+use tenure::store::{
+    Document, Fault, Page as Listing, Put, Reads, Store, StoreError, StoreExt, Version, Write,
 };
+use tenure::{Key, MemoryStore};
 use tenure_cluster::ClusterError;
 use tenure_cluster::documents::{Cursor, Entry, FILLS_KEPT, INBOX_PAGES, Page};
 

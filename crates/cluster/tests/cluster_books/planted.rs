@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use tenure::Backend;
 use tenure::file::{FileOptions, FileStore};
-use tenure::{Backend, MAX_DOCUMENT_BYTES};
+use tenure::store::MAX_DOCUMENT_BYTES;
 use tenure_cluster::{Cluster, Context, Event, Handler, Member, Order, TaskError, Tasks};
 
 struct Nothing;

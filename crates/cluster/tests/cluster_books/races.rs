@@ -8,7 +8,8 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use tenure::{Expect, MemoryStore, Put, Reads, Store, StoreExt};
+use tenure::MemoryStore;
+use tenure::store::{Expect, Put, Reads, Store, StoreExt};
 use tenure_cluster::documents::{Cursor, Entry, Format, INBOX_PAGES, Page};
 use tenure_cluster::{ClusterClient, Order};
 

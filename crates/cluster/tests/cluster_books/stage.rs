@@ -5,10 +5,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tenure::lease::record::Op;
-use tenure::{
-    Backend, CandidateId, Clock, Document, Expect, Key, MemoryStore, Moment, Put, Store, StoreExt,
-    Timer, Version,
-};
+use tenure::store::{Document, Expect, Put, Store, StoreExt, Version};
+use tenure::{Backend, CandidateId, Clock, Key, MemoryStore, Moment, Timer};
 use tenure_cluster::documents::{Entry, Format, Page};
 use tenure_cluster::{ClusterClient, Order};
 

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use tenure::{Backend, MemoryStore, Store, StoreExt};
+use tenure::store::{Store, StoreExt};
+use tenure::{Backend, MemoryStore};
 use tenure_cluster::ClusterError;
 use tenure_cluster::Order;
 use tenure_cluster::documents::{

@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tenure::{CandidateId, MemoryStore, StoreExt};
+use tenure::store::StoreExt;
+use tenure::{CandidateId, MemoryStore};
 use tenure_cluster::ClusterError;
 use tenure_cluster::documents::{Outcome, OutcomeState};
 use tenure_cluster::{ClusterClient, Ended, Execution};

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use tenure_cluster::Event;
-use tenure_cluster::claims::Verdict;
+use tenure_cluster::Verdict;
 
 use super::recorder::{TaskRecorder, all_ended, heard, order, orders, until};
 use crate::suite::Case;

@@ -1,7 +1,7 @@
 //! Cases of failures, dead letters, and documents that make no sense.
 
 use bytes::Bytes;
-use tenure::{Expect, Put, StoreExt};
+use tenure::store::{Expect, Put, StoreExt};
 use tenure_cluster::Event;
 
 use super::recorder::{TaskRecorder, all_ended, heard, order, orders, until};
@@ -57,7 +57,7 @@ pub async fn garbage_and_huge_documents_are_reported_and_skipped(case: &Case) {
         assert!(matches!(put, Ok(Put::Stored(_))), "{put:?}");
     };
     put("slots/00000", Bytes::from_static(b"{\"holder\": 7")).await;
-    put("slots/00002", Bytes::from(vec![b'x'; tenure::MAX_DOCUMENT_BYTES])).await;
+    put("slots/00002", Bytes::from(vec![b'x'; tenure::store::MAX_DOCUMENT_BYTES])).await;
     put("inbox/000", Bytes::from_static(b"[]")).await;
     put("dead/0000000000000009", Bytes::from_static(b"null")).await;
     put("members/nobody", Bytes::from_static(b"\xff\xfe")).await;

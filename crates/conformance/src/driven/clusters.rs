@@ -17,10 +17,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use tenure::{Backend, Mandate, Timing};
-use tenure_cluster::claims::{Ending, Verdict};
 use tenure_cluster::documents::{OutcomeState, Report};
 use tenure_cluster::{
-    Cluster, ClusterClient, Context, Event, Handler, Member, Order, TaskError, Tasks,
+    Cluster, ClusterClient, Context, Ending, Event, Handler, Member, Order, TaskError, Tasks,
+    Verdict,
 };
 use tokio::sync::broadcast;
 

@@ -7,9 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tenure::{
-    Document, Fault, Key, MemoryStore, Page, Put, Reads, Store, StoreError, Version, Write,
-};
+use tenure::store::{Document, Fault, Page, Put, Reads, Store, StoreError, Version, Write};
+use tenure::{Key, MemoryStore};
 
 use tokio::sync::Notify;
 

@@ -5,10 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tenure::{
-    Backend, Candidate, Election, Error, Leadership, Mark, Presence, Resignation, StoreError,
-    Timing,
-};
+use tenure::store::{Mark, Presence, StoreError};
+use tenure::{Backend, Candidate, Election, Error, Leadership, Resignation, Timing};
 use tokio::sync::watch;
 
 use super::clock::SimulatedClock;

@@ -10,7 +10,7 @@ use tenure::Backend;
 use tenure::feed::{
     Beat, Builder, Event, Feed, FeedStore, Fields, Found, Item, LEADER, Origin, State, Subscription,
 };
-use tenure::{Expect, Put, StoreError, Version};
+use tenure::store::{Expect, Put, StoreError, Version};
 
 use futures_util::StreamExt;
 use serde_json::Value;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use tenure::feed::{Beat, FeedStore, LEADER};
-use tenure::{Expect, Fault, MAX_DOCUMENT_BYTES, Put};
+use tenure::store::{Expect, Fault, MAX_DOCUMENT_BYTES, Put};
 
 use super::Case;
 use super::case::{beat, fields, found, stored};

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use futures_util::stream::{self, StreamExt};
 use tenure::feed::{Beat, FeedStore, Found, Handle, Item, LEADER, Origin, Subscription};
-use tenure::{Fault, Put, Reads, StoreError};
+use tenure::store::{Fault, Put, Reads, StoreError};
 use tokio::sync::{broadcast, watch};
 
 /// Wraps a database for one handle: other handles on the same one notice nothing.

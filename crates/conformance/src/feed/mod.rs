@@ -26,7 +26,7 @@ use serde_json::Value;
 use tenure::feed::FeedStore;
 
 pub use case::{Case, Member, check};
-pub use faulty::FaultyFeed;
+pub use faulty::{FaultyFeed, HeldAnswer};
 
 /// The times of a feed.
 #[derive(Clone, Copy, Debug)]

@@ -4,8 +4,8 @@
 #![allow(missing_docs)]
 
 use futures_util::StreamExt;
-use tenure::Expect;
 use tenure::feed::{Beat, Handle, Item, LEADER, Origin, Subscription};
+use tenure::store::Expect;
 
 use super::Case;
 use super::case::{fields, next, soon, stored, subscribed};

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use tenure::CandidateId;
 use tenure::lease::machine::Input;
 use tenure::lease::mutant::Mutant;
 use tenure::lease::record::{Op, Record, State};
 use tenure::lease::ruling::{self, Ruling, Terms};
 use tenure::protocol::Farewell;
-use tenure::{CandidateId, Expect};
+use tenure::store::Expect;
 
 use super::Rare;
 use super::clock::nanos;

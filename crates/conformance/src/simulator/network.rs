@@ -5,7 +5,7 @@ use tenure::lease::machine::{Input, Seen, SeenFloor};
 use tenure::lease::mutant::Mutant;
 use tenure::lease::record::{Record, RecordError};
 use tenure::protocol::Ask;
-use tenure::{Durability, Expect, Fault, Put, Reads, Version};
+use tenure::store::{Durability, Expect, Fault, Put, Reads, Version};
 
 use super::Rare;
 use super::clock::nanos;

@@ -6,11 +6,12 @@ mod outputs;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tenure::CandidateId;
 use tenure::lease::machine::{Input, Machine, Output, Settings};
 use tenure::lease::mutant::Mutant;
 use tenure::lease::record::State;
 use tenure::protocol::{Ask, Farewell, Holder, Lease};
-use tenure::{CandidateId, Mark, Reads, Version};
+use tenure::store::{Mark, Reads, Version};
 
 use super::Rare;
 use super::clock::{LocalClock, nanos};

@@ -2,7 +2,7 @@
 //! primary.
 
 use tenure::lease::record::Record;
-use tenure::{Expect, Version};
+use tenure::store::{Expect, Version};
 
 /// How many old versions a lagging replica may still show.
 const KEPT: usize = 24;

@@ -5,8 +5,9 @@
 
 use std::time::Duration;
 
+use tenure::Timing;
 use tenure::lease::mutant::Mutant;
-use tenure::{Reads, Timing};
+use tenure::store::Reads;
 
 use super::clock::REAL_RATE;
 use crate::rng::Rng;

@@ -6,7 +6,7 @@ use std::collections::BinaryHeap;
 use tenure::lease::floor::Laid;
 use tenure::lease::machine::Input;
 use tenure::lease::mutant::Mutant;
-use tenure::{Expect, Version};
+use tenure::store::{Expect, Version};
 
 use super::clock::LocalClock;
 use super::healing::Healing;

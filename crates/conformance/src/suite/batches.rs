@@ -1,6 +1,7 @@
 //! Many documents in one call.
 
-use tenure::{Durability, Expect, Fault, Key, MAX_DOCUMENT_BYTES, Put, Store, StoreExt, Write};
+use tenure::Key;
+use tenure::store::{Durability, Expect, Fault, MAX_DOCUMENT_BYTES, Put, Store, StoreExt, Write};
 
 use super::Case;
 use super::case::{found, stored};
@@ -115,7 +116,9 @@ pub async fn a_thousand_documents_go_in_one_batch(case: &Case) {
         let found = found.as_ref().expect("it is there");
         assert_eq!((&found.version, &found.body[..]), (&versions[at], at.to_string().as_bytes()));
     }
-    let at = |(key, version): (&Key, tenure::Version), body| write(key, Expect::At(version), body);
+    let at = |(key, version): (&Key, tenure::store::Version), body| {
+        write(key, Expect::At(version), body)
+    };
     let changed = keys.iter().zip(versions).map(|pair| at(pair, Some("changed")));
     let versions = all_stored(&*store, changed.collect()).await;
     let deleted = keys.iter().zip(versions).map(|pair| at(pair, None));
@@ -123,7 +126,7 @@ pub async fn a_thousand_documents_go_in_one_batch(case: &Case) {
     assert!(store.get_many(&keys).await.expect("an answer").iter().all(Option::is_none));
 }
 
-async fn all_stored(store: &dyn Store, writes: Vec<Write>) -> Vec<tenure::Version> {
+async fn all_stored(store: &dyn Store, writes: Vec<Write>) -> Vec<tenure::store::Version> {
     let outcomes = store.put_many(writes).await;
     assert_eq!(outcomes.len(), MANY);
     let version = |outcome| match outcome {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use tenure::{Expect, Fault, MAX_DOCUMENT_BYTES, StoreExt};
+use tenure::store::{Expect, Fault, MAX_DOCUMENT_BYTES, StoreExt};
 
 use super::Case;
 use super::case::{found, stored};
@@ -75,7 +75,7 @@ pub async fn the_same_body_can_be_written_again(case: &Case) {
 /// Different bodies never share a version, with or without deletions in between.
 pub async fn bodies_that_differ_never_share_a_version(case: &Case) {
     let (store, key) = (case.store().await, case.key("a"));
-    let mut seen: BTreeMap<tenure::Version, String> = BTreeMap::new();
+    let mut seen: BTreeMap<tenure::store::Version, String> = BTreeMap::new();
     let mut expect = Expect::Absent;
     for number in 0..100 {
         let body = format!("{}", number % 70);

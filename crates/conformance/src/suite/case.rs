@@ -7,10 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tenure::{
-    Backend, Candidate, Document, Election, Expect, Key, Leadership, Protocol, Put, Reads, Store,
-    StoreExt, Timing, Version,
-};
+use tenure::store::{Document, Expect, Put, Reads, Store, StoreExt, Version};
+use tenure::{Backend, Candidate, Election, Key, Leadership, Protocol, Timing};
 
 use super::{Faulty, Subject};
 

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tenure::{Expect, Key, Store, StoreExt, Version};
+use tenure::Key;
+use tenure::store::{Expect, Store, StoreExt, Version};
 
 use super::Case;
 use super::case::{soon, stored};

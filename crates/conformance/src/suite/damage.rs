@@ -2,7 +2,8 @@
 
 use std::time::Instant;
 
-use tenure::{Election, ElectionState, Error, Expect, Loss, Put, Role, StoreExt};
+use tenure::store::{Expect, Put, StoreExt};
+use tenure::{Election, ElectionState, Error, Loss, Role};
 
 use super::Case;
 use super::case::{candidate, found, overwrite, reads_prove, soon, stored, until};

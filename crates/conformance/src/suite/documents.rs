@@ -1,6 +1,6 @@
 //! Compare-and-set on one document.
 
-use tenure::{Expect, Put, StoreExt};
+use tenure::store::{Expect, Put, StoreExt};
 
 use super::Case;
 use super::case::{found, stored};

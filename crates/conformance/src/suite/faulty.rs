@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use tenure::{Document, Fault, Key, Page, Put, Reads, Store, StoreError, Version, Write};
+use tenure::Key;
+use tenure::store::{Document, Fault, Page, Put, Reads, Store, StoreError, Version, Write};
 use tokio::sync::watch;
 
 /// Wraps a store for one handle: other handles on the same storage notice nothing.
@@ -173,7 +174,7 @@ impl Faulty {
     }
 
     async fn apply(&self, write: Write) -> Result<Put, StoreError> {
-        use tenure::StoreExt;
+        use tenure::store::StoreExt;
         self.inner.put_one(write).await
     }
 

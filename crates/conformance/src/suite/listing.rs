@@ -1,7 +1,8 @@
 //! The documents under a prefix.
 
 use futures_util::future::join_all;
-use tenure::{Expect, Key, Page, Store, StoreExt};
+use tenure::Key;
+use tenure::store::{Expect, Page, Store, StoreExt};
 
 use super::Case;
 use super::case::{stored, until};

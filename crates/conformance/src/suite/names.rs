@@ -1,6 +1,7 @@
 //! Every legal name, however odd.
 
-use tenure::{Election, Expect, Key, Name, StoreExt};
+use tenure::store::{Expect, StoreExt};
+use tenure::{Election, Key, Name};
 
 use super::Case;
 use super::case::{candidate, opened, soon, stored, until};

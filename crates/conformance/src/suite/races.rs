@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use tenure::{Expect, Fault, Put, Store, StoreExt};
+use tenure::store::{Expect, Fault, Put, Store, StoreExt};
 
 use super::Case;
 use super::case::{found, stored};
@@ -118,7 +118,7 @@ pub async fn a_reader_never_sees_half_a_document(case: &Case) {
             let number: u32 =
                 String::from_utf8_lossy(&body[..8]).parse().expect("a number in front");
             assert!(body == whole(number), "half a document");
-            assert!(reader.reads() == tenure::Reads::Weak || number >= last, "back in time");
+            assert!(reader.reads() == tenure::store::Reads::Weak || number >= last, "back in time");
             last = number;
         }
     });

@@ -3,7 +3,7 @@
 use reqwest::Method;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use tenure::{Expect, Fault, MAX_DOCUMENT_BYTES, Put, Write};
+use tenure::store::{Expect, Fault, MAX_DOCUMENT_BYTES, Put, Write};
 
 use super::client::{Client, Request, size_of};
 use super::fault::{Failure, Kind, Refusal};
@@ -167,7 +167,8 @@ impl Outcome<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tenure::{Durability, Key, Version};
+    use tenure::Key;
+    use tenure::store::{Durability, Version};
 
     fn write(expect: Expect, body: Option<&str>) -> Write {
         Write {

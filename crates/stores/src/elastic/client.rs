@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use reqwest::{Method, Url};
-use tenure::Fault;
+use tenure::store::Fault;
 use tokio::time::{Instant, timeout};
 
 use super::fault::{Failure, Kind};

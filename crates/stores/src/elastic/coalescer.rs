@@ -8,7 +8,8 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use tenure::{Expect, Fault, Key, Put, Version, Write};
+use tenure::Key;
+use tenure::store::{Expect, Fault, Put, Version, Write};
 use tokio::sync::watch;
 
 use super::fault::Failure;
@@ -107,7 +108,7 @@ impl Behind {
 mod tests {
     use super::*;
     use futures_util::FutureExt as _;
-    use tenure::Durability;
+    use tenure::store::Durability;
 
     fn write(expect: Expect) -> Write {
         let key = Key::parse("elections/a").expect("a good key");

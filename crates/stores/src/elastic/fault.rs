@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
-use tenure::Fault;
+use tenure::store::Fault;
 
 /// The kind of a request: whether it changes data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

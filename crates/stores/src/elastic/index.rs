@@ -5,7 +5,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use reqwest::Method;
 use serde_json::{Value, json};
-use tenure::{Fault, Key};
+use tenure::Key;
+use tenure::store::Fault;
 use tokio::time::Instant;
 
 use super::client::{Client, Request, size_of};

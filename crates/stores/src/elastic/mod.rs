@@ -29,7 +29,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::future::{join_all, try_join_all};
 use reqwest::Url;
-use tenure::{Document, Fault, Key, Page, Put, Reads, Store, StoreError, Version, Write};
+use tenure::Key;
+use tenure::store::{Document, Fault, Page, Put, Reads, Store, StoreError, Version, Write};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 

@@ -6,7 +6,8 @@ use bytes::Bytes;
 use reqwest::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use tenure::{Document, Key, Version};
+use tenure::Key;
+use tenure::store::{Document, Version};
 use tokio::time::Instant;
 
 use super::client::{Client, Request, size_of};
@@ -146,7 +147,7 @@ fn garbled(says: impl Into<String>) -> Failure {
 mod tests {
     use super::*;
     use crate::bounded::memory;
-    use tenure::Fault;
+    use tenure::store::Fault;
 
     fn keys(count: usize) -> Vec<Key> {
         vec![Key::parse("elections/a").expect("a good key"); count]

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
     use std::collections::VecDeque;
     use std::time::Duration;
-    use tenure::Fault;
+    use tenure::store::Fault;
     use tokio::sync::oneshot;
     use tokio::task::yield_now;
 

@@ -8,7 +8,8 @@ use reqwest::Method;
 use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
-use tenure::{Document, Key, Page};
+use tenure::Key;
+use tenure::store::{Document, Page};
 use tokio::time::Instant;
 
 use super::client::{Client, Request, size_of};

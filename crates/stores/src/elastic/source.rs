@@ -7,7 +7,8 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use tenure::{Document, Key, MAX_DOCUMENT_BYTES};
+use tenure::Key;
+use tenure::store::{Document, MAX_DOCUMENT_BYTES};
 
 use super::plain::is_plain;
 use super::version::Pair;

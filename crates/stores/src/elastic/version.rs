@@ -1,6 +1,6 @@
 //! The version of a document: its sequence number and its primary term.
 
-use tenure::Version;
+use tenure::store::Version;
 
 /// The pair of numbers by which both servers compare documents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

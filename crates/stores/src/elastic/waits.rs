@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tenure::{Key, Version};
+use tenure::Key;
+use tenure::store::Version;
 use tokio::sync::{Notify, oneshot};
 
 /// The waits of a store.

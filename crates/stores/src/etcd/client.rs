@@ -90,7 +90,7 @@ impl Client {
             };
             let failure = failure.at(chosen.host.as_deref());
             self.note(&chosen, &failure);
-            let harmless = kind == Kind::Read || failure.fault == tenure::Fault::Unavailable;
+            let harmless = kind == Kind::Read || failure.fault == tenure::store::Fault::Unavailable;
             if failure.token && self.login.is_some() && tokens > 0 {
                 tokens -= 1;
             } else if failure.elsewhere && harmless && others > 0 && Instant::now() < end {

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use tenure::{Fault, StoreError};
+use tenure::store::{Fault, StoreError};
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
 use super::client::Login;

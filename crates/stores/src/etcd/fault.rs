@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use tenure::Fault;
+use tenure::store::Fault;
 use tonic::{Code, ConnectError, Status};
 
 /// Tells requests that change something from reads.

@@ -1,7 +1,7 @@
 //! Documents in etcd's messages.
 
 use bytes::Bytes;
-use tenure::{Document, Expect, MAX_DOCUMENT_BYTES, Version};
+use tenure::store::{Document, Expect, MAX_DOCUMENT_BYTES, Version};
 
 use super::proto::compare::{CompareResult, CompareTarget, TargetUnion};
 use super::proto::request_op::Request;

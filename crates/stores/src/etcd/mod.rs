@@ -15,7 +15,7 @@ mod message;
 mod queue;
 mod reads;
 mod room;
-#[allow(missing_docs, unreachable_pub, dead_code, clippy::all, rust_2018_idioms)]
+#[allow(missing_docs, unreachable_pub, unnameable_types, dead_code, clippy::all, rust_2018_idioms)]
 #[rustfmt::skip]
 mod proto;
 mod waits;
@@ -26,7 +26,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tenure::{Document, Key, Page, Put, Reads, Store, StoreError, Version, Write};
+use tenure::Key;
+use tenure::store::{Document, Page, Put, Reads, Store, StoreError, Version, Write};
 use tokio::task::JoinHandle;
 use tonic::transport::Channel;
 

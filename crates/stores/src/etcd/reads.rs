@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use bytes::Bytes;
 use futures_util::future::try_join_all;
-use tenure::{Document, Fault, Key};
+use tenure::Key;
+use tenure::store::{Document, Fault};
 use tokio::time::Instant;
 
 use super::fault::{Excess, Failure, Kind};

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::join_all;
-use tenure::{Fault, Key, MAX_DOCUMENT_BYTES, Put, StoreError, Write};
+use tenure::Key;
+use tenure::store::{Fault, MAX_DOCUMENT_BYTES, Put, StoreError, Write};
 use tokio::time::Instant;
 
 use super::fault::{Excess, Failure, Kind};

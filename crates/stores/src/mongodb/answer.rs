@@ -1,7 +1,7 @@
 //! The server's answers to the writes of one command.
 
 use mongodb::bson::{Bson, Document as Bsons};
-use tenure::{Fault, Put, Version};
+use tenure::store::{Fault, Put, Version};
 
 use super::fault::{Failure, brief};
 

@@ -1,6 +1,7 @@
 //! Groups many writes into a few commands.
 
-use tenure::{Expect, Fault, Key, MAX_DOCUMENT_BYTES, Put, StoreError, Version, Write};
+use tenure::Key;
+use tenure::store::{Expect, Fault, MAX_DOCUMENT_BYTES, Put, StoreError, Version, Write};
 
 use super::document;
 use super::table::Replacement;

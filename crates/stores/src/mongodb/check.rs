@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use mongodb::bson::{Bson, Document as Bsons, doc};
-use tenure::{Fault, Key, StoreError};
+use tenure::Key;
+use tenure::store::{Fault, StoreError};
 
 use super::answer::integer;
 use super::fault::Failure;

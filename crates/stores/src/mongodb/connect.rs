@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use mongodb::Client;
 use mongodb::options::{ClientOptions, DriverInfo};
-use tenure::{Fault, StoreError};
+use tenure::store::{Fault, StoreError};
 use tokio::time::timeout;
 
 use super::fault::{Failure, Kind};

@@ -3,7 +3,8 @@
 use bytes::Bytes;
 use mongodb::bson::spec::BinarySubtype;
 use mongodb::bson::{Binary, Bson, Document as Bsons, doc};
-use tenure::{Document, Key, MAX_DOCUMENT_BYTES, Version};
+use tenure::Key;
+use tenure::store::{Document, MAX_DOCUMENT_BYTES, Version};
 
 /// The longest version that is read. We write no longer ones.
 const LONGEST_VERSION: i32 = 64;

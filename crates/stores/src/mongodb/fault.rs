@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mongodb::error::{Error, ErrorKind};
-use tenure::{Fault, StoreError};
+use tenure::store::{Fault, StoreError};
 
 /// The kind of a request: whether it changes data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use serde_json::Value;
 use tenure::feed::{
     Beat, Cursor, FeedStore, Found, Handle, Item, LEADER, Origin, Subscription, is_metadata,
 };
-use tenure::{Expect, Fault, MAX_DOCUMENT_BYTES, Put, Reads, StoreError, Version};
+use tenure::store::{Expect, Fault, MAX_DOCUMENT_BYTES, Put, Reads, StoreError, Version};
 use tokio::time::timeout;
 
 use super::fault::{Failure, Kind};

@@ -2,8 +2,8 @@
 
 use mongodb::bson::{Bson, Document as Bsons};
 use serde_json::Value;
-use tenure::Version;
 use tenure::feed::{Fields, Found, LEADER};
+use tenure::store::Version;
 
 /// Additional fields in MongoDB: its own key, and a type that helps people to search.
 const KEY: &str = "_id";

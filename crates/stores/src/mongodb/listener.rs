@@ -10,7 +10,8 @@ use mongodb::change_stream::ChangeStream;
 use mongodb::change_stream::event::{ChangeStreamEvent, OperationType};
 use mongodb::error::Error;
 use mongodb::options::{CollectionOptions, ReadConcern, ReadPreference, SelectionCriteria};
-use tenure::{Key, Version};
+use tenure::Key;
+use tenure::store::Version;
 use tokio::time::{sleep, timeout};
 
 use super::fault::{Failure, Kind, told};

@@ -10,7 +10,7 @@
 //! servers recognize it. That would be safe for most writes here, but not for the answer: the
 //! driver chooses which of several failures it reports, and a write would end long after its time.
 //! So no write here is retryable, even if the client's `retryWrites` is set. A lost answer is
-//! [`Fault::Indeterminate`](tenure::Fault::Indeterminate), and the protocol reads.
+//! [`Fault::Indeterminate`](tenure::store::Fault::Indeterminate), and the protocol reads.
 #![allow(clippy::wildcard_enum_match_arm, reason = "the driver's enums are long, and grow")]
 
 mod answer;
@@ -33,7 +33,8 @@ use async_trait::async_trait;
 use futures_util::future::{join_all, try_join_all};
 use mongodb::bson::doc;
 use mongodb::{Client, Database};
-use tenure::{Document, Key, Page, Put, Reads, Store, StoreError, Version, Write};
+use tenure::Key;
+use tenure::store::{Document, Page, Put, Reads, Store, StoreError, Version, Write};
 use tokio::task::JoinHandle;
 
 use self::batch::{Batch, Numbered, Writes, sort};
@@ -115,11 +116,11 @@ impl MongodbStore {
         let opened = MongodbStore::from_database(client.database(url.database()), options).await;
         // The driver does not name the servers that it could not reach.
         opened.map_err(|error| match error.fault {
-            tenure::Fault::Unavailable | tenure::Fault::Indeterminate => {
+            tenure::store::Fault::Unavailable | tenure::store::Fault::Indeterminate => {
                 let doing = format!("{} of {}", error.doing, url.hosts.join(", "));
                 StoreError { doing, ..error }
             }
-            tenure::Fault::Permanent | tenure::Fault::Denied => error,
+            tenure::store::Fault::Permanent | tenure::store::Fault::Denied => error,
         })
     }
 

@@ -11,7 +11,8 @@ use bytes::Bytes;
 use mongodb::Database;
 use mongodb::bson::{Bson, Document as Bsons, doc};
 use mongodb::error::{Error, ErrorKind};
-use tenure::{Document, Fault, Key, Put, Version};
+use tenure::Key;
+use tenure::store::{Document, Fault, Put, Version};
 use tokio::time::{Instant, timeout_at};
 
 use super::fault::{Failure, Kind};

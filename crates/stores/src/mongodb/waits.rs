@@ -9,7 +9,8 @@ use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tenure::{Key, Version};
+use tenure::Key;
+use tenure::store::Version;
 use tokio::sync::Notify;
 
 /// Up to this many documents without waits are remembered.

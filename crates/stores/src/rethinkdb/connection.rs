@@ -9,7 +9,7 @@ use bytes::BytesMut;
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared};
 use serde_json::Value;
-use tenure::{Fault, StoreError};
+use tenure::store::{Fault, StoreError};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsConnector;

@@ -10,7 +10,8 @@ use ring::digest;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
-use tenure::{Document, Expect, Key, MAX_DOCUMENT_BYTES, Put, Version};
+use tenure::Key;
+use tenure::store::{Document, Expect, MAX_DOCUMENT_BYTES, Put, Version};
 
 use super::json::{Json, text};
 use super::keys;

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use tenure::Fault;
+use tenure::store::Fault;
 
 use super::handshake;
 use super::response::{Refusal, Refused, Trouble};

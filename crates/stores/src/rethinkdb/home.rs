@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde_json::Value;
-use tenure::Fault;
+use tenure::store::Fault;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep};
 

@@ -6,8 +6,9 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 use serde_json::json;
+use tenure::Key;
 use tenure::feed::{FeedStore as _, Item, Origin};
-use tenure::{Expect, Fault, Key, Put, StoreError, StoreExt as _, Version};
+use tenure::store::{Expect, Fault, Put, StoreError, StoreExt as _, Version};
 
 use tokio::time::Instant;
 
@@ -284,7 +285,8 @@ async fn a_page_that_is_too_large_is_read_in_smaller_ones() {
     let connection = connection.reading_at_most(16 * 1024);
     let store = RethinkStore::from_connection(connection, "d", "t", true).await.expect("it opens");
     let connections = server.world().connections;
-    let page = tenure::Store::list(&store, &Key::parse("p").expect("a good key"), None, 400).await;
+    let page =
+        tenure::store::Store::list(&store, &Key::parse("p").expect("a good key"), None, 400).await;
     let page = page.unwrap_or_else(|error| panic!("{}", told(&error)));
     assert_eq!((page.documents.len(), page.next), (count, None));
     assert_eq!(server.world().connections, connections, "no other connection was made");
@@ -344,7 +346,9 @@ async fn a_wait_ends_when_the_server_says_that_it_skipped_changes() {
     let version = written(&store).await;
     let waiting = {
         let store = store.clone();
-        tokio::spawn(async move { tenure::Store::changed(&*store, &key(), Some(&version)).await })
+        tokio::spawn(
+            async move { tenure::store::Store::changed(&*store, &key(), Some(&version)).await },
+        )
     };
     // The wait has read after its feed began: from here on only the feed can wake it.
     let reads = server.world().asked.get(&16).copied().unwrap_or(0);

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use tenure::{Document, Fault, Key, Page, StoreError};
+use tenure::Key;
+use tenure::store::{Document, Fault, Page, StoreError};
 
 use super::connection::failed;
 use super::fault::Kind;

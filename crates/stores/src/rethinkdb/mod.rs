@@ -37,8 +37,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::{join_all, try_join_all};
-use tenure::{
-    Document, Fault, Key, MAX_DOCUMENT_BYTES, Page, Put, Reads, Store, StoreError, StoreExt as _,
+use tenure::Key;
+use tenure::store::{
+    Document, Fault, MAX_DOCUMENT_BYTES, Page, Put, Reads, Store, StoreError, StoreExt as _,
     Version, Write,
 };
 use tokio::task::JoinHandle;

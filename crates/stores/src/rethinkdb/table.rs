@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::Value;
-use tenure::{Fault, StoreError};
+use tenure::store::{Fault, StoreError};
 use tokio::time::Instant;
 
 use super::connection::{Connection, failed};

@@ -8,7 +8,8 @@
 use std::collections::HashMap;
 
 use futures_util::future::{join, join_all};
-use tenure::{Fault, Key, Put, StoreError, Write};
+use tenure::Key;
+use tenure::store::{Fault, Put, StoreError, Write};
 use tokio::time::{Instant, timeout_at};
 
 use super::ZookeeperStore;

@@ -1,7 +1,7 @@
 //! Maps errors of ZooKeeper, and of the connection, to faults of the request.
 
 use super::client::Error;
-use tenure::{Fault, StoreError};
+use tenure::store::{Fault, StoreError};
 
 /// Tells requests that change something from reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use tenure::{Document, Key, Version};
+use tenure::Key;
+use tenure::store::{Document, Version};
 
 /// How many documents are remembered: the maximum number of slots of a group of workers.
 ///

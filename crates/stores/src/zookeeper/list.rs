@@ -6,7 +6,8 @@ use super::client::{Client, Error};
 use super::paths::{Named, Paths, name};
 use super::read::{self, Behind};
 use futures_util::future::join_all;
-use tenure::{Key, MAX_KEY_SEGMENTS, Page};
+use tenure::store::Page;
+use tenure::{Key, MAX_KEY_SEGMENTS};
 
 /// A page of documents.
 pub(super) async fn page(

@@ -33,7 +33,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tenure::{Document, Key, Page, Put, Reads, Store, StoreError, Version, Write};
+use tenure::Key;
+use tenure::store::{Document, Page, Put, Reads, Store, StoreError, Version, Write};
 use tokio::time::{Instant, timeout_at};
 
 pub use self::client::{Client, ClientOptions, Error, Pending};

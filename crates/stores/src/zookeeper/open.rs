@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure::{Fault, StoreError};
+use tenure::store::{Fault, StoreError};
 
 use super::client::{Client, ClientOptions, read_tls};
 use super::fault::{Kind, failed};

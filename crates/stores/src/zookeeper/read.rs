@@ -1,7 +1,7 @@
 //! Reads of several documents at once.
 
 use futures_util::future::join_all;
-use tenure::Document;
+use tenure::store::Document;
 
 use super::client::{Client, Error, Pending};
 use super::record;

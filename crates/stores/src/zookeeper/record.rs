@@ -1,7 +1,7 @@
 //! The format of a document's node, and the names of its versions.
 
 use bytes::Bytes;
-use tenure::{Document, MAX_DOCUMENT_BYTES, Version};
+use tenure::store::{Document, MAX_DOCUMENT_BYTES, Version};
 
 use super::wire::Stat;
 

@@ -6,7 +6,7 @@ use super::record::{Edition, Number};
 use super::wire::{Code, Lifetime, Request, Results};
 use bytes::Bytes;
 use futures_util::future::join_all;
-use tenure::{Expect, MAX_DOCUMENT_BYTES, Put, Version, Write};
+use tenure::store::{Expect, MAX_DOCUMENT_BYTES, Put, Version, Write};
 
 /// How often a write is tried while levels above it are missing.
 ///

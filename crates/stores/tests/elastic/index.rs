@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use reqwest::{Client, Method, Url};
-use tenure::{Backend, Expect, Fault, Key, MAX_DOCUMENT_BYTES, Put, StoreExt};
+use tenure::store::{Expect, Fault, MAX_DOCUMENT_BYTES, Put, StoreExt};
+use tenure::{Backend, Key};
 use tenure_harness::Skipped;
 use tenure_stores::elastic::{ElasticStore, Product};
 use tenure_stores::{OpenError, OpenOptions};

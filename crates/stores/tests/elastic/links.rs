@@ -3,7 +3,8 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use tenure::{Durability, Expect, Fault, Key, Put, Store, StoreExt, Version, Write};
+use tenure::Key;
+use tenure::store::{Durability, Expect, Fault, Put, Store, StoreExt, Version, Write};
 use tenure_harness::{Direction, Framing, Port, Proxy};
 use tenure_stores::OpenOptions;
 
@@ -37,7 +38,7 @@ fn write(name: &str, expect: Expect) -> Write {
     Write { key: key(name), expect, body: Some("1".into()), durability }
 }
 
-async fn until_read(store: &dyn Store, name: &str) -> Option<tenure::Document> {
+async fn until_read(store: &dyn Store, name: &str) -> Option<tenure::store::Document> {
     let began = Instant::now();
     loop {
         match store.get(&key(name)).await {

@@ -5,7 +5,8 @@ use std::process::Command;
 use std::sync::{OnceLock, mpsc};
 use std::time::Duration;
 
-use tenure::{Election, Expect, Fault, Key, Put, StoreExt, Timing};
+use tenure::store::{Expect, Fault, Put, StoreExt};
+use tenure::{Election, Key, Timing};
 use tenure_harness::elastic::{Options, Product, User};
 use tenure_harness::{Elastic, Failure, Skipped};
 use tenure_stores::{OpenError, OpenOptions};

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tenure::{
-    Durability, Expect, Fault, Key, MAX_DOCUMENT_BYTES, Put, Store, StoreError, StoreExt, Version,
-    Write,
+use tenure::Key;
+use tenure::store::{
+    Durability, Expect, Fault, MAX_DOCUMENT_BYTES, Put, Store, StoreError, StoreExt, Version, Write,
 };
 use tenure_harness::{Etcd, Failure, etcd, require};
 

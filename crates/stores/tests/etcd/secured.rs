@@ -4,7 +4,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use tenure::{Expect, Fault, Key, Put, StoreExt};
+use tenure::Key;
+use tenure::store::{Expect, Fault, Put, StoreExt};
 use tenure_harness::{Etcd, Failure, Skipped, Version, etcd, require};
 use tenure_stores::{OpenError, OpenOptions};
 

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tenure::{Candidate, Durability, Election, Expect, Key, Put, Timing, Write};
+use tenure::store::{Durability, Expect, Put, Write};
+use tenure::{Candidate, Election, Key, Timing};
 use tenure_harness::{Direction, Framing, Proxy, Version, require};
 
 use crate::faults::Servers as _;

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use mongodb::bson::{Document, doc};
-use tenure::{Backend, Candidate, Election, Expect, Fault, Key, Put, StoreError, StoreExt};
+use tenure::store::{Expect, Fault, Put, StoreError, StoreExt};
+use tenure::{Backend, Candidate, Election, Key};
 use tenure_harness::mongodb::Options;
 use tenure_harness::{Mongodb, require};
 use tenure_stores::mongodb::{MongodbOptions, MongodbStore};
@@ -127,7 +128,7 @@ async fn what_others_wrote_is_unreadable_and_never_read_whole() {
         let stored = collection.replace_one(doc! { "_id": "elections/opened" }, odd).upsert(true);
         stored.await.expect("written");
         let found = backend.store().get(&key()).await.expect("readable").expect("it is there");
-        assert!(found.body.len() <= tenure::MAX_DOCUMENT_BYTES + 1);
+        assert!(found.body.len() <= tenure::store::MAX_DOCUMENT_BYTES + 1);
         let listed = backend.store().list(&Key::elections(), None, 10).await.expect("a list");
         assert_eq!(listed.documents, [(key(), found)]);
     }

@@ -6,7 +6,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use mongodb::bson::doc;
-use tenure::{Expect, Fault, Key, Put, StoreExt};
+use tenure::Key;
+use tenure::store::{Expect, Fault, Put, StoreExt};
 use tenure_harness::mongodb::Options;
 use tenure_harness::{Failure, Mongodb, Skipped, require};
 use tenure_stores::{OpenError, OpenOptions};

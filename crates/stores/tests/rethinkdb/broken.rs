@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use tenure::feed::{FeedStore, Item, Origin};
-use tenure::{Backend, Candidate, Election, Expect, Fault, Key, Leadership, Put, StoreExt, Timing};
+use tenure::store::{Expect, Fault, Put, StoreExt};
+use tenure::{Backend, Candidate, Election, Key, Leadership, Timing};
 use tenure_harness::rethinkdb::Kind as Server;
 use tenure_harness::{Direction, Framing, Proxy, Rethinkdb, require};
 

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tenure::{Expect, Key, Put, StoreExt};
+use tenure::Key;
+use tenure::store::{Expect, Put, StoreExt};
 use tenure_harness::{Rethinkdb, require};
 use tenure_stores::rethinkdb::RethinkStore;
 use tenure_stores::{Location, parse};

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tenure::{Expect, Fault, Key, Put, StoreError, StoreExt};
+use tenure::Key;
+use tenure::store::{Expect, Fault, Put, StoreError, StoreExt};
 use tenure_harness::{Failure, Rethinkdb, Skipped, require};
 use tenure_stores::rethinkdb::{Connection, RethinkStore};
 use tenure_stores::{Location, OpenError, OpenOptions, parse};

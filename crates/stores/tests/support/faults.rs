@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use std::ops::Deref;
 use std::time::Duration;
 
-use tenure::{Backend, Candidate, Election, Leadership, StoreExt, Timing};
+use tenure::store::StoreExt;
+use tenure::{Backend, Candidate, Election, Leadership, Timing};
 use tenure_harness::{Cluster, Direction, Failure, Framing, Proxy, Version};
 
 use crate::support::open;
@@ -187,7 +188,7 @@ pub(crate) async fn a_connection_that_falls_silent_is_replaced<S: Servers>(serve
     proxy.blackhole(Direction::ToClient);
     let key = tenure::Key::elections();
     let error = backend.store().get(&key).await.expect_err("nothing comes back");
-    assert_eq!(error.fault, tenure::Fault::Unavailable);
+    assert_eq!(error.fault, tenure::store::Fault::Unavailable);
     tokio::time::sleep(timing.request()).await;
     assert!(proxy.connections().len() > before, "another connection is tried");
     proxy.heal().await;
@@ -202,7 +203,7 @@ pub(crate) async fn a_write_that_was_given_up_does_not_happen_later<S: Servers>(
     let backend = open(&S::url(&[proxy.address()], "failing"), Duration::from_millis(500)).await;
     let key = tenure::Key::parse("elections/late").expect("a good key");
     proxy.cut().await;
-    let put = backend.store().put(&key, tenure::Expect::Absent, "late".into());
+    let put = backend.store().put(&key, tenure::store::Expect::Absent, "late".into());
     let error = put.await.expect_err("there is no way to the server");
     println!("{:?}", error.fault);
     proxy.heal().await;
@@ -291,15 +292,16 @@ pub(crate) async fn a_batch_is_sent_at_once<S: Servers>(servers: S) {
     let store = backend.store();
     let key =
         |number: usize| tenure::Key::parse(&format!("elections/n{number}")).expect("a good key");
-    let write = |number: usize, expect: tenure::Expect| tenure::Write {
+    let write = |number: usize, expect: tenure::store::Expect| tenure::store::Write {
         key: key(number),
         expect,
         body: Some("1".into()),
-        durability: tenure::Durability::Lasting,
+        durability: tenure::store::Durability::Lasting,
     };
     // Creates the parents of the keys, and warms up the server.
     for _ in 0..5 {
-        let warm = (1000..1100).map(|number| write(number, tenure::Expect::Absent)).collect();
+        let warm =
+            (1000..1100).map(|number| write(number, tenure::store::Expect::Absent)).collect();
         assert_eq!(store.put_many(warm).await.len(), 100);
     }
     proxy.delay(Direction::ToServer, DELAY / 2);
@@ -311,13 +313,13 @@ pub(crate) async fn a_batch_is_sent_at_once<S: Servers>(servers: S) {
     };
     let now = std::time::Instant::now;
     let began = now();
-    let creations = (0..100).map(|number| write(number, tenure::Expect::Absent)).collect();
+    let creations = (0..100).map(|number| write(number, tenure::store::Expect::Absent)).collect();
     let created = store.put_many(creations).await;
     trips("100 creations", began, 1.0);
     let versions: Vec<_> = created
         .into_iter()
         .map(|outcome| match outcome {
-            Ok(tenure::Put::Stored(version)) => version,
+            Ok(tenure::store::Put::Stored(version)) => version,
             other => panic!("{other:?}"),
         })
         .collect();
@@ -332,9 +334,9 @@ pub(crate) async fn a_batch_is_sent_at_once<S: Servers>(servers: S) {
     let updates = versions
         .iter()
         .enumerate()
-        .map(|(number, version)| write(number, tenure::Expect::At(version.clone())));
+        .map(|(number, version)| write(number, tenure::store::Expect::At(version.clone())));
     let updated = store.put_many(updates.collect()).await;
-    assert!(updated.iter().all(|outcome| matches!(outcome, Ok(tenure::Put::Stored(_)))));
+    assert!(updated.iter().all(|outcome| matches!(outcome, Ok(tenure::store::Put::Stored(_)))));
     trips("100 renewals", began, 1.0);
     let began = now();
     let elections = tenure::Key::elections();

@@ -3,7 +3,8 @@
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use tenure::{Backend, Fault, Timing};
+use tenure::store::Fault;
+use tenure::{Backend, Timing};
 use tenure_conformance::suite::Subject;
 use tenure_harness::{Failure, Skipped, Version};
 use tenure_stores::{OpenError, OpenOptions};

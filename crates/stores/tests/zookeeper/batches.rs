@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tenure::{
-    Backend, Durability, Expect, Fault, Key, MAX_DOCUMENT_BYTES, Put, StoreError, StoreExt,
-    Version, Write,
+use tenure::store::{
+    Durability, Expect, Fault, MAX_DOCUMENT_BYTES, Put, StoreError, StoreExt, Version, Write,
 };
+use tenure::{Backend, Key};
 use tenure_harness::{Direction, Framing, Proxy, Zookeeper, require, zookeeper};
 
 use crate::faults::{Servers, soon};

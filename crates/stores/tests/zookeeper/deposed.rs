@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tenure::{Backend, Document, Expect, Key, Put, StoreExt, Version};
+use tenure::store::{Document, Expect, Put, StoreExt, Version};
+use tenure::{Backend, Key};
 use tenure_harness::{Direction, Failure, Framing, Proxy, Zookeeper, require, zookeeper};
 use tenure_stores::zookeeper::{Acl, Client, ClientOptions, Lifetime};
 

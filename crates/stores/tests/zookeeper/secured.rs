@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use tenure::{Expect, Fault, Key, Put, StoreExt};
+use tenure::Key;
+use tenure::store::{Expect, Fault, Put, StoreExt};
 use tenure_harness::{Zookeeper, require, zookeeper};
 
 use crate::support::open;

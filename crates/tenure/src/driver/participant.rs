@@ -10,10 +10,10 @@ use super::hints::Hint;
 use super::publisher::HandleMessage;
 use super::queue::{self, Sessions, Whose};
 use super::requests::{Answer, Batch, Done, Request};
+use crate::Key;
 use crate::parts::Parts;
 use crate::queue::{Entry, Gone, Pace};
-use crate::store::Version;
-use crate::{Key, Mark};
+use crate::store::{Mark, Version};
 
 /// A candidacy or an observation, under either protocol.
 pub(crate) trait Participant: Send {

@@ -193,7 +193,7 @@ impl fmt::Debug for Teller {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Fault, StoreError};
+    use crate::store::{Fault, StoreError};
 
     #[test]
     fn the_lines_are_fixed() {

@@ -376,7 +376,7 @@ impl Machine {
     /// The outer option is `None` while waiting makes no sense. The inner option is the argument of
     /// [`Store::changed`].
     ///
-    /// [`Store::changed`]: crate::Store::changed
+    /// [`Store::changed`]: crate::store::Store::changed
     #[must_use]
     pub fn watching(&self) -> Option<Option<&Version>> {
         let idle = self.flight.is_none() && !self.stale && matches!(self.stage, Stage::Standing);

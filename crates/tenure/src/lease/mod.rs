@@ -12,13 +12,22 @@
 //! never deleted, only freed. A candidate never believes in a lost token again, not even one it
 //! held itself. If an operator deletes the record, its [`floor`] still remembers the highest token.
 //!
-//! [`machine`] is the protocol, pure: `step(now, input)` returns the actions to take. The same code
+//! `machine` is the protocol, pure: `step(now, input)` returns the actions to take. The same code
 //! runs in the driver, in the simulator and under the model checker. [`record`] and [`floor`] are
-//! the wire formats. [`ruling`] decides requests from outside the election, such as creating and
-//! ending it. [`mutant`] breaks the rules on purpose.
+//! the wire formats. `ruling` decides requests from outside the election, such as creating and
+//! ending it. `mutant` breaks the rules on purpose.
 
 pub mod floor;
+#[cfg(not(feature = "unstable"))]
+pub(crate) mod machine;
+#[cfg(feature = "unstable")]
 pub mod machine;
+#[cfg(not(feature = "unstable"))]
+pub(crate) mod mutant;
+#[cfg(feature = "unstable")]
 pub mod mutant;
 pub mod record;
+#[cfg(not(feature = "unstable"))]
+pub(crate) mod ruling;
+#[cfg(feature = "unstable")]
 pub mod ruling;

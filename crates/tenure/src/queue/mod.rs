@@ -54,11 +54,17 @@
 //! entry's owner could be a leader with work in progress. If an election was deleted, or made anew
 //! with another generation, it has ended for the candidates that had joined before.
 //!
-//! [`machine`] is the protocol, pure. [`window`] is the arithmetic of sessions that backends share.
-//! [`mutant`] breaks the rules on purpose.
+//! `machine` is the protocol, pure. [`window`] is the arithmetic of sessions that backends share.
+//! `mutant` breaks the rules on purpose.
 
 mod line;
+#[cfg(not(feature = "unstable"))]
+pub(crate) mod machine;
+#[cfg(feature = "unstable")]
 pub mod machine;
+#[cfg(not(feature = "unstable"))]
+pub(crate) mod mutant;
+#[cfg(feature = "unstable")]
 pub mod mutant;
 mod session;
 pub mod window;
@@ -70,8 +76,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::sync::watch;
 
+use crate::Key;
 use crate::protocol::Holder;
-use crate::{Key, StoreError};
+use crate::store::StoreError;
 
 pub use line::{Entry, Freshness, Gone, Joined, Left, Line, Place, Ticket};
 pub use session::{Life, Pace, Proof, Session};
@@ -86,7 +93,7 @@ pub use session::{Life, Pace, Proof, Session};
 /// 1. Tokens rise with every entry, and an entry never appears before one that was already there.
 /// 2. [`SessionQueue::session`] never claims too much; the calculators in [`window`] are its proof.
 /// 3. No call is retried inside a backend once it may have taken effect: that is
-///    [`Fault::Indeterminate`](crate::Fault::Indeterminate).
+///    [`Fault::Indeterminate`](crate::store::Fault::Indeterminate).
 /// 4. Every call ends within the request time-out; a call that does not ends the connection.
 /// 5. A barrier read on a new connection shows the outcome of every request of earlier connections,
 ///    and none of those requests can take effect any more. If a store cannot promise that (etcd),
@@ -115,7 +122,7 @@ pub trait SessionQueue: fmt::Debug + Send + Sync + 'static {
     /// The line has at least its first entry, the entries that this process made, and the entry
     /// before each of these, in order.
     ///
-    /// If the line is refused for good ([`Fault::Permanent`](crate::Fault::Permanent)), then no
+    /// If the line is refused for good ([`Fault::Permanent`](crate::store::Fault::Permanent)), then no
     /// entry of an unanswered join is left in it: a backend deletes such an entry first.
     ///
     /// # Cancel safety
@@ -154,7 +161,7 @@ pub trait SessionQueue: fmt::Debug + Send + Sync + 'static {
     ///
     /// The record replaces an earlier record, but only while this very entry stands. Once the entry
     /// is gone, the call records nothing and fails with
-    /// [`Fault::Unavailable`](crate::Fault::Unavailable). A line that is asked for after the answer
+    /// [`Fault::Unavailable`](crate::store::Fault::Unavailable). A line that is asked for after the answer
     /// shows the record. Idempotent.
     ///
     /// # Cancel safety
@@ -230,7 +237,7 @@ pub trait SessionQueue: fmt::Debug + Send + Sync + 'static {
     /// The same line, for a process that is about to join or to make the election.
     ///
     /// Where the clients of a store may fail to see each other's entries, this refuses such a line
-    /// ([`Fault::Permanent`](crate::Fault::Permanent)). [`SessionQueue::join`] and
+    /// ([`Fault::Permanent`](crate::store::Fault::Permanent)). [`SessionQueue::join`] and
     /// [`SessionQueue::create`] refuse it too.
     ///
     /// # Cancel safety

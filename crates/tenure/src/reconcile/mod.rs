@@ -50,11 +50,14 @@
 //! # stopped?; Ok(()) }
 //! ```
 //!
-//! [`machine`] is pure and decides; the other modules do the I/O.
+//! `machine` is pure and decides; the other modules do the I/O.
 
 mod credentials;
 mod election;
 mod handler;
+#[cfg(not(feature = "unstable"))]
+pub(crate) mod machine;
+#[cfg(feature = "unstable")]
 pub mod machine;
 #[cfg(all(feature = "process", unix))]
 mod process;

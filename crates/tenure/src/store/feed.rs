@@ -139,7 +139,7 @@ pub enum Handle {
 /// 2. The same write puts the *server's* time into `timestamp`. Never this machine's. (It is for
 ///    people and for hints; no wall clock decides the leader.)
 /// 3. No write is retried inside a backend once it may have taken effect: that is
-///    [`Fault::Indeterminate`](crate::Fault::Indeterminate). A blind retry turns one's own success
+///    [`Fault::Indeterminate`](crate::store::Fault::Indeterminate). A blind retry turns one's own success
 ///    into a conflict.
 /// 4. Every call ends: reads and heartbeats within the time-out the backend was built with, the
 ///    others, which may have to connect or to create, within ten seconds or so. An established
@@ -150,8 +150,8 @@ pub enum Handle {
 /// 6. A document for which [`is_metadata`] is true is never an [`Item::Change`], not even its
 ///    deletion. Writes of [`LEADER`] are [`Item::Leader`]; other documents of ours are not shown at
 ///    all.
-/// 7. Documents of ours over [`MAX_DOCUMENT_BYTES`](crate::MAX_DOCUMENT_BYTES) as JSON are refused
-///    as [`Fault::Permanent`](crate::Fault::Permanent). Content that is read is untrusted, and is
+/// 7. Documents of ours over [`MAX_DOCUMENT_BYTES`](crate::store::MAX_DOCUMENT_BYTES) as JSON are refused
+///    as [`Fault::Permanent`](crate::store::Fault::Permanent). Content that is read is untrusted, and is
 ///    checked above this interface.
 ///
 /// There are no default methods: a wrapper that forgot to forward one would compile.
@@ -182,7 +182,7 @@ pub trait FeedStore: fmt::Debug + Send + Sync + 'static {
     /// replica set, majority acknowledgements).
     ///
     /// # Errors
-    /// [`Fault::Permanent`](crate::Fault::Permanent) or `Denied`, with words an operator can act
+    /// [`Fault::Permanent`](crate::store::Fault::Permanent) or `Denied`, with words an operator can act
     /// on, when it will never work; `Unavailable` when it may work later. It never waits for a
     /// server that does not come.
     ///
@@ -204,7 +204,7 @@ pub trait FeedStore: fmt::Debug + Send + Sync + 'static {
     /// The document is stamped with the server's time.
     ///
     /// # Errors
-    /// [`StoreError`]; its [`Fault`](crate::Fault) says whether the write may have taken effect.
+    /// [`StoreError`]; its [`Fault`](crate::store::Fault) says whether the write may have taken effect.
     ///
     /// # Cancel safety
     /// Not cancel safe: dropping the future leaves the outcome indeterminate.

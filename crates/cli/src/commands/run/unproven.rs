@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use tenure::{Backend, Mark, Presence, StoreError};
+use tenure::Backend;
+use tenure::store::{Mark, Presence, StoreError};
 
 /// A presence for candidates with handlers.
 ///

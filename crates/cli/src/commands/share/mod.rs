@@ -123,7 +123,7 @@ pub(crate) async fn share(session: &Session, wanted: Share) -> Ending {
         signals,
         systemd,
         name,
-        weak: opened.backend.store().reads() == tenure::Reads::Weak,
+        weak: opened.backend.store().reads() == tenure::store::Reads::Weak,
         ends: from.is_some() && !options.follow,
         before,
         timing: session.timing,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use tenure_cluster::claims::{Ending, Verdict};
+use tenure_cluster::{Ending, Verdict};
 use tenure_cluster::{MemberView, Totals};
 
 use crate::commands::tasks::TotalsJson;

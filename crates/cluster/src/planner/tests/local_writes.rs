@@ -6,8 +6,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tenure::store::{Expect, Page, Put, StoreExt as _};
-use tenure::{Document, Key, MemoryStore, Reads, Store, StoreError, Version, Write};
+use tenure::store::{
+    Document, Expect, Page, Put, Reads, Store, StoreError, StoreExt as _, Version, Write,
+};
+use tenure::{Key, MemoryStore};
 
 use super::parts::{Hand, Working, client, member, now, order};
 use crate::claims::AcknowledgedWrite;

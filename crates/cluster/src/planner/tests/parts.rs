@@ -9,7 +9,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::FutureExt as _;
 use tenure::protocol::Lease;
-use tenure::{Backend, Clock, Moment, Store, Tenure, Timer, Timing};
+use tenure::store::Store;
+use tenure::{Backend, Clock, Moment, Tenure, Timer, Timing};
 use tokio::sync::{broadcast, watch};
 
 use super::super::{Deposed, Planner};

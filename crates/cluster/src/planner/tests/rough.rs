@@ -8,10 +8,10 @@ use std::task::Poll;
 
 use async_trait::async_trait;
 use tenure::lease::record::Op;
-use tenure::store::{Page, StoreExt as _};
-use tenure::{
-    CandidateId, Document, Fault, Key, MemoryStore, Put, Reads, Store, StoreError, Version, Write,
+use tenure::store::{
+    Document, Fault, Page, Put, Reads, Store, StoreError, StoreExt as _, Version, Write,
 };
+use tenure::{CandidateId, Key, MemoryStore};
 
 use super::parts::{Chance, now};
 use crate::documents::{Format as _, Progress, Slot};

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use futures_util::stream::{self, StreamExt as _};
 use serde_json::Value;
 use tenure::feed::{Beat, FeedStore, Found, Handle, Item, LEADER, Origin, Subscription};
-use tenure::{Fault, Put, Reads, StoreError, Version};
+use tenure::store::{Fault, Put, Reads, StoreError, Version};
 
 use super::super::clock::SimulatedClock;
 use super::network::{Fate, Sky};

@@ -1,11 +1,11 @@
 //! Messages that reach a process: answers and notices, and the inputs that they give to machines.
 
-use tenure::Fault;
 use tenure::protocol::Ask;
 use tenure::queue::machine::Input;
 use tenure::queue::mutant::Mutant;
 use tenure::queue::window::Voice;
 use tenure::queue::{Entry, Gone, Joined, Line};
+use tenure::store::Fault;
 
 use super::super::Rare;
 use super::super::ensemble::{Answer, Request};

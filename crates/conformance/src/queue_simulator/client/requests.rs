@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use tenure::Fault;
 use tenure::protocol::Ask;
 use tenure::queue::Freshness;
 use tenure::queue::machine::Input;
 use tenure::queue::window::Kind;
+use tenure::store::Fault;
 
 use super::super::ensemble::{Errand, Request};
 use super::super::swarm::Dialect;

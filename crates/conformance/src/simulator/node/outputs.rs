@@ -1,9 +1,9 @@
 //! Carries out the outputs of a candidate's machine.
 
-use tenure::Expect;
 use tenure::lease::machine::{Machine, Output};
 use tenure::lease::record::Record;
 use tenure::protocol::{Lease, Loss};
+use tenure::store::Expect;
 
 use super::super::Rare;
 use super::super::network::{Kind, Request};

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use tenure::Key;
 use tenure::protocol::Holder;
 use tenure::queue::{Entry, Joined, Line, Ticket};
-use tenure::{Fault, Key, StoreError};
+use tenure::store::{Fault, StoreError};
 use tokio::time::Instant;
 
 use super::super::proto::KeyValue;

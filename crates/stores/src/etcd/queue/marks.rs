@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use tenure::{Key, StoreError};
+use tenure::Key;
+use tenure::store::StoreError;
 use tokio::time::Instant;
 
 use super::super::proto::KeyValue;

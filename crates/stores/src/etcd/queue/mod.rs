@@ -30,11 +30,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use tenure::Key;
 use tenure::protocol::Holder;
 use tenure::queue::{
     Entry, Freshness, Gone, Joined, Left, Line, Pace, Session, SessionQueue, Ticket,
 };
-use tenure::{Fault, Key, StoreError};
+use tenure::store::{Fault, StoreError};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 

@@ -18,7 +18,8 @@ use std::time::Duration;
 
 use tenure::queue::window::EtcdWindow;
 use tenure::queue::{Life, Session};
-use tenure::{Fault, Key, StoreError, SystemClock};
+use tenure::store::{Fault, StoreError};
+use tenure::{Key, SystemClock};
 use tokio::time::sleep;
 
 use self::leases::fresh;

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use tenure::Key;
 use tenure::protocol::Holder;
 use tenure::queue::{Entry, Line, Place, Ticket};
-use tenure::{Key, StoreError};
+use tenure::store::StoreError;
 
 use super::super::proto::KeyValue;
 use super::super::waits::Topic;

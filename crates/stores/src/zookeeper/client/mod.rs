@@ -54,7 +54,7 @@ const MOST_BYTES: usize = 1_000_000;
 /// when the session expires at the server.
 ///
 /// ```no_run
-/// # async fn example() -> Result<(), tenure::StoreError> {
+/// # async fn example() -> Result<(), tenure::store::StoreError> {
 /// use tenure_stores::zookeeper::{Acl, Client, ClientOptions, Lifetime};
 /// let client = Client::new(ClientOptions::new(["10.0.0.1:2181", "10.0.0.2:2181"]));
 /// let made = client.create("/mine", "hello", Lifetime::Lasting, &Acl::open()).await;

@@ -8,7 +8,8 @@
 //! - It shows news only if no newer version had been acknowledged when the read was asked for.
 
 use bytes::Bytes;
-use tenure::{Document, Key, Version};
+use tenure::Key;
+use tenure::store::{Document, Version};
 
 use super::{Asked, Known, Sent};
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use tenure::{Fault, StoreError};
+use tenure::store::{Fault, StoreError};
 use tokio::time::{Instant, timeout_at};
 
 use super::super::client::Error;

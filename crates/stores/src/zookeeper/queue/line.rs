@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tenure::protocol::Holder;
 use tenure::queue::{Entry, Line, Place, Ticket};
-use tenure::{Fault, StoreError};
+use tenure::store::{Fault, StoreError};
 use tokio::sync::oneshot;
 
 use super::super::client::{Answer, Client, Error, Outcome, Pending, read_answer};

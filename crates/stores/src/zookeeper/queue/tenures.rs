@@ -4,8 +4,8 @@
 //! other clients would take it for one of them.
 
 use bytes::Bytes;
-use tenure::StoreError;
 use tenure::queue::{Entry, Left};
+use tenure::store::StoreError;
 
 use super::super::client::Error;
 use super::super::fault::{Kind, failed, unsent};

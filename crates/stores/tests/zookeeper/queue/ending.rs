@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use tenure::queue::{Freshness, Line};
-use tenure::{Election, Error, Fault, Loss};
+use tenure::store::Fault;
+use tenure::{Election, Error, Loss};
 use tenure_harness::{Direction, Failure, Zookeeper, require, zookeeper};
 use tenure_stores::zookeeper::{Acl, Lifetime};
 

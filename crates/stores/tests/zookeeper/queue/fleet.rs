@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use tenure::queue::Line;
-use tenure::{Election, Error, Fault};
+use tenure::store::Fault;
+use tenure::{Election, Error};
 use tenure_harness::{Zookeeper, require};
 use tenure_stores::zookeeper::{Acl, Lifetime};
 use tokio::sync::mpsc;

@@ -4,7 +4,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use tenure::{Error, Fault};
+use tenure::Error;
+use tenure::store::Fault;
 use tenure_harness::{Failure, Zookeeper, require};
 use tenure_stores::zookeeper::{Client, ClientOptions};
 

@@ -46,7 +46,8 @@ impl World {
         let used = found.filter(|(_, document)| {
             std::str::from_utf8(&document.body).is_ok_and(|body| body.contains("\"id\":"))
         });
-        let slot = |document: &tenure::Document| Slot::decode(&document.body).expect("a slot");
+        let slot =
+            |document: &tenure::store::Document| Slot::decode(&document.body).expect("a slot");
         used.map(|(key, document)| (key, document.version.clone(), slot(&document))).collect()
     }
 
