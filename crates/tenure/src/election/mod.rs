@@ -187,6 +187,7 @@ impl Election {
     ///
     /// It has no floor: the caller remembers its leaders' token, for the case that the record is
     /// lost.
+    /// A backend with a queue must be taken [without it](Backend::without_queue).
     #[must_use]
     pub fn at_key(backend: &Backend, name: Name, key: Key, timing: Timing) -> Election {
         let (backend, floor, delay, led) = (backend.clone(), None, None, None);
