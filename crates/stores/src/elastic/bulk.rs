@@ -188,11 +188,11 @@ mod tests {
         };
         for (write, expected) in [
             (
-                write(Expect::Absent, Some("{\"a\":1}")),
+                write(Expect::Absent, Some("{\"a\":1}\n")),
                 concat!(
                     r#"{"create":{"_id":"elections/a \"b\""}}"#,
                     "\n",
-                    r#"{"key":"elections/a \"b\"","document":{"a":1}}"#,
+                    r#"{"key":"elections/a \"b\"","a":1}"#,
                     "\n"
                 ),
             ),

@@ -10,34 +10,40 @@ use serde_json::value::RawValue;
 use tenure::Key;
 use tenure::store::{Document, MAX_DOCUMENT_BYTES};
 
-use super::plain::is_plain;
+use super::record::is_record;
 use super::version::Pair;
 
-/// The fields of a document in the index: its key, and its body in one of three forms.
+/// The beginning of every source of ours; the key follows, as a JSON text.
+const BEGINNING: &str = "{\"key\":";
+
+/// The fields of a document whose body is no record.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Source<'a> {
     /// The key, as text. It is not needed: the request had it.
     #[serde(borrow, rename = "key")]
-    _key: Option<Cow<'a, str>>,
-    /// A body that is a JSON object.
-    #[serde(borrow)]
-    document: Option<&'a RawValue>,
-    /// A body that is other text.
+    _key: Cow<'a, str>,
+    /// A body that is text.
     text: Option<String>,
     /// Any other body.
     base64: Option<String>,
 }
 
 /// Appends the source of a document, on one line.
+///
+/// The fields of a record are fields of the source, where people can read them and search for them.
 pub(super) fn encode(key: &Key, body: &[u8], line: &mut String) {
-    line.push_str("{\"key\":");
+    line.push_str(BEGINNING);
     push(line, key.as_str());
     match std::str::from_utf8(body) {
-        // Plain JSON is stored as it is.
-        Ok(text) if is_plain(text) => {
-            line.push_str(",\"document\":");
-            line.push_str(text);
+        Ok(text) if is_record(text) => {
+            // Without the bracket that opens it, and the end of its line.
+            let fields = &text[1..text.len() - 1];
+            if fields.trim_start() != "}" {
+                line.push(',');
+            }
+            line.push_str(fields);
+            return;
         }
         Ok(text) => {
             line.push_str(",\"text\":");
@@ -90,17 +96,20 @@ pub(super) fn key(source: &RawValue) -> Option<Key> {
 }
 
 fn body(source: &RawValue) -> Option<Bytes> {
-    let source: Source<'_> = serde_json::from_str(source.get()).ok()?;
-    match source {
-        Source { document: Some(raw), text: None, base64: None, .. } => {
-            Some(Bytes::copy_from_slice(raw.get().as_bytes()))
+    match serde_json::from_str(source.get()) {
+        Ok(Source { text: Some(text), base64: None, .. }) => return Some(text.into()),
+        Ok(Source { text: None, base64: Some(encoded), .. }) => {
+            return STANDARD.decode(encoded).ok().map(Bytes::from);
         }
-        Source { document: None, text: Some(text), base64: None, .. } => Some(text.into()),
-        Source { document: None, text: None, base64: Some(encoded), .. } => {
-            STANDARD.decode(encoded).ok().map(Bytes::from)
-        }
-        Source { .. } => None,
+        Ok(Source { .. }) | Err(_) => {}
     }
+    let after = source.get().strip_prefix(BEGINNING)?;
+    let mut key = serde_json::Deserializer::from_str(after).into_iter::<Cow<'_, str>>();
+    key.next()?.ok()?;
+    let fields = &after[key.byte_offset()..];
+    let body = format!("{{{}\n", fields.strip_prefix(',').unwrap_or(fields));
+    // Another writer's source may begin like ours.
+    is_record(&body).then(|| body.into())
 }
 
 #[cfg(test)]
@@ -125,9 +134,13 @@ mod tests {
         let key = Key::parse("elections/nightly").expect("a good key");
         for (body, source) in [
             (
-                &br#"{"holder":"h","expire":0}"#[..],
-                r#"{"key":"elections/nightly","document":{"holder":"h","expire":0}}"#,
+                &b"{\"holder\":\"h\",\"expire\":0}\n"[..],
+                r#"{"key":"elections/nightly","holder":"h","expire":0}"#,
             ),
+            (b"{}\n", r#"{"key":"elections/nightly"}"#),
+            (b"{ }\n", r#"{"key":"elections/nightly" }"#),
+            (b"{\"text\":1}\n", r#"{"key":"elections/nightly","text":"{\"text\":1}\n"}"#),
+            (b"{}", r#"{"key":"elections/nightly","text":"{}"}"#),
             (b"not \"JSON\"\n", r#"{"key":"elections/nightly","text":"not \"JSON\"\n"}"#),
             (b"\xff\0", r#"{"key":"elections/nightly","base64":"/wA="}"#),
             (b"", r#"{"key":"elections/nightly","text":""}"#),
@@ -136,12 +149,12 @@ mod tests {
             assert_eq!(decoded(source), body);
             assert!(!source.contains("JSON") || documentation.contains(r#""text""#));
         }
-        assert!(documentation.contains(r#""document""#) && documentation.contains(r#""base64""#));
+        assert!(documentation.contains(r#""holder""#) && documentation.contains(r#""base64""#));
     }
 
     #[test]
     fn json_keeps_its_spaces_its_order_and_its_numbers() {
-        let body = br#"{ "b" : 1.10, "a":"\u00e9","n":1e5 }"#;
+        let body = b"{ \"b\" : 1.10, \"a\":\"\\u00e9\",\"n\":1e5 }\n";
         let key = Key::parse("a").expect("a good key");
         assert_eq!(decoded(&encoded(&key, body)), &body[..]);
     }
@@ -150,10 +163,14 @@ mod tests {
     fn a_source_of_somebody_else_is_its_own_body() {
         for source in [
             r#"{}"#,
-            r#"{"key":"a"}"#,
+            r#"{"holder":"h"}"#,
+            r#"{"holder":"h","key":"a"}"#,
+            r#"{"key":"a","key":"b"}"#,
+            r#"{"key":"a","holder":1}"#,
             r#"{"key":"a","text":"x","base64":"eA=="}"#,
             r#"{"key":"a","base64":"?"}"#,
             r#"{"key":1,"text":"x"}"#,
+            r#"{"key":1,"holder":"h"}"#,
             r#"{"key":"a","text":"x","more":1}"#,
         ] {
             assert_eq!(decoded(source), source);
