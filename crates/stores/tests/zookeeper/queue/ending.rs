@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tenure::queue::{Freshness, Line};
 use tenure::store::Fault;
-use tenure::{Election, Error, Loss};
+use tenure::{Election, ElectionState, Error, Loss, Standing};
 use tenure_harness::{Direction, Failure, Zookeeper, require, zookeeper};
 use tenure_stores::zookeeper::{Acl, Lifetime};
 
@@ -135,6 +135,41 @@ async fn a_server_that_lags_behind_neither_ends_nor_removes_an_election_by_itsel
     until("it is ended", || async { ends.end(&key, generation).await.is_ok() }).await;
     let line = other.queue().look(&key, barrier).await.expect("a look");
     assert!(matches!(line, Line::Ended { .. }), "{line:?}");
+}
+
+/// Both took the answer of such a server for final (issue 13, point 12).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_lags_behind_calls_no_election_missing_or_made_by_itself() {
+    const UNHEARD_OF: &str = "jobs/unheard-of";
+    let (servers, behind) = require!(lagging().await);
+    let lagging = [servers[behind].address()];
+    let [looks, creates] = [Program::at(&lagging, CALM).await, Program::at(&lagging, CALM).await];
+    let other = Program::at(&[servers[(behind + 1) % 3].address()], CALM).await;
+    let election = other.election().await;
+    until("it has heard of it", || async { creates.look().await != Line::Missing }).await;
+    let Line::Open { generation, .. } = creates.look().await else { panic!("it is open") };
+    servers.isolate(behind).expect("it is cut off");
+    soon("ended", election.end()).await.expect("ended");
+    let unheard_of = Election::builder(&other.backend, UNHEARD_OF);
+    soon("made", unheard_of.create()).await.expect("made");
+
+    let unheard_of = Election::builder(&looks.backend, UNHEARD_OF).build().expect("a good name");
+    let shown = looks.queue().look(&key_of(UNHEARD_OF), Freshness::Session).await;
+    assert_eq!(shown.expect("it answers"), Line::Missing, "it lags behind");
+    assert!(matches!(creates.look().await, Line::Open { .. }), "it lags behind");
+    let again = || Election::builder(&creates.backend, NAME).create();
+    let both = async { tokio::join!(unheard_of.standing(), again()) };
+    let (standing, created) = soon("both are answered", both).await;
+    assert!(standing.is_err(), "{standing:?}");
+    assert!(created.is_err(), "it believed that the election is open");
+
+    servers.rejoin(behind).expect("it is back");
+    let is_open = |standing: Standing| standing.state == ElectionState::Free;
+    until("it is shown", || async { unheard_of.standing().await.is_ok_and(is_open) }).await;
+    until("it is made again", || async { again().await.is_ok() }).await;
+    let line = other.queue().look(&key(), Freshness::Barrier).await.expect("a look");
+    let Line::Open { generation: next, .. } = line else { panic!("it is open: {line:?}") };
+    assert!(next > generation);
 }
 
 /// It saw an earlier generation that had ended, and left the one that there was open (issue 13,

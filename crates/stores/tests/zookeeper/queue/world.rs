@@ -131,7 +131,11 @@ pub(crate) fn open_options(session: Duration) -> OpenOptions {
 }
 
 pub(crate) fn key() -> Key {
-    Key::election(&NAME.parse().expect("a good name"))
+    key_of(NAME)
+}
+
+pub(crate) fn key_of(name: &str) -> Key {
+    Key::election(&name.parse().expect("a good name"))
 }
 
 pub(crate) fn candidate(name: &str) -> Candidate {
