@@ -195,6 +195,8 @@ impl Recipe for MongodbRecipe {
             ("--setParameter", "diagnosticDataCollectionEnabled=false".to_owned()),
             // How long a secondary waits for a primary that is cut off before it follows another.
             ("--setParameter", "oplogNetworkTimeoutBufferSeconds=1".to_owned()),
+            // The same for one that it has only begun to follow. The server's own default is 60 s.
+            ("--setParameter", "oplogInitialFindMaxSeconds=5".to_owned()),
         ]
         .into_iter()
         .flat_map(|(name, value)| [name.to_owned(), value])
