@@ -53,16 +53,23 @@ pub fn check(
     let table = format!("feed_{:012x}", rand::random::<u64>() >> 16);
     let subject = Box::new(subject);
     let case = Case { subject, name, table, feeds: Arc::default(), faults: Arc::default() };
+    run(body(&case));
+    let faults = lock(&case.faults).clone();
+    assert!(faults.is_empty(), "two led at once: {faults:?}");
+}
+
+/// Runs a case to its end.
+///
+/// Compiled once for all cases, and not with each.
+fn run(body: Pin<Box<dyn Future<Output = ()> + '_>>) {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
         .expect("a runtime can be started");
     runtime.block_on(async {
-        let limit = tokio::time::timeout(LONGEST_CASE, body(&case));
+        let limit = tokio::time::timeout(LONGEST_CASE, body);
         assert!(limit.await.is_ok(), "the case did not end within {LONGEST_CASE:?}");
-        let faults = lock(&case.faults).clone();
-        assert!(faults.is_empty(), "two led at once: {faults:?}");
     });
 }
 

@@ -40,13 +40,20 @@ pub fn check(
     let prefix = format!("t{:012x}", rand::random::<u64>() >> 16);
     let (leases, said) = (AtomicBool::new(false), AtomicBool::new(false));
     let case = Case { subject: Box::new(subject), name, prefix, leases, said };
+    run(body(&case));
+}
+
+/// Runs a case to its end.
+///
+/// Compiled once for all cases, and not with each: there are thousands of them.
+fn run(body: Pin<Box<dyn Future<Output = ()> + '_>>) {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
         .expect("a runtime can be started");
     runtime.block_on(async {
-        let limit = tokio::time::timeout(LONGEST_CASE, body(&case));
+        let limit = tokio::time::timeout(LONGEST_CASE, body);
         assert!(limit.await.is_ok(), "the case did not end within {LONGEST_CASE:?}");
     });
 }
