@@ -28,7 +28,7 @@ use tokio::sync::broadcast;
 use super::clock::SimulatedClock;
 use super::network::{Network, Reached, Weather};
 use super::setting::{self, Troubled};
-use crate::kernel::{Breach, Log, Options, Promise, REAL_RATE, Rates, Rng, Run, Simulator, Whole};
+use crate::kernel::{Log, Options, Promise, REAL_RATE, Rates, Rng, Run, Simulator, Whole};
 
 /// The name of the cluster.
 const NAME: &str = "work";
@@ -136,20 +136,19 @@ impl World {
         });
         let orders = orders.collect();
         if let Err(error) = self.client.submit(orders).await {
-            self.ledger
-                .breach(Breach::new(Promise::TruthfulOutcome, format!("submitting: {error}")));
+            self.ledger.breaks(Promise::TruthfulOutcome, format!("submitting: {error}"));
         }
     }
 
     fn heal(&mut self) {
         self.ledger.note("every fault is gone".into());
         self.network.heal();
-        for number in 0..self.nodes.len() as u64 {
+        for (number, clock) in (0..).zip(&self.nodes) {
             let dead = self.network.is_dead(number);
             if dead {
                 self.network.cut(number);
             }
-            self.nodes[usize::try_from(number).unwrap_or(0)].set_running(!dead);
+            clock.set_running(!dead);
         }
         // The remaining nodes may have been declared gone; this new one can always go on.
         self.start_node();
@@ -181,12 +180,12 @@ impl World {
                 "not all {} tasks ended within {bound:?}: {totals:?}, {tasks:?}",
                 self.submitted
             );
-            return self.ledger.breach(Breach::new(Promise::Recovery, how));
+            return self.ledger.breaks(Promise::Recovery, how);
         };
         let counted = totals.done + totals.dead;
         if counted != self.submitted {
             let how = format!("{} tasks, but {totals:?}", self.submitted);
-            self.ledger.breach(Breach::new(Promise::TruthfulOutcome, how));
+            self.ledger.breaks(Promise::TruthfulOutcome, how);
         }
         self.audit().await;
     }
@@ -200,7 +199,7 @@ impl World {
                 Ok(results) => results,
                 Err(error) => {
                     let how = format!("the results: {error}");
-                    return self.ledger.breach(Breach::new(Promise::TruthfulOutcome, how));
+                    return self.ledger.breaks(Promise::TruthfulOutcome, how);
                 }
             };
             for report in results.reports {
@@ -220,17 +219,15 @@ impl World {
             unbegun += usize::from(runs == 0 && reports.iter().all(has_vanished));
             if reports.len() != 1 || runs == 0 && unbegun != 1 {
                 let how = format!("{id} was begun {runs} times and counted as {reports:?}");
-                return self.ledger.breach(Breach::new(Promise::TruthfulOutcome, how));
+                return self.ledger.breaks(Promise::TruthfulOutcome, how);
             }
         }
     }
 
     /// Applies one fault, to a node or to all of them.
     async fn befall(&mut self) {
-        let number = self.rng.below(self.nodes.len() as u64);
-        let Some(clock) = self.nodes.get(usize::try_from(number).unwrap_or(0)).cloned() else {
-            return;
-        };
+        let at = self.rng.index(self.nodes.len());
+        let (number, clock) = (at as u64, self.nodes[at].clone());
         match self.rng.below(26) {
             0..=3 => {
                 let span = setting::pause_within(&mut self.rng, self.ttl);
@@ -412,9 +409,9 @@ impl Ledger {
         log.note(|| line);
     }
 
-    fn breach(&self, breach: Breach) {
-        self.note(breach.to_string());
-        self.lock().log.check(Err(breach));
+    fn breaks(&self, promise: Promise, how: String) {
+        self.note(format!("{promise:?}: {how}"));
+        self.lock().log.breaks(promise, how);
     }
 
     fn is_broken(&self) -> bool {
@@ -456,7 +453,7 @@ impl Ledger {
             })
         };
         if let Some(rivals) = rivals {
-            self.breach(Breach::new(Promise::OneLeader, rivals));
+            self.breaks(Promise::OneLeader, rivals);
         }
     }
 
@@ -469,7 +466,7 @@ impl Ledger {
                     let how = format!(
                         "the end of serial {serial} counted on node {other} and on node {node}"
                     );
-                    self.breach(Breach::new(Promise::TruthfulOutcome, how));
+                    self.breaks(Promise::TruthfulOutcome, how);
                 }
             }
             (_, Verdict::Refused | Verdict::Unknown) => self.lock().log.saw(Rare::Refused),

@@ -23,7 +23,7 @@ use super::Rare;
 use super::clock::SimulatedClock;
 use super::referee::Referee;
 use super::setting::{self, Troubled};
-use crate::kernel::{Breach, Options, Promise, Rates, Rng, Run, Simulator, Whole};
+use crate::kernel::{Options, Rates, Rng, Run, Simulator, Whole};
 
 /// The simulator of leader feeds.
 #[derive(Clone, Copy, Debug)]
@@ -50,10 +50,7 @@ async fn world(seed: u64, rates: Rates) -> Run<Rare> {
     world.heal();
     // Spread up to the ttl, a re-subscription after up to 5 s, work that winds down, a late answer.
     let bound = world.ttl * 12 + Duration::from_secs(10);
-    if tokio::time::timeout(bound, world.referee.somebody_leads()).await.is_err() {
-        let how = format!("nobody led within {bound:?}");
-        world.referee.breach(Breach::new(Promise::Recovery, how));
-    }
+    world.referee.expect_a_leader(bound).await;
     world.referee.finish()
 }
 
@@ -107,8 +104,8 @@ impl World {
             state.silent.clear();
             state.dead.clone()
         };
-        for (number, clock) in self.nodes.iter().enumerate() {
-            clock.set_running(!dead.contains(&(number as u64)));
+        for (number, clock) in (0..).zip(&self.nodes) {
+            clock.set_running(!dead.contains(&number));
         }
     }
 }
@@ -123,10 +120,8 @@ impl Troubled for World {
     }
 
     async fn injection(&mut self) {
-        let number = self.rng.below(self.nodes.len() as u64);
-        let Some(clock) = self.nodes.get(usize::try_from(number).unwrap_or(0)).cloned() else {
-            return;
-        };
+        let at = self.rng.index(self.nodes.len());
+        let (number, clock) = (at as u64, self.nodes[at].clone());
         match self.rng.below(24) {
             0..=3 => {
                 let span = setting::pause_within(&mut self.rng, self.ttl);

@@ -23,7 +23,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::kernel::{Breach, Options, Promise, Rates, Rng, Run, Simulator, Whole};
+use crate::kernel::{Options, Rates, Rng, Run, Simulator, Whole};
 use network::{Network, Weather};
 use node::Node;
 use referee::Referee;
@@ -63,7 +63,9 @@ async fn world(seed: u64, rates: Rates) -> Run<Rare> {
     setting::trouble(&mut world, span, 700).await;
     world.network.heal();
     world.nodes.iter().for_each(Node::resume);
-    world.expect_recovery().await;
+    // R(T + J) for the wait, a poll, a lapse's jitter of up to T, an answer that may still be in
+    // flight for up to 3T, and work that winds down. Ended elections are created again within a ttl.
+    world.referee.expect_a_leader(world.ttl * 12).await;
     world.referee.finish()
 }
 
@@ -95,19 +97,6 @@ impl World {
         let node = Node::start(number, clock, &self.network, &self.referee, self.ttl, seed);
         self.nodes.push(node);
     }
-
-    /// With every fault gone, a candidate must lead within the bound of the protocol.
-    async fn expect_recovery(&self) {
-        // R(T + J) for the wait, a poll, a lapse's jitter of up to T, an answer that may still be
-        // in flight for up to 3T, and work that winds down. Ended elections are created again
-        // within a ttl.
-        let bound = self.ttl * 12;
-        let led = tokio::time::timeout(bound, self.referee.somebody_leads()).await;
-        if led.is_err() {
-            let how = format!("nobody led within {bound:?}");
-            self.referee.breach(Breach::new(Promise::Recovery, how));
-        }
-    }
 }
 
 impl Troubled for World {
@@ -120,9 +109,9 @@ impl Troubled for World {
     }
 
     async fn injection(&mut self) {
-        let number = self.rng.below(self.nodes.len() as u64);
+        let at = self.rng.index(self.nodes.len());
         let choice = self.rng.below(24);
-        let Some(node) = self.nodes.get(usize::try_from(number).unwrap_or(0)) else { return };
+        let (number, node) = (at as u64, &self.nodes[at]);
         match choice {
             0..=3 => {
                 let span = setting::pause_within(&mut self.rng, self.ttl);

@@ -179,8 +179,7 @@ impl Network {
             } else {
                 weather.delay
             };
-            let nanos = u64::try_from(most.as_nanos()).unwrap_or(u64::MAX);
-            Duration::from_nanos(state.rng.below(nanos))
+            setting::part_of(&mut state.rng, most)
         };
         let (out, back) = (delay(), delay());
         let answer = if state.rng.permille(weather.lost_answers) {

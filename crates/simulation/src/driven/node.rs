@@ -13,7 +13,7 @@ use super::clock::SimulatedClock;
 use super::network::{Network, Reached};
 use super::referee::Referee;
 use super::setting;
-use crate::kernel::{Breach, Promise, Rng};
+use crate::kernel::{Promise, Rng};
 
 const ELECTION: &str = "simulated/election";
 
@@ -161,7 +161,7 @@ impl Program {
         let enough = self.timing.grace() - Duration::from_millis(3);
         if loss == tenure::Loss::Expired && !slept && mandate.remaining() < enough {
             let how = format!("work was told to stop {:?} before the end", mandate.remaining());
-            self.referee.breach(Breach::new(Promise::StopFirst, how));
+            self.referee.breaks(Promise::StopFirst, how);
         }
         let winding = self.part_of(self.timing.grace());
         self.rest(winding).await;

@@ -1,13 +1,14 @@
 //! Watches all mandates of a world, and reports when two are valid at once.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tenure::Mandate;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::Rare;
-use crate::kernel::{Breach, Log, Promise, Run};
+use crate::kernel::{Log, Promise, Run};
 
 /// The referee of a world. Simulated time stands still while it checks.
 #[derive(Debug)]
@@ -38,9 +39,10 @@ impl Referee {
         log.note(|| format!("{:>12} µs  {line}", at.as_micros()));
     }
 
-    pub(super) fn breach(&self, breach: Breach) {
-        self.note(breach.to_string());
-        self.lock().log.check(Err(breach));
+    pub(super) fn breaks(&self, promise: Promise, how: impl Into<String>) {
+        let how = how.into();
+        self.note(format!("{promise:?}: {how}"));
+        self.lock().log.breaks(promise, how);
         self.changed.send_replace(());
     }
 
@@ -69,11 +71,11 @@ impl Referee {
             let how = format!(
                 "node {node} leads with token {token} while node {other} leads with token {theirs}"
             );
-            self.breach(Breach::new(Promise::OneLeader, how));
+            self.breaks(Promise::OneLeader, how);
         }
         if token <= highest {
             let how = format!("token {token} follows token {highest}");
-            self.breach(Breach::new(Promise::Fencing, how));
+            self.breaks(Promise::Fencing, how);
         }
         self.changed.send_replace(());
     }
@@ -89,7 +91,15 @@ impl Referee {
         self.lock().mandates.retain(|(holder, _)| *holder != node);
     }
 
-    pub(super) async fn somebody_leads(&self) {
+    /// With every fault gone, a candidate must lead within this time.
+    pub(super) async fn expect_a_leader(&self, bound: Duration) {
+        if tokio::time::timeout(bound, self.wait_for_a_leader()).await.is_err() {
+            let how = format!("nobody led within {bound:?}");
+            self.breaks(Promise::Recovery, how);
+        }
+    }
+
+    async fn wait_for_a_leader(&self) {
         let mut changed = self.changed.subscribe();
         loop {
             let led = self.lock().mandates.iter().any(|(_, mandate)| mandate.is_leader());

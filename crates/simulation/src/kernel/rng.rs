@@ -45,9 +45,19 @@ impl Rng {
         chance > 0 && self.below(1000) < u64::from(chance)
     }
 
+    /// The index of one of so many things; zero if there are none.
+    pub fn index(&mut self, count: usize) -> usize {
+        usize::try_from(self.below(count as u64)).unwrap_or(0)
+    }
+
+    /// A rate of a fault in thousandths: up to `most` in `chance` of 1,000 worlds, zero in others.
+    pub fn rate(&mut self, chance: u32, most: u64) -> u32 {
+        let rate = if self.permille(chance) { self.between(1, most) } else { 0 };
+        u32::try_from(rate).unwrap_or(u32::MAX)
+    }
+
     /// One of the choices.
     pub fn pick<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
-        let at = self.below(choices.len() as u64);
-        &choices[usize::try_from(at).unwrap_or(0)]
+        &choices[self.index(choices.len())]
     }
 }

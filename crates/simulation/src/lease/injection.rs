@@ -15,7 +15,7 @@ use super::Rare;
 use super::network::Way;
 use super::node::Work;
 use super::store::{Rejoined, Stored};
-use super::swarm::FaultInjection;
+use super::swarm::Injection;
 use super::world::{Happening, World};
 use crate::history::What;
 use crate::kernel::nanos;
@@ -41,25 +41,23 @@ impl World {
             return;
         }
         let next = self.kernel.rng.below(self.swarm.pace * 2);
-        self.kernel.schedule(next, Happening::FaultInjection);
+        self.kernel.schedule(next, Happening::Injection);
         let injection = *self.kernel.rng.pick(&self.swarm.injections);
         let node = self.victim();
         let ttl = nanos(self.swarm.timings[node].ttl());
         self.kernel.note(|| format!("MISCHIEF {injection:?} n{node}"));
         match injection {
-            FaultInjection::Pause => self.pause(node, ttl, false),
-            FaultInjection::Suspend => self.pause(node, ttl, true),
-            FaultInjection::Crash => self.crash(node),
-            FaultInjection::Partition => self.partition(node, ttl),
-            FaultInjection::CutLeader => {
-                let leader = self.nodes.iter().position(|process| process.lease.is_some());
-                if let Some(leader) = leader {
+            Injection::Pause => self.pause(node, ttl, false),
+            Injection::Suspend => self.pause(node, ttl, true),
+            Injection::Crash => self.crash(node),
+            Injection::Partition => self.partition(node, ttl),
+            Injection::CutLeader => {
+                if let Some(leader) = self.leading() {
                     self.partition(leader, ttl);
                 }
             }
-            FaultInjection::RecreateBehindLeader => {
-                let leader = self.nodes.iter().position(|process| process.lease.is_some());
-                if let Some(leader) = leader {
+            Injection::RecreateBehindLeader => {
+                if let Some(leader) = self.leading() {
                     self.partition(leader, ttl);
                     self.send_outsider(Wish::End);
                     let delay = self.delay(0, Way::Request) * 4;
@@ -67,28 +65,28 @@ impl World {
                     self.kernel.schedule(delay, Happening::OutsiderReads { errand });
                 }
             }
-            FaultInjection::Outage => {
+            Injection::Outage => {
                 self.outage = true;
                 let over = self.kernel.rng.between(ttl / 10, ttl * 3 / 2);
                 self.kernel.schedule(over, Happening::OutageOver);
             }
-            FaultInjection::Resign => self.resign(node, Farewell::Free),
-            FaultInjection::EndByHolder => self.resign(node, Farewell::End),
-            FaultInjection::Publish => {
+            Injection::Resign => self.resign(node, Farewell::Free),
+            Injection::EndByHolder => self.resign(node, Farewell::End),
+            Injection::Publish => {
                 let value = Bytes::copy_from_slice(&self.kernel.rng.next().to_le_bytes());
                 self.step(node, Input::Publish(value));
             }
-            FaultInjection::ForceLoss => self.step(node, Input::ForceLoss),
-            FaultInjection::Abandon => self.step(node, Input::Abandon),
-            FaultInjection::OutsiderCreate => self.send_outsider(Wish::Create),
-            FaultInjection::OutsiderEnd => self.send_outsider(Wish::End),
-            FaultInjection::OutsiderDelete => self.send_outsider(Wish::Delete),
-            FaultInjection::WallJump => {
+            Injection::ForceLoss => self.step(node, Input::ForceLoss),
+            Injection::Abandon => self.step(node, Input::Abandon),
+            Injection::OutsiderCreate => self.send_outsider(Wish::Create),
+            Injection::OutsiderEnd => self.send_outsider(Wish::End),
+            Injection::OutsiderDelete => self.send_outsider(Wish::Delete),
+            Injection::WallJump => {
                 let wall = self.kernel.rng.below(1 << 45);
                 self.nodes[node].clock.set_wall(wall);
             }
-            FaultInjection::Batch => self.step(node, Input::Batch),
-            FaultInjection::Branch => {
+            Injection::Batch => self.step(node, Input::Batch),
+            Injection::Branch => {
                 if !self.document.is_isolated() {
                     self.document.isolate();
                     self.floor.isolate();
@@ -96,16 +94,19 @@ impl World {
                     self.kernel.schedule(over, Happening::Rejoin);
                 }
             }
-            FaultInjection::Vandal => self.vandalise(),
-            FaultInjection::DeleteRecord => self.delete_record(ttl),
+            Injection::Vandal => self.vandalise(),
+            Injection::DeleteRecord => self.delete_record(ttl),
         }
     }
 
     /// Picks a node, mostly the leader, where faults hurt most.
     fn victim(&mut self) -> usize {
-        let any = usize::try_from(self.kernel.rng.below(self.nodes.len() as u64)).unwrap_or(0);
-        let leader = self.nodes.iter().position(|process| process.lease.is_some());
-        leader.filter(|_| self.kernel.rng.permille(500)).unwrap_or(any)
+        let any = self.kernel.rng.index(self.nodes.len());
+        self.leading().filter(|_| self.kernel.rng.permille(500)).unwrap_or(any)
+    }
+
+    fn leading(&self) -> Option<usize> {
+        self.nodes.iter().position(|process| process.lease.is_some())
     }
 
     fn pause(&mut self, node: usize, ttl: u64, suspend: bool) {

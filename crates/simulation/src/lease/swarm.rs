@@ -63,7 +63,7 @@ pub(super) struct Swarm {
     /// The average time from one fault to the next.
     pub(super) pace: u64,
     /// The kinds of faults, each as often as it is listed.
-    pub(super) injections: Vec<FaultInjection>,
+    pub(super) injections: Vec<Injection>,
     pub(super) network: Network,
     pub(super) early_ticks: u32,
     pub(super) slow_stop: u32,
@@ -104,7 +104,7 @@ pub(super) struct Network {
 
 /// The kinds of faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FaultInjection {
+pub(super) enum Injection {
     Pause,
     Suspend,
     Crash,
@@ -180,11 +180,11 @@ impl Swarm {
     fn recreated(mut self) -> Swarm {
         // A loss while the work winds down makes the following end an unclean one.
         self.injections = vec![
-            FaultInjection::EndByHolder,
-            FaultInjection::EndByHolder,
-            FaultInjection::ForceLoss,
-            FaultInjection::ForceLoss,
-            FaultInjection::OutsiderEnd,
+            Injection::EndByHolder,
+            Injection::EndByHolder,
+            Injection::ForceLoss,
+            Injection::ForceLoss,
+            Injection::OutsiderEnd,
         ];
         self.slow_stop = 500;
         self.recreate = 1000;
@@ -202,18 +202,10 @@ impl Swarm {
             let mut delay = || Some(Duration::from_millis(rng.between(0, base)));
             self.delays = (0..self.nodes).map(|_| delay()).collect();
         }
-        self.injections.retain(|injection| *injection != FaultInjection::Vandal);
-        self.injections.extend([FaultInjection::DeleteRecord; 4]);
-        self.injections.extend([
-            FaultInjection::Resign,
-            FaultInjection::Resign,
-            FaultInjection::CutLeader,
-        ]);
-        self.injections.extend([
-            FaultInjection::Crash,
-            FaultInjection::ForceLoss,
-            FaultInjection::ForceLoss,
-        ]);
+        self.injections.retain(|injection| *injection != Injection::Vandal);
+        self.injections.extend([Injection::DeleteRecord; 4]);
+        self.injections.extend([Injection::Resign, Injection::Resign, Injection::CutLeader]);
+        self.injections.extend([Injection::Crash, Injection::ForceLoss, Injection::ForceLoss]);
         self
     }
 
@@ -250,7 +242,7 @@ impl Swarm {
             timings,
             delays: vec![None; nodes],
             rates: extremes(rng, nodes, rates),
-            injections: vec![FaultInjection::CutLeader],
+            injections: vec![Injection::CutLeader],
             network,
             early_ticks: 0,
             slow_stop: 0,
@@ -268,22 +260,19 @@ impl Swarm {
 impl Network {
     fn draw(rng: &mut Rng, t: u64, reads: Reads) -> Network {
         let weak = reads == Reads::Weak;
-        let mut maybe = |on: u32, most: u64| -> u32 {
-            if rng.permille(on) { u32::try_from(rng.between(1, most)).unwrap_or(0) } else { 0 }
-        };
-        let slow_request = maybe(500, 250);
-        let slow_answer = maybe(500, 250);
-        let late = maybe(300, 300);
-        let very_slow = maybe(400, 120);
-        let lose_request = maybe(400, 200);
-        let lose_answer = maybe(500, 300);
-        let unavailable = maybe(250, 150);
-        let indeterminate = maybe(250, 150);
-        let denied = maybe(60, 30);
-        let false_conflict = maybe(250, 150);
-        let stale_read = if weak { maybe(600, 400) } else { 0 };
-        let to_branch = if weak { maybe(700, 700) } else { 0 };
-        let hint = if maybe(700, 1) > 0 { 1000 } else { maybe(700, 900) };
+        let slow_request = rng.rate(500, 250);
+        let slow_answer = rng.rate(500, 250);
+        let late = rng.rate(300, 300);
+        let very_slow = rng.rate(400, 120);
+        let lose_request = rng.rate(400, 200);
+        let lose_answer = rng.rate(500, 300);
+        let unavailable = rng.rate(250, 150);
+        let indeterminate = rng.rate(250, 150);
+        let denied = rng.rate(60, 30);
+        let false_conflict = rng.rate(250, 150);
+        let stale_read = if weak { rng.rate(600, 400) } else { 0 };
+        let to_branch = if weak { rng.rate(700, 700) } else { 0 };
+        let hint = if rng.rate(700, 1) > 0 { 1000 } else { rng.rate(700, 900) };
         let least = t / 20_000;
         let spread = t / *rng.pick(&[50, 200, 2000]);
         let most = least + rng.between(1, spread);
@@ -327,21 +316,21 @@ fn extremes(rng: &mut Rng, nodes: usize, rates: Rates) -> Vec<u64> {
     (0..nodes).map(|node| ends.get(node).copied().unwrap_or_else(|| *rng.pick(&ends))).collect()
 }
 
-fn draw_injections(rng: &mut Rng, reads: Reads, vandal: bool, floor: bool) -> Vec<FaultInjection> {
-    let mut drawn = vec![FaultInjection::Batch];
+fn draw_injections(rng: &mut Rng, reads: Reads, vandal: bool, floor: bool) -> Vec<Injection> {
+    let mut drawn = vec![Injection::Batch];
     for (injection, on, weight) in [
-        (FaultInjection::Pause, 350, 3),
-        (FaultInjection::Suspend, 250, 3),
-        (FaultInjection::Crash, 450, 3),
-        (FaultInjection::Partition, 400, 3),
-        (FaultInjection::Outage, 200, 1),
-        (FaultInjection::Resign, 400, 3),
-        (FaultInjection::EndByHolder, 150, 1),
-        (FaultInjection::Publish, 200, 1),
-        (FaultInjection::ForceLoss, 200, 2),
-        (FaultInjection::Abandon, 150, 1),
-        (FaultInjection::WallJump, 300, 2),
-        (FaultInjection::CutLeader, 350, 4),
+        (Injection::Pause, 350, 3),
+        (Injection::Suspend, 250, 3),
+        (Injection::Crash, 450, 3),
+        (Injection::Partition, 400, 3),
+        (Injection::Outage, 200, 1),
+        (Injection::Resign, 400, 3),
+        (Injection::EndByHolder, 150, 1),
+        (Injection::Publish, 200, 1),
+        (Injection::ForceLoss, 200, 2),
+        (Injection::Abandon, 150, 1),
+        (Injection::WallJump, 300, 2),
+        (Injection::CutLeader, 350, 4),
     ] {
         if rng.permille(on) {
             drawn.extend(std::iter::repeat_n(injection, weight));
@@ -349,21 +338,21 @@ fn draw_injections(rng: &mut Rng, reads: Reads, vandal: bool, floor: bool) -> Ve
     }
     if rng.permille(300) {
         drawn.extend([
-            FaultInjection::OutsiderEnd,
-            FaultInjection::OutsiderCreate,
-            FaultInjection::OutsiderCreate,
+            Injection::OutsiderEnd,
+            Injection::OutsiderCreate,
+            Injection::OutsiderCreate,
         ]);
-        drawn.extend([FaultInjection::OutsiderDelete, FaultInjection::OutsiderCreate]);
-        drawn.extend([FaultInjection::RecreateBehindLeader, FaultInjection::RecreateBehindLeader]);
+        drawn.extend([Injection::OutsiderDelete, Injection::OutsiderCreate]);
+        drawn.extend([Injection::RecreateBehindLeader, Injection::RecreateBehindLeader]);
     }
     if reads == Reads::Weak && rng.permille(700) {
-        drawn.extend(std::iter::repeat_n(FaultInjection::Branch, 5));
+        drawn.extend(std::iter::repeat_n(Injection::Branch, 5));
     }
     if floor && rng.permille(150) {
-        drawn.push(FaultInjection::DeleteRecord);
+        drawn.push(Injection::DeleteRecord);
     }
     if vandal {
-        drawn.extend([FaultInjection::Vandal, FaultInjection::Vandal]);
+        drawn.extend([Injection::Vandal, Injection::Vandal]);
     }
     drawn
 }

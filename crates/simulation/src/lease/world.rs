@@ -88,7 +88,7 @@ pub(super) enum Happening {
     /// The isolated primary is back.
     Rejoin,
     /// A fault begins.
-    FaultInjection,
+    Injection,
     /// An outsider's read reaches the store.
     OutsiderReads {
         errand: Errand,
@@ -144,7 +144,7 @@ impl kernel::World for World {
             Happening::OutageOver => self.outage = false,
             Happening::Mend => self.mend(),
             Happening::Rejoin => self.rejoin(),
-            Happening::FaultInjection => self.injection(),
+            Happening::Injection => self.injection(),
             Happening::OutsiderReads { errand } => self.outsider_reads(errand),
             Happening::OutsiderWrites { errand, expect, record } => {
                 self.outsider_writes(errand, &expect, record);
@@ -191,7 +191,7 @@ impl World {
             self.kernel.schedule(late, Happening::Stand { node });
         }
         let first = self.kernel.rng.below(self.swarm.pace * 2);
-        self.kernel.schedule(first, Happening::FaultInjection);
+        self.kernel.schedule(first, Happening::Injection);
         self.kernel.schedule(self.swarm.active, Happening::Heal);
     }
 
@@ -212,7 +212,7 @@ impl World {
             | Happening::OutageOver
             | Happening::Mend
             | Happening::Rejoin
-            | Happening::FaultInjection
+            | Happening::Injection
             | Happening::Heal
             | Happening::Quiet
             | Happening::Deadline

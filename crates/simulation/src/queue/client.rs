@@ -9,13 +9,11 @@ use std::time::Duration;
 
 use tenure::Moment;
 use tenure::protocol::Ask;
-use tenure::queue::machine::Input;
 use tenure::queue::mutant::Mutant;
 use tenure::queue::window::{EtcdWindow, Kind, ZookeeperWindow};
-use tenure::queue::{Entry, Life, Pace, Proof, Session};
+use tenure::queue::{Life, Pace, Proof, Session};
 
-use super::ensemble::Answer;
-use super::moving::Step;
+use super::messages::Step;
 use super::swarm::Dialect;
 use crate::history::Who;
 use crate::kernel::Instant;
@@ -88,30 +86,6 @@ pub(super) enum Purpose {
     },
     /// The caller was told that the outcome is unknown.
     Forgotten,
-}
-
-/// A message that reaches a process.
-#[derive(Clone, Debug)]
-pub(super) enum Arrival {
-    Welcome { session: Option<usize>, term: u64 },
-    Answer { id: u64, answer: Answer, zxid: u64 },
-    Notified { who: Who, notice: Notice },
-    Fault { who: Who, input: Input },
-}
-
-/// A notice of a watch.
-#[derive(Clone, Debug)]
-pub(super) enum Notice {
-    /// An entry is gone.
-    Gone {
-        entry: Entry,
-        /// The transaction of the end that rewrote the entry. Its watch has reported it (etcd).
-        touched: u64,
-        /// The election had ended, as far as the server knew (ZooKeeper reports in order).
-        over: bool,
-    },
-    /// The election may have ended.
-    Over,
 }
 
 impl Client {

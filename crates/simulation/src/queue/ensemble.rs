@@ -3,16 +3,14 @@
 //! There are streams between them, transactions, and sessions by the leader's clock.
 
 mod answers;
-mod messages;
 mod sessions;
 mod streams;
 
 use tenure::queue::mutant::Mutant;
 use tenure::queue::{Freshness, Joined, Left, Line};
 
-use self::messages::is_write;
-pub(super) use self::messages::{Answer, Down, Errand, Greeting, Request, Up};
 use super::Rare;
+use super::messages::{Answer, Errand, Request, Up, is_write};
 use super::registry::RootState;
 use super::swarm::Dialect;
 use super::world::World;

@@ -8,7 +8,7 @@ use tenure::queue::window::Kind;
 use super::Rare;
 use super::node::Work;
 use super::registry::RootState;
-use super::swarm::{Dialect, FaultInjection};
+use super::swarm::{Dialect, Injection};
 use super::world::{Happening, World};
 use crate::history::What;
 
@@ -18,39 +18,39 @@ impl World {
             return;
         }
         let next = self.kernel.rng.below(self.swarm.pace * 2);
-        self.kernel.schedule(next, Happening::FaultInjection);
+        self.kernel.schedule(next, Happening::Injection);
         let injection = *self.kernel.rng.pick(&self.swarm.injections);
         let node = self.victim();
         let ttl = self.ttl();
         self.kernel.note(|| format!("MISCHIEF {injection:?} n{node}"));
         match injection {
-            FaultInjection::Pause => self.pause(node, false),
-            FaultInjection::Suspend => self.pause(node, true),
-            FaultInjection::Crash => self.crash(node),
-            FaultInjection::Cut => self.cut(node),
-            FaultInjection::CutLeader => {
+            Injection::Pause => self.pause(node, false),
+            Injection::Suspend => self.pause(node, true),
+            Injection::Crash => self.crash(node),
+            Injection::Cut => self.cut(node),
+            Injection::CutLeader => {
                 if let Some(leader) = self.leading() {
                     self.cut(leader);
                 }
             }
-            FaultInjection::Disconnect => {
+            Injection::Disconnect => {
                 if self.nodes[node].client.is_connected() {
                     self.server_closes(node);
                 }
             }
-            FaultInjection::IsolateServer => {
-                let server = self.kernel.rng.below(self.servers.len() as u64);
-                self.isolate(usize::try_from(server).unwrap_or(0));
+            Injection::IsolateServer => {
+                let server = self.kernel.rng.index(self.servers.len());
+                self.isolate(server);
             }
-            FaultInjection::IsolateLeader => {
+            Injection::IsolateLeader => {
                 if let Some(leader) = self.leader {
                     self.isolate(leader);
                 }
             }
-            FaultInjection::StallServer => {
-                let server = self.kernel.rng.below(self.servers.len() as u64);
+            Injection::StallServer => {
+                let server = self.kernel.rng.index(self.servers.len());
                 let until = self.kernel.now + self.kernel.rng.between(ttl / 20, ttl);
-                let server = &mut self.servers[usize::try_from(server).unwrap_or(0)];
+                let server = &mut self.servers[server];
                 if self.kernel.rng.permille(600) {
                     server.down_free = server.down_free.max(until);
                 }
@@ -58,9 +58,8 @@ impl World {
                     server.up_free = server.up_free.max(until);
                 }
             }
-            FaultInjection::RefuseAlone => {
-                let any =
-                    usize::try_from(self.kernel.rng.below(self.servers.len() as u64)).unwrap_or(0);
+            Injection::RefuseAlone => {
+                let any = self.kernel.rng.index(self.servers.len());
                 let leading = self.leading().map(|leader| self.nodes[leader].client.server);
                 let server = leading.filter(|_| self.kernel.rng.permille(700)).unwrap_or(any);
                 self.begin_to_refuse(server);
@@ -68,7 +67,7 @@ impl World {
                     self.isolate(server);
                 }
             }
-            FaultInjection::DeleteBehindDeposed => {
+            Injection::DeleteBehindDeposed => {
                 let token = self.leading().and_then(|leader| self.nodes[leader].lease);
                 if let (Some(server), Some(node), Some(lease)) =
                     (self.leader, self.leading(), token)
@@ -82,7 +81,7 @@ impl World {
                     self.kernel.schedule(back, Happening::Reconnect { node });
                 }
             }
-            FaultInjection::Whim => {
+            Injection::Whim => {
                 let kind =
                     *self.kernel.rng.pick(&[Kind::Read, Kind::Sync, Kind::Sync, Kind::Write]);
                 let until = self.kernel.now + self.kernel.rng.between(ttl / 4, ttl * 2);
@@ -92,11 +91,11 @@ impl World {
                     self.isolate(server);
                 }
             }
-            FaultInjection::Nap => {
+            Injection::Nap => {
                 let span = self.kernel.rng.between(ttl / 5, ttl * 9 / 10);
                 self.pause_for(node, false, span);
             }
-            FaultInjection::NapOfTheNext => {
+            Injection::NapOfTheNext => {
                 for waiter in 0..self.nodes.len() {
                     if self.nodes[waiter].lease.is_none() {
                         let span = self.kernel.rng.between(ttl * 7 / 10, ttl);
@@ -107,14 +106,14 @@ impl World {
                     self.resign(leader, Farewell::Free);
                 }
             }
-            FaultInjection::StickReply => {
+            Injection::StickReply => {
                 for server in &mut self.servers {
                     server.sticks = true;
                     server.down_free =
                         server.down_free.max(self.kernel.now + self.kernel.rng.below(ttl / 8));
                 }
             }
-            FaultInjection::StickDuringNap => {
+            Injection::StickDuringNap => {
                 if let Some(leader) = self.leading() {
                     let span = self.kernel.rng.between(ttl / 4, ttl / 2);
                     self.pause_for(leader, false, span);
@@ -126,7 +125,7 @@ impl World {
                     self.kernel.schedule(after, Happening::Cut { node: leader });
                 }
             }
-            FaultInjection::DeposeUnderLeader => {
+            Injection::DeposeUnderLeader => {
                 if let (Some(server), Some(leader)) = (self.leader, self.leading()) {
                     self.isolate(server);
                     let mut after = self.kernel.rng.between(ttl / 20, ttl / 3);
@@ -139,21 +138,21 @@ impl World {
                     self.kernel.schedule(after, Happening::Cut { node: leader });
                 }
             }
-            FaultInjection::Resign => self.resign(node, Farewell::Free),
-            FaultInjection::EndByHolder => self.resign(node, Farewell::End),
-            FaultInjection::Withdraw => self.withdraw(node),
-            FaultInjection::ForceLoss => {
+            Injection::Resign => self.resign(node, Farewell::Free),
+            Injection::EndByHolder => self.resign(node, Farewell::End),
+            Injection::Withdraw => self.withdraw(node),
+            Injection::ForceLoss => {
                 if let Some(who) = self.nodes[node].current.filter(|_| !self.nodes[node].paused) {
                     self.step(node, who, Input::ForceLoss);
                     self.set_timer(node);
                 }
             }
-            FaultInjection::Abandon => self.abandon(node),
-            FaultInjection::Publish => self.publish(node),
-            FaultInjection::OutsiderEnd => self.outsider_ends(),
-            FaultInjection::OutsiderCreate => self.outsider_creates(),
-            FaultInjection::OutsiderDelete => self.outsider_deletes(),
-            FaultInjection::RecreateBehindLeader => {
+            Injection::Abandon => self.abandon(node),
+            Injection::Publish => self.publish(node),
+            Injection::OutsiderEnd => self.outsider_ends(),
+            Injection::OutsiderCreate => self.outsider_creates(),
+            Injection::OutsiderDelete => self.outsider_deletes(),
+            Injection::RecreateBehindLeader => {
                 if let Some(leader) = self.leading() {
                     self.cut(leader);
                     self.outsider_ends();
@@ -161,8 +160,8 @@ impl World {
                     self.kernel.schedule(after, Happening::Recreate);
                 }
             }
-            FaultInjection::Operator => self.operator(),
-            FaultInjection::DeleteDuringLook => {
+            Injection::Operator => self.operator(),
+            Injection::DeleteDuringLook => {
                 let leading = self.leading().filter(|node| !self.nodes[*node].paused);
                 if let Some(node) = leading
                     && let (Some(who), Some(lease)) =
@@ -175,7 +174,7 @@ impl World {
                     self.kernel.schedule(deletion, Happening::Delete { token: lease.token });
                 }
             }
-            FaultInjection::Rebuild => self.rebuild(),
+            Injection::Rebuild => self.rebuild(),
         }
     }
 
@@ -208,7 +207,7 @@ impl World {
 
     /// Picks a process, mostly the leader, where faults hurt most.
     fn victim(&mut self) -> usize {
-        let any = usize::try_from(self.kernel.rng.below(self.nodes.len() as u64)).unwrap_or(0);
+        let any = self.kernel.rng.index(self.nodes.len());
         self.leading().filter(|_| self.kernel.rng.permille(500)).unwrap_or(any)
     }
 

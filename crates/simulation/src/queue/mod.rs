@@ -24,6 +24,7 @@ mod ensemble;
 mod healing;
 mod injection;
 mod judge;
+mod messages;
 mod moving;
 mod node;
 mod rare;

@@ -5,24 +5,14 @@ use tenure::queue::mutant::Mutant;
 
 use super::Rare;
 use super::client::Purpose;
-use super::ensemble::{Request, Session};
+use super::ensemble::Session;
+use super::messages::{Request, Step};
 use super::registry::Item;
 use super::world::World;
 
 /// The number of entries of a session. One is in the simulated election, the others are in
 /// elections that are not simulated.
 const ENTRIES: usize = 3;
-
-/// A step of a session's move to another lease; each may be repeated (etcd).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
-    /// Another lease is granted.
-    Grant,
-    /// The key of the session moves there. From now on nothing appears under the old lease.
-    Session,
-    /// One of its entries moves.
-    Entry(usize),
-}
 
 /// The servers' side.
 impl World {

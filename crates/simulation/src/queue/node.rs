@@ -9,8 +9,8 @@ use tenure::queue::machine::{Input, Machine, Output, Settings};
 use tenure::queue::mutant::Mutant;
 
 use super::Rare;
-use super::client::{Arrival, Client};
-use super::ensemble::Request;
+use super::client::Client;
+use super::messages::{Arrival, Request};
 use super::registry::RootState;
 use super::servers::Served;
 use super::world::{Happening, World};

@@ -7,8 +7,7 @@
 use tenure::queue::{Freshness, Line};
 
 use super::Rare;
-use super::client::Arrival;
-use super::ensemble::{Answer, Errand, Request};
+use super::messages::{Answer, Arrival, Errand, Request};
 use super::swarm::Dialect;
 use super::world::World;
 use crate::kernel::Instant;

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use super::Rare;
-use super::client::{Arrival, Notice};
-use super::ensemble::{Answer, Errand, Session};
+use super::ensemble::Session;
+use super::messages::{Answer, Arrival, Errand, Notice};
 use super::refusals::Refusing;
 use super::registry::RootState;
 use super::swarm::Dialect;

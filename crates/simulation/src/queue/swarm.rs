@@ -107,7 +107,7 @@ pub(super) struct Swarm {
     pub(super) tick: u64,
     pub(super) active: u64,
     pub(super) pace: u64,
-    pub(super) injections: Vec<FaultInjection>,
+    pub(super) injections: Vec<Injection>,
     pub(super) least: u64,
     pub(super) most: u64,
     /// Chances in a thousand.
@@ -134,7 +134,7 @@ pub(super) struct Swarm {
 
 /// The kinds of faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FaultInjection {
+pub(super) enum Injection {
     Pause,
     Suspend,
     Crash,
@@ -215,100 +215,80 @@ impl Swarm {
         self.rates = vec![clients; self.nodes];
         self.server_rates = vec![servers; 3];
         self.tick = 0;
-        self.most = nanos(self.ttl) / 2000;
-        self.least = self.least.min(self.most);
+        self.shorten_delays(2000);
         self.chatter = u32::try_from(rng.between(100, 600)).unwrap_or(100);
         self.burst = 400;
         self.pace = nanos(self.ttl) / rng.between(1, 3);
         self.injections = vec![
-            FaultInjection::Nap,
-            FaultInjection::NapOfTheNext,
-            FaultInjection::NapOfTheNext,
-            FaultInjection::StickReply,
-            FaultInjection::StickReply,
-            FaultInjection::StickDuringNap,
-            FaultInjection::StickDuringNap,
-            FaultInjection::StallServer,
-            FaultInjection::Resign,
+            Injection::Nap,
+            Injection::NapOfTheNext,
+            Injection::NapOfTheNext,
+            Injection::StickReply,
+            Injection::StickReply,
+            Injection::StickDuringNap,
+            Injection::StickDuringNap,
+            Injection::StallServer,
+            Injection::Resign,
         ];
     }
 
-    fn make_deposed(&mut self) {
-        self.dialect = Dialect::Etcd;
+    /// Three servers that count as fast as clocks may run, for processes with the slowest clocks.
+    fn count_fast(&mut self, dialect: Dialect) {
+        self.dialect = dialect;
         self.servers = 3;
-        self.server_rates = vec![REAL_RATE * 5 / 4; 3];
+        self.server_rates = vec![Rates::Tolerated.fastest(); 3];
         self.rates = vec![REAL_RATE; self.nodes];
         self.tick = 0;
-        self.most = nanos(self.ttl) / 400;
+    }
+
+    /// Messages take at most this part of a session's time.
+    fn shorten_delays(&mut self, part: u64) {
+        self.most = nanos(self.ttl) / part;
         self.least = self.least.min(self.most);
-        self.injections.extend([FaultInjection::DeposeUnderLeader; 8]);
+    }
+
+    fn make_deposed(&mut self) {
+        self.count_fast(Dialect::Etcd);
+        self.shorten_delays(400);
+        self.injections.extend([Injection::DeposeUnderLeader; 8]);
     }
 
     fn make_refusing(&mut self) {
-        self.dialect = Dialect::Zookeeper;
-        self.servers = 3;
-        self.server_rates = vec![REAL_RATE * 5 / 4; 3];
-        self.rates = vec![REAL_RATE; self.nodes];
-        self.tick = 0;
-        self.injections.extend([FaultInjection::RefuseAlone; 8]);
-        self.injections.extend([FaultInjection::DeleteBehindDeposed; 6]);
+        self.count_fast(Dialect::Zookeeper);
+        self.injections.extend([Injection::RefuseAlone; 8]);
+        self.injections.extend([Injection::DeleteBehindDeposed; 6]);
     }
 
     fn make_whims(&mut self) {
-        self.dialect = Dialect::Zookeeper;
-        self.servers = 3;
-        self.server_rates = vec![REAL_RATE * 5 / 4; 3];
-        self.rates = vec![REAL_RATE; self.nodes];
-        self.tick = 0;
-        self.most = nanos(self.ttl) / 2000;
-        self.least = self.least.min(self.most);
+        self.count_fast(Dialect::Zookeeper);
+        self.shorten_delays(2000);
         self.injections = vec![
-            FaultInjection::Whim,
-            FaultInjection::Whim,
-            FaultInjection::Whim,
-            FaultInjection::IsolateLeader,
-            FaultInjection::StickReply,
-            FaultInjection::Resign,
+            Injection::Whim,
+            Injection::Whim,
+            Injection::Whim,
+            Injection::IsolateLeader,
+            Injection::StickReply,
+            Injection::Resign,
         ];
     }
 
     fn make_operated(&mut self) {
         self.lose_notification = 300;
-        self.injections.extend([
-            FaultInjection::Operator,
-            FaultInjection::Disconnect,
-            FaultInjection::CutLeader,
-        ]);
-        self.injections.extend([
-            FaultInjection::Operator,
-            FaultInjection::Disconnect,
-            FaultInjection::CutLeader,
-        ]);
+        let more = [Injection::Operator, Injection::Disconnect, Injection::CutLeader];
+        self.injections.extend(more.repeat(2));
     }
 
     fn make_delayed(&mut self) {
         self.delay = self.ttl * 2;
         self.slow_stop = 500;
-        self.injections.extend([
-            FaultInjection::Crash,
-            FaultInjection::Crash,
-            FaultInjection::CutLeader,
-        ]);
-        self.injections.extend([
-            FaultInjection::Resign,
-            FaultInjection::ForceLoss,
-            FaultInjection::Crash,
-        ]);
+        self.injections.extend([Injection::Crash, Injection::Crash, Injection::CutLeader]);
+        self.injections.extend([Injection::Resign, Injection::ForceLoss, Injection::Crash]);
     }
 
     fn make_rebuilt(&mut self) {
         self.dialect = Dialect::Zookeeper;
         self.active += nanos(self.ttl) * 8;
-        self.injections.extend([
-            FaultInjection::Rebuild,
-            FaultInjection::Resign,
-            FaultInjection::Disconnect,
-        ]);
+        self.injections.extend([Injection::Rebuild, Injection::Resign, Injection::Disconnect]);
     }
 
     fn make_companions(&mut self) {
@@ -316,14 +296,14 @@ impl Swarm {
         self.delay = Duration::ZERO;
         self.lose_notification = 300;
         self.injections.extend([
-            FaultInjection::OutsiderEnd,
-            FaultInjection::OutsiderCreate,
-            FaultInjection::Resign,
+            Injection::OutsiderEnd,
+            Injection::OutsiderCreate,
+            Injection::Resign,
         ]);
         self.injections.extend([
-            FaultInjection::OutsiderEnd,
-            FaultInjection::OutsiderCreate,
-            FaultInjection::Operator,
+            Injection::OutsiderEnd,
+            Injection::OutsiderCreate,
+            Injection::Operator,
         ]);
     }
 
@@ -332,7 +312,7 @@ impl Swarm {
         self.slow = 200;
         self.slow_stop = 500;
         self.lose_notification = 0;
-        self.injections.extend([FaultInjection::DeleteDuringLook; 8]);
+        self.injections.extend([Injection::DeleteDuringLook; 8]);
     }
 
     fn make_doubtful(&mut self) {
@@ -341,18 +321,13 @@ impl Swarm {
         self.server_rates = vec![REAL_RATE; 3];
         self.slow_server = 300;
         self.fickle = 500;
-        self.injections.extend([
-            FaultInjection::Withdraw,
-            FaultInjection::Resign,
-            FaultInjection::Disconnect,
-        ]);
+        self.injections.extend([Injection::Withdraw, Injection::Resign, Injection::Disconnect]);
     }
 
     fn make_hiccups(&mut self) {
         self.hiccup = 700;
-        self.most = nanos(self.ttl) / 400;
-        self.least = self.least.min(self.most);
-        self.injections.extend([FaultInjection::CutLeader; 8]);
+        self.shorten_delays(400);
+        self.injections.extend([Injection::CutLeader; 8]);
     }
 
     fn draw_any(rng: &mut Rng) -> Swarm {
@@ -372,19 +347,12 @@ impl Swarm {
         // Four hops of this are just within the time of a request.
         let sluggish = rng.permille(150);
         let most = if sluggish { span / 90 } else { rng.between(span / 2000, span / 100) };
-        let mut often = |chance: u32, most: u32| -> u32 {
-            if rng.permille(chance) {
-                u32::try_from(rng.between(1, u64::from(most))).unwrap_or(1)
-            } else {
-                0
-            }
-        };
-        let (slow, slow_server) = (often(400, 40), often(500, 60));
-        let lose_notification = often(400, 400);
-        let (break_up, break_down) = (often(400, 20), often(400, 20));
-        let indeterminate = often(300, 60);
-        let slow_stop = often(300, 400);
-        let hiccup = often(400, 500);
+        let (slow, slow_server) = (rng.rate(400, 40), rng.rate(500, 60));
+        let lose_notification = rng.rate(400, 400);
+        let (break_up, break_down) = (rng.rate(400, 20), rng.rate(400, 20));
+        let indeterminate = rng.rate(300, 60);
+        let slow_stop = rng.rate(300, 400);
+        let hiccup = rng.rate(400, 500);
         let delay = if rng.permille(650) { 0 } else { rng.between(ttl / 10, ttl * 2) };
         let mut injections = Vec::new();
         let stuck = rng.permille(120);
@@ -395,7 +363,7 @@ impl Swarm {
             }
         }
         if injections.is_empty() {
-            injections.push(FaultInjection::Resign);
+            injections.push(Injection::Resign);
         }
         Swarm {
             dialect,
@@ -428,33 +396,33 @@ impl Swarm {
     }
 }
 
-const KINDS: &[(FaultInjection, u32)] = &[
-    (FaultInjection::Pause, 350),
-    (FaultInjection::Suspend, 200),
-    (FaultInjection::Crash, 350),
-    (FaultInjection::Cut, 350),
-    (FaultInjection::CutLeader, 350),
-    (FaultInjection::Disconnect, 400),
-    (FaultInjection::IsolateServer, 300),
-    (FaultInjection::IsolateLeader, 350),
-    (FaultInjection::StallServer, 500),
-    (FaultInjection::RefuseAlone, 200),
-    (FaultInjection::DeleteBehindDeposed, 60),
-    (FaultInjection::Whim, 150),
-    (FaultInjection::Nap, 200),
-    (FaultInjection::NapOfTheNext, 100),
-    (FaultInjection::StickReply, 200),
-    (FaultInjection::StickDuringNap, 100),
-    (FaultInjection::DeposeUnderLeader, 150),
-    (FaultInjection::Resign, 600),
-    (FaultInjection::EndByHolder, 120),
-    (FaultInjection::Withdraw, 350),
-    (FaultInjection::ForceLoss, 200),
-    (FaultInjection::Abandon, 150),
-    (FaultInjection::Publish, 250),
-    (FaultInjection::OutsiderEnd, 150),
-    (FaultInjection::OutsiderCreate, 300),
-    (FaultInjection::OutsiderDelete, 120),
-    (FaultInjection::RecreateBehindLeader, 150),
-    (FaultInjection::Operator, 100),
+const KINDS: &[(Injection, u32)] = &[
+    (Injection::Pause, 350),
+    (Injection::Suspend, 200),
+    (Injection::Crash, 350),
+    (Injection::Cut, 350),
+    (Injection::CutLeader, 350),
+    (Injection::Disconnect, 400),
+    (Injection::IsolateServer, 300),
+    (Injection::IsolateLeader, 350),
+    (Injection::StallServer, 500),
+    (Injection::RefuseAlone, 200),
+    (Injection::DeleteBehindDeposed, 60),
+    (Injection::Whim, 150),
+    (Injection::Nap, 200),
+    (Injection::NapOfTheNext, 100),
+    (Injection::StickReply, 200),
+    (Injection::StickDuringNap, 100),
+    (Injection::DeposeUnderLeader, 150),
+    (Injection::Resign, 600),
+    (Injection::EndByHolder, 120),
+    (Injection::Withdraw, 350),
+    (Injection::ForceLoss, 200),
+    (Injection::Abandon, 150),
+    (Injection::Publish, 250),
+    (Injection::OutsiderEnd, 150),
+    (Injection::OutsiderCreate, 300),
+    (Injection::OutsiderDelete, 120),
+    (Injection::RecreateBehindLeader, 150),
+    (Injection::Operator, 100),
 ];

@@ -2,8 +2,8 @@
 
 use tenure::queue::mutant::Mutant;
 
-use super::client::Arrival;
-use super::ensemble::{Down, Errand, Greeting, Session, Up};
+use super::ensemble::Session;
+use super::messages::{Arrival, Down, Errand, Greeting, Up};
 use super::node::Node;
 use super::registry::Registry;
 use super::servers::Server;
@@ -125,7 +125,7 @@ pub(super) enum Happening {
         token: u64,
     },
     Recreate,
-    FaultInjection,
+    Injection,
     Heal,
     Deadline,
     Successor,
@@ -170,7 +170,7 @@ impl kernel::World for World {
             Happening::Cut { node } => self.cut(node),
             Happening::Delete { token } => self.delete_by_hand(token),
             Happening::Recreate => self.outsider_creates(),
-            Happening::FaultInjection => self.injection(),
+            Happening::Injection => self.injection(),
             Happening::Heal => self.heal(),
             Happening::Deadline => self.deadline(),
             Happening::Successor => self.successor(),
@@ -218,7 +218,7 @@ impl World {
         }
         self.kernel.schedule(0, Happening::Ping { term: 1 });
         let first = self.kernel.rng.below(self.swarm.pace * 2);
-        self.kernel.schedule(first, Happening::FaultInjection);
+        self.kernel.schedule(first, Happening::Injection);
         self.kernel.schedule(self.swarm.active, Happening::Heal);
     }
 

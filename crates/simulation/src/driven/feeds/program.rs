@@ -12,7 +12,7 @@ use super::super::referee::Referee;
 use super::super::setting::{self, part_of};
 use super::network::Sky;
 use super::store::Reached;
-use crate::kernel::{Breach, Promise, Rng};
+use crate::kernel::{Promise, Rng};
 
 /// A process that runs a feed.
 pub(super) struct Program {
@@ -27,8 +27,7 @@ pub(super) struct Program {
 impl Program {
     pub(super) async fn run(mut self) {
         let Ok(timing) = self.intervals.timing() else {
-            let breach = Breach::new(Promise::Recovery, "times that do not fit");
-            return self.referee.breach(breach);
+            return self.referee.breaks(Promise::Recovery, "times that do not fit");
         };
         let timeout = self.clock.real(timing.request() * 2);
         let (number, clock, sky) = (self.number, self.clock.clone(), self.sky.clone());
@@ -51,8 +50,7 @@ impl Program {
                 }
             });
         let Ok(feed) = builder.build().map(Arc::new) else {
-            let breach = Breach::new(Promise::Recovery, "a feed that cannot be built");
-            return self.referee.breach(breach);
+            return self.referee.breaks(Promise::Recovery, "a feed that cannot be built");
         };
         let _ = own.set(Arc::downgrade(&feed));
         let mut events = feed.events();

@@ -8,12 +8,11 @@ use tenure::queue::{Entry, Gone, Joined, Line};
 use tenure::store::Fault;
 
 use super::super::Rare;
-use super::super::ensemble::{Answer, Request};
-use super::super::moving::Step;
+use super::super::messages::{Answer, Arrival, Notice, Request, Step};
 use super::super::swarm::Dialect;
 use super::super::world::World;
 use super::requests::failure;
-use super::{Arrival, Notice, Purpose, Recorded};
+use super::{Purpose, Recorded};
 use crate::history::Who;
 
 impl World {

@@ -5,7 +5,7 @@ use tenure::queue::window::{EtcdWindow, ZookeeperWindow};
 use tenure::queue::{Life, Session};
 
 use super::super::Rare;
-use super::super::ensemble::Greeting;
+use super::super::messages::Greeting;
 use super::super::world::{Happening, World};
 use super::State;
 
@@ -18,7 +18,7 @@ impl World {
             let again = self.ttl() / 50;
             return self.kernel.schedule(again, Happening::Connect { node, connection });
         }
-        let server = usize::try_from(self.kernel.rng.below(self.servers.len() as u64)).unwrap_or(0);
+        let server = self.kernel.rng.index(self.servers.len());
         let now = self.nodes[node].clock.now(self.kernel.now);
         if self.nodes[node].client.is_forgotten(now, self.swarm.dialect) {
             // No server keeps the session any more, and perhaps none has seen the transactions that

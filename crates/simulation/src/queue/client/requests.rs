@@ -8,10 +8,10 @@ use tenure::queue::machine::Input;
 use tenure::queue::window::Kind;
 use tenure::store::Fault;
 
-use super::super::ensemble::{Errand, Request};
+use super::super::messages::{Arrival, Errand, Request};
 use super::super::swarm::Dialect;
 use super::super::world::{Happening, World};
-use super::{Arrival, Pending, Purpose, Recorded};
+use super::{Pending, Purpose, Recorded};
 use crate::history::Who;
 
 impl World {

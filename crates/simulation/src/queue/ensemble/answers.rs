@@ -3,8 +3,8 @@
 use tenure::queue::{Joined, Left};
 
 use super::super::Rare;
+use super::super::messages::{Answer, Errand};
 use super::super::world::World;
-use super::messages::{Answer, Errand};
 
 impl World {
     /// Completes an answer with the state that the server has when it leaves.

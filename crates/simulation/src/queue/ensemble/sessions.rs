@@ -1,11 +1,10 @@
 //! Sessions: their handshakes, and their time by the leader's clock.
 
 use super::super::Rare;
-use super::super::client::Arrival;
+use super::super::messages::{Arrival, Greeting, Up};
 use super::super::swarm::Dialect;
 use super::super::world::{Happening, World};
 use super::Session;
-use super::messages::{Greeting, Up};
 use crate::kernel::REAL_RATE;
 
 /// Handshakes.

@@ -1,8 +1,8 @@
 //! The streams between the servers, which keep the order of their messages.
 
+use super::super::messages::{Answer, Down, Errand, Up, is_write};
 use super::super::swarm::Dialect;
 use super::super::world::{Happening, World};
-use super::messages::{Answer, Down, Errand, Up, is_write};
 use crate::kernel::REAL_RATE;
 
 impl World {

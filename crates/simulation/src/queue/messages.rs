@@ -4,33 +4,44 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tenure::protocol::Holder;
+use tenure::queue::machine::Input;
 use tenure::queue::{Entry, Freshness, Joined, Left, Line, Ticket};
 
-use super::super::moving::Step;
 use crate::history::Who;
 
 /// A request in flight.
 #[derive(Clone, Debug)]
-pub(in super::super) struct Errand {
-    pub(in super::super) node: usize,
-    pub(in super::super) connection: u64,
-    pub(in super::super) session: usize,
-    pub(in super::super) id: u64,
-    pub(in super::super) request: Request,
+pub(super) struct Errand {
+    pub(super) node: usize,
+    pub(super) connection: u64,
+    pub(super) session: usize,
+    pub(super) id: u64,
+    pub(super) request: Request,
 }
 
 /// A handshake in flight.
 #[derive(Clone, Debug)]
-pub(in super::super) struct Greeting {
-    pub(in super::super) node: usize,
-    pub(in super::super) connection: u64,
-    pub(in super::super) session: Option<usize>,
+pub(super) struct Greeting {
+    pub(super) node: usize,
+    pub(super) connection: u64,
+    pub(super) session: Option<usize>,
     /// The newest transaction that the process has seen. It refuses a server that is behind.
-    pub(in super::super) seen: u64,
+    pub(super) seen: u64,
+}
+
+/// A step of a session's move to another lease; each may be repeated (etcd).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Another lease is granted.
+    Grant,
+    /// The key of the session moves there. From now on nothing appears under the old lease.
+    Session,
+    /// One of its entries moves.
+    Entry(usize),
 }
 
 #[derive(Clone, Debug)]
-pub(in super::super) enum Request {
+pub(super) enum Request {
     /// A heartbeat that any server answers.
     Beat,
     /// A heartbeat that a quorum answers.
@@ -65,7 +76,7 @@ pub(in super::super) enum Request {
 
 /// The answer to a request; lines are filled in when the answer leaves.
 #[derive(Clone, Debug)]
-pub(in super::super) enum Answer {
+pub(super) enum Answer {
     Done,
     KeptAlive {
         term: u64,
@@ -102,9 +113,33 @@ pub(in super::super) enum Answer {
     },
 }
 
+/// A message that reaches a process.
+#[derive(Clone, Debug)]
+pub(super) enum Arrival {
+    Welcome { session: Option<usize>, term: u64 },
+    Answer { id: u64, answer: Answer, zxid: u64 },
+    Notified { who: Who, notice: Notice },
+    Fault { who: Who, input: Input },
+}
+
+/// A notice of a watch.
+#[derive(Clone, Debug)]
+pub(super) enum Notice {
+    /// An entry is gone.
+    Gone {
+        entry: Entry,
+        /// The transaction of the end that rewrote the entry. Its watch has reported it (etcd).
+        touched: u64,
+        /// The election had ended, as far as the server knew (ZooKeeper reports in order).
+        over: bool,
+    },
+    /// The election may have ended.
+    Over,
+}
+
 /// A message from another server to the leader.
 #[derive(Clone, Debug)]
-pub(in super::super) enum Up {
+pub(super) enum Up {
     Pong { touched: Vec<usize> },
     Errand(Errand),
     Greeting(Greeting),
@@ -112,7 +147,7 @@ pub(in super::super) enum Up {
 
 /// A message from the leader to another server.
 #[derive(Clone, Debug)]
-pub(in super::super) enum Down {
+pub(super) enum Down {
     Ping,
     Commit { zxid: u64, answer: Option<(Errand, Answer)> },
     Answer { errand: Errand, answer: Answer },
