@@ -1,0 +1,170 @@
+//! The messages between processes and servers, and among the servers.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tenure::protocol::Holder;
+use tenure::queue::machine::Input;
+use tenure::queue::{Entry, Freshness, Joined, Left, Line, Ticket};
+
+use crate::history::Who;
+
+/// A request in flight.
+#[derive(Clone, Debug)]
+pub(super) struct Errand {
+    pub(super) node: usize,
+    pub(super) connection: u64,
+    pub(super) session: usize,
+    pub(super) id: u64,
+    pub(super) request: Request,
+}
+
+/// A handshake in flight.
+#[derive(Clone, Debug)]
+pub(super) struct Greeting {
+    pub(super) node: usize,
+    pub(super) connection: u64,
+    pub(super) session: Option<usize>,
+    /// The newest transaction that the process has seen. It refuses a server that is behind.
+    pub(super) seen: u64,
+}
+
+/// A step of a session's move to another lease; each may be repeated (etcd).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Another lease is granted.
+    Grant,
+    /// The key of the session moves there. From now on nothing appears under the old lease.
+    Session,
+    /// One of its entries moves.
+    Entry(usize),
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Request {
+    /// A heartbeat that any server answers.
+    Beat,
+    /// A heartbeat that a quorum answers.
+    Touch,
+    /// Answered by the leader, in the order of the streams.
+    Sync,
+    KeepAlive,
+    Get,
+    /// Takes one step towards another lease, in this term.
+    Move(Step, u64),
+    Join {
+        who: Who,
+        ticket: Ticket,
+        holder: Arc<Holder>,
+    },
+    Line(Freshness),
+    Begin(Entry),
+    Note(Entry),
+    Leave {
+        entry: Entry,
+        /// Whether the machine calls the tenure clean.
+        clean: bool,
+        /// Whether the backend takes back the record of the tenure in the same transaction.
+        takes_back: bool,
+    },
+    End(u64),
+    Publish {
+        entry: Entry,
+        value: Bytes,
+    },
+}
+
+/// The answer to a request; lines are filled in when the answer leaves.
+#[derive(Clone, Debug)]
+pub(super) enum Answer {
+    Done,
+    KeptAlive {
+        term: u64,
+        alive: bool,
+    },
+    Got {
+        session: usize,
+        term: u64,
+        /// Whether the key of the session exists.
+        alive: bool,
+        ours: Vec<(Entry, Ticket)>,
+    },
+    /// This step is done.
+    Moved(Step),
+    Joined(Joined),
+    Line(Line),
+    /// Whether the beginning of a tenure was recorded.
+    Begun {
+        token: u64,
+        recorded: bool,
+    },
+    Noted,
+    Left(Left),
+    Ended,
+    Published,
+    /// The session is over: the server says so instead of answering.
+    Expired,
+    /// The session has moved to another connection.
+    Elsewhere,
+    /// One server refused this without asking the others. It read the line all the same.
+    Refused {
+        request: Request,
+        line: Line,
+    },
+}
+
+/// A message that reaches a process.
+#[derive(Clone, Debug)]
+pub(super) enum Arrival {
+    Welcome { session: Option<usize>, term: u64 },
+    Answer { id: u64, answer: Answer, zxid: u64 },
+    Notified { who: Who, notice: Notice },
+    Fault { who: Who, input: Input },
+}
+
+/// A notice of a watch.
+#[derive(Clone, Debug)]
+pub(super) enum Notice {
+    /// An entry is gone.
+    Gone {
+        entry: Entry,
+        /// The transaction of the end that rewrote the entry. Its watch has reported it (etcd).
+        touched: u64,
+        /// The election had ended, as far as the server knew (ZooKeeper reports in order).
+        over: bool,
+    },
+    /// The election may have ended.
+    Over,
+}
+
+/// A message from another server to the leader.
+#[derive(Clone, Debug)]
+pub(super) enum Up {
+    Pong { touched: Vec<usize> },
+    Errand(Errand),
+    Greeting(Greeting),
+}
+
+/// A message from the leader to another server.
+#[derive(Clone, Debug)]
+pub(super) enum Down {
+    Ping,
+    Commit { zxid: u64, answer: Option<(Errand, Answer)> },
+    Answer { errand: Errand, answer: Answer },
+    Welcome { greeting: Greeting, session: Option<usize> },
+}
+
+pub(super) fn is_write(request: &Request) -> bool {
+    match request {
+        Request::Beat | Request::Sync | Request::KeepAlive | Request::Get => false,
+        Request::Touch
+        | Request::Move(..)
+        | Request::Join { .. }
+        | Request::Line(_)
+        | Request::Begin(_)
+        | Request::Note(_)
+        | Request::Leave { .. }
+        | Request::Publish { .. }
+        | Request::End(_) => true,
+    }
+}
