@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures_util::StreamExt;
 
 use super::{ElectionState, Standing};
 use crate::candidate::CandidateId;
@@ -144,30 +143,6 @@ pub(crate) fn names(line: &Line) -> String {
         names.push("others");
     }
     if names.is_empty() { "somebody".into() } else { names.join(", ") }
-}
-
-/// How many lines are read at the same time.
-const TOGETHER: usize = 16;
-
-/// Fills in the state of queues, which their documents do not contain.
-pub(crate) async fn look_at_all(
-    store: &Arc<dyn Store>,
-    line: &Arc<dyn SessionQueue>,
-    found: &mut [Standing],
-) -> Result<(), Error> {
-    let queues: Vec<&mut Standing> =
-        found.iter_mut().filter(|standing| standing.state == ElectionState::Unseen).collect();
-    let mut looks = futures_util::stream::iter(queues)
-        .map(|standing| async move {
-            let (name, key) = (standing.election.clone(), Key::election(&standing.election));
-            *standing = look(store, line, &name, &key, Freshness::Session).await?.standing;
-            Ok::<(), Error>(())
-        })
-        .buffer_unordered(TOGETHER);
-    while let Some(looked) = looks.next().await {
-        looked?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]
