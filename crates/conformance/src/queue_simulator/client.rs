@@ -11,7 +11,7 @@ use tenure::Moment;
 use tenure::protocol::Ask;
 use tenure::queue::machine::Input;
 use tenure::queue::mutant::Mutant;
-use tenure::queue::window::{EtcdWindow, Kind, ZookeeperWindow};
+use tenure::queue::window::{Kind, EtcdWindow, ZookeeperWindow};
 use tenure::queue::{Entry, Life, Pace, Proof, Session};
 
 use super::ensemble::Answer;

@@ -8,7 +8,7 @@ mod sessions;
 mod streams;
 
 use tenure::queue::mutant::Mutant;
-use tenure::queue::{Freshness, Joined, Left, Line};
+use tenure::queue::{Freshness, Joined, Left, Queue};
 
 use self::messages::is_write;
 pub(super) use self::messages::{Answer, Down, Errand, Greeting, Request, Up};
@@ -70,7 +70,7 @@ impl World {
         }
         let local = match request {
             Request::Beat => Some(Answer::Done),
-            Request::Line(Freshness::Session) if zookeeper => Some(Answer::Line(Line::Missing)),
+            Request::Line(Freshness::Session) if zookeeper => Some(Answer::Line(Queue::Missing)),
             Request::Sync if self.servers[server].leads && self.leader != Some(server) => {
                 self.saw(Rare::DeposedAnswered);
                 Some(Answer::Done)
@@ -143,7 +143,7 @@ impl World {
             }
             Request::Line(_) => {
                 self.registry.tick();
-                Answer::Line(Line::Missing)
+                Answer::Line(Queue::Missing)
             }
             Request::Join { who, ticket, holder } => {
                 let root = self.registry.newest_root();
@@ -161,7 +161,7 @@ impl World {
                 let under = (session, self.sessions[session].lease);
                 let entry =
                     possible.then(|| self.registry.enter(*who, node, under, ticket, holder));
-                Answer::Joined(Joined { session: 0, entry, line: Line::Missing })
+                Answer::Joined(Joined { session: 0, entry, queue: Queue::Missing })
             }
             Request::Begin(entry) => {
                 let token = entry.token;

@@ -157,7 +157,7 @@ impl World {
         let by_notice = matches!(input, Input::Gone(..));
         let machine = &mut self.nodes[node].machines[at].machine;
         let over = machine.is_over();
-        let found_by_line = matches!(input, Input::Line(..)) && machine.watching()[0].is_none();
+        let found_by_line = matches!(input, Input::Read(..)) && machine.watching()[0].is_none();
         let outputs = machine.step(now, input);
         if found_by_line && machine.watching()[0].is_some() {
             self.saw(Rare::JoinFound);
@@ -199,7 +199,7 @@ impl World {
             Output::Join { ask, ticket, holder } => {
                 self.request(node, who, ask, Request::Join { who, ticket, holder });
             }
-            Output::Line { ask, freshness, .. } => {
+            Output::Read { ask, freshness, .. } => {
                 self.request(node, who, ask, Request::Line(freshness));
                 self.hiccup(node);
             }

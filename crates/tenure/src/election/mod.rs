@@ -275,7 +275,7 @@ impl Election {
     ///
     /// If the store can prove whether the leader still lives, that proof decides. Otherwise the
     /// leader's own wall clock decides, and the answer is only as good as that clock. In a queue,
-    /// others see the first candidate in line as the leader.
+    /// others see the first candidate in the queue as the leader.
     ///
     /// # Errors
     /// [`Error::Store`] when the store does not serve, [`Error::Record`] when the record is
@@ -299,7 +299,7 @@ impl Election {
 
     /// All candidates, the leader included.
     ///
-    /// In a queue they come in the order of the line, otherwise in no order.
+    /// In a queue they come in its order, otherwise in no order.
     ///
     /// # Errors
     /// [`Error::Store`] when the store does not serve.

@@ -1,4 +1,4 @@
-//! Elections that are lines: opened, entered, ended and deleted.
+//! Elections that are queues: opened, entered, ended and deleted.
 //!
 //! The document of such an election says that it is a queue, so that no process holds it by a
 //! lease; everything else is in the queue itself. The document is written before any candidate
@@ -18,9 +18,9 @@ use crate::backend::Backend;
 use crate::driver::{Participant, QueueCandidate, QueueObserver, Shared};
 use crate::lease::record::Record;
 use crate::lease::ruling::{self, Ruling};
-use crate::observer::{ElectionState, Seen, Standing, line};
+use crate::observer::{ElectionState, Seen, Standing, queue};
 use crate::protocol::Holder;
-use crate::queue::{Freshness, Line, Session, SessionQueue};
+use crate::queue::{Freshness, Queue, Session, SessionQueue};
 use crate::registry::Registered;
 use crate::store::{Document, Expect, Fault, Put, StoreError};
 use crate::{Error, Key, Protocol};
@@ -44,13 +44,13 @@ pub(super) struct ByQueue {
 impl Kind for ByQueue {
     async fn ensure(&self, of: &Election, create: bool) -> Result<(), Error> {
         match made(self.queue.survey(&of.key).await?) {
-            Line::Open { .. } => record(of, false).await,
-            Line::Ended { .. } => {
+            Queue::Open { .. } => record(of, false).await,
+            Queue::Ended { .. } => {
                 record(of, false).await?;
                 Err(Error::Ended { name: of.name.clone() })
             }
-            Line::Missing if create => self.make(of).await.map(|_| ()),
-            Line::Missing => {
+            Queue::Missing if create => self.make(of).await.map(|_| ()),
+            Queue::Missing => {
                 // A lease of this name is another matter than none at all.
                 self.look(of, Freshness::Session).await?;
                 Err(Error::Missing { name: of.name.clone() })
@@ -59,33 +59,33 @@ impl Kind for ByQueue {
     }
 
     async fn create(&self, of: &Election) -> Result<(), Error> {
-        let line = match made(self.queue.survey(&of.key).await?) {
+        let queue = match made(self.queue.survey(&of.key).await?) {
             // It may have ended since, and no later step here would notice, as a join does.
-            Line::Open { .. } => self.made(of).await?,
-            line @ (Line::Ended { .. } | Line::Missing) => line,
+            Queue::Open { .. } => self.made(of).await?,
+            queue @ (Queue::Ended { .. } | Queue::Missing) => queue,
         };
-        match line {
-            Line::Open { .. } => record(of, false).await,
-            Line::Ended { .. } | Line::Missing => self.make(of).await.map(|_| ()),
+        match queue {
+            Queue::Open { .. } => record(of, false).await,
+            Queue::Ended { .. } | Queue::Missing => self.make(of).await.map(|_| ()),
         }
     }
 
     async fn end(&self, of: &Election) -> Result<(), Error> {
         let generation = match self.made(of).await? {
-            Line::Ended { .. } => return record(of, false).await,
-            Line::Open { generation, .. } => {
+            Queue::Ended { .. } => return record(of, false).await,
+            Queue::Open { generation, .. } => {
                 record(of, false).await?;
                 generation
             }
-            Line::Missing => self.make(of).await?,
+            Queue::Missing => self.make(of).await?,
         };
         insistently(|| self.queue.end(&of.key, generation)).await
     }
 
-    /// The line is removed when all candidates have left.
+    /// The queue is removed when all candidates have left.
     ///
-    /// The record is hidden before the line is removed, and only if it is still the version that
-    /// was read before the line was looked at. The creation of the next generation rewrites the
+    /// The record is hidden before the queue is removed, and only if it is still the version that
+    /// was read before the queue was looked at. The creation of the next generation rewrites the
     /// record, and that generation stays.
     async fn delete(&self, of: &Election) -> Result<(), Error> {
         let mut ended = None;
@@ -98,11 +98,12 @@ impl Kind for ByQueue {
                 return Err(of.other_protocol(record.protocol));
             }
             match self.made(of).await? {
-                Line::Missing => {}
-                Line::Ended { generation, .. } => ended = Some(generation),
-                // Another process has created the line again since: that one is not ours to delete.
-                Line::Open { .. } if ended.is_some() => return Ok(()),
-                Line::Open { generation, .. } => {
+                Queue::Missing => {}
+                Queue::Ended { generation, .. } => ended = Some(generation),
+                // Another process has created the queue again since: that one is not ours to
+                // delete.
+                Queue::Open { .. } if ended.is_some() => return Ok(()),
+                Queue::Open { generation, .. } => {
                     insistently(|| self.queue.end(&of.key, generation)).await?;
                     ended = Some(generation);
                 }
@@ -127,7 +128,7 @@ impl Kind for ByQueue {
     }
 
     async fn candidates(&self, of: &Election) -> Result<Vec<Registered>, Error> {
-        Ok(line::candidates(&self.queue.look(&of.key, Freshness::Session).await?))
+        Ok(queue::candidates(&self.queue.look(&of.key, Freshness::Session).await?))
     }
 
     async fn complete(&self, on: &Backend, listed: Standing) -> Result<Standing, Error> {
@@ -135,7 +136,7 @@ impl Kind for ByQueue {
             return Ok(listed);
         }
         let (name, key) = (&listed.election, Key::election(&listed.election));
-        Ok(line::look(on.store(), &self.queue, name, &key, Freshness::Session).await?.standing)
+        Ok(queue::look(on.store(), &self.queue, name, &key, Freshness::Session).await?.standing)
     }
 
     fn candidacy(&self, of: &Election, who: Holder, shared: Arc<Shared>) -> Box<dyn Participant> {
@@ -160,18 +161,18 @@ impl Kind for ByQueue {
 impl ByQueue {
     async fn look(&self, of: &Election, freshness: Freshness) -> Result<Standing, Error> {
         let store = of.backend.store();
-        Ok(line::look(store, &self.queue, &of.name, &of.key, freshness).await?.standing)
+        Ok(queue::look(store, &self.queue, &of.name, &of.key, freshness).await?.standing)
     }
 
-    /// The line, for a decision that is final.
-    async fn made(&self, of: &Election) -> Result<Line, Error> {
+    /// The queue, for a decision that is final.
+    async fn made(&self, of: &Election) -> Result<Queue, Error> {
         Ok(made(self.queue.look(&of.key, Freshness::Barrier).await?))
     }
 
-    /// Creates the line, between two writes of its record.
+    /// Creates the queue, between two writes of its record.
     ///
     /// The first write says that it is a queue, before any candidate can join. The second says that
-    /// the line exists, so that a concurrent deletion notices.
+    /// the queue exists, so that a concurrent deletion notices.
     async fn make(&self, of: &Election) -> Result<u64, Error> {
         record(of, true).await?;
         let generation = insistently(|| self.queue.create(&of.key)).await?;
@@ -191,22 +192,22 @@ impl ByQueue {
             }
             let seen = queue.look(&of.key, freshness).await?;
             let first = match &seen {
-                Line::Ended { generation: found, places } if *found == generation => {
+                Queue::Ended { generation: found, places } if *found == generation => {
                     places.first().map(|place| place.entry.clone())
                 }
                 // Perhaps it was read before this generation was made.
-                Line::Missing | Line::Open { .. } | Line::Ended { .. }
+                Queue::Missing | Queue::Open { .. } | Queue::Ended { .. }
                     if freshness == Freshness::Session =>
                 {
                     freshness = Freshness::Barrier;
                     continue;
                 }
                 // It is gone, and perhaps created again.
-                Line::Missing | Line::Open { .. } | Line::Ended { .. } => return Ok(()),
+                Queue::Missing | Queue::Open { .. } | Queue::Ended { .. } => return Ok(()),
             };
             freshness = Freshness::Session;
             if clock.now().at_least_since(began) >= limit {
-                let (name, who) = (of.name.clone(), line::names(&seen));
+                let (name, who) = (of.name.clone(), queue::names(&seen));
                 return Err(Error::Occupied { name, who });
             }
             tokio::select! {
@@ -244,12 +245,12 @@ async fn record(of: &Election, again: bool) -> Result<(), Error> {
     of.rule(|record, op| ruling::queue(record, of.terms(), again, op)).await
 }
 
-/// The line as tenure made it. A line that only other clients of the store have used is not made
+/// The queue as tenure made it. A queue that only other clients of the store have used is not made
 /// yet.
-fn made(line: Line) -> Line {
-    match line {
-        Line::Open { generation: 0, .. } => Line::Missing,
-        line @ (Line::Open { .. } | Line::Ended { .. } | Line::Missing) => line,
+fn made(queue: Queue) -> Queue {
+    match queue {
+        Queue::Open { generation: 0, .. } => Queue::Missing,
+        queue @ (Queue::Open { .. } | Queue::Ended { .. } | Queue::Missing) => queue,
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tenure::protocol::Holder;
-use tenure::queue::{Entry, Freshness, Joined, Left, Line, Ticket};
+use tenure::queue::{Entry, Freshness, Joined, Left, Queue, Ticket};
 
 use super::super::moving::Step;
 use crate::history::Who;
@@ -81,7 +81,7 @@ pub(in super::super) enum Answer {
     /// This step is done.
     Moved(Step),
     Joined(Joined),
-    Line(Line),
+    Line(Queue),
     /// Whether the beginning of a tenure was recorded.
     Begun {
         token: u64,
@@ -98,7 +98,7 @@ pub(in super::super) enum Answer {
     /// One server refused this without asking the others. It read the line all the same.
     Refused {
         request: Request,
-        line: Line,
+        line: Queue,
     },
 }
 

@@ -2,8 +2,8 @@
 //!
 //! Each lease has one KeepAlive under way at a time. A round is one KeepAlive of each lease and
 //! then, after all were answered, a linearizable read of the keys that stand for the leases.
-//! [`EtcdWindow`] documents the proof that this gives. Any failure ends the stream, and another
-//! server is tried.
+//! [`EtcdWindow`] documents the proof that this gives. Any failure ends the stream, and
+//! another server is tried.
 //!
 //! When etcd has changed its leader, everything moves to other leases ([`moving`]), since the
 //! former leader may revoke those that it knows.

@@ -169,7 +169,7 @@ impl State {
     ///
     /// Servers that were rebuilt count transactions from a lower number, and refuse a client that
     /// has seen a higher one. So the number is forgotten too. This is safe: in the next session
-    /// every line is read after an entry of ours was made, and no server that lags behind shows
+    /// every queue is read after an entry of ours was made, and no server that lags behind shows
     /// that entry.
     pub(super) fn forget(&mut self) {
         self.expired();

@@ -17,10 +17,10 @@
 //! every lease that was not prolonged at *this leader* for the TTL, no matter how often its
 //! successor prolonged it (etcd issue 15247; a member that has just ticked skips the check added in
 //! 3.5.13, and 3.7.3 was seen to do it). A leader can only revoke leases that it knows. So a
-//! KeepAlive counts only in the term in which the lease was granted ([`EtcdWindow::leased`]). The
-//! leaders of earlier terms have never heard of that lease. The leader of this term counts at least
-//! as long as we do. Leaders of later terms begin anew. In any other term, [`EtcdWindow::outdated`]
-//! says that everything has to move to another lease first.
+//! KeepAlive counts only in the term in which the lease was granted ([`EtcdWindow::leased`]).
+//! The leaders of earlier terms have never heard of that lease. The leader of this term counts at
+//! least as long as we do. Leaders of later terms begin anew. In any other term,
+//! [`EtcdWindow::outdated`] says that everything has to move to another lease first.
 //!
 //! Answers carry no id. One KeepAlive is under way at a time, and a time-out abandons the stream
 //! ([`EtcdWindow::abandoned`]).
