@@ -11,7 +11,7 @@ use tenure::Moment;
 use tenure::protocol::Ask;
 use tenure::queue::machine::Input;
 use tenure::queue::mutant::Mutant;
-use tenure::queue::window::{Kind, EtcdWindow, ZookeeperWindow};
+use tenure::queue::window::{Kind, LeaseTermWindow, StreamOrderWindow};
 use tenure::queue::{Entry, Life, Pace, Proof, Session};
 
 use super::ensemble::Answer;
@@ -27,8 +27,8 @@ pub(super) struct Client {
     state: State,
     session: Option<usize>,
     pub(super) number: u64,
-    zookeeper: ZookeeperWindow,
-    pub(super) etcd: EtcdWindow,
+    zookeeper: StreamOrderWindow,
+    pub(super) etcd: LeaseTermWindow,
     /// The next step towards another lease, and the term known when the move began.
     pub(super) moving: Option<(Step, u64)>,
     pending: VecDeque<Pending>,
@@ -121,8 +121,8 @@ impl Client {
             state: State::Down,
             session: None,
             number: 0,
-            zookeeper: ZookeeperWindow::new(ttl).broken(mutant),
-            etcd: EtcdWindow::new(ttl).broken(mutant),
+            zookeeper: StreamOrderWindow::new(ttl).broken(mutant),
+            etcd: LeaseTermWindow::new(ttl).broken(mutant),
             moving: None,
             pending: VecDeque::new(),
             ids: 0,

@@ -2,7 +2,7 @@
 //!
 //! A leader of etcd may be deposed while it stands still. When it wakes up, it revokes the leases
 //! that were not prolonged *at it*, even if its successor has prolonged them since
-//! ([`EtcdWindow`](tenure::queue::window::EtcdWindow) says more). It does not know leases
+//! ([`LeaseTermWindow`](tenure::queue::window::LeaseTermWindow) says more). It does not know leases
 //! that were granted after its time. So nothing is proven in a new term before everything is under
 //! such leases. Names, values and tokens stay as they are, and our leaders go on leading.
 //!
