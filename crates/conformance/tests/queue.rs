@@ -5,17 +5,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure::{Backend, MemoryLines, MemoryStore, Timing, system_clock};
+use tenure::{Backend, MemoryQueues, MemoryStore, Timing, system_clock};
 use tenure_conformance::suite::Subject;
 
 struct Lines {
     store: MemoryStore,
-    lines: MemoryLines,
+    lines: MemoryQueues,
 }
 
 impl Lines {
     fn fresh() -> Lines {
-        Lines { store: MemoryStore::new(), lines: MemoryLines::new(system_clock()) }
+        Lines { store: MemoryStore::new(), lines: MemoryQueues::new(system_clock()) }
     }
 }
 

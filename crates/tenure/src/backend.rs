@@ -54,7 +54,7 @@ impl Backend {
         self
     }
 
-    /// Makes its elections lines of this queue: first come, first led.
+    /// Decides its elections by queues: first come, first led.
     ///
     /// The documents of the store list the elections, and mark them as queues.
     #[must_use]
@@ -118,7 +118,7 @@ impl Backend {
         self.parts.presence.as_ref()
     }
 
-    /// The lines of its elections, where they are queues.
+    /// The queues that decide its elections, if leases do not.
     #[must_use]
     pub fn queue(&self) -> Option<&Arc<dyn SessionQueue>> {
         self.parts.queue.as_ref()
@@ -166,7 +166,7 @@ impl Backend {
     /// ```
     ///
     /// All mandates are revoked at once. If the store does not answer a release within the ttl, the
-    /// lease is left to expire; the driver goes on trying to leave a line in the background. The
+    /// lease is left to expire; the driver goes on trying to leave a queue in the background. The
     /// backend can be used again afterwards.
     ///
     /// # Cancel safety

@@ -24,15 +24,15 @@
 //!
 //! # How it is made
 //! A [`Store`](store::Store) holds versioned documents with compare-and-set. A [`Backend`] is a
-//! store with a clock and perhaps a [`Presence`](store::Presence) or a [`queue::SessionQueue`]. Each
-//! protocol is a pure machine (`lease::machine`, `queue::machine`), and one task per backend
+//! store with a clock and perhaps a [`Presence`](store::Presence) or a [`queue::SessionQueue`].
+//! Each protocol is a pure machine (`lease::machine`, `queue::machine`), and one task per backend
 //! runs all its machines, with their requests in batches. Bring your own store by implementing
 //! [`Store`](store::Store). The crate `tenure-cluster` shares work among nodes on any store.
 //!
 //! # Features
 //! - `file` (default): the directory store, on Linux.
-//! - `test-util`: a clock that stands still, lines in memory with sessions that can be cut off, and
-//!   a way to force a loss, for programs under test.
+//! - `test-util`: a clock that stands still, queues in memory with sessions that can be cut off,
+//!   and a way to force a loss, for programs under test.
 //! - `unstable`: the pure machines and their parts, for our own simulators. They may change in any
 //!   release.
 //! - `mutants`: the protocol's rules broken on purpose, for our own suite. Not for you.
@@ -85,7 +85,7 @@ pub use backend::Backend;
 pub use file::FileStore;
 pub use memory::MemoryStore;
 #[cfg(feature = "test-util")]
-pub use memory::{Counts, MemoryLines, MemoryQueue};
+pub use memory::{Counts, MemoryQueue, MemoryQueues};
 
 // Clocks.
 #[cfg(feature = "test-util")]

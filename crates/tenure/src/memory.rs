@@ -1,7 +1,7 @@
 //! The store of one process: for tests, and for programs that elect among their own tasks.
 
 #[cfg(feature = "test-util")]
-mod lines;
+mod queues;
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -19,7 +19,7 @@ use crate::store::{
 use crate::{Key, name};
 
 #[cfg(feature = "test-util")]
-pub use lines::{Counts, MemoryLines, MemoryQueue};
+pub use queues::{Counts, MemoryQueue, MemoryQueues};
 
 /// Documents in this process's memory. Clones share them.
 #[derive(Clone, Debug, Default)]

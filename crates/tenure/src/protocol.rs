@@ -22,7 +22,7 @@ pub enum Protocol {
     /// By compare-and-set on one document ([`crate::lease`]); every store offers it.
     #[default]
     Lease,
-    /// By a line of entries that vanish with their owners' sessions ([`crate::queue`]).
+    /// By a queue of entries that vanish with their owners' sessions ([`crate::queue`]).
     Queue,
 }
 
@@ -135,7 +135,7 @@ impl fmt::Display for Loss {
             Loss::Deposed => "the store shows another leader",
             Loss::Ended => "the election has ended",
             Loss::Vanished => {
-                "the election's record, or its own place in line, was deleted or overwritten"
+                "the election's record, or its own place in the queue, was deleted or overwritten"
             }
             Loss::Regressed => "the election's record went back to an earlier token",
             Loss::Forced => "a test took it away",

@@ -25,13 +25,13 @@ pub struct Registered {
     pub name: Arc<str>,
     /// The value it publishes.
     pub value: Bytes,
-    /// Since when it stands, in milliseconds since 1970 by its own clock; unknown in a line.
+    /// Since when it stands, in milliseconds since 1970 by its own clock; unknown in a queue.
     pub since: Option<u64>,
-    /// Its place in the line, 1 for the first; `None` where there is no order.
+    /// Its place in the queue, 1 for the first; `None` where there is no order.
     pub position: Option<usize>,
     /// True if it has been silent for so long that it is probably gone.
     ///
-    /// In a line: true if the entry belongs to no session. Then it is no candidate, and has no
+    /// In a queue: true if the entry belongs to no session. Then it is no candidate, and has no
     /// position.
     pub stale: bool,
 }

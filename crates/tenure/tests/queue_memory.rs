@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure::{
-    Backend, Candidacy, Candidate, Election, MemoryLines, MemoryStore, Role, system_clock,
+    Backend, Candidacy, Candidate, Election, MemoryQueues, MemoryStore, Role, system_clock,
 };
 
 const MANY: usize = 5000;
@@ -41,7 +41,7 @@ async fn until(what: &str, holds: impl Fn() -> bool) {
 
 #[tokio::test]
 async fn five_thousand_followers_take_less_than_eight_kibibytes_each() {
-    let (store, lines) = (MemoryStore::new(), MemoryLines::new(system_clock()));
+    let (store, lines) = (MemoryStore::new(), MemoryQueues::new(system_clock()));
     let process = || {
         let queue = Arc::new(lines.connect(Duration::from_secs(60)));
         Backend::new(Arc::new(store.clone())).with_queue(queue)

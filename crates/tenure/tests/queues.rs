@@ -1,4 +1,4 @@
-//! Elections that are queues, on lines in memory, through the public API.
+//! Elections that are queues, on queues in memory, through the public API.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,30 +8,30 @@ use tenure::protocol::Holder;
 use tenure::queue::{Left, Pace, SessionQueue, Ticket};
 use tenure::store::{Expect, Store, StoreExt};
 use tenure::{
-    Backend, Candidacy, Candidate, Clock, Election, ElectionState, Error, Key, Loss, MemoryLines,
-    MemoryQueue, MemoryStore, Protocol, Resignation, Role, TestClock, Timing,
+    Backend, Candidacy, Candidate, Clock, Election, ElectionState, Error, Key, Loss, MemoryQueue,
+    MemoryQueues, MemoryStore, Protocol, Resignation, Role, TestClock, Timing,
 };
 
 const NAME: &str = "component/primary";
 const TTL: Duration = Duration::from_secs(16);
 
-/// A store and a server of lines for many processes, on a clock that stands still.
+/// A store and a server of queues for many processes, on a clock that stands still.
 struct World {
     clock: TestClock,
     store: MemoryStore,
-    lines: MemoryLines,
+    queues: MemoryQueues,
 }
 
 impl World {
     fn new() -> World {
         let clock = TestClock::default();
-        let lines = MemoryLines::new(Arc::new(clock.clone()));
-        World { clock, store: MemoryStore::new(), lines }
+        let queues = MemoryQueues::new(Arc::new(clock.clone()));
+        World { clock, store: MemoryStore::new(), queues }
     }
 
     /// Starts another process.
     fn process(&self) -> (Backend, MemoryQueue) {
-        let queue = self.lines.connect(TTL);
+        let queue = self.queues.connect(TTL);
         let backend = Backend::new(Arc::new(self.store.clone()))
             .with_clock(Arc::new(self.clock.clone()))
             .with_queue(Arc::new(queue.clone()));
@@ -89,7 +89,7 @@ fn leads(candidacy: &Candidacy) -> bool {
     matches!(candidacy.status().role, Role::Leading { .. })
 }
 
-/// Stands in an election, and is in line when this returns.
+/// Stands in an election, and is in the queue when this returns.
 async fn stand(election: &Election, name: &str) -> Candidacy {
     let candidacy = election.stand(candidate(name)).expect("it stands");
     settle().await;
@@ -155,7 +155,7 @@ async fn when_three_are_gone_at_once_the_fourth_leads() {
 }
 
 #[tokio::test]
-async fn only_the_next_in_line_is_told_of_a_departure() {
+async fn only_the_next_in_queue_is_told_of_a_departure() {
     let world = World::new();
     let (election, _backend, _) = world.entered().await;
     let first = stand(&election, "a").await;
@@ -180,7 +180,7 @@ async fn a_leader_whose_entry_an_operator_deletes_is_told_at_once_and_may_stand_
     let (election, _backend, _) = world.entered().await;
     let leader = election.campaign(candidate("a")).await.expect("elected");
     let token = leader.mandate().token();
-    assert!(world.lines.delete_first(&key()));
+    assert!(world.queues.delete_first(&key()));
     assert_eq!(within("the loss", leader.lost()).await, Loss::Vanished);
     assert!(!leader.mandate().is_leader());
     let again = within("the next tenure", leader.regain()).await.expect("elected again");
@@ -215,7 +215,7 @@ async fn a_lost_connection_suspends_and_a_found_one_resumes_with_the_same_token(
 #[tokio::test]
 async fn a_session_that_is_about_to_begin_is_no_trouble() {
     let world = World::new();
-    let queue = world.lines.connect_later(TTL);
+    let queue = world.queues.connect_later(TTL);
     let backend = Backend::new(Arc::new(world.store.clone()))
         .with_clock(Arc::new(world.clock.clone()))
         .with_queue(Arc::new(queue.clone()));
@@ -234,7 +234,7 @@ async fn a_session_that_is_about_to_begin_is_no_trouble() {
 #[tokio::test(start_paused = true)]
 async fn a_grace_that_a_late_session_leaves_no_room_for_is_refused() {
     let world = World::new();
-    let queue = world.lines.connect_later(TTL);
+    let queue = world.queues.connect_later(TTL);
     let backend = Backend::new(Arc::new(world.store.clone()))
         .with_clock(Arc::new(world.clock.clone()))
         .with_queue(Arc::new(queue.clone()));
@@ -316,7 +316,7 @@ async fn a_join_whose_answer_is_lost_is_found_and_led_with() {
 }
 
 #[tokio::test]
-async fn a_campaign_that_is_cancelled_while_it_joins_leaves_nothing_in_line() {
+async fn a_campaign_that_is_cancelled_while_it_joins_leaves_nothing_in_queue() {
     let world = World::new();
     let (election, backend, session) = world.entered().await;
     for yields in 0..40 {
@@ -434,7 +434,7 @@ async fn a_deleted_election_is_as_if_it_had_never_been() {
 }
 
 #[tokio::test]
-async fn work_that_goes_on_keeps_a_deleted_line_for_a_while_and_no_longer() {
+async fn work_that_goes_on_keeps_a_deleted_queue_for_a_while_and_no_longer() {
     let world = World::new();
     let (election, _backend, _) = world.entered().await;
     let (other, _other, _) = world.entered().await;
@@ -454,7 +454,7 @@ async fn a_deletion_names_those_who_do_not_leave_and_can_be_made_good() {
     let world = World::new();
     let (election, backend, _) = world.entered().await;
     // A foreign client, which ignores the end.
-    let foreign = world.lines.connect(TTL);
+    let foreign = world.queues.connect(TTL);
     let id = tenure::CandidateId::parse("foreign").expect("a good id");
     let ticket = Ticket { candidate: id.clone(), attempt: 1 };
     let holder = Holder { id, name: "stubborn".into(), value: "".into(), presence: None };
@@ -672,7 +672,7 @@ async fn idle_followers_ask_nothing_but_look_together_every_half_minute() {
         world.clock.advance(TTL / 200);
     }
     settle().await;
-    assert_eq!(session.last_pace(), Pace::Leading, "each is the next of its line");
+    assert_eq!(session.last_pace(), Pace::Leading, "each is the next of its queue");
     let (mut moments, mut busy) = (0, false);
     let mut before = session.counts().reads;
     let began = before;
@@ -734,7 +734,7 @@ async fn the_document_of_a_queue_says_so_and_nothing_of_who_leads() {
 }
 
 #[tokio::test]
-async fn a_line_that_other_clients_made_is_opened_as_it_is() {
+async fn a_queue_that_other_clients_made_is_opened_as_it_is() {
     let world = World::new();
     let (backend, queue) = world.process();
     queue.create(&key()).await.expect("made by others");

@@ -51,7 +51,7 @@ Example:
   host-b         since 2026-01-31T12:00:04Z
 
 `stale` marks a candidate that has not been heard of for long; on etcd and ZooKeeper an entry that belongs to no \
-session. Such an entry is no candidate, and has no place in the line.
+session. Such an entry is no candidate, and has no place in the queue.
 
 Exit codes: 0 success; 1 there is no such election; 2 usage; 69 store unreachable; 77 not allowed; 78 \
 refused")]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::{FutureExt, join_all};
 use tenure::protocol::Holder;
-use tenure::queue::{Entry, Freshness, Gone, Left, Line, SessionQueue, Ticket};
+use tenure::queue::{Entry, Freshness, Gone, Left, Queue, SessionQueue, Ticket};
 use tenure::{
     Backend, Candidacy, CandidateId, Election, ElectionState, Error, Key, Loss, Protocol, Role,
 };
@@ -254,7 +254,7 @@ pub async fn a_leader_whose_entry_is_deleted_is_told_at_once(case: &Case) {
     // Any handle can act as the operator: it deletes the entry that it is given.
     let lines = other.queue().expect("its elections are queues");
     let line = lines.look(&case.record(), Freshness::Session).await.expect("readable");
-    let Line::Open { places, .. } = line else { panic!("{line:?}") };
+    let Queue::Open { places, .. } = line else { panic!("{line:?}") };
     let left = lines.leave(&places[0].entry, false).await.expect("deleted");
     assert_eq!(left, Left::Deleted);
     assert_eq!(soon("the loss", leader.lost()).await, Loss::Vanished);
@@ -297,8 +297,8 @@ async fn delete_after_the_end(case: &Case, backends: [&Backend; 3]) {
     let generation = leader.create(&record).await.expect("it is open");
     let ahead = joined(&*leader, &record, &first).await;
     joined(&*waiter, &record, &second).await;
-    let line = waiter.line(&record, &ticket(&second), Freshness::Session).await.expect("readable");
-    let Line::Open { places, .. } = line else { panic!("{line:?}") };
+    let line = waiter.read(&record, &ticket(&second), Freshness::Session).await.expect("readable");
+    let Queue::Open { places, .. } = line else { panic!("{line:?}") };
     assert_eq!(places.first().map(|place| &place.entry), Some(&ahead));
     // The candidate waits for the entry and not for the end: the order of the two notices must not
     // matter.
@@ -313,8 +313,8 @@ async fn delete_after_the_end(case: &Case, backends: [&Backend; 3]) {
         Err(_) => soon("the deletion is heard of", gone).await,
     };
     assert_ne!(told, Gone::Deleted, "only a look may decide");
-    let line = waiter.line(&record, &ticket(&second), Freshness::Session).await.expect("readable");
-    assert!(matches!(line, Line::Ended { .. }), "{line:?}");
+    let line = waiter.read(&record, &ticket(&second), Freshness::Session).await.expect("readable");
+    assert!(matches!(line, Queue::Ended { .. }), "{line:?}");
 }
 
 fn lines(backend: &Backend) -> Arc<dyn SessionQueue> {

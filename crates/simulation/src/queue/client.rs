@@ -10,7 +10,7 @@ use std::time::Duration;
 use tenure::Moment;
 use tenure::protocol::Ask;
 use tenure::queue::mutant::Mutant;
-use tenure::queue::window::{EtcdWindow, Kind, ZookeeperWindow};
+use tenure::queue::window::{Kind, LeaseTermWindow, StreamOrderWindow};
 use tenure::queue::{Life, Pace, Proof, Session};
 
 use super::messages::Step;
@@ -26,8 +26,8 @@ pub(super) struct Client {
     state: State,
     session: Option<usize>,
     pub(super) number: u64,
-    zookeeper: ZookeeperWindow,
-    pub(super) etcd: EtcdWindow,
+    zookeeper: StreamOrderWindow,
+    pub(super) etcd: LeaseTermWindow,
     /// The next step towards another lease, and the term known when the move began.
     pub(super) moving: Option<(Step, u64)>,
     pending: VecDeque<Pending>,
@@ -96,8 +96,8 @@ impl Client {
             state: State::Down,
             session: None,
             number: 0,
-            zookeeper: ZookeeperWindow::new(ttl).broken(mutant),
-            etcd: EtcdWindow::new(ttl).broken(mutant),
+            zookeeper: StreamOrderWindow::new(ttl).broken(mutant),
+            etcd: LeaseTermWindow::new(ttl).broken(mutant),
             moving: None,
             pending: VecDeque::new(),
             ids: 0,

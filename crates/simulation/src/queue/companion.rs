@@ -51,7 +51,7 @@ impl World {
             | Output::Resumed
             | Output::Over(_) => true,
             Output::Join { .. }
-            | Output::Line { .. }
+            | Output::Read { .. }
             | Output::Begin { .. }
             | Output::Note { .. }
             | Output::Leave { .. }

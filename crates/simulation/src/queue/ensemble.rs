@@ -7,7 +7,7 @@ mod sessions;
 mod streams;
 
 use tenure::queue::mutant::Mutant;
-use tenure::queue::{Freshness, Joined, Left, Line};
+use tenure::queue::{Freshness, Joined, Left, Queue};
 
 use super::Rare;
 use super::messages::{Answer, Errand, Request, Up, is_write};
@@ -67,7 +67,7 @@ impl World {
         }
         let local = match request {
             Request::Beat => Some(Answer::Done),
-            Request::Line(Freshness::Session) if zookeeper => Some(Answer::Line(Line::Missing)),
+            Request::Line(Freshness::Session) if zookeeper => Some(Answer::Line(Queue::Missing)),
             Request::Sync if self.servers[server].leads && self.leader != Some(server) => {
                 self.kernel.saw(Rare::DeposedAnswered);
                 Some(Answer::Done)
@@ -140,7 +140,7 @@ impl World {
             }
             Request::Line(_) => {
                 self.registry.tick();
-                Answer::Line(Line::Missing)
+                Answer::Line(Queue::Missing)
             }
             Request::Join { who, ticket, holder } => {
                 let root = self.registry.newest_root();
@@ -158,7 +158,7 @@ impl World {
                 let under = (session, self.sessions[session].lease);
                 let entry =
                     possible.then(|| self.registry.enter(*who, node, under, ticket, holder));
-                Answer::Joined(Joined { session: 0, entry, line: Line::Missing })
+                Answer::Joined(Joined { session: 0, entry, queue: Queue::Missing })
             }
             Request::Begin(entry) => {
                 let token = entry.token;

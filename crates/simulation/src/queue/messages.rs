@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tenure::protocol::Holder;
 use tenure::queue::machine::Input;
-use tenure::queue::{Entry, Freshness, Joined, Left, Line, Ticket};
+use tenure::queue::{Entry, Freshness, Joined, Left, Queue, Ticket};
 
 use crate::history::Who;
 
@@ -92,7 +92,7 @@ pub(super) enum Answer {
     /// This step is done.
     Moved(Step),
     Joined(Joined),
-    Line(Line),
+    Line(Queue),
     /// Whether the beginning of a tenure was recorded.
     Begun {
         token: u64,
@@ -109,7 +109,7 @@ pub(super) enum Answer {
     /// One server refused this without asking the others. It read the line all the same.
     Refused {
         request: Request,
-        line: Line,
+        line: Queue,
     },
 }
 

@@ -145,7 +145,7 @@ impl World {
         let by_notice = matches!(input, Input::Gone(..));
         let machine = &mut self.nodes[node].machines[at].machine;
         let over = machine.is_over();
-        let found_by_line = matches!(input, Input::Line(..)) && machine.watching()[0].is_none();
+        let found_by_line = matches!(input, Input::Read(..)) && machine.watching()[0].is_none();
         let outputs = machine.step(now, input);
         if found_by_line && machine.watching()[0].is_some() {
             self.kernel.saw(Rare::JoinFound);
@@ -187,7 +187,7 @@ impl World {
             Output::Join { ask, ticket, holder } => {
                 self.request(node, who, ask, Request::Join { who, ticket, holder });
             }
-            Output::Line { ask, freshness, .. } => {
+            Output::Read { ask, freshness, .. } => {
                 self.request(node, who, ask, Request::Line(freshness));
                 self.hiccup(node);
             }

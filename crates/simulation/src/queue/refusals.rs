@@ -4,7 +4,7 @@
 //!
 //! The server asks no other server, so even one that is cut off refuses (ZooKeeper).
 
-use tenure::queue::{Freshness, Line};
+use tenure::queue::{Freshness, Queue};
 
 use super::Rare;
 use super::messages::{Answer, Arrival, Errand, Request};
@@ -61,7 +61,7 @@ impl World {
             self.kernel.saw(Rare::RefusedAlone);
         }
         let Errand { node, connection, id, ref request, .. } = *errand;
-        let answer = Answer::Refused { request: request.clone(), line: Line::Missing };
+        let answer = Answer::Refused { request: request.clone(), line: Queue::Missing };
         match turn {
             Turn::InOrder => self.ready(errand, answer),
             Turn::AtOnce if self.nodes[node].client.connection == connection => {

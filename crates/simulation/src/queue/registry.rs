@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tenure::protocol::Holder;
-use tenure::queue::{Entry, Line, Place, Ticket};
+use tenure::queue::{Entry, Place, Queue, Ticket};
 
 use crate::history::Who;
 
@@ -249,7 +249,7 @@ impl Registry {
     }
 
     /// The line as a server at this transaction shows it to a process.
-    pub(super) fn line(&self, zxid: u64, node: usize) -> Line {
+    pub(super) fn line(&self, zxid: u64, node: usize) -> Queue {
         let root = self.root(zxid);
         let shown =
             |item: &&Item| item.entry.token <= zxid && item.gone.is_none_or(|gone| gone > zxid);
@@ -264,13 +264,13 @@ impl Registry {
         match root.state {
             RootState::Open => {
                 let (unclean, highest) = (self.mark(zxid), self.highest(zxid));
-                Line::Open { generation: root.generation, places, unclean, highest }
+                Queue::Open { generation: root.generation, places, unclean, highest }
             }
             RootState::Ended => {
                 places.retain(|place| place.ticket.is_some());
-                Line::Ended { generation: root.generation, places }
+                Queue::Ended { generation: root.generation, places }
             }
-            RootState::Missing => Line::Missing,
+            RootState::Missing => Queue::Missing,
         }
     }
 }

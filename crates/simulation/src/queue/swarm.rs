@@ -85,7 +85,7 @@ impl Profile {
             | Mutant::LostBeginForgotten => Profile::Delayed,
             Mutant::RegressionIgnored => Profile::Rebuilt,
             Mutant::OwnDeletionAfterEndCounts => Profile::Companions,
-            Mutant::OldLineGivesUpEntry => Profile::Overtaken,
+            Mutant::OldReadGivesUpEntry => Profile::Overtaken,
             Mutant::DoubtWithoutBarrier | Mutant::LeavesInDoubt => Profile::Doubtful,
             _ => Profile::Any,
         }

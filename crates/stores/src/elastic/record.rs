@@ -39,8 +39,16 @@ struct Fields<'a> {
     _name: Option<Cow<'a, str>>,
     #[serde(borrow, rename = "state")]
     _state: Option<Cow<'a, str>>,
+    #[serde(borrow, rename = "id")]
+    _id: Option<Cow<'a, str>>,
+    #[serde(borrow, rename = "kind")]
+    _kind: Option<Cow<'a, str>>,
     #[serde(rename = "expire")]
     _expire: Option<u64>,
+    #[serde(rename = "token")]
+    _token: Option<u64>,
+    #[serde(rename = "serial")]
+    _serial: Option<u64>,
     #[serde(borrow, rename = "nodes")]
     _nodes: Option<Vec<Node<'a>>>,
     key: Option<IgnoredAny>,
@@ -64,10 +72,15 @@ impl Fields<'_> {
 /// The types of these fields in the index. Others are kept, and cannot be searched for.
 pub(super) fn properties() -> Value {
     let keyword = json!({"type": "keyword", "ignore_above": LONGEST_INDEXED});
+    let number = json!({"type": "long", "ignore_malformed": true});
     json!({
         "holder": keyword,
         "name": keyword,
         "state": keyword,
+        "id": keyword,
+        "kind": keyword,
+        "token": number,
+        "serial": number,
         "expire": {"type": "date", "format": "epoch_millis", "ignore_malformed": true},
         "nodes": {"dynamic": "false", "properties": {"name": keyword}},
     })
@@ -217,6 +230,10 @@ mod tests {
             r#"{"holder":1}"#,
             r#"{"holder":["a"]}"#,
             r#"{"state":{}}"#,
+            r#"{"id":1}"#,
+            r#"{"kind":[]}"#,
+            r#"{"token":"1"}"#,
+            r#"{"serial":-1}"#,
             r#"{"expire":"soon"}"#,
             r#"{"nodes":1}"#,
             r#"{"nodes":[1]}"#,

@@ -1,4 +1,4 @@
-//! Documents and lines of candidates in etcd, version 3.4 and later.
+//! Documents and queues of candidates in etcd, version 3.4 and later.
 //!
 //! Reads are linearizable. A read of many documents is one transaction, or one range if they are
 //! neighbours. A write is a transaction on the document's own revision, and the writes of a batch
@@ -113,7 +113,7 @@ impl EtcdStore {
         asked.map_err(|failure| failed(failure, "asking etcd for its version"))
     }
 
-    /// Opens lines of candidates beside these documents, over the same connections.
+    /// Opens queues of candidates beside these documents, over the same connections.
     ///
     /// `ttl` is the session's. etcd counts in whole seconds, so it is rounded up.
     #[must_use]

@@ -15,7 +15,7 @@ use crate::servers::{Access, Servers};
 /// The root node for a URL without a path.
 const ROOT: &str = "tenure";
 
-/// Documents and candidate lines in one session.
+/// Documents and candidate queues in one session.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Zookeeper {
@@ -23,7 +23,7 @@ pub struct Zookeeper {
     pub client: Client,
     /// The documents.
     pub store: Arc<ZookeeperStore>,
-    /// The candidate lines.
+    /// The candidate queues.
     pub queue: Arc<ZookeeperQueue>,
 }
 

@@ -121,6 +121,7 @@ async fn json_comes_back_byte_by_byte() {
         for (number, body) in [
             "{ \"b\" : 1.10, \"a\":\"\\u00e9é\",\"n\":1e5 , \"o\":{ }, \"l\":[ ] }\n",
             "{\"holder\":null,\"expire\":18446744073709551615,\"nodes\":[{\"name\":\"\"}]}\n",
+            "{\"token\":18446744073709551615,\"serial\":9007199254740993}\n",
             "{\"holder\":{\"a\":1},\"expire\":-1,\"nodes\":2}\n",
             "{\"_id\":\"x\",\"key\":\"y\"}\n",
             "{ }\n",

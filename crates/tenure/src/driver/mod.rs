@@ -28,7 +28,8 @@ use crate::parts::Parts;
 pub(crate) use candidate::LeaseCandidate;
 use hints::Hint;
 pub(crate) use observation::LeaseObserver;
-use participant::{Event, Participant};
+use participant::Event;
+pub(crate) use participant::Participant;
 pub(crate) use publisher::{HandleMessage, Shared};
 use queue::{Concerns, Sessions};
 pub(crate) use queue::{QueueCandidate, QueueObserver};
@@ -38,7 +39,7 @@ use slots::Slot;
 /// The longest time by which a request may leave early to join a batch.
 const LONGEST_LEAD: Duration = Duration::from_millis(500);
 
-/// The longest time by which a line is read early, when other slots read theirs anyway.
+/// The longest time by which a queue is read early, when other slots read theirs anyway.
 const LONGEST_LOOK_LEAD: Duration = Duration::from_secs(15);
 
 /// The machine that a request or hint belongs to.
@@ -327,7 +328,7 @@ impl Driver {
                     self.step(id, Event::Answer(ask, Answer::Write(outcome)));
                 }
             }
-            Done::Line(id, answer) => {
+            Done::Queue(id, answer) => {
                 self.step(id, Event::Called(answer));
             }
             Done::Looked(id, looked) => {

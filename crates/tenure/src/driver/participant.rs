@@ -37,7 +37,7 @@ pub(crate) enum Event {
     Tick,
     /// Requests of others are about to leave.
     Batch,
-    /// Others look at their lines anyway.
+    /// Others look at their queues anyway.
     LookAlong,
     /// The store notifies of changes from now on, or no longer.
     Notified(bool),
@@ -49,7 +49,7 @@ pub(crate) enum Event {
     Answer(Request, Answer),
     /// The queue answered a call.
     Called(queue::Answer),
-    /// The line was read for an observer.
+    /// The queue was read for an observer.
     Looked(queue::Looked),
     /// The watched document may have changed.
     Changed,
@@ -59,7 +59,7 @@ pub(crate) enum Event {
     Left(Whose, Entry, Gone),
     /// This generation of the election may have ended.
     Ended(u64),
-    /// The line may have moved.
+    /// The queue may have moved.
     Moved,
 }
 
@@ -88,6 +88,6 @@ pub(crate) struct Wants {
     pub(super) death: Option<(Version, Mark)>,
     /// How eagerly the session must prove its life.
     pub(super) pace: Pace,
-    /// It reads the line although it heard of no change.
+    /// It reads the queue although it heard of no change.
     pub(super) looks: bool,
 }

@@ -28,7 +28,7 @@ pub(super) struct Batch {
 pub(super) enum Done {
     Reads(Vec<(SlotId, Request)>, Result<Vec<Option<Document>>, StoreError>),
     Writes(Vec<(SlotId, Request)>, Vec<Result<Put, StoreError>>),
-    Line(SlotId, queue::Answer),
+    Queue(SlotId, queue::Answer),
     Looked(SlotId, queue::Looked),
 }
 

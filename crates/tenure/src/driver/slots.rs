@@ -45,7 +45,7 @@ impl Driver {
 
     /// Hands an event to a participant, and arranges its wishes.
     ///
-    /// Returns true if it reads its line without having heard of a change.
+    /// Returns true if it reads its queue without having heard of a change.
     pub(super) fn step(&mut self, id: SlotId, event: Event) -> bool {
         let Some(slot) = self.slots.get_mut(&id) else { return false };
         let mut io = Io {

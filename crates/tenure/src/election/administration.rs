@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 
-use super::{Election, PAGE};
-use crate::lease::record::{MAX_NUMBER, Op, Record, State};
-use crate::lease::ruling::{self, Ruling};
+use super::{Election, all_under};
+use crate::lease::record::{MAX_NUMBER, Op, Record};
+use crate::lease::ruling::Ruling;
 use crate::store::{Durability, Expect, Fault, Put, Reads, StoreExt, Write};
 use crate::{Error, Key, Name, Protocol};
 
@@ -26,71 +26,23 @@ impl Election {
                 }
             }
         }
-        let mut after = None;
-        loop {
-            let page = store.list(&self.key, after.as_ref(), PAGE).await?;
-            for (key, document) in &page.documents {
-                let name = key.below(&Key::elections()).and_then(|name| Name::parse(name).ok());
-                if let Some(other) = name.filter(|_| counts(&document.body)) {
-                    return Err(Error::Nested { name: self.name.clone(), other });
-                }
-            }
-            match page.next {
-                Some(next) => after = Some(next),
-                None => return Ok(()),
+        for (key, document) in all_under(&self.backend, &self.key).await? {
+            let name = key.below(&Key::elections()).and_then(|name| Name::parse(name).ok());
+            if let Some(other) = name.filter(|_| counts(&document.body)) {
+                return Err(Error::Nested { name: self.name.clone(), other });
             }
         }
-    }
-
-    /// Makes sure that the election exists and has not ended.
-    pub(super) async fn ensure(&self, create: bool) -> Result<(), Error> {
-        let record = self.read().await?.map(|(record, _)| record);
-        if let Some(recorded @ Protocol::Queue) = record.as_ref().map(|record| record.protocol) {
-            return Err(self.other_protocol(recorded));
-        }
-        match record.as_ref().filter(|record| !record.is_deleted()) {
-            Some(record) => match record.state {
-                State::Ended { .. } => Err(Error::Ended { name: self.name.clone() }),
-                State::Free { .. } | State::Held(_) => Ok(()),
-            },
-            None if create => self.create_again().await,
-            None => Err(Error::Missing { name: self.name.clone() }),
-        }
-    }
-
-    pub(super) async fn create_again(&self) -> Result<(), Error> {
-        self.rule(self.leases(|record, op| ruling::create(record, self.terms(), op))).await
-    }
-
-    pub(super) async fn end_for_all(&self) -> Result<(), Error> {
-        self.rule(self.leases(|record, op| ruling::end(record, self.terms(), op))).await
-    }
-
-    pub(super) async fn delete_for_all(&self) -> Result<(), Error> {
-        self.rule(self.leases(ruling::delete)).await
-    }
-
-    /// A ruling for leases only.
-    fn leases(
-        &self,
-        decide: impl Fn(Option<&Record>, Op) -> Ruling,
-    ) -> impl Fn(Option<&Record>, Op) -> Result<Ruling, Error> {
-        move |record, op| match record.map(|record| record.protocol) {
-            Some(Protocol::Lease) | None => Ok(decide(record, op)),
-            // The tokens of a lease would begin below the tokens that the queue gave out. So a
-            // deleted queue is refused too.
-            Some(recorded @ Protocol::Queue) => Err(self.other_protocol(recorded)),
-        }
+        Ok(())
     }
 
     pub(super) fn other_protocol(&self, recorded: Protocol) -> Error {
         Error::Protocol { name: self.name.clone(), recorded, wanted: self.backend.protocol() }
     }
 
-    /// Carries out a ruling, and tries again when another process is faster.
+    /// Carries out a ruling, unless the other protocol holds the election; tries again when another process is faster.
     pub(super) async fn rule(
         &self,
-        decide: impl Fn(Option<&Record>, Op) -> Result<Ruling, Error>,
+        decide: impl Fn(Option<&Record>, Op) -> Result<Ruling, Protocol>,
     ) -> Result<(), Error> {
         let mut sent: Vec<Op> = Vec::new();
         for _ in 0..MOST_ATTEMPTS {
@@ -100,7 +52,8 @@ impl Election {
                 return Ok(());
             }
             let op = self.backend.parts().fresh_op();
-            let wanted = match (decide(record, op.clone())?, record) {
+            let ruling = decide(record, op.clone()).map_err(|other| self.other_protocol(other))?;
+            let wanted = match (ruling, record) {
                 (Ruling::Write(wanted), _) => wanted,
                 // A weak read is proven by rewriting the record.
                 (Ruling::Stands, Some(record)) if self.reads_are_weak() => {

@@ -1,36 +1,41 @@
 //! An election: open it, stand in it, watch it, end it.
 
 mod administration;
+mod kind;
 pub(crate) mod leadership;
+mod lease;
 mod queue;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures_util::stream::{self, StreamExt, TryStreamExt};
 use tokio::sync::watch;
 
+use self::kind::Kind;
 use self::leadership::{Candidacy, Leadership};
+use self::lease::ByLease;
+use self::queue::ByQueue;
 use crate::backend::Backend;
 use crate::candidate::Candidate;
 use crate::clock::Clock;
-use crate::driver::{Command, LeaseCandidate, LeaseObserver, QueueObserver, Shared};
-use crate::lease::floor::BLOCK;
-use crate::lease::machine::{Machine, Settings};
+use crate::driver::{Command, Handle, Participant, Shared};
 use crate::lease::record::Record;
 use crate::lease::ruling::Terms;
-use crate::observer::{ElectionState, Observer, Standing, line};
+use crate::observer::{Observer, Standing};
 use crate::protocol::Holder;
-use crate::queue::Freshness;
+use crate::queue::Session;
 use crate::registry::Registered;
 use crate::status::Status;
 use crate::store::{Document, StoreExt};
-use crate::{Error, Key, Name, Protocol, Timing};
+use crate::timing::check_session_grace;
+use crate::{Error, Key, Name, Timing};
 
 /// How many documents are asked for at a time.
 const PAGE: usize = 256;
-/// How long a mere look at an election waits for a proof of death.
-const LONGEST_PROBE: Duration = Duration::from_millis(50);
+/// How many elections are looked at the same time.
+const TOGETHER: usize = 16;
 
 /// An election on a backend.
 ///
@@ -53,10 +58,7 @@ pub struct Election {
     floor: Option<Key>,
     timing: Timing,
     delay: Option<Duration>,
-    /// The highest token that a candidacy of this handle led under.
-    ///
-    /// A queue remembers its own, and the cursor of a cluster remembers that of its leaders.
-    led: Option<Arc<AtomicU64>>,
+    kind: Arc<dyn Kind>,
 }
 
 /// The settings for opening an election.
@@ -113,10 +115,8 @@ impl Builder<'_> {
         let create = self.create.unwrap_or(self.backend.creates());
         let election = self.build()?;
         election.check_family().await?;
-        match election.backend.queue() {
-            Some(queue) => election.ensure_line(queue, create).await?,
-            None => election.ensure(create).await?,
-        }
+        election.check_grace().await?;
+        election.kind.ensure(&election, create).await?;
         Ok(election)
     }
 
@@ -132,10 +132,8 @@ impl Builder<'_> {
     pub async fn create(self) -> Result<Election, Error> {
         let election = self.build()?;
         election.check_family().await?;
-        match election.backend.queue() {
-            Some(queue) => election.create_line(queue).await?,
-            None => election.create_again().await?,
-        }
+        election.check_grace().await?;
+        election.kind.create(&election).await?;
         Ok(election)
     }
 
@@ -159,7 +157,7 @@ impl Builder<'_> {
             name,
             timing: self.timing,
             delay: self.delay,
-            led: self.backend.queue().is_none().then(Arc::default),
+            kind: kind(self.backend),
         })
     }
 }
@@ -190,18 +188,18 @@ impl Election {
     /// A backend with a queue must be taken [without it](Backend::without_queue).
     #[must_use]
     pub fn at_key(backend: &Backend, name: Name, key: Key, timing: Timing) -> Election {
-        let (backend, floor, delay, led) = (backend.clone(), None, None, None);
-        Election { backend, name, key, floor, timing, delay, led }
+        let (backend, floor, delay) = (backend.clone(), None, None);
+        Election { backend, name, key, floor, timing, delay, kind: Arc::new(ByLease { led: None }) }
     }
 
     /// The highest token that earlier candidacies of this handle know; 0 if there was none.
     pub(crate) fn led(&self) -> u64 {
-        self.led.as_ref().map_or(0, |led| led.load(Ordering::Relaxed))
+        self.kind.led().map_or(0, |led| led.load(Ordering::Relaxed))
     }
 
     /// Notes a leader's token: no later candidacy of this handle leads with it.
     pub(crate) fn note_token(&self, token: u64) {
-        if let Some(led) = &self.led {
+        if let Some(led) = self.kind.led() {
             led.fetch_max(token, Ordering::Relaxed);
         }
     }
@@ -211,7 +209,7 @@ impl Election {
     /// # Errors
     /// The store's, or [`Error::Ended`] if the election has ended.
     pub async fn ensure_lease(&self) -> Result<(), Error> {
-        self.ensure(true).await
+        self.kind.ensure(self, true).await
     }
 
     /// The name of the election.
@@ -231,19 +229,14 @@ impl Election {
     /// That is the ttl of its leases, or the ttl that the server granted for the session.
     #[must_use]
     pub fn ttl(&self) -> Duration {
-        match self.backend.queue() {
-            Some(queue) => queue.session().borrow().ttl,
-            None => self.timing.ttl(),
-        }
+        self.session_ttl().unwrap_or(self.timing.ttl())
     }
 
     /// The stop budget: how long before the lease can end the work is told to stop.
     #[must_use]
     pub fn grace(&self) -> Duration {
-        match self.backend.queue() {
-            Some(_) => self.timing.chosen_grace().unwrap_or(self.ttl() / 10),
-            None => self.timing.grace(),
-        }
+        self.session_ttl()
+            .map_or(self.timing.grace(), |ttl| self.timing.chosen_grace().unwrap_or(ttl / 10))
     }
 
     /// Stands in the election and waits to lead.
@@ -265,43 +258,24 @@ impl Election {
     /// # Errors
     /// [`Error::Stopped`] outside a tokio runtime.
     pub fn stand(&self, candidate: Candidate) -> Result<Candidacy, Error> {
-        if self.backend.queue().is_some() {
-            return self.stand_in_line(candidate);
-        }
-        let parts = self.backend.parts();
-        let id = parts.fresh_id();
+        let id = self.backend.fresh_id();
         let (name, value) = candidate.into_parts();
-        let presence = parts.presence.as_ref().and_then(|presence| match presence.mark() {
-            Ok(mark) => Some(mark),
-            Err(error) => {
-                // Without it a take-over after a crash takes the ttl; nothing else is lost.
-                tracing::warn!(%error, "no proof of presence");
-                None
-            }
-        });
-        let settings = Settings {
-            candidate: Holder { id: id.clone(), name, value, presence },
-            timing: self.timing,
-            delay: self.delay,
-            reads: parts.store.reads(),
-            floor: self.floor.as_ref().map(|_| BLOCK),
-            seed: parts.random(),
-        };
-        let shared = Shared::new(&self.name, Status::waiting(id));
-        let (key, floor, machine) = (self.key.clone(), self.floor.clone(), Machine::new(settings));
-        let candidate = LeaseCandidate::new(&self.name, key, floor, machine, shared.clone());
-        let driver = self.backend.driver()?;
-        if !driver.send(Command::Admit(Box::new(candidate))) {
-            return Err(Error::Stopped);
-        }
+        let shared = Shared::new(&self.name, Status::waiting(id.clone()));
+        let holder = Holder { id, name, value, presence: None };
+        let driver = self.admit(self.kind.candidacy(self, holder, shared.clone()))?;
         Ok(Candidacy::new(self.clone(), shared, driver))
+    }
+
+    fn admit(&self, participant: Box<dyn Participant>) -> Result<Handle, Error> {
+        let driver = self.backend.driver()?;
+        if driver.send(Command::Admit(participant)) { Ok(driver) } else { Err(Error::Stopped) }
     }
 
     /// The current state of the election, read now.
     ///
     /// If the store can prove whether the leader still lives, that proof decides. Otherwise the
     /// leader's own wall clock decides, and the answer is only as good as that clock. In a queue,
-    /// others see the first candidate in line as the leader.
+    /// others see the first candidate in the queue as the leader.
     ///
     /// # Errors
     /// [`Error::Store`] when the store does not serve, [`Error::Record`] when the record is
@@ -310,31 +284,7 @@ impl Election {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn standing(&self) -> Result<Standing, Error> {
-        if let Some(queue) = self.backend.queue() {
-            let (store, name, key) = (self.backend.store(), &self.name, &self.key);
-            let mut view = line::look(store, queue, name, key, Freshness::Session).await?;
-            // Callers take that for final.
-            if view.standing.state == ElectionState::Missing {
-                view = line::look(store, queue, name, key, Freshness::Barrier).await?;
-            }
-            return Ok(view.standing);
-        }
-        let record = self.read().await?.map(|(record, _)| record);
-        let alive = record.as_ref().filter(|record| !record.is_deleted());
-        if let Some(recorded @ Protocol::Queue) = alive.map(|record| record.protocol) {
-            return Err(self.other_protocol(recorded));
-        }
-        let wall = self.backend.clock().wall();
-        let expired = record.as_ref().is_some_and(|record| record.expire <= wall);
-        let lapsed = expired || self.is_proven_gone(record.as_ref()).await;
-        Ok(Standing::of(&self.name, record.as_ref(), lapsed))
-    }
-
-    async fn is_proven_gone(&self, record: Option<&Record>) -> bool {
-        let mark =
-            record.and_then(|record| record.holder()).and_then(|holder| holder.presence.as_ref());
-        let (Some(mark), Some(presence)) = (mark, self.backend.presence()) else { return false };
-        tokio::time::timeout(LONGEST_PROBE, presence.gone(mark)).await.is_ok()
+        self.kind.standing(self).await
     }
 
     /// Follows the election without standing in it.
@@ -343,20 +293,13 @@ impl Election {
     /// [`Error::Stopped`] outside a tokio runtime.
     pub fn observe(&self) -> Result<Observer, Error> {
         let (seen, latest) = watch::channel(None);
-        let (name, key) = (self.name.clone(), self.key.clone());
-        let command = match self.backend.queue() {
-            Some(_) => Command::Admit(Box::new(QueueObserver::new(name, key, seen))),
-            None => Command::Admit(Box::new(LeaseObserver::new(name, key, self.timing, seen))),
-        };
-        if !self.backend.driver()?.send(command) {
-            return Err(Error::Stopped);
-        }
+        self.admit(self.kind.observer(self, seen))?;
         Ok(Observer::new(latest))
     }
 
     /// All candidates, the leader included.
     ///
-    /// In a queue they come in the order of the line, otherwise in no order.
+    /// In a queue they come in its order, otherwise in no order.
     ///
     /// # Errors
     /// [`Error::Store`] when the store does not serve.
@@ -364,20 +307,7 @@ impl Election {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn candidates(&self) -> Result<Vec<Registered>, Error> {
-        if let Some(queue) = self.backend.queue() {
-            return Ok(line::candidates(&queue.look(&self.key, Freshness::Session).await?));
-        }
-        let prefix = Key::candidates(&self.name);
-        let wall = self.backend.clock().wall();
-        let mut found = Vec::new();
-        for (key, document) in all_under(&self.backend, &prefix).await? {
-            let Some(id) = key.below(&prefix).filter(|id| !id.contains('/')) else { continue };
-            match Registered::decode(id, &document.body, wall) {
-                Some(entry) => found.push(entry),
-                None => tracing::warn!(%key, "skipping an entry that makes no sense"),
-            }
-        }
-        Ok(found)
+        self.kind.candidates(self).await
     }
 
     /// All elections on a backend, those that have ended included, in order of their names.
@@ -405,10 +335,9 @@ impl Election {
                 Err(error) => tracing::warn!(%key, %error, "skipping a document"),
             }
         }
-        if let Some(queue) = backend.queue() {
-            line::look_at_all(backend.store(), queue, &mut found).await?;
-        }
-        Ok(found)
+        let kind = kind(backend);
+        let found = stream::iter(found).map(|listed| kind.complete(backend, listed));
+        found.buffered(TOGETHER).try_collect().await
     }
 
     /// Ends the election for all its candidates, the leader included.
@@ -421,10 +350,7 @@ impl Election {
     /// # Cancel safety
     /// Not cancel safe: after dropping the future, the election may or may not have ended.
     pub async fn end(&self) -> Result<(), Error> {
-        match self.backend.queue() {
-            Some(queue) => self.end_line(queue).await,
-            None => self.end_for_all().await,
-        }
+        self.kind.end(self).await
     }
 
     /// Ends the election and hides it, as if its name had never been used.
@@ -439,19 +365,51 @@ impl Election {
     /// # Cancel safety
     /// Not cancel safe: after dropping the future, the election may or may not be deleted.
     pub async fn delete(&self) -> Result<(), Error> {
-        match self.backend.queue() {
-            Some(queue) => self.delete_line(queue).await,
-            None => self.delete_for_all().await,
-        }
+        self.kind.delete(self).await
     }
 
     /// How long until nothing of an abandoned leadership is left in the store.
     pub(crate) fn frees_within(&self) -> Duration {
-        match self.backend.queue() {
-            // The server adds time of its own to a session's ttl: ticks, a change of its leader.
-            Some(_) => self.ttl() * 2,
-            None => self.timing.ttl(),
+        // The server adds time of its own to a session's ttl: ticks, a change of its leader.
+        self.session_ttl().map_or(self.timing.ttl(), |ttl| ttl * 2)
+    }
+
+    fn session_ttl(&self) -> Option<Duration> {
+        self.kind.sessions().map(|sessions| sessions.borrow().ttl)
+    }
+
+    /// The sessions that its stop budget must fit in, if it was chosen, and the budget.
+    fn limits(&self) -> Option<(watch::Receiver<Session>, Duration)> {
+        self.kind.sessions().zip(self.timing.chosen_grace())
+    }
+
+    /// Refuses a stop budget that is too long for the session.
+    async fn check_grace(&self) -> Result<(), Error> {
+        let Some((mut sessions, grace)) = self.limits() else { return Ok(()) };
+        // Before the first session its ttl is not known, and some stores begin one only now.
+        let first = sessions.wait_for(|session| session.number > 0);
+        let granted = match tokio::time::timeout(self.timing.request(), first).await {
+            Ok(Ok(session)) => session.ttl,
+            Ok(Err(_)) | Err(_) => return Ok(()),
+        };
+        Ok(check_session_grace(grace, granted)?)
+    }
+
+    /// Resolves once a session is granted that is too short for the stop budget. Cancel safe.
+    ///
+    /// The session may have come too late for the check in [`Election::open`], or a new session has
+    /// replaced it since.
+    pub(crate) async fn refused_grace(&self) -> Error {
+        if let Some((mut sessions, grace)) = self.limits() {
+            let refused = |ttl| check_session_grace(grace, ttl).err();
+            let unfit =
+                sessions.wait_for(|session| session.number > 0 && refused(session.ttl).is_some());
+            // A queue that is gone grants no more sessions.
+            if let Some(error) = unfit.await.ok().and_then(|session| refused(session.ttl)) {
+                return error.into();
+            }
         }
+        std::future::pending().await
     }
 
     pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
@@ -467,6 +425,14 @@ impl Election {
         let record = Record::decode(&document.body)
             .map_err(|source| Error::Record { name: self.name.clone(), source })?;
         Ok(Some((record, document)))
+    }
+}
+
+/// The kind of all elections on a backend.
+fn kind(backend: &Backend) -> Arc<dyn Kind> {
+    match backend.queue() {
+        Some(queue) => Arc::new(ByQueue { queue: queue.clone() }),
+        None => Arc::new(ByLease { led: Some(AtomicU64::new(0)) }),
     }
 }
 

@@ -1,27 +1,29 @@
-//! Elections that are lines: opened, entered, ended and deleted.
+//! Elections that are queues: opened, entered, ended and deleted.
 //!
 //! The document of such an election says that it is a queue, so that no process holds it by a
 //! lease; everything else is in the queue itself. The document is written before any candidate
 //! joins, and never says more than the queue does.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use futures_util::future::BoxFuture;
+use tokio::sync::watch;
 
 use super::Election;
-use super::leadership::Candidacy;
-use crate::candidate::Candidate;
-use crate::driver::{Command, QueueCandidate, Shared};
+use super::kind::Kind;
+use crate::backend::Backend;
+use crate::driver::{Participant, QueueCandidate, QueueObserver, Shared};
 use crate::lease::record::Record;
 use crate::lease::ruling::{self, Ruling};
-use crate::observer::line;
+use crate::observer::{ElectionState, Seen, Standing, queue};
 use crate::protocol::Holder;
-use crate::queue::{Freshness, Line, SessionQueue};
-use crate::status::Status;
+use crate::queue::{Freshness, Queue, Session, SessionQueue};
+use crate::registry::Registered;
 use crate::store::{Document, Expect, Fault, Put, StoreError};
-use crate::timing::check_session_grace;
-use crate::{Error, Protocol};
+use crate::{Error, Key, Protocol};
 
 /// How long candidates may take to leave, beside the time for their sessions to end.
 const LONGEST_WIND_DOWN: Duration = Duration::from_secs(10);
@@ -32,85 +34,83 @@ const MOST_ATTEMPTS: u32 = 5;
 /// How often a deletion may lose a race against a creation.
 const MOST_RACES: u32 = 64;
 
-impl Election {
-    /// Makes sure that the line exists, that the record says so, and that it has not ended.
-    pub(super) async fn ensure_line(
-        &self,
-        queue: &Arc<dyn SessionQueue>,
-        create: bool,
-    ) -> Result<(), Error> {
-        self.check_grace(queue).await?;
-        match made(queue.survey(&self.key).await?) {
-            Line::Open { .. } => self.record_line(false).await,
-            Line::Ended { .. } => {
-                self.record_line(false).await?;
-                Err(Error::Ended { name: self.name.clone() })
+/// An election that is decided by a queue of entries.
+#[derive(Debug)]
+pub(super) struct ByQueue {
+    pub(super) queue: Arc<dyn SessionQueue>,
+}
+
+#[async_trait]
+impl Kind for ByQueue {
+    async fn ensure(&self, of: &Election, create: bool) -> Result<(), Error> {
+        match made(self.queue.survey(&of.key).await?) {
+            Queue::Open { .. } => record(of, false).await,
+            Queue::Ended { .. } => {
+                record(of, false).await?;
+                Err(Error::Ended { name: of.name.clone() })
             }
-            Line::Missing if create => self.make_line(queue).await.map(|_| ()),
-            Line::Missing => {
+            Queue::Missing if create => self.make(of).await.map(|_| ()),
+            Queue::Missing => {
                 // A lease of this name is another matter than none at all.
-                let freshness = Freshness::Session;
-                line::look(self.backend.store(), queue, &self.name, &self.key, freshness).await?;
-                Err(Error::Missing { name: self.name.clone() })
+                self.look(of, Freshness::Session).await?;
+                Err(Error::Missing { name: of.name.clone() })
             }
         }
     }
 
-    /// Creates the line, or the next generation of one that has ended.
-    pub(super) async fn create_line(&self, queue: &Arc<dyn SessionQueue>) -> Result<(), Error> {
-        self.check_grace(queue).await?;
-        let line = match made(queue.survey(&self.key).await?) {
+    async fn create(&self, of: &Election) -> Result<(), Error> {
+        let queue = match made(self.queue.survey(&of.key).await?) {
             // It may have ended since, and no later step here would notice, as a join does.
-            Line::Open { .. } => self.made_line(queue).await?,
-            line @ (Line::Ended { .. } | Line::Missing) => line,
+            Queue::Open { .. } => self.made(of).await?,
+            queue @ (Queue::Ended { .. } | Queue::Missing) => queue,
         };
-        match line {
-            Line::Open { .. } => self.record_line(false).await,
-            Line::Ended { .. } | Line::Missing => self.make_line(queue).await.map(|_| ()),
+        match queue {
+            Queue::Open { .. } => record(of, false).await,
+            Queue::Ended { .. } | Queue::Missing => self.make(of).await.map(|_| ()),
         }
     }
 
-    /// Ends the line. A missing line is created first, so that its end lasts.
-    pub(super) async fn end_line(&self, queue: &Arc<dyn SessionQueue>) -> Result<(), Error> {
-        let generation = match self.made_line(queue).await? {
-            Line::Ended { .. } => return self.record_line(false).await,
-            Line::Open { generation, .. } => {
-                self.record_line(false).await?;
+    async fn end(&self, of: &Election) -> Result<(), Error> {
+        let generation = match self.made(of).await? {
+            Queue::Ended { .. } => return record(of, false).await,
+            Queue::Open { generation, .. } => {
+                record(of, false).await?;
                 generation
             }
-            Line::Missing => self.make_line(queue).await?,
+            Queue::Missing => self.make(of).await?,
         };
-        self.write_end(queue, generation).await
+        insistently(|| self.queue.end(&of.key, generation)).await
     }
 
-    /// Ends the line, hides it, and removes it when all candidates have left.
+    /// The queue is removed when all candidates have left.
     ///
-    /// The record is hidden before the line is removed, and only if it is still the version that
-    /// was read before the line was looked at. The creation of the next generation rewrites the
+    /// The record is hidden before the queue is removed, and only if it is still the version that
+    /// was read before the queue was looked at. The creation of the next generation rewrites the
     /// record, and that generation stays.
-    pub(super) async fn delete_line(&self, queue: &Arc<dyn SessionQueue>) -> Result<(), Error> {
+    async fn delete(&self, of: &Election) -> Result<(), Error> {
         let mut ended = None;
         for _ in 0..MOST_RACES {
-            let found = self.read().await?;
+            let found = of.read().await?;
             if let Some((record, _)) = &found
                 && record.protocol == Protocol::Lease
                 && !record.is_deleted()
             {
-                return Err(self.other_protocol(record.protocol));
+                return Err(of.other_protocol(record.protocol));
             }
-            match self.made_line(queue).await? {
-                Line::Missing => {}
-                Line::Ended { generation, .. } => ended = Some(generation),
-                // Another process has created the line again since: that one is not ours to delete.
-                Line::Open { .. } if ended.is_some() => return Ok(()),
-                Line::Open { generation, .. } => {
-                    self.write_end(queue, generation).await?;
+            match self.made(of).await? {
+                Queue::Missing => {}
+                Queue::Ended { generation, .. } => ended = Some(generation),
+                // Another process has created the queue again since: that one is not ours to
+                // delete.
+                Queue::Open { .. } if ended.is_some() => return Ok(()),
+                Queue::Open { generation, .. } => {
+                    insistently(|| self.queue.end(&of.key, generation)).await?;
                     ended = Some(generation);
                 }
             }
-            if self.hide(found).await? {
+            if hide(of, found).await? {
                 return match ended {
-                    Some(generation) => self.remove_line(queue, generation).await,
+                    Some(generation) => self.remove(of, generation).await,
                     None => Ok(()),
                 };
             }
@@ -118,146 +118,101 @@ impl Election {
         Err(Error::Contended { attempts: MOST_RACES })
     }
 
-    /// Marks this very record as deleted; returns true if it had not changed meanwhile.
-    async fn hide(&self, found: Option<(Record, Document)>) -> Result<bool, Error> {
-        let Some((record, document)) = found else { return Ok(true) };
-        let op = self.backend.parts().fresh_op();
-        let ruling = ruling::delete_queue(Some(&record), op)
-            .map_err(|recorded| self.other_protocol(recorded))?;
-        let Ruling::Write(hidden) = ruling else { return Ok(true) };
-        match self.write(Expect::At(document.version), hidden.encode()).await {
-            Ok(Put::Stored(_)) => Ok(true),
-            Ok(Put::Conflict) => Ok(false),
-            // The next round reads again and finds out.
-            Err(Error::Store(error)) if error.fault == Fault::Indeterminate => Ok(false),
-            Err(error) => Err(error),
+    async fn standing(&self, of: &Election) -> Result<Standing, Error> {
+        let seen = self.look(of, Freshness::Session).await?;
+        // Callers take a missing election for final.
+        if seen.state == ElectionState::Missing {
+            return self.look(of, Freshness::Barrier).await;
         }
+        Ok(seen)
     }
 
-    /// The line, for a decision that is final.
-    async fn made_line(&self, queue: &Arc<dyn SessionQueue>) -> Result<Line, Error> {
-        Ok(made(queue.look(&self.key, Freshness::Barrier).await?))
+    async fn candidates(&self, of: &Election) -> Result<Vec<Registered>, Error> {
+        Ok(queue::candidates(&self.queue.look(&of.key, Freshness::Session).await?))
     }
 
-    /// Starts a candidacy in line.
-    pub(super) fn stand_in_line(&self, candidate: Candidate) -> Result<Candidacy, Error> {
-        let parts = self.backend.parts();
-        let id = parts.fresh_id();
-        let (name, value) = candidate.into_parts();
-        let shared = Shared::new(&self.name, Status::waiting(id.clone()));
-        let (election, key, grace) =
-            (self.name.clone(), self.key.clone(), self.timing.chosen_grace());
-        let holder = Holder { id, name, value, presence: None };
-        let candidate = QueueCandidate::new(election, key, holder, grace, shared.clone());
-        let driver = self.backend.driver()?;
-        if !driver.send(Command::Admit(Box::new(candidate))) {
-            return Err(Error::Stopped);
+    async fn complete(&self, on: &Backend, listed: Standing) -> Result<Standing, Error> {
+        if listed.state != ElectionState::Unseen {
+            return Ok(listed);
         }
-        Ok(Candidacy::new(self.clone(), shared, driver))
+        let (name, key) = (&listed.election, Key::election(&listed.election));
+        Ok(queue::look(on.store(), &self.queue, name, &key, Freshness::Session).await?.standing)
     }
 
-    /// Refuses a stop budget that is too long for the session.
-    async fn check_grace(&self, queue: &Arc<dyn SessionQueue>) -> Result<(), Error> {
-        let Some(grace) = self.timing.chosen_grace() else { return Ok(()) };
-        let mut sessions = queue.session();
-        // Before the first session its ttl is not known, and some stores begin one only now.
-        let first = sessions.wait_for(|session| session.number > 0);
-        let granted = match tokio::time::timeout(self.timing.request(), first).await {
-            Ok(Ok(session)) => session.ttl,
-            Ok(Err(_)) | Err(_) => return Ok(()),
-        };
-        Ok(check_session_grace(grace, granted)?)
+    fn candidacy(&self, of: &Election, who: Holder, shared: Arc<Shared>) -> Box<dyn Participant> {
+        let (name, key, grace) = (of.name.clone(), of.key.clone(), of.timing.chosen_grace());
+        Box::new(QueueCandidate::new(name, key, who, grace, shared))
     }
 
-    /// Resolves once a session is granted that is too short for the stop budget.
-    ///
-    /// The session may have come too late for the check in [`Election::open`], or a new session has
-    /// replaced it since.
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
-    pub(crate) async fn refused_grace(&self) -> Error {
-        let queue = self.backend.queue();
-        if let Some((queue, grace)) = queue.zip(self.timing.chosen_grace()) {
-            let refused = |ttl| check_session_grace(grace, ttl).err();
-            let mut sessions = queue.session();
-            let unfit =
-                sessions.wait_for(|session| session.number > 0 && refused(session.ttl).is_some());
-            // A queue that is gone grants no more sessions.
-            if let Some(error) = unfit.await.ok().and_then(|session| refused(session.ttl)) {
-                return error.into();
-            }
-        }
-        std::future::pending().await
+    fn observer(&self, of: &Election, seen: watch::Sender<Option<Seen>>) -> Box<dyn Participant> {
+        Box::new(QueueObserver::new(of.name.clone(), of.key.clone(), seen))
     }
 
-    /// Records that this election is a queue.
-    ///
-    /// `again` means that its last generation has ended, so that its settings may change.
-    async fn record_line(&self, again: bool) -> Result<(), Error> {
-        let decide = |record: Option<&_>, op| {
-            ruling::queue(record, self.terms(), again, op)
-                .map_err(|recorded| self.other_protocol(recorded))
-        };
-        self.rule(decide).await
+    fn sessions(&self) -> Option<watch::Receiver<Session>> {
+        Some(self.queue.session())
     }
 
-    /// Creates the line, between two writes of its record.
+    /// The queue remembers its tokens itself.
+    fn led(&self) -> Option<&AtomicU64> {
+        None
+    }
+}
+
+impl ByQueue {
+    async fn look(&self, of: &Election, freshness: Freshness) -> Result<Standing, Error> {
+        let store = of.backend.store();
+        Ok(queue::look(store, &self.queue, &of.name, &of.key, freshness).await?.standing)
+    }
+
+    /// The queue, for a decision that is final.
+    async fn made(&self, of: &Election) -> Result<Queue, Error> {
+        Ok(made(self.queue.look(&of.key, Freshness::Barrier).await?))
+    }
+
+    /// Creates the queue, between two writes of its record.
     ///
     /// The first write says that it is a queue, before any candidate can join. The second says that
-    /// the line exists, so that a concurrent deletion notices.
-    async fn make_line(&self, queue: &Arc<dyn SessionQueue>) -> Result<u64, Error> {
-        self.record_line(true).await?;
-        let generation = insistently(|| queue.create(&self.key)).await?;
-        let decide = |record: Option<&_>, op| {
-            ruling::queue_made(record, self.terms(), op)
-                .map_err(|recorded| self.other_protocol(recorded))
-        };
-        self.rule(decide).await?;
+    /// the queue exists, so that a concurrent deletion notices.
+    async fn make(&self, of: &Election) -> Result<u64, Error> {
+        record(of, true).await?;
+        let generation = insistently(|| self.queue.create(&of.key)).await?;
+        of.rule(|record, op| ruling::queue_made(record, of.terms(), op)).await?;
         Ok(generation)
     }
 
-    async fn write_end(&self, queue: &Arc<dyn SessionQueue>, generation: u64) -> Result<(), Error> {
-        insistently(|| queue.end(&self.key, generation)).await
-    }
-
-    async fn remove_line(
-        &self,
-        queue: &Arc<dyn SessionQueue>,
-        generation: u64,
-    ) -> Result<(), Error> {
-        let clock = self.backend.clock();
+    async fn remove(&self, of: &Election, generation: u64) -> Result<(), Error> {
+        let (queue, clock) = (&self.queue, of.backend.clock());
         let limit = queue.session().borrow().ttl * 2 + LONGEST_WIND_DOWN;
         let began = clock.now();
         let mut timer = clock.timer();
         let mut freshness = Freshness::Session;
         loop {
-            if insistently(|| queue.remove(&self.key)).await? {
+            if insistently(|| queue.remove(&of.key)).await? {
                 return Ok(());
             }
-            let seen = queue.look(&self.key, freshness).await?;
+            let seen = queue.look(&of.key, freshness).await?;
             let first = match &seen {
-                Line::Ended { generation: found, places } if *found == generation => {
+                Queue::Ended { generation: found, places } if *found == generation => {
                     places.first().map(|place| place.entry.clone())
                 }
                 // Perhaps it was read before this generation was made.
-                Line::Missing | Line::Open { .. } | Line::Ended { .. }
+                Queue::Missing | Queue::Open { .. } | Queue::Ended { .. }
                     if freshness == Freshness::Session =>
                 {
                     freshness = Freshness::Barrier;
                     continue;
                 }
                 // It is gone, and perhaps created again.
-                Line::Missing | Line::Open { .. } | Line::Ended { .. } => return Ok(()),
+                Queue::Missing | Queue::Open { .. } | Queue::Ended { .. } => return Ok(()),
             };
             freshness = Freshness::Session;
             if clock.now().at_least_since(began) >= limit {
-                let (name, who) = (self.name.clone(), line::names(&seen));
+                let (name, who) = (of.name.clone(), queue::names(&seen));
                 return Err(Error::Occupied { name, who });
             }
             tokio::select! {
                 biased;
-                () = queue.moved(&self.key, first.as_ref()) => {
+                () = queue.moved(&of.key, first.as_ref()) => {
                     // Hints that keep coming must not make us ask without a pause.
                     timer.until(clock.now() + SECOND_LOOK / 20).await;
                 }
@@ -267,12 +222,35 @@ impl Election {
     }
 }
 
-/// The line as tenure made it. A line that only other clients of the store have used is not made
+/// Marks this very record as deleted; returns true if it had not changed meanwhile.
+async fn hide(of: &Election, found: Option<(Record, Document)>) -> Result<bool, Error> {
+    let Some((record, document)) = found else { return Ok(true) };
+    let op = of.backend.parts().fresh_op();
+    let ruling =
+        ruling::delete_queue(Some(&record), op).map_err(|recorded| of.other_protocol(recorded))?;
+    let Ruling::Write(hidden) = ruling else { return Ok(true) };
+    match of.write(Expect::At(document.version), hidden.encode()).await {
+        Ok(Put::Stored(_)) => Ok(true),
+        Ok(Put::Conflict) => Ok(false),
+        // The next round reads again and finds out.
+        Err(Error::Store(error)) if error.fault == Fault::Indeterminate => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Records that this election is a queue.
+///
+/// `again` means that its last generation has ended, so that its settings may change.
+async fn record(of: &Election, again: bool) -> Result<(), Error> {
+    of.rule(|record, op| ruling::queue(record, of.terms(), again, op)).await
+}
+
+/// The queue as tenure made it. A queue that only other clients of the store have used is not made
 /// yet.
-fn made(line: Line) -> Line {
-    match line {
-        Line::Open { generation: 0, .. } => Line::Missing,
-        line @ (Line::Open { .. } | Line::Ended { .. } | Line::Missing) => line,
+fn made(queue: Queue) -> Queue {
+    match queue {
+        Queue::Open { generation: 0, .. } => Queue::Missing,
+        queue @ (Queue::Open { .. } | Queue::Ended { .. } | Queue::Missing) => queue,
     }
 }
 

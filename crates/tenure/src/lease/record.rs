@@ -324,7 +324,8 @@ impl Wire {
     }
 }
 
-/// Returns true if the state names no holder. In a queue the line has the holder, not the record.
+/// Returns true if the state names no holder. Of a queue, the first entry names the holder, not the
+/// record.
 fn self_contained(state: &State) -> bool {
     match state {
         State::Free { clean: _ } | State::Ended { kept: None, deleted: _ } => true,

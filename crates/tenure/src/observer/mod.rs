@@ -1,6 +1,6 @@
 //! Watching an election without standing in it.
 
-pub(crate) mod line;
+pub(crate) mod queue;
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -25,7 +25,7 @@ pub struct Standing {
     pub leader: Option<Leader>,
     /// The token of the newest tenure; 0 before the first.
     ///
-    /// In a queue: the token of the first candidate in line, or of an earlier leader while its lock
+    /// In a queue: the token of the first candidate, or of an earlier leader while its lock
     /// delay is waited out. In a free queue it is the highest recorded token, 0 if none is
     /// recorded.
     pub token: u64,

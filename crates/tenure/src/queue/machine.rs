@@ -10,7 +10,7 @@
 //!
 //! [`Machine::is_over`] is true once the caller knows how the candidacy ended.
 //! [`Machine::is_settled`] comes later if the store did not answer. Until then an entry may stand
-//! in a line, and dropping the machine would leave the entry there.
+//! in a queue, and dropping the machine would leave the entry there.
 
 mod delay;
 mod inputs;
@@ -34,7 +34,7 @@ use crate::protocol::{Ask, Holder, Lease};
 use crate::store::Fault;
 use crate::timing::{RATE_DENOMINATOR, RATE_NUMERATOR};
 
-/// The longest time between two reads of a line without any notification.
+/// The longest time between two reads of a queue without any notification.
 const LONGEST_POLL: Duration = Duration::from_secs(30);
 
 /// One candidacy in one election.
@@ -56,7 +56,7 @@ pub struct Machine {
     doubt: Option<Ticket>,
     /// Entries of ours that must be deleted.
     strays: Vec<Entry>,
-    /// The line must be read again.
+    /// The queue must be read again.
     stale: bool,
     last_read: Option<Moment>,
     following: Option<Arc<Holder>>,
@@ -119,15 +119,15 @@ enum Note {
     Done,
 }
 
-/// The entries before ours, by the newest line that showed our entry.
+/// The entries before ours, by the newest queue that showed our entry.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Ahead {
     Nobody,
     Before {
         predecessor: Entry,
-        /// True if the predecessor was the first in line.
+        /// True if the predecessor was the first in the queue.
         is_first: bool,
-        /// The first in line.
+        /// The first in the queue.
         first: Entry,
     },
     /// The predecessor is gone, and it was not the first.
@@ -143,9 +143,9 @@ struct Flight {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Request {
     Join(Ticket),
-    Line {
+    Read {
         freshness: Freshness,
-        /// True if our entry was already first when the line was asked for.
+        /// True if our entry was already first when the queue was asked for.
         first: bool,
     },
     Begin(Entry),

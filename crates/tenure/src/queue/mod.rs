@@ -1,11 +1,11 @@
-//! Leadership as a queue: an ordered line of entries that vanish with their owner's session.
+//! Leadership by a queue: ordered entries that vanish with their owner's session.
 //!
-//! ZooKeeper and etcd offer such lines themselves. The first entry, with the lowest token, leads.
+//! ZooKeeper and etcd offer such queues themselves. The first entry, with the lowest token, leads.
 //! Every other candidate waits for the entry before its own. That is fair (first come, first led),
-//! and a deletion wakes only the next candidate in line.
+//! and a deletion wakes only the next candidate in the queue.
 //!
 //! # Why there is one leader
-//! A new entry never appears before an existing one. So once a candidate has seen a line with its
+//! A new entry never appears before an existing one. So once a candidate has seen a queue with its
 //! own entry in it, it knows every entry that will ever stand before it. It leads when all of them
 //! are gone, and no two entries can both be first. The candidate must also know that its own entry
 //! still stands. The server deletes the entry when it has not heard from the session for `ttl`.
@@ -19,7 +19,7 @@
 //! The token is a number that the store gives to the entry's creation (ZooKeeper's czxid, etcd's
 //! create revision), and both only rise. Entries lead in the order of their creation. A lost tenure
 //! is over for good: its entry is deleted, even if the session lives, and a new entry joins at the
-//! end of the line. An entry left in place would block every entry behind it.
+//! end of the queue. An entry left in place would block every entry behind it.
 //!
 //! A rebuilt store may count from a lower number again, for example after a restore from a backup,
 //! or when its contents were copied. Then it would give out old tokens again. To lead, an entry
@@ -28,25 +28,26 @@
 //! `regression`.
 //!
 //! # Which reads can be trusted
-//! - A line that shows our own entry may be old, but it is still right that no other entry stands
+//! - A queue that shows our own entry may be old, but it is still right that no other entry stands
 //!   before us. So a plain read of the session is enough. The exception is after a lost connection:
 //!   then we must learn whether our own entry still stands. That read must come after a write that
 //!   a quorum took ([`Freshness::Barrier`]).
 //! - The predecessor's deletion ([`Gone::Deleted`]) makes us leader without another read only if a
-//!   line with this very entry of ours showed the predecessor as the first. Otherwise the entries
+//!   queue with this very entry of ours showed the predecessor as the first. Otherwise the entries
 //!   before it may stand, or be gone as well. A deletion makes no leader once the election has
 //!   ended: a leader that hears of the end leaves, and the notice of its deletion may overtake the
 //!   notice of the end. So a backend says [`Gone::Deleted`] only if it knows that no end is ordered
 //!   before the deletion. Everywhere else it says [`Gone::DeletedMaybeEnded`], and one read
 //!   decides. The same holds for entries of one process: two candidates of one session stand in one
-//!   line like any others.
+//!   queue like any others.
 //! - An unknown entry of ours was made by a join with a lost answer. We keep it if we wait for that
 //!   join, and delete it otherwise: an earlier candidacy's entry is never adopted.
 //!
 //! # The lock delay
 //! In an election with a lock delay, a leader records the beginning of its tenure before it
 //! announces it. When the leader leaves after its work has ended, it takes the record back. If the
-//! first candidate in line finds the record of another tenure, it waits; see the machine's `delay`.
+//! first candidate in the queue finds the record of another tenure, it waits; see the machine's
+//! `delay`.
 //!
 //! # How an election ends
 //! A mark says that the election has ended, and which generation. Every candidate sees the mark,
@@ -57,7 +58,7 @@
 //! `machine` is the protocol, pure. [`window`] is the arithmetic of sessions that backends share.
 //! `mutant` breaks the rules on purpose.
 
-mod line;
+mod entry;
 #[cfg(not(feature = "unstable"))]
 pub(crate) mod machine;
 #[cfg(feature = "unstable")]
@@ -80,10 +81,10 @@ use crate::Key;
 use crate::protocol::Holder;
 use crate::store::StoreError;
 
-pub use line::{Entry, Freshness, Gone, Joined, Left, Line, Place, Ticket};
+pub use entry::{Entry, Freshness, Gone, Joined, Left, Place, Queue, Ticket};
 pub use session::{Life, Pace, Proof, Session};
 
-/// An ordered line of entries per election, each of which vanishes with its owner's session.
+/// The queues of elections: ordered entries, each of which vanishes with its owner's session.
 ///
 /// One value stands for one session at a time, and that session serves any number of elections.
 /// When a session is over, the backend begins another by itself, with a higher number. Entries of
@@ -103,9 +104,9 @@ pub use session::{Life, Pace, Proof, Session};
 /// There are no default methods: a wrapper that forgot to forward one would compile.
 #[async_trait]
 pub trait SessionQueue: fmt::Debug + Send + Sync + 'static {
-    /// Puts an entry at the end of the line, and reads the line afterwards.
+    /// Puts an entry at the end of the queue, and reads the queue afterwards.
     ///
-    /// An election that has ended or is missing is no error but a [`Line`]. In that case
+    /// An election that has ended or is missing is no error but a [`Queue`]. In that case
     /// [`Joined::entry`] says whether an entry was made all the same.
     ///
     /// # Cancel safety
@@ -117,24 +118,24 @@ pub trait SessionQueue: fmt::Debug + Send + Sync + 'static {
         holder: &Arc<Holder>,
     ) -> Result<Joined, StoreError>;
 
-    /// Reads the line, as far as it concerns the ticket's candidacy.
+    /// Reads the queue, as far as it concerns the ticket's candidacy.
     ///
-    /// The line has at least its first entry, the entries that this process made, and the entry
+    /// The queue has at least its first entry, the entries that this process made, and the entry
     /// before each of these, in order.
     ///
-    /// If the line is refused for good ([`Fault::Permanent`](crate::store::Fault::Permanent)), then no
-    /// entry of an unanswered join is left in it: a backend deletes such an entry first.
+    /// If the queue is refused for good ([`Fault::Permanent`](crate::store::Fault::Permanent)),
+    /// then no entry of an unanswered join is left in it: a backend deletes such an entry first.
     ///
     /// # Cancel safety
     /// Cancel safe: a caller that drops it asks again.
-    async fn line(
+    async fn read(
         &self,
         election: &Key,
         ticket: &Ticket,
         freshness: Freshness,
-    ) -> Result<Line, StoreError>;
+    ) -> Result<Queue, StoreError>;
 
-    /// Resolves when this entry is gone, or when only a read of the line can tell.
+    /// Resolves when this entry is gone, or when only a read of the queue can tell.
     ///
     /// [`Gone::Deleted`] also promises that the election had not ended before the deletion. That
     /// promise must not rest on [`SessionQueue::ended`], because its notice may come later than
@@ -156,13 +157,13 @@ pub trait SessionQueue: fmt::Debug + Send + Sync + 'static {
 
     /// Records that the tenure of this entry begins, before it is announced.
     ///
-    /// Until the entry is left cleanly, lines show its token as `unclean` of [`Line::Open`]. Only
+    /// Until the entry is left cleanly, queues show its token as `unclean` of [`Queue::Open`]. Only
     /// elections with a lock delay use this.
     ///
     /// The record replaces an earlier record, but only while this very entry stands. Once the entry
     /// is gone, the call records nothing and fails with
-    /// [`Fault::Unavailable`](crate::store::Fault::Unavailable). A line that is asked for after the answer
-    /// shows the record. Idempotent.
+    /// [`Fault::Unavailable`](crate::store::Fault::Unavailable). A queue that is asked for after
+    /// the answer shows the record. Idempotent.
     ///
     /// # Cancel safety
     /// Not cancel safe.
@@ -170,9 +171,9 @@ pub trait SessionQueue: fmt::Debug + Send + Sync + 'static {
 
     /// Records the token of an announced tenure, while its entry stands.
     ///
-    /// From then on lines show it as `highest` of [`Line::Open`]. The machine asks for it some time
-    /// after the announcement, which does not wait for it. Only elections without a lock delay use
-    /// this: [`SessionQueue::begin`] records the token too. Idempotent.
+    /// From then on queues show it as `highest` of [`Queue::Open`]. The machine asks for it some
+    /// time after the announcement, which does not wait for it. Only elections without a lock delay
+    /// use this: [`SessionQueue::begin`] records the token too. Idempotent.
     ///
     /// A backend that keeps no such record does nothing.
     ///
@@ -217,36 +218,36 @@ pub trait SessionQueue: fmt::Debug + Send + Sync + 'static {
     /// Not cancel safe.
     async fn end(&self, election: &Key, generation: u64) -> Result<(), StoreError>;
 
-    /// Removes an ended election once its line is empty; returns true if nothing is left of it.
+    /// Removes an ended election once its queue is empty; returns true if nothing is left of it.
     ///
-    /// Returns `false` while the line is not empty, or the election is open: ask again when
+    /// Returns `false` while the queue is not empty, or the election is open: ask again when
     /// [`SessionQueue::moved`].
     ///
     /// # Cancel safety
     /// Not cancel safe.
     async fn remove(&self, election: &Key) -> Result<bool, StoreError>;
 
-    /// The whole line with everyone who stands in it, for people and observers. A decision that is
+    /// The whole queue with everyone who stands in it, for people and observers. A decision that is
     /// final needs
     /// [`Freshness::Barrier`]: a server that lags behind may show an earlier generation, or none.
     ///
     /// # Cancel safety
     /// Cancel safe.
-    async fn look(&self, election: &Key, freshness: Freshness) -> Result<Line, StoreError>;
+    async fn look(&self, election: &Key, freshness: Freshness) -> Result<Queue, StoreError>;
 
-    /// The same line, for a process that is about to join or to make the election.
+    /// The same queue, for a process that is about to join or to make the election.
     ///
-    /// Where the clients of a store may fail to see each other's entries, this refuses such a line
+    /// Where the clients of a store may fail to see each other's entries, this refuses such a queue
     /// ([`Fault::Permanent`](crate::store::Fault::Permanent)). [`SessionQueue::join`] and
     /// [`SessionQueue::create`] refuse it too.
     ///
     /// # Cancel safety
     /// Cancel safe.
-    async fn survey(&self, election: &Key) -> Result<Line, StoreError>;
+    async fn survey(&self, election: &Key) -> Result<Queue, StoreError>;
 
-    /// Resolves when the line may have another first entry, state or value of the first.
+    /// Resolves when the queue may have another first entry, state or value of the first.
     ///
-    /// It compares the line of [`SessionQueue::look`] with `first`. A hint; may wake too often, or
+    /// It compares the queue of [`SessionQueue::look`] with `first`. A hint; may wake too often, or
     /// never.
     ///
     /// # Cancel safety

@@ -3,7 +3,7 @@
 /// A rule of the queue protocol that is broken on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Mutant {
-    /// Any predecessor's deletion makes a leader, not only that of the first in line.
+    /// Any predecessor's deletion makes a leader, not only that of the first in the queue.
     LeadWhenAnyPredecessorLeaves,
     /// A candidate takes over an entry that an earlier candidacy of this process left behind.
     AdoptOldEntry,
@@ -37,23 +37,23 @@ pub enum Mutant {
     ResumedUnverified,
     /// A join with a lost answer is forgotten.
     LostJoinForgotten,
-    /// The entry of a join whose answer was lost is looked for in a line that may be older than the
-    /// join.
+    /// The entry of a join whose answer was lost is looked for in a queue that may be older than
+    /// the join.
     DoubtWithoutBarrier,
     /// A candidate that leaves does not look for the entry of a join whose answer was lost.
     LeavesInDoubt,
     /// A deletion whose answer was lost is not tried again.
     LostLeaveForgotten,
-    /// A line that is older than the deletion of a leader's entry gives that entry up while work
+    /// A queue that is older than the deletion of a leader's entry gives that entry up while work
     /// goes on.
-    OldLineGivesUpEntry,
-    /// The entry of a lost tenure stays in line while its session lives.
+    OldReadGivesUpEntry,
+    /// The entry of a lost tenure stays in the queue while its session lives.
     LostEntryStays,
     /// Work that never ends keeps its entry for ever.
     StuckWorkKeepsEntry,
     /// Lost notifications are never made good.
     NoSecondLook,
-    /// Every candidate watches the first entry in line.
+    /// Every candidate watches the first entry in the queue.
     Herd,
     /// A candidate takes an election of another generation for its own.
     GenerationIgnored,
@@ -69,7 +69,7 @@ pub enum Mutant {
     OneAnswerCounts,
     /// A write that one server refused by itself counts as a quorum's answer (ZooKeeper).
     RefusalCounts,
-    /// A line counts as fresh although one server refused the barrier before it (ZooKeeper).
+    /// A queue counts as fresh although one server refused the barrier before it (ZooKeeper).
     RefusedBarrierCounts,
     /// A request sent before the last answer proves that a reply arrived (ZooKeeper).
     ///
@@ -85,7 +85,7 @@ pub enum Mutant {
     LaterTermConfirms,
     /// No candidate waits after a tenure that did not end cleanly.
     DelayIgnored,
-    /// A candidate judges the end of the last tenure by a line that is older than that end.
+    /// A candidate judges the end of the last tenure by a queue that is older than that end.
     EarlierMarkCounts,
     /// A tenure is announced while the record of its beginning is still on the way.
     BeginNotAwaited,
@@ -128,7 +128,7 @@ impl Mutant {
         Mutant::DoubtWithoutBarrier,
         Mutant::LeavesInDoubt,
         Mutant::LostLeaveForgotten,
-        Mutant::OldLineGivesUpEntry,
+        Mutant::OldReadGivesUpEntry,
         Mutant::LostEntryStays,
         Mutant::StuckWorkKeepsEntry,
         Mutant::NoSecondLook,

@@ -3,9 +3,13 @@
 //! Both calculators take the requests and answers in the order in which they happened, and say
 //! until when the server keeps the session. They are pure; the backend reads the clock, *before* it
 //! sends.
+//!
+//! Only etcd uses the one and only ZooKeeper the other, but they do not live beside those clients:
+//! the queue simulator runs both, and must build without a network client. So each is named after
+//! its mechanism.
 
-mod etcd;
-mod zookeeper;
+mod lease_term;
+mod stream_order;
 
-pub use etcd::EtcdWindow;
-pub use zookeeper::{Kind, Voice, ZookeeperWindow};
+pub use lease_term::LeaseTermWindow;
+pub use stream_order::{Kind, StreamOrderWindow, Voice};

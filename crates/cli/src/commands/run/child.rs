@@ -49,7 +49,7 @@ enum Round {
 enum Pause {
     None,
     /// It stepped down: others come first.
-    LastInLine,
+    LastInQueue,
     /// CMD succeeded: a short pause, so that CMD does not run in a tight loop.
     Short,
     /// CMD failed: longer each time.
@@ -85,7 +85,7 @@ impl Runner<'_> {
             let left = pause == Pause::WorkLeft;
             let pause = match pause {
                 Pause::None => continue,
-                Pause::LastInLine => {
+                Pause::LastInQueue => {
                     if self.interrupted_within(last_in_line(self.session.timing)).await {
                         return Ok(ExitCode::from(code));
                     }
@@ -146,7 +146,7 @@ impl Runner<'_> {
                 return self.lead(*leadership, guardian, work).await;
             }
             Ok(Waited::Interrupted) => Ok(Round::Over(0)),
-            Ok(Waited::SteppedDown) => Ok(Round::Again { code: 0, pause: Pause::LastInLine }),
+            Ok(Waited::SteppedDown) => Ok(Round::Again { code: 0, pause: Pause::LastInQueue }),
             Ok(Waited::TooLong) => Ok(Round::Over(self.wanted.conflict_exit_code)),
             Ok(Waited::GuardianDied) => {
                 show::say("the guardian died; withdrawing");
@@ -356,7 +356,7 @@ impl Runner<'_> {
             _ if resigned == Released::Escaped => {
                 Round::Over(if own == 0 { exit::UNKNOWN } else { own })
             }
-            (Cause::SteppedDown, None) => Round::Again { code: own, pause: Pause::LastInLine },
+            (Cause::SteppedDown, None) => Round::Again { code: own, pause: Pause::LastInQueue },
             (Cause::Interrupted, None) => Round::Over(own),
             (Cause::Itself, None) if keep => {
                 let pause = if own == 0 { Pause::Short } else { Pause::Backoff };

@@ -115,7 +115,8 @@ impl<S: Source> Source for Steered<S> {
         let standing = std::mem::replace(&mut self.standing, Standing::NotLeading);
         match (how, standing) {
             (Release::StandAgain, Standing::SteppingDown) => {
-                // This candidate still leads. Others come first, so it goes to the end of the line.
+                // This candidate still leads. Others come first, so it goes to the end of the
+                // queue.
                 self.inner.release(Release::GiveUp).await;
                 tokio::time::sleep(self.keep_away).await;
                 self.inner.release(Release::StandAgain).await;

@@ -4,7 +4,7 @@ use tenure::protocol::Ask;
 use tenure::queue::machine::Input;
 use tenure::queue::mutant::Mutant;
 use tenure::queue::window::Voice;
-use tenure::queue::{Entry, Gone, Joined, Line};
+use tenure::queue::{Entry, Gone, Joined, Queue};
 use tenure::store::Fault;
 
 use super::super::Rare;
@@ -142,9 +142,11 @@ impl World {
 
     /// Remembers the transaction of the last open line.
     fn remember_look(&mut self, node: usize, who: Who, answer: &Answer, zxid: u64) {
-        let (Answer::Line(line) | Answer::Joined(Joined { line, .. })) = answer else { return };
+        let (Answer::Line(line) | Answer::Joined(Joined { queue: line, .. })) = answer else {
+            return;
+        };
         let standing = self.nodes[node].machines.iter_mut().find(|standing| standing.who == who);
-        if let (Line::Open { .. }, Some(standing)) = (line, standing) {
+        if let (Queue::Open { .. }, Some(standing)) = (line, standing) {
             standing.looked = zxid;
         }
     }
@@ -152,7 +154,7 @@ impl World {
     fn deliver(&mut self, node: usize, who: Who, ask: Ask, answer: Answer) {
         let input = match answer {
             Answer::Joined(joined) => Input::Joined(ask, Ok(joined)),
-            Answer::Line(line) => Input::Line(ask, Ok(line)),
+            Answer::Line(line) => Input::Read(ask, Ok(line)),
             Answer::Begun { recorded: true, .. } => Input::Begun(ask, Ok(())),
             // The entry is gone.
             Answer::Begun { recorded: false, .. } => Input::Begun(ask, Err(Fault::Unavailable)),
@@ -163,7 +165,7 @@ impl World {
             Answer::Refused { request: Request::Line(_), line }
                 if self.mutant == Some(Mutant::RefusedBarrierCounts) =>
             {
-                Input::Line(ask, Ok(line))
+                Input::Read(ask, Ok(line))
             }
             Answer::Refused { request, .. } => failure(&request, ask, Fault::Unavailable),
             Answer::Done

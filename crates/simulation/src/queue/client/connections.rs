@@ -1,7 +1,7 @@
 //! Connections of a process, and the session that goes on over them.
 
 use tenure::queue::machine::Input;
-use tenure::queue::window::{EtcdWindow, ZookeeperWindow};
+use tenure::queue::window::{LeaseTermWindow, StreamOrderWindow};
 use tenure::queue::{Life, Session};
 
 use super::super::Rare;
@@ -37,8 +37,8 @@ impl World {
         client.notified.clear();
         client.pending.clear();
         if client.session.is_none() {
-            client.zookeeper = ZookeeperWindow::new(client.ttl).broken(client.mutant);
-            client.etcd = EtcdWindow::new(client.ttl).broken(client.mutant);
+            client.zookeeper = StreamOrderWindow::new(client.ttl).broken(client.mutant);
+            client.etcd = LeaseTermWindow::new(client.ttl).broken(client.mutant);
             client.moving = None;
         }
         client.zookeeper.connecting(now);

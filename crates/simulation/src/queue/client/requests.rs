@@ -177,7 +177,7 @@ pub(super) fn failure(request: &Request, ask: Ask, fault: Fault) -> Input {
         | Request::Sync
         | Request::KeepAlive
         | Request::Move(..)
-        | Request::Get => Input::Line(ask, Err(fault)),
+        | Request::Get => Input::Read(ask, Err(fault)),
     }
 }
 

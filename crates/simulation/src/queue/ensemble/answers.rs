@@ -18,7 +18,7 @@ impl World {
         match answer {
             Answer::Joined(joined) => {
                 let session = self.nodes[node].client.number;
-                Answer::Joined(Joined { session, line: self.registry.line(zxid, node), ..joined })
+                Answer::Joined(Joined { session, queue: self.registry.line(zxid, node), ..joined })
             }
             Answer::Line(_) => Answer::Line(self.registry.line(zxid, node)),
             Answer::Refused { request, .. } => {

@@ -81,7 +81,7 @@ struct Claim {
     mark: i64,
     /// The token of the entry before it, and a store revision.
     ///
-    /// At that revision the line was open and showed both entries.
+    /// At that revision the queue was open and showed both entries.
     behind: Option<(u64, i64)>,
     /// The leader at that look: its token, the revision of its entry, and its holder.
     leader: Option<(u64, i64, Arc<Holder>)>,
@@ -128,7 +128,7 @@ pub(super) enum Claimed {
 }
 
 impl Claims {
-    /// Returns true if no entry of this process can be in a line.
+    /// Returns true if no entry of this process can be in a queue.
     pub(super) fn is_empty(&self) -> bool {
         self.lock().claims.is_empty()
     }

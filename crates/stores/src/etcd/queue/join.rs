@@ -1,18 +1,18 @@
-//! Joins a line, and handles joins that are given up.
+//! Joins a queue, and handles joins that are given up.
 
 use std::sync::Arc;
 
 use tenure::Key;
 use tenure::protocol::Holder;
-use tenure::queue::{Entry, Joined, Line, Ticket};
+use tenure::queue::{Entry, Joined, Queue, Ticket};
 use tenure::store::{Fault, StoreError};
 use tokio::time::Instant;
 
 use super::super::proto::KeyValue;
 use super::batch::{Change, Changed, Grouping};
 use super::claims::Stage;
+use super::contents::{Part, is_candidate, only};
 use super::keys::to_name;
-use super::line::{Part, is_candidate, only};
 use super::record::Mark;
 use super::{Shared, doubtful, requests, unavailable};
 
@@ -53,7 +53,7 @@ impl Shared {
         ticket: &Ticket,
         holder: &Arc<Holder>,
     ) -> Result<Joined, StoreError> {
-        let doing = || format!("joining the line of {election}");
+        let doing = || format!("joining the queue of {election}");
         let Some(place) = self.claims.reserve(election, ticket, holder) else {
             return Err(unavailable(doing(), "there is no session"));
         };
@@ -101,7 +101,7 @@ impl Shared {
             // The join was given up meanwhile, so no candidate wants the entry.
             self.claims.haunt(election, seat);
             let says = "it was given up before it was answered";
-            return Err(doubtful(format!("joining the line of {election}"), says));
+            return Err(doubtful(format!("joining the queue of {election}"), says));
         }
         let mut found = changed.found.into_iter();
         let mut next = || found.next().unwrap_or_default();
@@ -111,7 +111,7 @@ impl Shared {
         let own = newest.kvs.iter().find(|found| found.key == key).cloned();
         let before = newest.kvs.into_iter().find(|found| found.key != key);
         let part = Part { first, before, own };
-        // Our own entry is missing, or a key that is no candidate was read: the whole line has to
+        // Our own entry is missing, or a key that is no candidate was read: the whole queue has to
         // tell which candidate is before us.
         let entries = self.keys.entries(election);
         let odd = |found: &Option<KeyValue>| {
@@ -120,15 +120,15 @@ impl Shared {
         let lost = part.own.is_none() || odd(&part.first) || odd(&part.before);
         let part = if lost {
             let read = self.all(election, Some(&key)).await;
-            // The entry is made. Without its line, a later look has to tell.
+            // The entry is made. Without its queue, a later look has to tell.
             read.map_err(|error| StoreError { fault: Fault::Indeterminate, ..error })?
         } else {
             part
         };
         let entry = Entry { name: to_name(&key), token };
         self.saw(&[(self.keys.mark(election), mark.as_ref()), (key, part.own.as_ref())], revision);
-        let line = self.assemble(election, ticket, &mark, &tenure, part, revision).await;
-        Ok(Joined { session, entry: Some(entry), line })
+        let queue = self.assemble(election, ticket, &mark, &tenure, part, revision).await;
+        Ok(Joined { session, entry: Some(entry), queue })
     }
 
     /// Handles a join that made no entry: the election is not open, or a key is already there.
@@ -150,17 +150,17 @@ impl Shared {
             self.claims.note(election, ticket, session, stage);
             self.claims.haunt(election, seat);
             let says = "an entry of an earlier attempt stands there";
-            return Err(doubtful(format!("joining the line of {election}"), says));
+            return Err(doubtful(format!("joining the queue of {election}"), says));
         }
         self.claims.release(election, &ticket.candidate, session);
-        let line = match Mark::read(mark.as_ref()) {
-            Mark::Ended { generation } => Line::Ended { generation, places: Vec::new() },
-            Mark::Missing => Line::Missing,
+        let queue = match Mark::read(mark.as_ref()) {
+            Mark::Ended { generation } => Queue::Ended { generation, places: Vec::new() },
+            Mark::Missing => Queue::Missing,
             Mark::Open { .. } => {
                 let says = "its lease was replaced meanwhile";
-                return Err(unavailable(format!("joining the line of {election}"), says));
+                return Err(unavailable(format!("joining the queue of {election}"), says));
             }
         };
-        Ok(Joined { session, entry: None, line })
+        Ok(Joined { session, entry: None, queue })
     }
 }

@@ -1,4 +1,4 @@
-//! The keys of lines in etcd; docs/keys.md documents them.
+//! The keys of queues in etcd; docs/keys.md documents them.
 
 use std::sync::Arc;
 
@@ -13,13 +13,13 @@ use super::super::waits::Topic;
 /// Entries are where etcd's own clients put them, `<prefix>/<name>/<lease>`. Keys that these
 /// clients do not know are under `<prefix>//`, where no entry can be.
 #[derive(Clone, Debug)]
-pub(super) struct LineKeys {
+pub(super) struct QueueKeys {
     prefix: Arc<str>,
 }
 
-impl LineKeys {
-    pub(super) fn new(keys: &Keys) -> LineKeys {
-        LineKeys { prefix: keys.prefix().into() }
+impl QueueKeys {
+    pub(super) fn new(keys: &Keys) -> QueueKeys {
+        QueueKeys { prefix: keys.prefix().into() }
     }
 
     /// The key of a candidate's entry at this seat.
@@ -110,13 +110,13 @@ fn name(election: &Key) -> &str {
 mod tests {
     use super::*;
 
-    fn keys() -> (LineKeys, Key) {
+    fn keys() -> (QueueKeys, Key) {
         let election = Key::parse("elections/billing/primary").expect("a good key");
-        (LineKeys::new(&Keys::new("tenure")), election)
+        (QueueKeys::new(&Keys::new("tenure")), election)
     }
 
     #[test]
-    fn lines_are_where_the_documentation_says() {
+    fn queues_are_where_the_documentation_says() {
         let (keys, election) = keys();
         let seat = 0x694d_8f03;
         for (key, stored) in [

@@ -8,7 +8,7 @@ use tenure::store::StoreError;
 use tokio::time::Instant;
 
 use super::super::proto::KeyValue;
-use super::line::{entry, is_candidate, only};
+use super::contents::{entry, is_candidate, only};
 use super::record::{self, Mark};
 use super::requests::Beginning;
 use super::{Shared, requests, unavailable};
@@ -16,7 +16,7 @@ use super::{Shared, requests, unavailable};
 /// How often a change of a mark is tried while other processes change it.
 const ATTEMPTS: usize = 16;
 
-/// How long an end is tried while the first entry of the line keeps changing.
+/// How long an end is tried while the first entry of the queue keeps changing.
 const LONGEST_END: Duration = Duration::from_secs(10);
 
 impl Shared {
@@ -68,7 +68,7 @@ impl Shared {
                 return Ok(());
             }
             if began.elapsed() > LONGEST_END {
-                return Err(unavailable(doing(), "its line changes all the time"));
+                return Err(unavailable(doing(), "its queue changes all the time"));
             }
             revision = changed.revision;
             let mut found = changed.found.into_iter();
@@ -76,7 +76,7 @@ impl Shared {
         }
     }
 
-    /// The beginning of a line, from its first key at this revision.
+    /// The beginning of a queue, from its first key at this revision.
     async fn beginning(
         &self,
         election: &Key,
@@ -88,7 +88,7 @@ impl Shared {
             Some(first) if !is_candidate(&entries, &first) => self.all(election, None).await?.first,
             first => first,
         };
-        // A later entry makes the comparison fail, and then the line is read again.
+        // A later entry makes the comparison fail, and then the queue is read again.
         Ok(first.map_or(Beginning::Empty { revision }, |first| Beginning::With(entry(&first))))
     }
 

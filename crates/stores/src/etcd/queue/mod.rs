@@ -1,20 +1,20 @@
-//! Lines of candidates in etcd.
+//! Queues of candidates in etcd.
 //!
 //! An entry is a key of its election under a lease of this process. The format is that of etcd's
-//! own clients, which wait in the same lines. An entry is named after its *seat*, which is named
+//! own clients, which wait in the same queues. An entry is named after its *seat*, which is named
 //! after the first lease that the seat had; it may be under another by now. Its token is its create
 //! revision. Beside it, in the same transaction and under the same lease, a record tells which join
 //! made the entry, and for which candidate. One mark for each election tells if it is open.
 //!
-//! [`join`], [`view`] and [`marks`] are about one line each. [`session`] keeps the leases alive and
-//! proves it. [`claims`] knows the entries of this process. [`batch`] sends the requests of many
-//! elections together. [`reaper`] deletes the entry of a join that was given up.
+//! [`join`], [`view`] and [`marks`] are about one queue each. [`session`] keeps the leases alive
+//! and proves it. [`claims`] knows the entries of this process. [`batch`] sends the requests of
+//! many elections together. [`reaper`] deletes the entry of a join that was given up.
 
 mod batch;
 mod claims;
+mod contents;
 mod join;
 mod keys;
-mod line;
 mod marks;
 mod reaper;
 mod record;
@@ -33,7 +33,7 @@ use bytes::Bytes;
 use tenure::Key;
 use tenure::protocol::Holder;
 use tenure::queue::{
-    Entry, Freshness, Gone, Joined, Left, Line, Pace, Session, SessionQueue, Ticket,
+    Entry, Freshness, Gone, Joined, Left, Pace, Queue, Session, SessionQueue, Ticket,
 };
 use tenure::store::{Fault, StoreError};
 use tokio::sync::watch;
@@ -41,8 +41,8 @@ use tokio::task::JoinHandle;
 
 use self::batch::{Batches, Change, Changed, Grouping, Read, Reading};
 use self::claims::{Claims, Own, Stage};
-use self::keys::{LineKeys, of_name};
-use self::line::look;
+use self::contents::look;
+use self::keys::{QueueKeys, of_name};
 use super::fault::{Failure, LeaseTrouble};
 use super::keys::Keys;
 use super::proto::KeyValue;
@@ -52,7 +52,7 @@ use super::{Core, failed};
 /// The maximum number of keys to warn of.
 const MOST_WARNED: usize = 1024;
 
-/// Lines of candidates in etcd.
+/// Queues of candidates in etcd.
 ///
 /// [`EtcdStore::queue`](super::EtcdStore::queue) opens it.
 pub struct EtcdQueue {
@@ -63,7 +63,7 @@ pub struct EtcdQueue {
 /// The state that the queue and its tasks share.
 struct Shared {
     core: Arc<Core>,
-    keys: LineKeys,
+    keys: QueueKeys,
     /// The ttl that is asked for. The server may grant another.
     ttl: Duration,
     claims: Claims,
@@ -87,7 +87,7 @@ impl EtcdQueue {
     pub(super) fn new(core: Arc<Core>, keys: &Keys, ttl: Duration) -> EtcdQueue {
         let client = core.client.clone();
         let shared = Shared {
-            keys: LineKeys::new(keys),
+            keys: QueueKeys::new(keys),
             ttl,
             claims: Claims::default(),
             changes: Batches::new(client.clone()),
@@ -148,15 +148,15 @@ impl SessionQueue for EtcdQueue {
         self.shared.join(election, ticket, holder).await
     }
 
-    async fn line(
+    async fn read(
         &self,
         election: &Key,
         ticket: &Ticket,
         freshness: Freshness,
-    ) -> Result<Line, StoreError> {
+    ) -> Result<Queue, StoreError> {
         // Every read is linearizable: it shows all writes acknowledged before it was sent.
         let _ = freshness;
-        self.shared.line(election, ticket).await
+        self.shared.read_queue(election, ticket).await
     }
 
     async fn gone(&self, entry: &Entry) -> Gone {
@@ -244,13 +244,13 @@ impl SessionQueue for EtcdQueue {
         self.shared.remove(election).await
     }
 
-    async fn look(&self, election: &Key, freshness: Freshness) -> Result<Line, StoreError> {
-        // As for `line`.
+    async fn look(&self, election: &Key, freshness: Freshness) -> Result<Queue, StoreError> {
+        // As for `read`.
         let _ = freshness;
         self.shared.look(election).await
     }
 
-    async fn survey(&self, election: &Key) -> Result<Line, StoreError> {
+    async fn survey(&self, election: &Key) -> Result<Queue, StoreError> {
         self.look(election, Freshness::Barrier).await
     }
 
@@ -260,13 +260,13 @@ impl SessionQueue for EtcdQueue {
         let waits = &shared.core.waits;
         let mark = Topic::one(shared.keys.mark(election));
         // No entry can come before one that stands, so its key alone is enough.
-        let line = match first {
+        let queue = match first {
             Some(first) => Topic::one(of_name(&first.name)),
             None => shared.keys.entries(election),
         };
         tokio::select! {
             () = waits.moved(&mark) => {}
-            () = waits.moved(&line) => {}
+            () = waits.moved(&queue) => {}
         }
     }
 

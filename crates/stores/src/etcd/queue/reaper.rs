@@ -2,7 +2,7 @@
 //!
 //! A join that was given up may still arrive, and etcd gives no sign when it no longer can. So its
 //! key is watched as long as its lease lives, and an entry that appears there without being claimed
-//! is deleted. Otherwise the line would wait for a candidate that does not know that it leads.
+//! is deleted. Otherwise the queue would wait for a candidate that does not know that it leads.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 use super::batch::{Change, Grouping};
 use super::claims::Claimed;
-use super::line::{entry, only, stood};
+use super::contents::{entry, only, stood};
 use super::{Shared, requests};
 use crate::etcd::waits::Topic;
 

@@ -1,4 +1,4 @@
-//! The records of a line: the holder of an entry, the mark of an election, and the unclean tenure.
+//! The records of a queue: the holder of an entry, the mark of an election, and the unclean tenure.
 //!
 //! All of them are untrusted when read. They are capped before they are parsed, and a record that
 //! makes no sense counts as another client's.

@@ -1,4 +1,4 @@
-//! The transactions and reads of lines.
+//! The transactions and reads of queues.
 
 use bytes::Bytes;
 use tenure::Key;
@@ -14,19 +14,19 @@ use super::super::proto::{
 };
 use super::super::waits::Topic;
 use super::claims::Seat;
-use super::keys::{LineKeys, of_name};
+use super::keys::{QueueKeys, of_name};
 use super::record;
 
 /// The maximum number of candidates of one election that are shown to people.
 const MOST_SHOWN: i64 = 10_000;
 
-/// Joins a line if the key is free and the election is open. Otherwise reads the mark and the key.
+/// Joins a queue if the key is free and the election is open. Otherwise reads the mark and the key.
 ///
 /// A join that arrives after its seat has moved to another lease has no effect, because its entry
 /// would not be kept alive. A new candidate has the newest entry, so the two newest are its own and
 /// the one before.
 pub(super) fn join(
-    keys: &LineKeys,
+    keys: &QueueKeys,
     election: &Key,
     seat: Seat,
     ticket: &Ticket,
@@ -58,7 +58,7 @@ pub(super) fn join(
 
 /// Deletes this very entry of ours; if it was left cleanly, also the record of its tenure.
 pub(super) fn leave(
-    keys: &LineKeys,
+    keys: &QueueKeys,
     election: &Key,
     seat: i64,
     token: u64,
@@ -78,7 +78,7 @@ pub(super) fn leave(
 }
 
 /// Records that the tenure of this entry begins.
-pub(super) fn begin(keys: &LineKeys, election: &Key, entry: Bytes, token: u64) -> TxnRequest {
+pub(super) fn begin(keys: &QueueKeys, election: &Key, entry: Bytes, token: u64) -> TxnRequest {
     TxnRequest {
         compare: vec![made_at(entry, token)],
         success: vec![put(keys.tenure(election), record::tenure(token), 0)],
@@ -90,7 +90,7 @@ pub(super) fn begin(keys: &LineKeys, election: &Key, entry: Bytes, token: u64) -
 ///
 /// It has no effect if the seat has moved to another lease: the entry would move back.
 pub(super) fn publish(
-    keys: &LineKeys,
+    keys: &QueueKeys,
     election: &Key,
     seat: Seat,
     token: u64,
@@ -112,7 +112,7 @@ pub(super) fn publish(
 ///
 /// From then on no key appears under the former lease: joins and publications compare this key's
 /// lease.
-pub(super) fn move_seat(keys: &LineKeys, seat: i64, from: i64, to: i64) -> TxnRequest {
+pub(super) fn move_seat(keys: &QueueKeys, seat: i64, from: i64, to: i64) -> TxnRequest {
     let session = keys.session(seat);
     TxnRequest {
         compare: vec![under(session.clone(), from)],
@@ -123,7 +123,7 @@ pub(super) fn move_seat(keys: &LineKeys, seat: i64, from: i64, to: i64) -> TxnRe
 
 /// Moves any entry at this seat, and its record, to another lease. Tokens stay as they are.
 pub(super) fn move_entry(
-    keys: &LineKeys,
+    keys: &QueueKeys,
     election: &Key,
     seat: i64,
     from: i64,
@@ -139,7 +139,7 @@ pub(super) fn move_entry(
 }
 
 /// Opens an election that has no mark. Otherwise reads the mark.
-pub(super) fn create(keys: &LineKeys, election: &Key) -> TxnRequest {
+pub(super) fn create(keys: &QueueKeys, election: &Key) -> TxnRequest {
     let mark = keys.mark(election);
     TxnRequest {
         compare: vec![absent(mark.clone())],
@@ -150,14 +150,14 @@ pub(super) fn create(keys: &LineKeys, election: &Key) -> TxnRequest {
 
 /// Ends an election, if its mark and its first entry have not changed.
 ///
-/// The mark must still be at revision `at`, and the line must still begin as it was read.
+/// The mark must still be at revision `at`, and the queue must still begin as it was read.
 ///
 /// The transaction also writes the first entry again, unchanged. The next candidate watches that
 /// key, and etcd reports changes of one key in order: the candidate hears of the end before it
 /// hears that the entry is gone. Changes of two keys, such as the entry and the mark, may be
 /// reported in any order.
 pub(super) fn end(
-    keys: &LineKeys,
+    keys: &QueueKeys,
     election: &Key,
     at: i64,
     body: Bytes,
@@ -177,17 +177,17 @@ pub(super) fn end(
     }
 }
 
-/// The beginning of a line.
+/// The beginning of a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Beginning {
-    /// The line begins with this entry.
+    /// The queue begins with this entry.
     With(Entry),
-    /// The line was empty at this revision of the store.
+    /// The queue was empty at this revision of the store.
     Empty { revision: i64 },
 }
 
 /// Replaces a mark that is still at this revision. Otherwise reads the mark.
-pub(super) fn mark(keys: &LineKeys, election: &Key, at: i64, body: Bytes) -> TxnRequest {
+pub(super) fn mark(keys: &QueueKeys, election: &Key, at: i64, body: Bytes) -> TxnRequest {
     let mark = keys.mark(election);
     TxnRequest {
         compare: vec![unchanged(mark.clone(), at)],
@@ -197,7 +197,7 @@ pub(super) fn mark(keys: &LineKeys, election: &Key, at: i64, body: Bytes) -> Txn
 }
 
 /// Removes the rest of an election, if its mark is still at this revision.
-pub(super) fn remove(keys: &LineKeys, election: &Key, at: i64) -> TxnRequest {
+pub(super) fn remove(keys: &QueueKeys, election: &Key, at: i64) -> TxnRequest {
     let mark = keys.mark(election);
     TxnRequest {
         compare: vec![unchanged(mark.clone(), at)],
@@ -208,18 +208,18 @@ pub(super) fn remove(keys: &LineKeys, election: &Key, at: i64) -> TxnRequest {
 
 /// The reads that an end needs, at first and after each failed attempt: the mark and the first
 /// entry.
-pub(super) fn beginning(keys: &LineKeys, election: &Key) -> Vec<RangeRequest> {
+pub(super) fn beginning(keys: &QueueKeys, election: &Key) -> Vec<RangeRequest> {
     vec![one(keys.mark(election)), first(keys.entries(election))]
 }
 
 /// Writes the keys that stand for the leases of new seats, as long as these live.
-pub(super) fn sessions(keys: &LineKeys, leases: &[i64], says: &Bytes) -> TxnRequest {
+pub(super) fn sessions(keys: &QueueKeys, leases: &[i64], says: &Bytes) -> TxnRequest {
     let put = |lease: &i64| put(keys.session(*lease), says.clone(), *lease);
     TxnRequest { success: leases.iter().map(put).collect(), ..TxnRequest::default() }
 }
 
 /// The first reads of a look at our own entry: mark, tenure, the entry, its record.
-pub(super) fn own(keys: &LineKeys, election: &Key, seat: Option<i64>) -> Vec<RangeRequest> {
+pub(super) fn own(keys: &QueueKeys, election: &Key, seat: Option<i64>) -> Vec<RangeRequest> {
     let mut ranges = vec![one(keys.mark(election)), one(keys.tenure(election))];
     if let Some(seat) = seat {
         ranges.extend([one(keys.entry(election, seat)), one(keys.holder(election, seat))]);
@@ -227,17 +227,17 @@ pub(super) fn own(keys: &LineKeys, election: &Key, seat: Option<i64>) -> Vec<Ran
     ranges
 }
 
-/// Reads the mark and some keys of a line, to tell if there are candidates.
+/// Reads the mark and some keys of a queue, to tell if there are candidates.
 ///
 /// These are enough unless keys are nested deeper.
-pub(super) fn anybody(keys: &LineKeys, election: &Key) -> Vec<RangeRequest> {
+pub(super) fn anybody(keys: &QueueKeys, election: &Key) -> Vec<RangeRequest> {
     let Topic { key, end } = keys.entries(election);
     let some = RangeRequest { key, range_end: end, limit: 100, ..RangeRequest::default() };
     vec![one(keys.mark(election)), some]
 }
 
 /// Reads everything: mark, tenure, all entries in order, all records.
-pub(super) fn everything(keys: &LineKeys, election: &Key) -> Vec<RangeRequest> {
+pub(super) fn everything(keys: &QueueKeys, election: &Key) -> Vec<RangeRequest> {
     vec![
         one(keys.mark(election)),
         one(keys.tenure(election)),
@@ -252,7 +252,7 @@ pub(super) fn before(entries: Topic, token: u64) -> RangeRequest {
     newest(entries, 1, last)
 }
 
-/// All keys of a line, in order.
+/// All keys of a queue, in order.
 pub(super) fn all(entries: Topic) -> RangeRequest {
     in_order(entries, 0)
 }
@@ -372,7 +372,7 @@ mod tests {
     /// A late request must not put anything under a lease that its seat has left.
     #[test]
     fn whatever_is_put_under_a_lease_of_a_seat_compares_that_the_seat_is_under_it() {
-        let keys = LineKeys::new(&Keys::new("p"));
+        let keys = QueueKeys::new(&Keys::new("p"));
         let election = Key::parse("elections/a").expect("a good key");
         let seat = Seat { name: 10, lease: 30, former: Some(20) };
         let id = CandidateId::from_bits(7);

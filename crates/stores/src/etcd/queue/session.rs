@@ -2,8 +2,8 @@
 //!
 //! Each lease has one KeepAlive under way at a time. A round is one KeepAlive of each lease and
 //! then, after all were answered, a linearizable read of the keys that stand for the leases.
-//! [`EtcdWindow`] documents the proof that this gives. Any failure ends the stream, and another
-//! server is tried.
+//! [`LeaseTermWindow`] documents the proof that this gives. Any failure ends the stream, and
+//! another server is tried.
 //!
 //! When etcd has changed its leader, everything moves to other leases ([`moving`]), since the
 //! former leader may revoke those that it knows.
@@ -16,7 +16,7 @@ mod stream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure::queue::window::EtcdWindow;
+use tenure::queue::window::LeaseTermWindow;
 use tenure::queue::{Life, Session};
 use tenure::store::{Fault, StoreError};
 use tenure::{Key, SystemClock};
@@ -210,7 +210,7 @@ impl Keeper<'_> {
 
     /// Keeps the session alive until a lease is gone.
     async fn live(&mut self, ttl: Duration) -> End {
-        let mut window = EtcdWindow::new(ttl);
+        let mut window = LeaseTermWindow::new(ttl);
         window.leased(self.term);
         let mut stream: Option<Stream> = None;
         let mut connected = true;
@@ -309,7 +309,7 @@ impl Keeper<'_> {
     async fn suspend(
         &mut self,
         ttl: Duration,
-        window: &mut EtcdWindow,
+        window: &mut LeaseTermWindow,
         pause: Duration,
     ) -> (Option<Stream>, Duration) {
         window.abandoned();

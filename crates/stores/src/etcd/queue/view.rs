@@ -1,23 +1,27 @@
-//! Reads a line, for one of its candidates or for display.
+//! Reads a queue, for one of its candidates or for display.
 
 use std::sync::Arc;
 
 use tenure::Key;
 use tenure::protocol::Holder;
-use tenure::queue::{Entry, Line, Place, Ticket};
+use tenure::queue::{Entry, Place, Queue, Ticket};
 use tenure::store::StoreError;
 
 use super::super::proto::KeyValue;
 use super::super::waits::Topic;
 use super::claims::{Own, Stage};
+use super::contents::{Part, entry, is_candidate, only, stood, whole};
 use super::keys::{is_entry, of_name};
-use super::line::{Part, entry, is_candidate, only, stood, whole};
 use super::record::{self, Mark};
 use super::{Shared, requests, unavailable};
 
 impl Shared {
-    pub(super) async fn line(&self, election: &Key, ticket: &Ticket) -> Result<Line, StoreError> {
-        let doing = || format!("reading the line of {election}");
+    pub(super) async fn read_queue(
+        &self,
+        election: &Key,
+        ticket: &Ticket,
+    ) -> Result<Queue, StoreError> {
+        let doing = || format!("reading the queue of {election}");
         let held = self.claims.of(election, &ticket.candidate);
         let key = held.as_ref().map(|own| self.keys.entry(election, own.seat.name));
         let token = held.as_ref().and_then(|own| match own.stage {
@@ -28,7 +32,7 @@ impl Shared {
         let seat = held.as_ref().map(|own| own.seat.name);
         let mut ranges = requests::own(&self.keys, election, seat);
         let heard = self.core.waits.heard(&Topic::one(self.keys.mark(election)));
-        // If the mark has changed, the election has most likely ended, and the rest of the line
+        // If the mark has changed, the election has most likely ended, and the rest of the queue
         // does not matter. To read all of it for each candidate that leaves would cost much.
         let ending = held.as_ref().is_some_and(|own| heard.is_some_and(|heard| heard > own.mark));
         if !ending {
@@ -76,13 +80,13 @@ impl Shared {
             }
         }
         self.saw(&[(self.keys.mark(election), mark.as_ref())], revision);
-        let mut line = self.assemble(election, ticket, &mark, &tenure, part, revision).await;
-        self.sign(&mut line, found.as_ref(), made_by);
-        Ok(line)
+        let mut queue = self.assemble(election, ticket, &mark, &tenure, part, revision).await;
+        self.sign(&mut queue, found.as_ref(), made_by);
+        Ok(queue)
     }
 
-    pub(super) async fn look(&self, election: &Key) -> Result<Line, StoreError> {
-        let doing = || format!("reading the line of {election}");
+    pub(super) async fn look(&self, election: &Key) -> Result<Queue, StoreError> {
+        let doing = || format!("reading the queue of {election}");
         let mut read = self.read(requests::everything(&self.keys, election), doing).await?;
         let (mark, tenure) = (only(read.next()), only(read.next()));
         let (entries, records) = (read.next().kvs, read.next().kvs);
@@ -140,7 +144,7 @@ impl Shared {
         true
     }
 
-    /// Assembles a line, with the holder of its first entry.
+    /// Assembles a queue, with the holder of its first entry.
     pub(super) async fn assemble(
         &self,
         election: &Key,
@@ -149,7 +153,7 @@ impl Shared {
         tenure: &Option<KeyValue>,
         part: Part,
         revision: i64,
-    ) -> Line {
+    ) -> Queue {
         let entries = part.in_order();
         let looks: Vec<_> = entries.iter().map(|found| (found.key.clone(), Some(*found))).collect();
         self.saw(&looks, revision);
@@ -172,17 +176,17 @@ impl Shared {
                     first.holder = Some(holder);
                 }
                 let unclean = record::read_tenure(tenure.as_ref());
-                Line::Open { generation, places, unclean, highest: unclean.unwrap_or(0) }
+                Queue::Open { generation, places, unclean, highest: unclean.unwrap_or(0) }
             }
             mark @ (Mark::Ended { .. } | Mark::Missing) => {
                 places.retain(|place| Some(&place.entry) == own.as_ref());
                 match mark {
-                    Mark::Ended { generation } => Line::Ended { generation, places },
-                    Mark::Missing if places.is_empty() => Line::Missing,
+                    Mark::Ended { generation } => Queue::Ended { generation, places },
+                    Mark::Missing if places.is_empty() => Queue::Missing,
                     // The mark was removed by hand: every generation until now is over, and our
                     // entry must go.
                     Mark::Missing | Mark::Open { .. } => {
-                        Line::Ended { generation: u64::try_from(revision).unwrap_or(0), places }
+                        Queue::Ended { generation: u64::try_from(revision).unwrap_or(0), places }
                     }
                 }
             }
@@ -190,10 +194,10 @@ impl Shared {
     }
 
     /// Adds the joins that made our own entries.
-    fn sign(&self, line: &mut Line, own: Option<&Entry>, made_by: Option<Ticket>) {
-        let places = match line {
-            Line::Open { places, .. } | Line::Ended { places, .. } => places,
-            Line::Missing => return,
+    fn sign(&self, queue: &mut Queue, own: Option<&Entry>, made_by: Option<Ticket>) {
+        let places = match queue {
+            Queue::Open { places, .. } | Queue::Ended { places, .. } => places,
+            Queue::Missing => return,
         };
         for place in places {
             place.ticket = if Some(&place.entry) == own {
@@ -224,7 +228,7 @@ impl Shared {
         record::holder(found, stood(&self.keys, election, found, beside.as_ref()).as_ref())
     }
 
-    /// The first in line, and the one before our own entry.
+    /// The first in the queue, and the one before our own entry.
     async fn around(
         &self,
         election: &Key,
@@ -233,17 +237,17 @@ impl Shared {
         let entries = self.keys.entries(election);
         let mut ranges = vec![requests::first(entries.clone())];
         ranges.extend(own.map(|token| requests::before(entries, token)));
-        let doing = || format!("reading the line of {election}");
+        let doing = || format!("reading the queue of {election}");
         let mut read = self.read(ranges, doing).await?;
         Ok((only(read.next()), own.and_then(|_| only(read.next()))))
     }
 
     /// Returns true if no end of the election came before the deletion of this entry.
     ///
-    /// The deletion has been reported. The end writes the first entry in line in its own
+    /// The deletion has been reported. The end writes the first entry in the queue in its own
     /// transaction ([`Shared::end`]). The next candidate has seen that entry as the first, so the
     /// entry either was there at the end or was deleted before. It is enough to know that the entry
-    /// was not written after the look that showed it in an open line. Other writes to it are rare,
+    /// was not written after the look that showed it in an open queue. Other writes to it are rare,
     /// and after one a look decides.
     pub(super) fn was_open_until_deleted(&self, election: &Key, entry: &Entry) -> bool {
         let looked = self.claims.looked(election, entry.token);
@@ -273,10 +277,10 @@ impl Shared {
         }
     }
 
-    /// Reads all keys of a line, and returns the part that concerns us.
+    /// Reads all keys of a queue, and returns the part that concerns us.
     pub(super) async fn all(&self, election: &Key, own: Option<&[u8]>) -> Result<Part, StoreError> {
         let entries = self.keys.entries(election);
-        let doing = || format!("reading the line of {election}");
+        let doing = || format!("reading the queue of {election}");
         let mut read = self.read(vec![requests::all(entries.clone())], doing).await?;
         let all = read.next().kvs;
         self.report_unleased(&entries, &all);

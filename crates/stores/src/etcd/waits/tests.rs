@@ -96,7 +96,7 @@ async fn an_entry_is_gone_when_it_is_deleted_and_not_when_its_value_changes() {
     assert!(waits.gone(&topic, 13).now_or_never().is_none());
 }
 
-/// The end of an election writes the first entry in its line. The entry's watch reports that
+/// The end of an election writes the first entry in its queue. The entry's watch reports that
 /// before the deletion.
 #[tokio::test]
 async fn an_entry_that_was_written_before_its_deletion_is_told_from_one_that_was_not() {

@@ -236,7 +236,7 @@ impl Client {
         Pending::new(answer, read)
     }
 
-    /// Reads the candidates of a line, and the data of the election's own node.
+    /// Reads the candidates of a queue, and the data of the election's own node.
     ///
     /// If `barrier` is set, both are read behind a write that a quorum takes.
     pub(super) fn list(&self, root: &Arc<str>, barrier: bool) -> [oneshot::Receiver<Outcome>; 2] {
@@ -246,7 +246,7 @@ impl Client {
         answers
     }
 
-    /// Creates an entry of an election, and then reads the line.
+    /// Creates an entry of an election, and then reads the queue.
     ///
     /// Entries of different elections that are created at the same time share a transaction.
     pub(super) fn join(

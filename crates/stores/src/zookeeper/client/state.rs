@@ -12,7 +12,7 @@ use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
 use tenure::Moment;
-use tenure::queue::window::ZookeeperWindow;
+use tenure::queue::window::StreamOrderWindow;
 use tenure::queue::{Life, Pace, Proof, Session};
 
 pub(super) use self::requests::Join;
@@ -67,7 +67,7 @@ pub(super) struct State {
     /// forgotten.
     contact: Option<Moment>,
     ttl: Duration,
-    window: ZookeeperWindow,
+    window: StreamOrderWindow,
     joins: VecDeque<Join>,
     /// False once a server returned no tokens for entries that were created together.
     ///
@@ -119,7 +119,7 @@ impl State {
             seen: 0,
             contact: None,
             ttl,
-            window: ZookeeperWindow::new(ttl),
+            window: StreamOrderWindow::new(ttl),
             joins: VecDeque::new(),
             joins_together: true,
             orders: VecDeque::new(),
@@ -169,7 +169,7 @@ impl State {
     ///
     /// Servers that were rebuilt count transactions from a lower number, and refuse a client that
     /// has seen a higher one. So the number is forgotten too. This is safe: in the next session
-    /// every line is read after an entry of ours was made, and no server that lags behind shows
+    /// every queue is read after an entry of ours was made, and no server that lags behind shows
     /// that entry.
     pub(super) fn forget(&mut self) {
         self.expired();
@@ -181,10 +181,10 @@ impl State {
         if id != self.id {
             self.number += 1;
             self.standing.clear();
-            self.window = ZookeeperWindow::new(ttl);
+            self.window = StreamOrderWindow::new(ttl);
         } else if ttl != self.ttl {
             // A proof for another session time does not hold for this one.
-            self.window = ZookeeperWindow::new(ttl);
+            self.window = StreamOrderWindow::new(ttl);
         }
         (self.id, self.secret, self.ttl) = (id, secret, ttl);
         self.window.connecting(before);

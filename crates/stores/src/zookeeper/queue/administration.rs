@@ -10,7 +10,7 @@ use super::super::client::Error;
 use super::super::fault::{Kind, failed, unsent};
 use super::super::wire::{self, Lifetime, Request, Stat};
 use super::ZookeeperQueue;
-use super::line::has_session;
+use super::reading::has_session;
 use super::root::{self, Root};
 use super::tenures::Tenure;
 

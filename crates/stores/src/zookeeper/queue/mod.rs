@@ -1,4 +1,4 @@
-//! Elections as lines of ephemeral nodes, in the format of Curator and kazoo.
+//! Elections as queues of ephemeral nodes, in the format of Curator and kazoo.
 //!
 //! An election is a node, and its candidates are ephemeral, sequential nodes below it. The
 //! candidate with the lowest number leads. Every other candidate watches the one before it. The
@@ -6,8 +6,8 @@
 
 mod administration;
 mod entry;
-mod line;
 mod names;
+mod reading;
 mod root;
 mod tenures;
 
@@ -23,14 +23,14 @@ use futures_util::future::Either;
 use tenure::Key;
 use tenure::protocol::Holder;
 use tenure::queue::{
-    Entry, Freshness, Gone, Joined, Left, Line, Pace, Session, SessionQueue, Ticket,
+    Entry, Freshness, Gone, Joined, Left, Pace, Queue, Session, SessionQueue, Ticket,
 };
 use tenure::store::{Fault, StoreError};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use self::line::{Reading, Whose, has_session};
 pub use self::names::Recipe;
+use self::reading::{Reading, Whose, has_session};
 use self::root::Root;
 use self::tenures::{Recorded, Tenure};
 use super::client::{Client, Error, Event, Watching};
@@ -43,7 +43,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// The maximum number of nodes to warn of.
 const MOST_WARNED: usize = 1024;
 
-/// Lines of candidates in ZooKeeper.
+/// Queues of candidates in ZooKeeper.
 pub struct ZookeeperQueue {
     client: Client,
     base: Arc<str>,
@@ -75,7 +75,7 @@ impl ZookeeperQueue {
         }
     }
 
-    /// Sets the recipe, to share a line with the candidates of another client.
+    /// Sets the recipe, to share a queue with the candidates of another client.
     #[must_use]
     pub fn with_recipe(mut self, recipe: Recipe) -> ZookeeperQueue {
         self.recipe = recipe;
@@ -196,7 +196,7 @@ impl SessionQueue for ZookeeperQueue {
         holder: &Arc<Holder>,
     ) -> Result<Joined, StoreError> {
         let root = self.root(election);
-        let doing = || format!("joining the line of {}", root.path);
+        let doing = || format!("joining the queue of {}", root.path);
         let path = root.child(&self.recipe.name(ticket));
         let data = entry::encode(&holder.name, &holder.value);
         let (lifetime, acl) = (Lifetime::EphemeralSequential, self.acl.clone());
@@ -207,7 +207,7 @@ impl SessionQueue for ZookeeperQueue {
             Ok(made) => made,
             Err(Error::NoNode) => {
                 let session = self.client.session().borrow().number;
-                return Ok(Joined { session, entry: None, line: Line::Missing });
+                return Ok(Joined { session, entry: None, queue: Queue::Missing });
             }
             Err(error) => {
                 let error = failed(error, Kind::Write, doing());
@@ -228,8 +228,8 @@ impl SessionQueue for ZookeeperQueue {
         }
         let whose = Whose::Candidacy { ticket, own: Some((&entry, holder)) };
         // Boxed, because thousands may join at once, and most of them wait for the entry.
-        let error = match Box::pin(self.read_line(&root, whose, Some(reading))).await {
-            Ok(line) => return Ok(Joined { session: made.session, entry: Some(entry), line }),
+        let error = match Box::pin(self.read_queue(&root, whose, Some(reading))).await {
+            Ok(queue) => return Ok(Joined { session: made.session, entry: Some(entry), queue }),
             Err(error) => error,
         };
         let refused = matches!(error.fault, Fault::Permanent | Fault::Denied);
@@ -237,21 +237,21 @@ impl SessionQueue for ZookeeperQueue {
             // The entry may not stand here, and no longer does.
             return Err(error);
         }
-        // The entry was made. After any later failure, only a look at the line can tell its state.
+        // The entry was made. After any later failure, only a look at the queue can tell its state.
         self.client.stands(&path, true);
         self.client.stands(&entry.name, false);
         Err(StoreError::new(Fault::Indeterminate, "zookeeper", doing(), error))
     }
 
-    async fn line(
+    async fn read(
         &self,
         election: &Key,
         ticket: &Ticket,
         freshness: Freshness,
-    ) -> Result<Line, StoreError> {
+    ) -> Result<Queue, StoreError> {
         let root = self.root(election);
-        let asked = self.ask_line(&root, freshness == Freshness::Barrier);
-        Box::pin(self.read_line(&root, Whose::Candidacy { ticket, own: None }, Some(asked))).await
+        let asked = self.ask_queue(&root, freshness == Freshness::Barrier);
+        Box::pin(self.read_queue(&root, Whose::Candidacy { ticket, own: None }, Some(asked))).await
     }
 
     async fn gone(&self, entry: &Entry) -> Gone {
@@ -331,17 +331,17 @@ impl SessionQueue for ZookeeperQueue {
         self.clear(&root).await
     }
 
-    async fn look(&self, election: &Key, freshness: Freshness) -> Result<Line, StoreError> {
+    async fn look(&self, election: &Key, freshness: Freshness) -> Result<Queue, StoreError> {
         let root = self.root(election);
         self.ready(|| format!("looking at {}", root.path)).await?;
-        let asked = self.ask_line(&root, freshness == Freshness::Barrier);
-        self.read_line(&root, Whose::Everyone, Some(asked)).await
+        let asked = self.ask_queue(&root, freshness == Freshness::Barrier);
+        self.read_queue(&root, Whose::Everyone, Some(asked)).await
     }
 
-    async fn survey(&self, election: &Key) -> Result<Line, StoreError> {
+    async fn survey(&self, election: &Key) -> Result<Queue, StoreError> {
         let root = self.root(election);
         self.ready(|| format!("looking at {}", root.path)).await?;
-        self.survey_line(&root).await
+        self.survey_queue(&root).await
     }
 
     async fn moved(&self, election: &Key, first: Option<&Entry>) {
@@ -350,7 +350,7 @@ impl SessionQueue for ZookeeperQueue {
         let path = root.path.clone();
         let own = Request::Exists { path: path.clone(), watch: true };
         let (own, election_moves) = self.client.watch(own, wire::stat);
-        let (line, line_moves) = match first {
+        let (queue, queue_moves) = match first {
             Some(first) => {
                 let request = Request::Data { path: first.name.clone(), watch: true };
                 let (read, watching) = self.client.watch(request, wire::data);
@@ -379,9 +379,9 @@ impl SessionQueue for ZookeeperQueue {
                 (Either::Right(empty), watching)
             }
         };
-        match (own.await, line.await) {
+        match (own.await, queue.await) {
             (Ok(_), Ok(true)) => {}
-            // There is no line to watch while there is no election.
+            // There is no queue to watch while there is no election.
             (Err(Error::NoNode), Err(Error::NoNode)) if first.is_none() => {
                 election_moves.event().await;
                 return;
@@ -390,7 +390,7 @@ impl SessionQueue for ZookeeperQueue {
         }
         tokio::select! {
             _ = election_moves.event() => {}
-            _ = line_moves.event() => {}
+            _ = queue_moves.event() => {}
         }
     }
 

@@ -1,4 +1,4 @@
-//! The names of a line's nodes; docs/keys.md documents them.
+//! The names of a queue's nodes; docs/keys.md documents them.
 //!
 //! The form is `_c_<guid>-<prefix><sequence>`, that of Curator's protected nodes. The guid is the
 //! candidacy's own id, so that an entry is found again if its creation was never answered. From the
@@ -17,7 +17,7 @@ const PROTECTED: &str = "_c_";
 /// The length of a guid with its dashes.
 const GUID: usize = 36;
 
-/// The clients that our candidates share a line with.
+/// The clients that our candidates share a queue with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Recipe {
@@ -76,7 +76,7 @@ impl Recipe {
         }
     }
 
-    /// The number by which a node stands in line; `None` if it is no entry.
+    /// The number by which a node stands in the queue; `None` if it is no entry.
     pub(super) fn sequence(&self, node: &str) -> Option<u64> {
         let (_, number) = self.split(node)?;
         number.parse().ok()
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_of_other_recipes_stand_in_line_and_others_do_not() {
+    fn nodes_of_other_recipes_stand_in_queue_and_others_do_not() {
         let latch = "_c_8a3ba1b2-8fcb-4b1c-b0f1-0e4f0f6f4f60-latch-0000000012";
         assert_eq!(Recipe::CuratorLatch.sequence(latch), Some(12));
         assert_eq!(Recipe::Own.sequence(latch), None);

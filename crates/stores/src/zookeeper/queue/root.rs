@@ -26,7 +26,7 @@ const TENURES: &str = "=tenures";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Root {
     pub(super) path: Arc<str>,
-    /// The record of its tenures. It is not in the line, where other clients would take it for a
+    /// The record of its tenures. It is not in the queue, where other clients would take it for a
     /// candidate.
     pub(super) tenure: Arc<str>,
 }

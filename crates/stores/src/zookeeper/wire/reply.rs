@@ -189,7 +189,7 @@ pub(crate) fn children(reader: &mut Reader<'_>) -> Result<(Vec<String>, Stat), M
 
 /// Reads the answer to a listing, without copies.
 ///
-/// A line may have a thousand candidates, and each of them reads it.
+/// A queue may have a thousand candidates, and each of them reads it.
 pub(crate) fn names<'a>(reader: &mut Reader<'a>) -> Result<(Vec<&'a str>, Stat), Malformed> {
     let count = reader.count()?;
     let mut names = Vec::with_capacity(count.min(4096));

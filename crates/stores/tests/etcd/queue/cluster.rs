@@ -132,7 +132,7 @@ async fn a_deposed_leader_of_etcd_may_revoke_the_leases_it_knew_and_nobody_loses
     })
     .await;
     let (_b, _, mut waiting) = stand(&servers.addresses(), CALM, "b").await;
-    let line = names(&election).await;
+    let queue = names(&election).await;
     let token = leader.mandate().token();
     for _ in 0..2 {
         let [before, after] = depose_and_revoke(&servers).await;
@@ -144,7 +144,7 @@ async fn a_deposed_leader_of_etcd_may_revoke_the_leases_it_knew_and_nobody_loses
             soon("proven again", leader.mandate().renewed()).await;
         }
         assert!(leader.mandate().is_leader());
-        assert_eq!(names(&election).await, line, "nobody lost its place");
+        assert_eq!(names(&election).await, queue, "nobody lost its place");
     }
     assert_eq!(leader.mandate().token(), token);
     assert!(published().await, "values have moved too");

@@ -1,4 +1,4 @@
-//! The visible behaviour of an election that is a line, without failures.
+//! The visible behaviour of an election that is a queue, without failures.
 
 use super::*;
 use tenure::{ElectionState, Error, Resignation};
@@ -8,13 +8,13 @@ use tenure_harness::require;
 async fn first_come_is_first_led_and_tokens_rise() {
     let servers = require!(servers(1).await);
     let addresses = servers.addresses();
-    let mut line = Vec::new();
+    let mut queue = Vec::new();
     for name in ["a", "b", "c", "d"] {
-        line.push((name, stand(&addresses, LONG, name).await));
+        queue.push((name, stand(&addresses, LONG, name).await));
     }
-    assert_eq!(names(&line[0].1.1).await, ["a", "b", "c", "d"]);
+    assert_eq!(names(&queue[0].1.1).await, ["a", "b", "c", "d"]);
     let mut token = 0;
-    for (name, (_backend, election, mut candidacy)) in line {
+    for (name, (_backend, election, mut candidacy)) in queue {
         let leader = soon(name, candidacy.elected()).await.expect("elected");
         assert!(leader.mandate().token() > token);
         token = leader.mandate().token();
@@ -110,8 +110,8 @@ async fn a_url_may_choose_documents_and_the_other_protocol_is_refused_then() {
     let election = Election::open(&leases, NAME).await.expect("it opens");
     let leader = soon("elected", election.campaign(candidate("a"))).await.expect("elected");
     assert_eq!(leader.mandate().token(), 1);
-    let lines = process(&servers.addresses(), LONG).await;
-    let refused = Election::open(&lines, NAME).await;
+    let queues = process(&servers.addresses(), LONG).await;
+    let refused = Election::open(&queues, NAME).await;
     assert!(matches!(refused, Err(Error::Protocol { .. })), "{refused:?}");
 }
 
@@ -207,7 +207,7 @@ async fn an_observer_sees_the_line_and_every_leader() {
     leader.resign().await;
 }
 
-/// A key made by hand belongs to no session, and would block the line for ever.
+/// A key made by hand belongs to no session, and would block the queue for ever.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_without_a_lease_in_the_line_blocks_nobody() {
     let servers = require!(servers(1).await);

@@ -11,7 +11,7 @@ fn contains(bytes: &[u8], part: &[u8]) -> bool {
     bytes.windows(part.len()).any(|window| window == part)
 }
 
-/// The entries of the line, and the records beside them.
+/// The entries of the queue, and the records beside them.
 fn left_behind(servers: &Etcd) -> Vec<String> {
     let mut keys = keys_under(servers, &format!("{PREFIX}/{NAME}/"));
     keys.extend(keys_under(servers, &format!("{PREFIX}//holders/{NAME}/")));
@@ -19,7 +19,7 @@ fn left_behind(servers: &Etcd) -> Vec<String> {
 }
 
 async fn nothing_is_left(servers: &Etcd) {
-    soon("nothing is left in line", async {
+    soon("nothing is left in the queue", async {
         while !left_behind(servers).is_empty() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }

@@ -1,10 +1,11 @@
-//! etcd's own clients in the same lines.
+//! etcd's own clients in the same queues.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Stdio};
 use std::sync::mpsc;
 
 use super::*;
+use tenure::queue::{Freshness, Queue};
 use tenure_harness::require;
 
 /// `etcdctl`, running until it is told to end.
@@ -131,10 +132,10 @@ async fn etcdctl_lock_and_ours_exclude_each_other() {
     // None of our processes has made the election. It is shown as it is.
     let backend = process(&addresses, LONG).await;
     let queue = backend.queue().expect("it has one");
-    let line = queue.look(&key(), tenure::queue::Freshness::Session).await.expect("a look");
+    let found = queue.look(&key(), Freshness::Session).await.expect("a look");
     assert!(
-        matches!(&line, tenure::queue::Line::Open { generation: 0, places, .. } if places.len() == 1),
-        "{line:?}"
+        matches!(&found, Queue::Open { generation: 0, places, .. } if places.len() == 1),
+        "{found:?}"
     );
     let election = enter(&backend).await;
     let mut ours = stand_in(&election, "a").await;

@@ -1,4 +1,4 @@
-//! Many candidates in one line, and many elections of one process.
+//! Many candidates in one queue, and many elections of one process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,7 +8,7 @@ use super::referee::Referee;
 use super::*;
 use futures_util::future::{join_all, try_join_all};
 use tenure::Error;
-use tenure::queue::{Freshness, Line};
+use tenure::queue::{Freshness, Queue};
 use tenure_harness::{Direction, Framing, Proxy, require};
 
 const CANDIDATES: usize = 1000;
@@ -16,7 +16,7 @@ const PROCESSES: usize = 20;
 
 /// Candidates of several processes, each behind one of another process.
 ///
-/// Returns once `at_least` of them are in line.
+/// Returns once `at_least` of them are in the queue.
 async fn crowd(
     servers: &Etcd,
     addresses: &[SocketAddr],
@@ -30,14 +30,14 @@ async fn crowd(
     };
     let candidacies: Vec<Candidacy> = (0..CANDIDATES).map(stand).collect();
     let began = Instant::now();
-    soon("everybody is in line", async {
+    soon("everybody is in the queue", async {
         while keys_under(servers, &format!("{PREFIX}/{NAME}/")).len() < at_least {
             tokio::time::sleep(Duration::from_millis(250)).await;
         }
     })
     .await;
     println!(
-        "{at_least} of {CANDIDATES} candidates of {PROCESSES} processes in line after {:?}",
+        "{at_least} of {CANDIDATES} candidates of {PROCESSES} processes in the queue after {:?}",
         began.elapsed()
     );
     (backends, candidacies)
@@ -53,7 +53,7 @@ async fn a_thousand_candidates_race_an_end_and_nothing_is_left() {
     race(CANDIDATES / 4).await;
 }
 
-/// Deletes the election as soon as `at_least` candidates are in line.
+/// Deletes the election as soon as `at_least` candidates are in the queue.
 async fn race(at_least: usize) {
     let servers = require!(servers(1).await);
     let (_backends, candidacies) = crowd(&servers, &servers.addresses(), at_least).await;
@@ -106,20 +106,20 @@ async fn a_handover_among_a_thousand_notifies_the_leaver_and_the_next_alone() {
     let proxy = Proxy::start(servers[0].address(), Framing::Http2).expect("a proxy");
     let referee = Referee::start();
     let (_backends, candidacies) = crowd(&servers, &[proxy.address()], CANDIDATES).await;
-    // They joined at the same time, so the line has their order.
+    // They joined at the same time, so the queue has their order.
     let watcher = process(&servers.addresses(), LONG).await;
     let election = enter(&watcher).await;
     let order = election.candidates().await.expect("a list");
     let mut by_id: std::collections::HashMap<_, _> =
         candidacies.into_iter().map(|candidacy| (candidacy.id(), candidacy)).collect();
-    let mut line = order.iter().map(|one| by_id.remove(&one.id).expect("it is one of ours"));
-    let mut first = line.next().expect("there are many");
+    let mut standing = order.iter().map(|one| by_id.remove(&one.id).expect("it is one of ours"));
+    let mut first = standing.next().expect("there are many");
     let mut leader = soon("elected", first.elected()).await.expect("elected");
     referee.elected("first", &leader);
     for round in 0..10 {
         let queue = watcher.queue().expect("it has one");
-        let line_now = queue.look(&key(), Freshness::Session).await.expect("a look");
-        let Line::Open { places, .. } = line_now else { panic!("{line_now:?}") };
+        let found = queue.look(&key(), Freshness::Session).await.expect("a look");
+        let Queue::Open { places, .. } = found else { panic!("{found:?}") };
         let gone = deletion_of(&places[0].entry.name);
         let heard = Arc::new(AtomicUsize::new(0));
         let counted = heard.clone();
@@ -130,7 +130,7 @@ async fn a_handover_among_a_thousand_notifies_the_leaver_and_the_next_alone() {
                 counted.fetch_add(1, Ordering::Relaxed);
             }
         });
-        let mut next = line.next().expect("there are many");
+        let mut next = standing.next().expect("there are many");
         leader.resign().await;
         leader = soon("elected", next.elected()).await.expect("elected");
         referee.elected("next", &leader);
@@ -144,8 +144,8 @@ async fn a_handover_among_a_thousand_notifies_the_leaver_and_the_next_alone() {
 
 /// How etcd writes the event that a key is deleted, up to the end of the key.
 ///
-/// Candidates also look at the line from time to time, and while it grows slowly some of them do so
-/// during the handovers. Such an answer names the key, too, but not in an event.
+/// Candidates also look at the queue from time to time, and while it grows slowly some of them do
+/// so during the handovers. Such an answer names the key, too, but not in an event.
 fn deletion_of(key: &str) -> Vec<u8> {
     // The event's type is 1 (deleted). Its second field holds the key and the revision, which is
     // a varint of two bytes up to revision 16,383.

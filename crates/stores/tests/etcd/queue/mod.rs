@@ -1,4 +1,4 @@
-//! Elections that are lines in etcd, on real servers.
+//! Elections that are queues in etcd, on real servers.
 
 mod cluster;
 mod elections;
@@ -19,7 +19,7 @@ use tenure_stores::OpenOptions;
 
 /// The election of most tests.
 pub(crate) const NAME: &str = "jobs/nightly";
-/// The prefix of lines.
+/// The prefix of queues.
 pub(crate) const PREFIX: &str = "queues";
 /// A session that a busy machine keeps, and that a test can wait for.
 pub(crate) const TTL: Duration = Duration::from_secs(4);
@@ -45,7 +45,7 @@ pub(crate) async fn enter(backend: &Backend) -> Election {
     Election::open(backend, NAME).await.expect("the election opens")
 }
 
-/// A candidate of a new process. It is in line when this returns.
+/// A candidate of a new process. It is in the queue when this returns.
 pub(crate) async fn stand(
     addresses: &[SocketAddr],
     ttl: Duration,
@@ -64,7 +64,7 @@ pub(crate) async fn stand_in(election: &Election, name: &str) -> Candidacy {
 }
 
 pub(crate) async fn in_line(election: &Election, name: &str) {
-    soon(&format!("{name} is in line"), async {
+    soon(&format!("{name} is in the queue"), async {
         while !names(election).await.iter().any(|found| found == name) {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
@@ -72,7 +72,7 @@ pub(crate) async fn in_line(election: &Election, name: &str) {
     .await;
 }
 
-/// All candidates in line, first to last.
+/// All candidates in the queue, first to last.
 pub(crate) async fn names(election: &Election) -> Vec<String> {
     let found = election.candidates().await.expect("a list");
     found.iter().map(|one| one.name.to_string()).collect()

@@ -1,4 +1,4 @@
-//! Proofs of sessions, of looks at a line, and of notifications.
+//! Proofs of sessions, of looks at a queue, and of notifications.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::*;
 use bytes::Bytes;
 use tenure::protocol::Holder;
-use tenure::queue::{Entry, Freshness, Gone, Left, Line, Pace, Session, SessionQueue, Ticket};
+use tenure::queue::{Entry, Freshness, Gone, Left, Pace, Queue, Session, SessionQueue, Ticket};
 use tenure::{CandidateId, Clock as _, SystemClock};
 use tenure_harness::{Direction, Framing, Proxy, require};
 
-fn lines(backend: &Backend) -> Arc<dyn SessionQueue> {
+fn queues(backend: &Backend) -> Arc<dyn SessionQueue> {
     backend.queue().expect("its elections are queues").clone()
 }
 
@@ -23,20 +23,20 @@ fn ticket(name: &str, attempt: u64) -> Ticket {
     Ticket { candidate: CandidateId::parse(name).expect("a good id"), attempt }
 }
 
-/// Joins a line without a candidacy's state machine.
-async fn join(lines: &dyn SessionQueue, name: &str, attempt: u64) -> Entry {
-    live(lines).await;
-    let joined = lines.join(&key(), &ticket(name, attempt), &holder(name)).await;
+/// Joins a queue without a candidacy's state machine.
+async fn join(queues: &dyn SessionQueue, name: &str, attempt: u64) -> Entry {
+    live(queues).await;
+    let joined = queues.join(&key(), &ticket(name, attempt), &holder(name)).await;
     joined.expect("it joins").entry.expect("the election is open")
 }
 
-async fn live(lines: &dyn SessionQueue) -> Session {
-    let mut session = lines.session();
+async fn live(queues: &dyn SessionQueue) -> Session {
+    let mut session = queues.session();
     *soon("the session lives", session.wait_for(Session::is_live)).await.expect("it is kept")
 }
 
-async fn proven(lines: &dyn SessionQueue) -> Session {
-    let mut session = lines.session();
+async fn proven(queues: &dyn SessionQueue) -> Session {
+    let mut session = queues.session();
     let proven = session.wait_for(|session| session.is_live() && session.proof().is_some());
     *soon("the session is proven", proven).await.expect("it is kept")
 }
@@ -69,12 +69,12 @@ async fn a_proof_is_dated_before_its_keep_alive_was_sent() {
     let servers = require!(servers(1).await);
     let proxy = Proxy::start(servers[0].address(), Framing::Http2).expect("a proxy");
     let backend = process(&[proxy.address()], CALM).await;
-    let lines = lines(&backend);
-    lines.pace(Pace::Leading);
-    proven(&*lines).await;
+    let queues = queues(&backend);
+    queues.pace(Pace::Leading);
+    proven(&*queues).await;
     proxy.delay(Direction::ToServer, LATE);
     let before = SystemClock::default().now();
-    let mut session = lines.session();
+    let mut session = queues.session();
     // The KeepAlive and the read that confirms it are both late.
     let newer = session.wait_for(|session| {
         session.proof().is_some_and(|proof| proof.from.at_least_since(before) > Duration::ZERO)
@@ -90,8 +90,8 @@ async fn a_stream_of_keep_alives_that_was_opened_anew_proves_nothing_with_its_fi
     let servers = require!(servers(1).await);
     let proxy = Proxy::start(servers[0].address(), Framing::Http2).expect("a proxy");
     let backend = process(&[proxy.address()], LONG).await;
-    let lines = lines(&backend);
-    proven(&*lines).await;
+    let queues = queues(&backend);
+    proven(&*queues).await;
     let sent = Arc::new(AtomicUsize::new(0));
     let (counted, pattern) = (sent.clone(), keep_alive_of(only_lease(&servers)));
     proxy.observe(move |message| {
@@ -101,12 +101,12 @@ async fn a_stream_of_keep_alives_that_was_opened_anew_proves_nothing_with_its_fi
         }
     });
     proxy.cut().await;
-    let mut session = lines.session();
+    let mut session = queues.session();
     let down = session.wait_for(|session| !session.is_live());
     drop(soon("suspended", down).await.expect("it is kept"));
     sent.store(0, Ordering::Relaxed);
     proxy.heal().await;
-    live(&*lines).await;
+    live(&*queues).await;
     let sent = sent.load(Ordering::Relaxed);
     println!("{sent} KeepAlives until it was proven again");
     assert!(sent >= 2, "{sent}");
@@ -120,10 +120,10 @@ async fn nothing_is_proven_in_a_new_term_before_every_entry_is_known_to_have_mov
     let proxy = Proxy::start(servers[0].address(), Framing::Http2).expect("a proxy");
     let backend = process(&[proxy.address()], LONG).await;
     enter(&backend).await;
-    let lines = lines(&backend);
-    lines.pace(Pace::Leading);
-    join(&*lines, "a", 1).await;
-    proven(&*lines).await;
+    let queues = queues(&backend);
+    queues.pace(Pace::Leading);
+    join(&*queues, "a", 1).await;
+    proven(&*queues).await;
     // Only a move names the record beside an entry, and compares the lease (field 8) it was under.
     let mut former = keep_alive_of(only_lease(&servers));
     former[0] = 8 << 3;
@@ -135,7 +135,7 @@ async fn nothing_is_proven_in_a_new_term_before_every_entry_is_known_to_have_mov
     // A single server is in another term after it was started again.
     servers[0].restart().await.expect("it starts");
     let started = SystemClock::default().now();
-    let mut session = lines.session();
+    let mut session = queues.session();
     let newer = session.wait_for(|session| {
         session.proof().is_some_and(|proof| proof.from.at_least_since(started) > Duration::ZERO)
     });
@@ -162,13 +162,13 @@ async fn an_entry_under_a_lease_that_nobody_keeps_is_not_taken_for_ours() {
     let servers = require!(servers(1).await);
     let backend = process(&servers.addresses(), LONG).await;
     enter(&backend).await;
-    let lines = lines(&backend);
-    let entry = join(&*lines, "a", 1).await;
-    lines.line(&key(), &ticket("a", 1), Freshness::Barrier).await.expect("it is ours");
+    let queues = queues(&backend);
+    let entry = join(&*queues, "a", 1).await;
+    queues.read(&key(), &ticket("a", 1), Freshness::Barrier).await.expect("it is ours");
     let granted = ask(&servers, &["lease", "grant", "600"]);
     let lease = granted.split_whitespace().nth(1).expect("lease ID granted with TTL(600s)");
     ask(&servers, &["put", &entry.name, "a", "--lease", lease]);
-    let refused = lines.line(&key(), &ticket("a", 1), Freshness::Barrier).await;
+    let refused = queues.read(&key(), &ticket("a", 1), Freshness::Barrier).await;
     let error = refused.expect_err("it is under another lease");
     assert!(crate::support::chain(&error).contains("a lease that lapses"), "{error:?}");
 }
@@ -179,7 +179,7 @@ async fn the_next_in_line_leads_without_a_look_unless_its_predecessor_was_writte
     let (one, other) =
         (process(&servers.addresses(), LONG).await, process(&servers.addresses(), LONG).await);
     enter(&one).await;
-    let (leaver, waiter) = (lines(&one), lines(&other));
+    let (leaver, waiter) = (queues(&one), queues(&other));
     for (attempt, written, told) in [(1, false, Gone::Deleted), (2, true, Gone::DeletedMaybeEnded)]
     {
         let ahead = join(&*leaver, "a", attempt).await;
@@ -205,7 +205,7 @@ async fn a_mark_that_is_known_to_have_changed_asks_for_a_look() {
     let (one, other) =
         (process(&servers.addresses(), LONG).await, process(&servers.addresses(), LONG).await);
     enter(&one).await;
-    let (leaver, waiter) = (lines(&one), lines(&other));
+    let (leaver, waiter) = (queues(&one), queues(&other));
     let generation = leaver.create(&key()).await.expect("it is open");
     let ahead = join(&*leaver, "a", 1).await;
     join(&*waiter, "b", 1).await;
@@ -231,20 +231,20 @@ async fn a_line_whose_first_changes_all_the_time_can_be_ended() {
     let servers = require!(servers(1).await);
     let backend = process(&servers.addresses(), LONG).await;
     enter(&backend).await;
-    let operator = lines(&backend);
+    let operator = queues(&backend);
     let generation = operator.create(&key()).await.expect("it is open");
     let mut crowd = Vec::new();
     for number in 0..8 {
         let process = process(&servers.addresses(), LONG).await;
         crowd.push(tokio::spawn(async move {
-            let (lines, name) = (lines(&process), format!("c{number}"));
-            live(&*lines).await;
+            let (queues, name) = (queues(&process), format!("c{number}"));
+            live(&*queues).await;
             for attempt in 1.. {
                 let (ticket, holder) = (ticket(&name, attempt), holder(&name));
-                let joined = lines.join(&key(), &ticket, &holder).await.expect("it joins");
+                let joined = queues.join(&key(), &ticket, &holder).await.expect("it joins");
                 let Some(entry) = joined.entry else { return };
-                let _ = lines.leave(&entry, true).await.expect("deleted");
-                if !matches!(joined.line, Line::Open { .. }) {
+                let _ = queues.leave(&entry, true).await.expect("deleted");
+                if !matches!(joined.queue, Queue::Open { .. }) {
                     return;
                 }
             }
@@ -264,20 +264,20 @@ async fn an_end_writes_the_first_in_line_again_as_it_was() {
     let servers = require!(servers(1).await);
     let backend = process(&servers.addresses(), LONG).await;
     enter(&backend).await;
-    let lines = lines(&backend);
-    let generation = lines.create(&key()).await.expect("it is open");
-    let entry = join(&*lines, "a", 1).await;
+    let queues = queues(&backend);
+    let generation = queues.create(&key()).await.expect("it is open");
+    let entry = join(&*queues, "a", 1).await;
     let shown = || ask(&servers, &["get", "-w", "json", &entry.name]);
     let field = |text: &str, name: &str| {
         let found: serde_json::Value = serde_json::from_str(text).expect("JSON");
         found["kvs"][0][name].clone()
     };
     let before = shown();
-    lines.end(&key(), generation).await.expect("ended");
+    queues.end(&key(), generation).await.expect("ended");
     let after = shown();
     for same in ["key", "value", "lease", "create_revision"] {
         assert_eq!(field(&before, same), field(&after, same), "{same}");
     }
     assert_ne!(field(&before, "mod_revision"), field(&after, "mod_revision"));
-    lines.end(&key(), generation).await.expect("ending twice is no failure");
+    queues.end(&key(), generation).await.expect("ending twice is no failure");
 }

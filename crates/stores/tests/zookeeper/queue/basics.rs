@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tenure::queue::Line;
+use tenure::queue::Queue;
 use tenure::{Candidate, Election, Error, Loss, Resignation, Role};
 use tenure_harness::require;
 
@@ -22,10 +22,10 @@ async fn whoever_comes_first_leads_first() {
     for (number, mut candidacy) in waiting.into_iter().enumerate() {
         let leader = soon("elected", candidacy.elected()).await.expect("elected");
         referee.saw(&leader);
-        assert_eq!(programs[0].line().await[0], format!("c{number}"));
+        assert_eq!(programs[0].standing().await[0], format!("c{number}"));
         assert_eq!(leader.resign().await, Resignation::Released);
     }
-    assert_eq!(programs[0].line().await, Vec::<String>::new());
+    assert_eq!(programs[0].standing().await, Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -48,7 +48,7 @@ async fn a_follower_that_leaves_in_the_middle_lets_nobody_lead_early() {
     let middle = program.stand("middle", 1).await;
     let mut last = program.stand("last", 2).await;
     middle.withdraw().await;
-    assert_eq!(program.line().await, ["first", "last"]);
+    assert_eq!(program.standing().await, ["first", "last"]);
     // The candidate behind the one that left looks again, and is behind the first now.
     let mut statuses = last.statuses();
     sees("it still waits", &mut statuses, |role| matches!(role, Role::Waiting)).await;
@@ -71,7 +71,7 @@ async fn the_fourth_leads_when_the_first_three_are_gone_at_once() {
     tokio::join!(first.resign(), second.withdraw(), third.withdraw());
     let fourth = soon("elected", fourth.elected()).await.expect("elected");
     assert!(fourth.mandate().token() > token);
-    assert_eq!(program.line().await, ["4"]);
+    assert_eq!(program.standing().await, ["4"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -95,13 +95,13 @@ async fn a_candidate_knows_whom_it_follows_and_followed() {
     let (data, _) = operator.data(&nodes(&operator).await[0]).await.expect("it stands");
     assert!(data.starts_with(b"10.0.0.1:80\n"), "{}", String::from_utf8_lossy(&data));
     a.publish("10.0.0.2:80").expect("a short value");
-    until("the next in line sees it", || async {
+    until("the next in the queue sees it", || async {
         b.status().follows.is_some_and(|leader| leader.value == "10.0.0.2:80")
     })
     .await;
     a.resign().await;
     let b = soon("elected", b.elected()).await.expect("elected");
-    // Only the next in line hears of it at once. The other looks from time to time.
+    // Only the next in the queue hears of it at once. The other looks from time to time.
     until("c follows b", || async {
         let status = c.status();
         let names = |leader: Option<tenure::Leader>| leader.map(|leader| leader.name.to_string());
@@ -159,7 +159,7 @@ async fn a_lock_delay_passes_after_a_tenure_that_did_not_end_cleanly() {
     let builder = Election::builder(&program.backend, NAME).lock_delay(delay);
     let election = builder.create_if_missing(true).open().await.expect("it opens");
     let leader = soon("elected", election.campaign(candidate("a"))).await.expect("elected");
-    let Line::Open { unclean, .. } = program.look().await else { panic!("it is open") };
+    let Queue::Open { unclean, .. } = program.look().await else { panic!("it is open") };
     assert_eq!(unclean, Some(leader.mandate().token()));
     let other = Program::at(&server.addresses(), CALM).await;
     let mut waiting = other.stand("b", 1).await;
@@ -171,8 +171,8 @@ async fn a_lock_delay_passes_after_a_tenure_that_did_not_end_cleanly() {
     // A clean release costs the next leader nothing, and leaves nothing behind.
     second.resign().await;
     drop(leader);
-    until("everybody has left", || async { program.line().await.is_empty() }).await;
-    let Line::Open { unclean, .. } = program.look().await else { panic!("it is open") };
+    until("everybody has left", || async { program.standing().await.is_empty() }).await;
+    let Queue::Open { unclean, .. } = program.look().await else { panic!("it is open") };
     assert_eq!(unclean, None);
 }
 
@@ -189,9 +189,9 @@ async fn the_record_of_a_tenure_that_did_not_end_cleanly_outlives_its_generation
     soon("told", leader.mandate().lost()).await;
     drop(leader);
     election.end().await.expect("it ends");
-    until("nobody is left", || async { program.line().await.is_empty() }).await;
+    until("nobody is left", || async { program.standing().await.is_empty() }).await;
     builder().create().await.expect("it is made anew");
-    let Line::Open { unclean, .. } = program.look().await else { panic!("it is open") };
+    let Queue::Open { unclean, .. } = program.look().await else { panic!("it is open") };
     assert_eq!(unclean, Some(token));
 }
 

@@ -69,7 +69,7 @@ async fn a_connection_that_is_lost_and_back_in_time_costs_nothing() {
         sees("resumed", &mut statuses, |role| *role == Role::Leading { token }).await;
         soon("extended", leader.mandate().renewed()).await;
     }
-    assert_eq!(program.line().await, ["a", "b"], "same sessions, same entries");
+    assert_eq!(program.standing().await, ["a", "b"], "same sessions, same entries");
     leader.resign().await;
     let _leader = soon("the follower leads", waiting.elected()).await.expect("elected");
 }
@@ -112,7 +112,7 @@ async fn a_session_that_expires_is_lost_and_another_stands_again() {
     assert_eq!(soon("it is told", leader.lost()).await, Loss::Expired);
     let operator = operator(server[0].address()).await;
     let regained = tokio::spawn(leader.regain());
-    until("it stands again", || async { other.line().await == ["b", "a"] }).await;
+    until("it stands again", || async { other.standing().await == ["b", "a"] }).await;
     // A new node of a new session. A search for the old one does not find it.
     let node = nodes(&operator).await[1].clone();
     assert!(node.contains("-2-n-"), "{node}");
@@ -140,7 +140,7 @@ async fn an_entry_whose_creation_was_never_answered_is_found_and_no_ghost_stays(
     proxy.lose_answer_of(creates_an_entry);
     let mut waiting = program.stand("b", 1).await;
     assert_eq!(proxy.answers_lost(), 2);
-    assert_eq!(program.line().await, ["a", "b"]);
+    assert_eq!(program.standing().await, ["a", "b"]);
     leader.resign().await;
     let _leader = soon("elected", waiting.elected()).await.expect("elected");
 }
@@ -157,7 +157,7 @@ async fn a_creation_that_never_arrived_is_tried_again() {
     proxy.sever().await;
     proxy.heal().await;
     let _leader = soon("elected", waiting.elected()).await.expect("elected");
-    assert_eq!(program.line().await, ["a"]);
+    assert_eq!(program.standing().await, ["a"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -171,12 +171,12 @@ async fn a_resignation_that_the_store_never_saw_is_finished_on_reconnect() {
     proxy.blackhole(Direction::ToServer);
     let resigning = tokio::spawn(async move { leader.resign().await });
     tokio::time::sleep(CALM / 6).await;
-    assert_eq!(other.line().await, ["a", "b"], "a zombie");
+    assert_eq!(other.standing().await, ["a", "b"], "a zombie");
     proxy.sever().await;
     proxy.heal().await;
     assert_eq!(soon("resigned", resigning).await.expect("no panic"), Resignation::Released);
     let _leader = soon("elected", waiting.elected()).await.expect("elected");
-    assert_eq!(other.line().await, ["b"]);
+    assert_eq!(other.standing().await, ["b"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -191,7 +191,7 @@ async fn a_resignation_whose_answer_is_lost_frees_the_election_once() {
     assert_eq!(soon("resigned", leader.resign()).await, Resignation::Released);
     assert_eq!(proxy.answers_lost(), 1);
     let _leader = soon("elected", waiting.elected()).await.expect("elected");
-    assert_eq!(other.line().await, ["b"]);
+    assert_eq!(other.standing().await, ["b"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

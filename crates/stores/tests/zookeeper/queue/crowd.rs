@@ -20,10 +20,11 @@ async fn a_handover_among_a_thousand_notifies_two() {
     let session = Duration::from_secs(40);
     let addresses = [proxy.address()];
     let programs = join_all((0..PROGRAMS).map(|_| Program::at(&addresses, session))).await;
-    // The first in line come one after the other, then the crowd.
-    let mut line = std::collections::VecDeque::new();
+    // The first in the queue come one after the other, then the crowd.
+    let mut queue = std::collections::VecDeque::new();
     for number in 0..=HANDOVERS {
-        line.push_back(programs[number % PROGRAMS].stand(&format!("first-{number}"), number).await);
+        queue
+            .push_back(programs[number % PROGRAMS].stand(&format!("first-{number}"), number).await);
     }
     let mut crowd = Vec::new();
     for program in &programs {
@@ -32,8 +33,8 @@ async fn a_handover_among_a_thousand_notifies_two() {
             crowd.push(election.stand(candidate("crowd")).expect("it stands"));
         }
     }
-    until("all are in line", || async {
-        programs[0].line().await.len() == HANDOVERS + 1 + PROGRAMS * EACH
+    until("all are in the queue", || async {
+        programs[0].standing().await.len() == HANDOVERS + 1 + PROGRAMS * EACH
     })
     .await;
     let notified = Arc::new(AtomicUsize::new(0));
@@ -45,13 +46,13 @@ async fn a_handover_among_a_thousand_notifies_two() {
     });
     let mut referee = Referee::default();
     for number in 0..HANDOVERS {
-        let mut leader = line.pop_front().expect("one for each handover");
+        let mut leader = queue.pop_front().expect("one for each handover");
         let leader = soon("elected", leader.elected()).await.expect("elected");
         referee.saw(&leader);
         // All candidates watch by now. A watch that is set late reports nothing.
         let before = notified.load(Ordering::SeqCst);
         leader.resign().await;
-        let next = line.front().expect("one more than handovers");
+        let next = queue.front().expect("one more than handovers");
         until("the next leads", || async { next.status().role.token().is_some() }).await;
         tokio::time::sleep(Duration::from_millis(200)).await;
         let told = notified.load(Ordering::SeqCst) - before;

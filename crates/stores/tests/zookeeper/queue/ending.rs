@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tenure::queue::{Freshness, Line};
+use tenure::queue::{Freshness, Queue};
 use tenure::store::Fault;
 use tenure::{Election, ElectionState, Error, Loss, Standing};
 use tenure_harness::{Direction, Failure, Zookeeper, require, zookeeper};
@@ -27,7 +27,7 @@ async fn everyone_is_told_of_the_end_and_leaves_by_itself() {
     assert!(matches!(told, Error::Ended { .. }), "{told:?}");
     // The leader's entry stands until its work has ended.
     leader.resign().await;
-    until("everybody has left", || async { operator.line().await.is_empty() }).await;
+    until("everybody has left", || async { operator.standing().await.is_empty() }).await;
     let late = Election::open(&other.backend, NAME).await.expect_err("it has ended");
     assert!(matches!(late, Error::Ended { .. }), "{late:?}");
 }
@@ -42,7 +42,7 @@ async fn a_candidate_that_joins_during_the_end_is_told_and_leaves_nothing() {
     // This election was opened before, and does not know of the end.
     let told = soon("told", election.campaign(candidate("late"))).await.expect_err("it has ended");
     assert!(matches!(told, Error::Ended { .. }), "{told:?}");
-    until("nothing is left", || async { other.line().await.is_empty() }).await;
+    until("nothing is left", || async { other.standing().await.is_empty() }).await;
     let named = Election::builder(&other.backend, NAME).build().expect("a good name");
     named.delete().await.expect("deleted");
     let told = soon("told", election.campaign(candidate("later"))).await.expect_err("it is gone");
@@ -54,18 +54,18 @@ async fn an_election_made_again_has_higher_generations_and_tokens() {
     let server = require!(single().await);
     let program = Program::at(&server.addresses(), CALM).await;
     let first = program.lead("a").await;
-    let Line::Open { generation, .. } = program.look().await else { panic!("it is open") };
+    let Queue::Open { generation, .. } = program.look().await else { panic!("it is open") };
     let (token, election) = (first.mandate().token(), program.election().await);
     first.end().await.expect("ended");
     let again = Election::builder(&program.backend, NAME).create().await.expect("made again");
     let second = soon("elected", again.campaign(candidate("b"))).await.expect("elected");
     assert!(second.mandate().token() > token);
-    let Line::Open { generation: next, .. } = program.look().await else { panic!("it is open") };
+    let Queue::Open { generation: next, .. } = program.look().await else { panic!("it is open") };
     assert!(next > generation);
     second.resign().await;
     // Deleted and made anew: higher still.
     election.delete().await.expect("deleted");
-    assert_eq!(program.look().await, Line::Missing);
+    assert_eq!(program.look().await, Queue::Missing);
     let third = program.lead("c").await;
     assert!(third.mandate().token() > second.mandate().token());
 }
@@ -88,13 +88,13 @@ async fn an_election_is_missing_or_over_only_behind_a_write_that_a_quorum_takes(
         counter.fetch_add(usize::from(counts), Ordering::SeqCst);
     });
     let survey = || async { program.queue().survey(&key()).await.expect("a look") };
-    assert_eq!(survey().await, Line::Missing);
+    assert_eq!(survey().await, Queue::Missing);
     assert_eq!(writes.load(Ordering::SeqCst), 1);
     let election = other.election().await;
-    assert!(matches!(survey().await, Line::Open { .. }));
+    assert!(matches!(survey().await, Queue::Open { .. }));
     assert_eq!(writes.load(Ordering::SeqCst), 1, "whoever joins is told the rest");
     election.end().await.expect("ended");
-    assert!(matches!(survey().await, Line::Ended { .. }));
+    assert!(matches!(survey().await, Queue::Ended { .. }));
     assert_eq!(writes.load(Ordering::SeqCst), 2);
 }
 
@@ -120,7 +120,7 @@ async fn a_server_that_lags_behind_neither_ends_nor_removes_an_election_by_itsel
     servers.isolate(behind).expect("it is cut off");
     let generation = soon("made", other.queue().create(&key())).await.expect("made");
     for program in &programs {
-        assert_eq!(program.look().await, Line::Missing, "it lags behind");
+        assert_eq!(program.look().await, Queue::Missing, "it lags behind");
     }
     let [looks, ends, removes] = [0, 1, 2].map(|number: usize| programs[number].queue());
     let (key, barrier) = (key(), Freshness::Barrier);
@@ -133,8 +133,8 @@ async fn a_server_that_lags_behind_neither_ends_nor_removes_an_election_by_itsel
     assert!(removed.is_err(), "{removed:?}");
     servers.rejoin(behind).expect("it is back");
     until("it is ended", || async { ends.end(&key, generation).await.is_ok() }).await;
-    let line = other.queue().look(&key, barrier).await.expect("a look");
-    assert!(matches!(line, Line::Ended { .. }), "{line:?}");
+    let queue = other.queue().look(&key, barrier).await.expect("a look");
+    assert!(matches!(queue, Queue::Ended { .. }), "{queue:?}");
 }
 
 /// Both took the answer of such a server for final (issue 13, point 12).
@@ -146,8 +146,8 @@ async fn a_server_that_lags_behind_calls_no_election_missing_or_made_by_itself()
     let [looks, creates] = [Program::at(&lagging, CALM).await, Program::at(&lagging, CALM).await];
     let other = Program::at(&[servers[(behind + 1) % 3].address()], CALM).await;
     let election = other.election().await;
-    until("it has heard of it", || async { creates.look().await != Line::Missing }).await;
-    let Line::Open { generation, .. } = creates.look().await else { panic!("it is open") };
+    until("it has heard of it", || async { creates.look().await != Queue::Missing }).await;
+    let Queue::Open { generation, .. } = creates.look().await else { panic!("it is open") };
     servers.isolate(behind).expect("it is cut off");
     soon("ended", election.end()).await.expect("ended");
     let unheard_of = Election::builder(&other.backend, UNHEARD_OF);
@@ -155,8 +155,8 @@ async fn a_server_that_lags_behind_calls_no_election_missing_or_made_by_itself()
 
     let unheard_of = Election::builder(&looks.backend, UNHEARD_OF).build().expect("a good name");
     let shown = looks.queue().look(&key_of(UNHEARD_OF), Freshness::Session).await;
-    assert_eq!(shown.expect("it answers"), Line::Missing, "it lags behind");
-    assert!(matches!(creates.look().await, Line::Open { .. }), "it lags behind");
+    assert_eq!(shown.expect("it answers"), Queue::Missing, "it lags behind");
+    assert!(matches!(creates.look().await, Queue::Open { .. }), "it lags behind");
     let again = || Election::builder(&creates.backend, NAME).create();
     let both = async { tokio::join!(unheard_of.standing(), again()) };
     let (standing, created) = soon("both are answered", both).await;
@@ -168,7 +168,7 @@ async fn a_server_that_lags_behind_calls_no_election_missing_or_made_by_itself()
     until("it is shown", || async { unheard_of.standing().await.is_ok_and(is_open) }).await;
     until("it is made again", || async { again().await.is_ok() }).await;
     let line = other.queue().look(&key(), Freshness::Barrier).await.expect("a look");
-    let Line::Open { generation: next, .. } = line else { panic!("it is open: {line:?}") };
+    let Queue::Open { generation: next, .. } = line else { panic!("it is open: {line:?}") };
     assert!(next > generation);
 }
 
@@ -188,7 +188,7 @@ async fn an_end_through_a_server_that_lagged_behind_ends_the_election_that_there
     election.end().await.expect("ended");
     servers.isolate(behind).expect("it is cut off");
     soon("made", Election::builder(&other.backend, NAME).create()).await.expect("made again");
-    assert!(matches!(program.look().await, Line::Ended { .. }), "it lags behind");
+    assert!(matches!(program.look().await, Queue::Ended { .. }), "it lags behind");
     let asked = Arc::new(AtomicUsize::new(0));
     let counter = asked.clone();
     proxy.observe(move |message| {
@@ -206,8 +206,8 @@ async fn an_end_through_a_server_that_lagged_behind_ends_the_election_that_there
         until("it is ended", || async { election.end().await.is_ok() }).await;
     }
     // The other server may lag behind too.
-    let line = other.queue().look(&key(), Freshness::Barrier).await.expect("a look");
-    assert!(matches!(line, Line::Ended { .. }), "{first:?}: {line:?}");
+    let queue = other.queue().look(&key(), Freshness::Barrier).await.expect("a look");
+    assert!(matches!(queue, Queue::Ended { .. }), "{first:?}: {queue:?}");
 }
 
 /// Both waited for such a node, and spoke of candidates (issue 13, point 15).
@@ -294,9 +294,9 @@ async fn a_thousand_candidates_that_race_a_deletion_all_leave_and_the_node_is_go
         .into_iter()
         .flatten()
         .collect();
-    // Some are in line by then, and some are joining.
-    until("half of them are in line", || async {
-        programs[0].line().await.len() > PROGRAMS * EACH / 2
+    // Some are in the queue by then, and some are joining.
+    until("half of them are in the queue", || async {
+        programs[0].standing().await.len() > PROGRAMS * EACH / 2
     })
     .await;
     let began = std::time::Instant::now();
@@ -315,7 +315,7 @@ async fn a_thousand_candidates_that_race_a_deletion_all_leave_and_the_node_is_go
     let (deleted, _) = tokio::join!(election.delete(), join_all(exits));
     let took = began.elapsed();
     deleted.expect("deleted");
-    assert_eq!(programs[0].look().await, Line::Missing);
+    assert_eq!(programs[0].look().await, Queue::Missing);
     // This takes seconds on an idle machine. The benchmarks measure it.
     println!("all gone within {took:?}");
     assert!(took < Duration::from_secs(60), "{took:?}");

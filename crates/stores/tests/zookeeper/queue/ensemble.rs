@@ -47,7 +47,7 @@ async fn one_server_lost_of_three_costs_nobody_anything() {
         extended(&leader).await;
         assert_eq!(leader.mandate().token(), token, "the leader keeps");
         assert_eq!(leading.queue().session().borrow().number, session, "in the same session");
-        assert_eq!(leading.line().await, ["a", "b"], "followers follow");
+        assert_eq!(leading.standing().await, ["a", "b"], "followers follow");
         leader.resign().await;
         let second = soon("the next leads", waiting.elected()).await.expect("elected");
         assert!(second.mandate().token() > token);

@@ -1,4 +1,4 @@
-//! One line with the candidates of other clients.
+//! One queue with the candidates of other clients.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use tenure::queue::Line;
+use tenure::queue::Queue;
 use tenure::store::Fault;
 use tenure::{Election, Error};
 use tenure_harness::{Zookeeper, require};
@@ -87,18 +87,20 @@ async fn take_turns(
     let ours = program.lead("ours-0").await;
     referee.saw(&ours);
     let operator = operator(address).await;
-    let in_line = |count| {
+    let in_the_queue = |count| {
         let operator = operator.clone();
-        async move { until("it is in line", || async { nodes(&operator).await.len() == count }).await }
+        async move {
+            until("it is in the queue", || async { nodes(&operator).await.len() == count }).await
+        }
     };
     let mut first = theirs(address, "theirs-1");
     first.says("stands").await;
-    in_line(2).await;
+    in_the_queue(2).await;
     let mut between = program.stand("ours-2", 2).await;
     let mut last = theirs(address, "theirs-3");
     last.says("stands").await;
-    in_line(4).await;
-    assert_eq!(program.line().await, ["ours-0", "theirs-1", "ours-2", "theirs-3"]);
+    in_the_queue(4).await;
+    assert_eq!(program.standing().await, ["ours-0", "theirs-1", "ours-2", "theirs-3"]);
     assert!(first.has_said_nothing(), "ours leads");
     ours.resign().await;
     first.says("leads").await;
@@ -139,7 +141,7 @@ fn has_kazoo() -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn candidates_stand_in_one_line_with_locks_of_kazoo() {
+async fn candidates_stand_in_one_queue_with_locks_of_kazoo() {
     let server = require!(single().await);
     if has_kazoo() {
         take_turns(&server, "recipe=kazoo", kazoo("lock")).await;
@@ -147,7 +149,7 @@ async fn candidates_stand_in_one_line_with_locks_of_kazoo() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn candidates_stand_in_one_line_with_elections_of_kazoo() {
+async fn candidates_stand_in_one_queue_with_elections_of_kazoo() {
     let server = require!(single().await);
     if has_kazoo() {
         take_turns(&server, "node-prefix=__lock__", kazoo("election")).await;
@@ -155,7 +157,7 @@ async fn candidates_stand_in_one_line_with_elections_of_kazoo() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn candidates_stand_in_one_line_with_latches_of_curator() {
+async fn candidates_stand_in_one_queue_with_latches_of_curator() {
     let server = require!(single().await);
     let library = downloads().join("curator-5.9.0/lib");
     if !library.is_dir() {
@@ -205,7 +207,7 @@ async fn a_candidate_of_another_recipe_is_refused_in_words_that_name_both() {
             assert!(says.contains("`recipe=curator-latch`"), "the remedy: {says}");
         }
         // A process that only looks needs no recipe.
-        assert_eq!(other.line().await, ["latch"]);
+        assert_eq!(other.standing().await, ["latch"]);
         let election = builder().build().expect("a good name");
         let observed = election.observe().expect("a runtime").into_future();
         let observed = soon("a look", observed).await.0.expect("the first").expect("shown");
@@ -287,7 +289,7 @@ async fn an_entry_whose_join_was_not_answered_is_taken_back_where_it_may_not_sta
 ///
 /// Other clients wait for a node that never goes (issue 13, point 1).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_of_ours_but_candidates_is_in_a_line_with_a_lock_delay() {
+async fn nothing_of_ours_but_candidates_is_in_a_queue_with_a_lock_delay() {
     let server = require!(single().await);
     let program = with(&server, "node-prefix=lock-").await;
     let delay = Duration::from_millis(500);
@@ -307,7 +309,7 @@ async fn nothing_of_ours_but_candidates_is_in_a_line_with_a_lock_delay() {
     until("everybody has left", || async { nodes(&operator).await.is_empty() }).await;
     let (names, _) = operator.children(NODE).await.expect("the election exists");
     assert_eq!(names, Vec::<String>::new(), "the record of the last tenure is elsewhere");
-    let Line::Open { unclean, .. } = program.look().await else { panic!("it is open") };
+    let Queue::Open { unclean, .. } = program.look().await else { panic!("it is open") };
     assert!(unclean.is_some(), "and it is there");
 }
 
@@ -325,7 +327,7 @@ async fn a_lock_of_kazoo_follows_a_tenure_of_ours_that_ended_badly() {
     let operator = operator(server[0].address()).await;
     let mut theirs = kazoo("lock")(server[0].address(), "theirs");
     theirs.says("stands").await;
-    until("it is in line", || async { nodes(&operator).await.len() == 2 }).await;
+    until("it is in the queue", || async { nodes(&operator).await.len() == 2 }).await;
     operator.delete(&nodes(&operator).await[0], None).await.expect("deleted");
     theirs.says("leads").await;
     soon("told", leader.lost()).await;

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use tenure::queue::Line;
+use tenure::queue::Queue;
 use tenure_harness::require;
 
 use crate::world::*;
@@ -84,8 +84,8 @@ impl Drop for Leading {
 
 async fn token_of_the_first(program: &Program) -> u64 {
     match program.look().await {
-        Line::Open { places, .. } => places[0].entry.token,
-        other @ (Line::Ended { .. } | Line::Missing) => panic!("{other:?}"),
+        Queue::Open { places, .. } => places[0].entry.token,
+        other @ (Queue::Ended { .. } | Queue::Missing) => panic!("{other:?}"),
     }
 }
 
@@ -95,7 +95,7 @@ async fn a_leading_process_that_is_killed_is_followed_when_its_session_ends() {
     let program = Program::at(&server.addresses(), BRISK).await;
     program.election().await;
     let mut leading = Leading::start(&url(&server.addresses()));
-    until("the child stands", || async { program.line().await == ["child"] }).await;
+    until("the child stands", || async { program.standing().await == ["child"] }).await;
     let mut waiting = program.stand("next", 1).await;
     let token = token_of_the_first(&program).await;
     leading.child.kill().expect("it runs");

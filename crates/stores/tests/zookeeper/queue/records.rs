@@ -1,11 +1,11 @@
-//! The records of tenures, and nodes in a line that are no candidates.
+//! The records of tenures, and nodes in a queue that are no candidates.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tenure::queue::{Gone, Line};
+use tenure::queue::{Gone, Queue};
 use tenure::{Candidate, Election, Error, Loss, Resignation};
 use tenure_harness::{Direction, Proxy, Zookeeper, require};
 use tenure_stores::zookeeper::{Acl, Client, Lifetime};
@@ -59,8 +59,8 @@ fn reads_of_the_record(proxy: &Proxy) -> Arc<AtomicUsize> {
 
 async fn unclean(program: &Program) -> Option<u64> {
     match program.look().await {
-        Line::Open { unclean, .. } => unclean,
-        line @ (Line::Ended { .. } | Line::Missing) => panic!("{line:?}"),
+        Queue::Open { unclean, .. } => unclean,
+        queue @ (Queue::Ended { .. } | Queue::Missing) => panic!("{queue:?}"),
     }
 }
 
@@ -115,7 +115,7 @@ async fn a_process_outlives_servers_that_are_rebuilt_and_never_leads_with_a_lowe
         Err(Error::Regressed { found, known }) => assert!(found < token && known == token),
         other => panic!("it led with {token} before: {other:?}"),
     }
-    until("it has left the line", || async { program.line().await.is_empty() }).await;
+    until("it has left the queue", || async { program.standing().await.is_empty() }).await;
 }
 
 /// The lasting nodes of a server, outermost first, and their data.
@@ -178,7 +178,7 @@ async fn a_deletion_is_a_turn_only_in_an_election_that_is_known_to_be_open() {
     let server = require!(single().await);
     let program = Program::at(&server.addresses(), CALM).await;
     let leader = program.lead("a").await;
-    let Line::Open { places, .. } = program.look().await else { panic!("it is open") };
+    let Queue::Open { places, .. } = program.look().await else { panic!("it is open") };
     let entry = places[0].entry.clone();
     let other = Program::at(&server.addresses(), CALM).await;
     let watching = {
@@ -209,7 +209,7 @@ async fn nodes_without_a_session_are_shown_and_nobody_waits_for_them() {
     let leader = soon("elected", election.campaign(candidate("a"))).await.expect("elected");
     operator.create(&by_hand("z-n-0000000005"), "x", Lifetime::Lasting, &acl).await.expect("made");
     let mut waiting = election.stand(Candidate::new("b").expect("a good name")).expect("it stands");
-    until("both are shown", || async { program.line().await == ["a", "b"] }).await;
+    until("both are shown", || async { program.standing().await == ["a", "b"] }).await;
     let shown = election.candidates().await.expect("shown");
     let candidates: Vec<_> = shown.iter().filter(|found| !found.stale).collect();
     let places: Vec<_> = candidates.iter().map(|found| found.position).collect();

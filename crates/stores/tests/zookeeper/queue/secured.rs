@@ -25,7 +25,7 @@ async fn what_a_user_creates_is_its_own_unless_the_url_says_otherwise() {
     let Error::Store(refused) = refused else { panic!("{refused:?}") };
     assert_eq!(refused.fault, Fault::Denied);
     assert!(!format!("{refused:?}").contains("canary"));
-    // The same user in another program stands in the same line.
+    // The same user in another program stands in the same queue.
     let same = Program::of(&format!("zookeeper://ann:canary@{address}/tests"), CALM).await;
     let mut waiting = same.stand("b", 1).await;
     leader.resign().await;

@@ -1,4 +1,4 @@
-//! The whole suite, on lines: one server and three.
+//! The whole suite, on queues: one server and three.
 
 use std::sync::OnceLock;
 use std::time::Duration;

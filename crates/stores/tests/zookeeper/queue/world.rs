@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use tenure::queue::{Freshness, Line, SessionQueue};
+use tenure::queue::{Freshness, Queue, SessionQueue};
 use tenure::{
     Backend, Candidacy, Candidate, Election, Key, Leadership, Mandate, Role, StatusStream,
 };
@@ -95,31 +95,31 @@ impl Program {
         soon("elected", election.campaign(candidate(name))).await.expect("elected")
     }
 
-    /// Stands, and waits until `behind` candidates are before it in line.
+    /// Stands, and waits until `behind` candidates are before it in the queue.
     pub(crate) async fn stand(&self, name: &str, behind: usize) -> Candidacy {
         let candidacy = self.election().await.stand(candidate(name)).expect("it stands");
-        until("it is in line", || async {
-            self.line().await.iter().position(|other| other == name) == Some(behind)
+        until("it is in the queue", || async {
+            self.standing().await.iter().position(|other| other == name) == Some(behind)
         })
         .await;
         candidacy
     }
 
-    /// The names of the candidates in line.
-    pub(crate) async fn line(&self) -> Vec<String> {
+    /// The names of the candidates in the queue.
+    pub(crate) async fn standing(&self) -> Vec<String> {
         let name = |place: &tenure::queue::Place| Some(place.holder.as_ref()?.name.to_string());
         match soon("a look", self.look()).await {
-            Line::Open { places, .. } | Line::Ended { places, .. } => {
+            Queue::Open { places, .. } | Queue::Ended { places, .. } => {
                 places.iter().filter_map(name).collect()
             }
-            Line::Missing => Vec::new(),
+            Queue::Missing => Vec::new(),
         }
     }
 
-    pub(crate) async fn look(&self) -> Line {
+    pub(crate) async fn look(&self) -> Queue {
         loop {
-            if let Ok(line) = self.queue().look(&key(), Freshness::Session).await {
-                return line;
+            if let Ok(queue) = self.queue().look(&key(), Freshness::Session).await {
+                return queue;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -162,7 +162,7 @@ pub(crate) async fn operator(address: SocketAddr) -> Client {
     client
 }
 
-/// The nodes of the candidates in line, in order.
+/// The nodes of the candidates in the queue, in order.
 pub(crate) async fn nodes(operator: &Client) -> Vec<String> {
     let (mut names, _) = operator.children(NODE).await.expect("the election exists");
     names.retain(|name| !name.starts_with('='));

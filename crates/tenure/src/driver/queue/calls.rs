@@ -10,13 +10,13 @@ use super::super::requests::{Done, LONGEST_CALL};
 use crate::Key;
 use crate::protocol::Ask;
 use crate::queue::machine::Input;
-use crate::queue::{Entry, Freshness, Joined, Left, Line, SessionQueue, Ticket};
+use crate::queue::{Entry, Freshness, Joined, Left, Queue, SessionQueue, Ticket};
 use crate::store::{Fault, StoreError};
 
 /// The answer of a queue.
 pub(crate) enum Answer {
     Joined(Ask, Result<Joined, StoreError>),
-    Line(Ask, Result<Line, StoreError>),
+    Read(Ask, Result<Queue, StoreError>),
     Begun(Ask, Result<(), StoreError>),
     Noted(Ask, Result<(), StoreError>),
     Left(Ask, Result<Left, StoreError>),
@@ -28,7 +28,7 @@ impl Answer {
     pub(super) fn error(&self) -> Option<&StoreError> {
         match self {
             Answer::Joined(_, answer) => answer.as_ref().err(),
-            Answer::Line(_, answer) => answer.as_ref().err(),
+            Answer::Read(_, answer) => answer.as_ref().err(),
             Answer::Left(_, answer) => answer.as_ref().err(),
             Answer::Begun(_, answer)
             | Answer::Noted(_, answer)
@@ -37,10 +37,10 @@ impl Answer {
         }
     }
 
-    /// Returns true if the answer shows the line.
+    /// Returns true if the answer shows the queue.
     pub(super) fn is_look(&self) -> bool {
         match self {
-            Answer::Joined(..) | Answer::Line(..) => true,
+            Answer::Joined(..) | Answer::Read(..) => true,
             Answer::Begun(..)
             | Answer::Noted(..)
             | Answer::Left(..)
@@ -53,7 +53,7 @@ impl Answer {
         let fault = |error: StoreError| error.fault;
         match self {
             Answer::Joined(ask, answer) => Input::Joined(ask, answer.map_err(fault)),
-            Answer::Line(ask, answer) => Input::Line(ask, answer.map_err(fault)),
+            Answer::Read(ask, answer) => Input::Read(ask, answer.map_err(fault)),
             Answer::Begun(ask, answer) => Input::Begun(ask, answer.map_err(fault)),
             Answer::Noted(ask, answer) => Input::Noted(ask, answer.map_err(fault)),
             Answer::Left(ask, answer) => Input::Left(ask, answer.map_err(fault)),
@@ -66,7 +66,7 @@ impl Answer {
 /// One candidacy's access to its queue.
 pub(super) struct Caller<'a> {
     pub(super) id: SlotId,
-    pub(super) line: &'a Arc<dyn SessionQueue>,
+    pub(super) queue: &'a Arc<dyn SessionQueue>,
     pub(super) key: &'a Key,
 }
 
@@ -77,26 +77,34 @@ impl Caller<'_> {
         ticket: Ticket,
         holder: Arc<crate::protocol::Holder>,
     ) -> BoxFuture<'static, Done> {
-        self.call("joining the line", move |line, key| async move {
-            Answer::Joined(ask, line.join(&key, &ticket, &holder).await)
-        }, move |error| Answer::Joined(ask, Err(error)))
+        self.call(
+            "joining the queue",
+            move |queue, key| async move {
+                Answer::Joined(ask, queue.join(&key, &ticket, &holder).await)
+            },
+            move |error| Answer::Joined(ask, Err(error)),
+        )
     }
 
-    pub(super) fn line(
+    pub(super) fn read(
         &self,
         ask: Ask,
         ticket: Ticket,
         freshness: Freshness,
     ) -> BoxFuture<'static, Done> {
-        self.call("reading the line", move |line, key| async move {
-            Answer::Line(ask, line.line(&key, &ticket, freshness).await)
-        }, move |error| Answer::Line(ask, Err(error)))
+        self.call(
+            "reading the queue",
+            move |queue, key| async move {
+                Answer::Read(ask, queue.read(&key, &ticket, freshness).await)
+            },
+            move |error| Answer::Read(ask, Err(error)),
+        )
     }
 
     pub(super) fn begin(&self, ask: Ask, entry: Entry) -> BoxFuture<'static, Done> {
         self.call(
             "beginning a tenure",
-            move |line, _| async move { Answer::Begun(ask, line.begin(&entry).await) },
+            move |queue, _| async move { Answer::Begun(ask, queue.begin(&entry).await) },
             move |error| Answer::Begun(ask, Err(error)),
         )
     }
@@ -104,15 +112,15 @@ impl Caller<'_> {
     pub(super) fn note(&self, ask: Ask, entry: Entry) -> BoxFuture<'static, Done> {
         self.call(
             "recording a token",
-            move |line, _| async move { Answer::Noted(ask, line.note(&entry).await) },
+            move |queue, _| async move { Answer::Noted(ask, queue.note(&entry).await) },
             move |error| Answer::Noted(ask, Err(error)),
         )
     }
 
     pub(super) fn leave(&self, ask: Ask, entry: Entry, clean: bool) -> BoxFuture<'static, Done> {
         self.call(
-            "leaving the line",
-            move |line, _| async move { Answer::Left(ask, line.leave(&entry, clean).await) },
+            "leaving the queue",
+            move |queue, _| async move { Answer::Left(ask, queue.leave(&entry, clean).await) },
             move |error| Answer::Left(ask, Err(error)),
         )
     }
@@ -120,7 +128,7 @@ impl Caller<'_> {
     pub(super) fn end(&self, ask: Ask, generation: u64) -> BoxFuture<'static, Done> {
         self.call(
             "ending the election",
-            move |line, key| async move { Answer::Ended(ask, line.end(&key, generation).await) },
+            move |queue, key| async move { Answer::Ended(ask, queue.end(&key, generation).await) },
             move |error| Answer::Ended(ask, Err(error)),
         )
     }
@@ -131,8 +139,8 @@ impl Caller<'_> {
         entry: Entry,
         value: bytes::Bytes,
     ) -> BoxFuture<'static, Done> {
-        self.call("publishing a value", move |line, _| async move {
-            Answer::Published(ask, line.publish(&entry, &value).await)
+        self.call("publishing a value", move |queue, _| async move {
+            Answer::Published(ask, queue.publish(&entry, &value).await)
         }, move |error| Answer::Published(ask, Err(error)))
     }
 
@@ -148,15 +156,15 @@ impl Caller<'_> {
     where
         F: Future<Output = Answer> + Send + 'static,
     {
-        let (id, line, key) = (self.id, self.line.clone(), self.key.clone());
+        let (id, queue, key) = (self.id, self.queue.clone(), self.key.clone());
         async move {
             let doing = format!("{doing} of {key}");
-            let answer = tokio::time::timeout(LONGEST_CALL, begin(line, key)).await;
+            let answer = tokio::time::timeout(LONGEST_CALL, begin(queue, key)).await;
             let answer = answer.unwrap_or_else(|_| {
                 let says = "the backend did not end its call";
                 overdue(StoreError::new(Fault::Indeterminate, "queue", doing, says))
             });
-            Done::Line(id, answer)
+            Done::Queue(id, answer)
         }
         .boxed()
     }

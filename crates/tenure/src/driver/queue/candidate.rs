@@ -1,4 +1,4 @@
-//! One candidacy in line: its machine and its waits.
+//! One candidacy in the queue: its machine and its waits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +38,7 @@ enum Stage {
     /// The record must be read first: it says whether this is a queue, and its lock delay.
     Opening(Box<Opening>),
     Standing(Box<Machine>),
-    /// The candidacy never stood in line.
+    /// The candidacy never stood in the queue.
     Over,
 }
 
@@ -73,7 +73,7 @@ impl QueueCandidate {
         if let Stage::Opening(opening) = &mut self.stage {
             match message {
                 HandleMessage::Publish(value) => opening.candidate.value = value,
-                // Nothing of the candidacy has reached the line yet.
+                // Nothing of the candidacy has reached the queue yet.
                 HandleMessage::Release(_) | HandleMessage::Abandon => {
                     self.refuse(Outcome::Withdrawn)
                 }
@@ -210,7 +210,7 @@ impl QueueCandidate {
         if io.session.is_live() {
             return;
         }
-        let error = io.line.trouble().or_else(|| {
+        let error = io.queue.trouble().or_else(|| {
             // Before the first session there is none to lose: it is about to begin.
             let says = "the session is not connected";
             let lost = || StoreError::new(Fault::Unavailable, "queue", "keeping the session", says);
@@ -228,12 +228,12 @@ impl QueueCandidate {
     }
 
     fn carry_out(&mut self, output: Output, io: &mut Io<'_>) {
-        let caller = Caller { id: io.id, line: io.line, key: &self.key };
+        let caller = Caller { id: io.id, queue: io.queue, key: &self.key };
         let call = match output {
             Output::Join { ask, ticket, holder } => caller.join(ask, ticket, holder),
-            Output::Line { ask, ticket, freshness } => {
+            Output::Read { ask, ticket, freshness } => {
                 self.looks |= freshness == Freshness::Session;
-                caller.line(ask, ticket, freshness)
+                caller.read(ask, ticket, freshness)
             }
             Output::Begin { ask, entry } => caller.begin(ask, entry),
             Output::Note { ask, entry } => caller.note(ask, entry),

@@ -1,4 +1,4 @@
-//! Candidacies under the queue protocol, and observers of lines.
+//! Candidacies under the queue protocol, and observers of queues.
 
 mod calls;
 mod candidate;
@@ -28,7 +28,7 @@ pub(crate) use waits::Whose;
 pub(super) struct Io<'a> {
     pub(super) id: SlotId,
     pub(super) parts: &'a Parts,
-    pub(super) line: &'a Arc<dyn SessionQueue>,
+    pub(super) queue: &'a Arc<dyn SessionQueue>,
     pub(super) session: Session,
     /// Counts the changes of the session: a slot that is behind is told before any other input.
     pub(super) version: u64,
@@ -44,7 +44,7 @@ impl<'a> Io<'a> {
         Some(Io {
             id: io.id,
             parts: io.parts,
-            line: &sessions.line,
+            queue: &sessions.queue,
             session: sessions.now,
             version: sessions.version,
             batch: io.batch,

@@ -1,4 +1,4 @@
-//! One observer of a line: it reads when the line may have moved, and reports the state.
+//! One observer of a queue: it reads when the queue may have moved, and reports the state.
 
 use std::time::Duration;
 
@@ -12,20 +12,20 @@ use super::super::requests::{Done, LONGEST_CALL};
 use super::Io;
 use crate::clock::Moment;
 use crate::observer::Seen;
-use crate::observer::line::{self, View};
+use crate::observer::queue::{self, View};
 use crate::queue::{Entry, Freshness};
 use crate::store::{Fault, StoreError};
 use crate::{Error, Key, Name};
 
-/// The longest time between two reads of a line without any notification.
+/// The longest time between two reads of a queue without any notification.
 const LONGEST_POLL: Duration = Duration::from_secs(30);
 /// The time until the next read after a failure. It is short, because there is no watch meanwhile.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
-/// The result of reading a line.
+/// The result of reading a queue.
 pub(crate) type Looked = Result<View, Error>;
 
-/// An observer of a line, without an entry of its own.
+/// An observer of a queue, without an entry of its own.
 pub(crate) struct QueueObserver {
     name: Name,
     key: Key,
@@ -39,10 +39,10 @@ struct State {
     stale: bool,
     failed: bool,
     last: Option<Moment>,
-    /// The first entry in line, once a read has shown it.
+    /// The first entry in the queue, once a read has shown it.
     first: Option<Option<Entry>>,
     moved: Option<Armed<Option<Entry>>>,
-    /// The line may have moved before the current wait began: read once more.
+    /// The queue may have moved before the current wait began: read once more.
     confirm: bool,
 }
 
@@ -51,7 +51,7 @@ impl QueueObserver {
         QueueObserver { name, key, seen, state: State::default() }
     }
 
-    /// Notes that the line may have moved.
+    /// Notes that the queue may have moved.
     fn moved(&mut self) {
         self.state.moved = None;
         self.state.stale = true;
@@ -75,7 +75,7 @@ impl QueueObserver {
         });
     }
 
-    /// Reads the line if that is due. Returns the time until the next wake-up.
+    /// Reads the queue if that is due. Returns the time until the next wake-up.
     fn step(&mut self, io: &Io<'_>) -> Option<Duration> {
         let id = io.id;
         let left = self.until_poll(io);
@@ -85,9 +85,9 @@ impl QueueObserver {
             state.stale = false;
             state.confirm = false;
             let (parts, name, key) = (io.parts.clone(), self.name.clone(), self.key.clone());
-            let line = io.line.clone();
+            let queue = io.queue.clone();
             let look = async move {
-                let looking = line::look(&parts.store, &line, &name, &key, Freshness::Session);
+                let looking = queue::look(&parts.store, &queue, &name, &key, Freshness::Session);
                 let looked = tokio::time::timeout(LONGEST_CALL, looking).await;
                 Done::Looked(id, looked.unwrap_or_else(|_| Err(overdue(&name))))
             };
@@ -101,9 +101,9 @@ impl QueueObserver {
         if state.moved.as_ref().map(|armed| &armed.on) != first.as_ref() {
             state.confirm = first.is_some();
             state.moved = first.map(|first| {
-                let (line, key, on) = (io.line.clone(), self.key.clone(), first.clone());
+                let (queue, key, on) = (io.queue.clone(), self.key.clone(), first.clone());
                 let wait = async move {
-                    line.moved(&key, first.as_ref()).await;
+                    queue.moved(&key, first.as_ref()).await;
                     Hint::Moved(id)
                 };
                 arm(io.hints, on, wait.boxed())
@@ -158,6 +158,6 @@ impl Participant for QueueObserver {
 
 fn overdue(name: &Name) -> Error {
     let says = "the backend did not end its call";
-    let doing = format!("looking at the line of {name}");
+    let doing = format!("looking at the queue of {name}");
     Error::Store(StoreError::new(Fault::Indeterminate, "queue", doing, says))
 }

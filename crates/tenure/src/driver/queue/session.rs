@@ -10,7 +10,7 @@ use crate::queue::{Life, Pace, Session, SessionQueue};
 
 /// The current session, and how eagerly it must prove its life.
 pub(in crate::driver) struct Sessions {
-    pub(in crate::driver) line: Arc<dyn SessionQueue>,
+    pub(in crate::driver) queue: Arc<dyn SessionQueue>,
     pub(in crate::driver) now: Session,
     /// Counts the changes of `now`.
     pub(in crate::driver) version: u64,
@@ -29,11 +29,11 @@ pub(in crate::driver) enum Concerns {
 }
 
 impl Sessions {
-    pub(in crate::driver) fn new(line: Arc<dyn SessionQueue>) -> Sessions {
-        let mut changes = line.session();
+    pub(in crate::driver) fn new(queue: Arc<dyn SessionQueue>) -> Sessions {
+        let mut changes = queue.session();
         let now = *changes.borrow_and_update();
         Sessions {
-            line,
+            queue,
             now,
             version: 1,
             changes,
@@ -83,7 +83,7 @@ impl Sessions {
         let most = if self.near.is_empty() { Pace::Waiting } else { Pace::Leading };
         if most != self.pace {
             self.pace = most;
-            self.line.pace(most);
+            self.queue.pace(most);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The waits of a candidate in line.
+//! The waits of a candidate in the queue.
 //!
 //! It waits for its own entry, the entry before it, and the election's end.
 
@@ -14,7 +14,7 @@ use crate::queue::{Entry, SessionQueue};
 
 /// The waits of one candidacy.
 ///
-/// A wait that has fired does not begin again before the line was read. Otherwise a backend that
+/// A wait that has fired does not begin again before the queue was read. Otherwise a backend that
 /// cannot tell without a read would answer at once, again and again.
 #[derive(Default)]
 pub(super) struct Waits {
@@ -59,9 +59,9 @@ impl Waits {
         // predecessor's deletion may lead at once.
         if self.end.as_ref().map(Wait::on) != end.as_ref() {
             self.end = end.map(|generation| {
-                let (line, key) = (io.line.clone(), key.clone());
+                let (queue, key) = (io.queue.clone(), key.clone());
                 let wait = async move {
-                    line.ended(&key, generation).await;
+                    queue.ended(&key, generation).await;
                     Hint::Ended(id, generation)
                 };
                 Wait::On(arm(io.hints, generation, wait.boxed()))
@@ -72,7 +72,7 @@ impl Waits {
         {
             if wait.as_ref().map(Wait::on) != entry {
                 *wait = entry.map(|entry| {
-                    let wait = gone(io.line.clone(), id, whose, entry.clone());
+                    let wait = gone(io.queue.clone(), id, whose, entry.clone());
                     Wait::On(arm(io.hints, entry.clone(), wait.boxed()))
                 });
             }
@@ -99,7 +99,7 @@ impl Waits {
         }
     }
 
-    /// Allows all fired waits to begin again, because the line was read.
+    /// Allows all fired waits to begin again, because the queue was read.
     pub(super) fn renew(&mut self) {
         for wait in &mut self.entries {
             wait.take_if(|wait| matches!(wait, Wait::Fired(_)));
@@ -108,7 +108,7 @@ impl Waits {
     }
 }
 
-async fn gone(line: Arc<dyn SessionQueue>, id: SlotId, whose: Whose, entry: Entry) -> Hint {
-    let gone = line.gone(&entry).await;
+async fn gone(queue: Arc<dyn SessionQueue>, id: SlotId, whose: Whose, entry: Entry) -> Hint {
+    let gone = queue.gone(&entry).await;
     Hint::Left(id, whose, entry, gone)
 }

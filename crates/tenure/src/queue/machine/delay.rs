@@ -3,10 +3,10 @@
 //! The store keeps one mark per election: the newest tenure that began and was not left cleanly. A
 //! candidate writes the mark before it announces its tenure ([`Output::Begin`]). After the work has
 //! ended, the transaction that deletes the entry also takes the mark back. So a candidate first
-//! learns that it is first in line, and *then* reads the mark: that shows how the last tenure
-//! ended. The mark of that tenure was written while its entry stood, and only the first in line
-//! writes a mark. A mark read earlier may be older than that tenure, and the notice of a deletion
-//! does not include the mark.
+//! learns that it is first in the queue, and *then* reads the mark: that shows how the last tenure
+//! ended. The mark of that tenure was written while its entry stood, and only the first in the
+//! queue writes a mark. A mark read earlier may be older than that tenure, and the notice of a
+//! deletion does not include the mark.
 //!
 //! The wait begins with the answer that shows both, because only then the earlier tenure is known
 //! to be over. It passes by the slower of our two clocks. Nothing cuts it short, and nothing
@@ -25,10 +25,10 @@ use crate::queue::mutant::Mutant;
 use crate::queue::{Entry, Freshness};
 use crate::store::Fault;
 
-/// The progress of an entry's lock delay, once the entry is first in line.
+/// The progress of an entry's lock delay, once the entry is first in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Turn {
-    /// No line was read since then: how the last tenure ended is not known.
+    /// No queue was read since then: how the last tenure ended is not known.
     Unread,
     /// The last tenure did not end cleanly; known since this moment.
     Waiting { token: u64, since: Moment },
@@ -41,9 +41,9 @@ pub(super) enum Turn {
 }
 
 impl Machine {
-    /// Takes the mark that a line shows.
+    /// Takes the mark that a queue shows.
     ///
-    /// `first` means that our entry was already first when the line was asked for.
+    /// `first` means that our entry was already first when the queue was asked for.
     pub(super) fn take_mark(&mut self, now: Moment, unclean: Option<u64>, first: bool) {
         let ignored = self.is(Mutant::DelayIgnored);
         let any = self.is(Mutant::EarlierMarkCounts);
@@ -67,7 +67,7 @@ impl Machine {
         };
     }
 
-    /// Returns true if the lock delay allows this entry, which is first in line, to lead.
+    /// Returns true if the lock delay allows this entry, which is first in the queue, to lead.
     pub(super) fn delay_has_passed(&self, mine: &Mine) -> bool {
         match mine.turn {
             _ if self.delay.is_zero() => true,
@@ -87,7 +87,7 @@ impl Machine {
         match mine.turn {
             Turn::Unread | Turn::Ready => Some(Duration::ZERO),
             Turn::Waiting { since, .. } => Some(left(self.delay, now.at_least_since(since))),
-            // If the answer was lost, the next read of the line makes up for it.
+            // If the answer was lost, the next read of the queue makes up for it.
             Turn::Beginning | Turn::Begun => None,
         }
     }

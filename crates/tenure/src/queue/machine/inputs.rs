@@ -43,7 +43,7 @@ impl Machine {
         out.push(Output::Lost { token: lease.token, loss });
     }
 
-    /// Marks our entry for deletion: the entry of a tenure that is over would block the line.
+    /// Marks our entry for deletion: the entry of a tenure that is over would block the queue.
     fn discard(&mut self) {
         if let Some(mine) = &mut self.mine {
             mine.discard = true;
@@ -74,13 +74,13 @@ impl Machine {
                     self.take_joined(now, ticket, answer, out);
                 }
             }
-            Input::Line(ask, answer) => {
-                if let Some(Request::Line { freshness, first }) = self.landed(ask) {
+            Input::Read(ask, answer) => {
+                if let Some(Request::Read { freshness, first }) = self.landed(ask) {
                     self.last_read = Some(now);
                     match answer {
-                        Ok(line) => self.take_line(now, line, freshness, first, out),
+                        Ok(queue) => self.take_queue(now, queue, freshness, first, out),
                         Err(fault) => {
-                            // If a line is refused for good, no join in doubt has left an entry in
+                            // If a queue is refused for good, no join in doubt has left an entry in
                             // it.
                             self.doubt.take_if(|_| {
                                 fault == Fault::Permanent && freshness == Freshness::Barrier
@@ -185,7 +185,7 @@ impl Machine {
             Some(Request::Publish) => self.unpublished = true,
             Some(
                 Request::Join(_)
-                | Request::Line { .. }
+                | Request::Read { .. }
                 | Request::Begin(_)
                 | Request::Note(_)
                 | Request::Leave(_)

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::protocol::{Ask, Farewell, Holder, Lease, Loss, Outcome};
-use crate::queue::{Entry, Freshness, Gone, Joined, Left, Line, Session, Ticket};
+use crate::queue::{Entry, Freshness, Gone, Joined, Left, Queue, Session, Ticket};
 use crate::store::Fault;
 
 /// The settings of a candidacy.
@@ -35,8 +35,8 @@ pub enum Input {
     Session(Session),
     /// A join was answered.
     Joined(Ask, Result<Joined, Fault>),
-    /// The line was read.
-    Line(Ask, Result<Line, Fault>),
+    /// The queue was read.
+    Read(Ask, Result<Queue, Fault>),
     /// The request to record the beginning of a tenure was answered.
     Begun(Ask, Result<(), Fault>),
     /// The request to record the token of a tenure was answered.
@@ -68,7 +68,7 @@ pub enum Input {
 /// An action for the caller to take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// Join the line.
+    /// Join the queue.
     Join {
         /// Must be given back with the answer.
         ask: Ask,
@@ -77,11 +77,11 @@ pub enum Output {
         /// The candidate that joins.
         holder: Arc<Holder>,
     },
-    /// Read the line.
-    Line {
+    /// Read the queue.
+    Read {
         /// Must be given back with the answer.
         ask: Ask,
-        /// The candidacy's ticket: the line must show its entries.
+        /// The candidacy's ticket: the queue must show its entries.
         ticket: Ticket,
         /// How new it must be.
         freshness: Freshness,
@@ -142,7 +142,7 @@ pub enum Output {
     Suspended,
     /// The connection is back, and the entry still stands.
     Resumed,
-    /// Another candidate is first in line (`Some`), or the line has no first (`None`).
+    /// Another candidate is first in the queue (`Some`), or the queue has no first (`None`).
     Following(Option<Arc<Holder>>),
     /// The candidacy is over for its caller.
     Over(Outcome),

@@ -23,7 +23,7 @@ impl Machine {
         self.pause = None;
         let why = match farewell {
             Farewell::Free => Why::Farewell,
-            // Without a generation there was no line to end.
+            // Without a generation there was no queue to end.
             Farewell::End if self.generation.is_some() => Why::EndFirst,
             Farewell::End => Why::Farewell,
         };

@@ -1,10 +1,10 @@
-//! The answers to joins and to reads of the line.
+//! The answers to joins and to reads of the queue.
 
 use super::{Ahead, Leaving, Machine, Mine, Output, Stage, Why};
 use crate::clock::Moment;
 use crate::protocol::Loss;
 use crate::queue::mutant::Mutant;
-use crate::queue::{Entry, Freshness, Joined, Line, Place, Ticket};
+use crate::queue::{Entry, Freshness, Joined, Place, Queue, Ticket};
 use crate::store::Fault;
 
 impl Machine {
@@ -34,29 +34,29 @@ impl Machine {
             self.unverified = false;
             self.mine = Some(Mine::new(entry, joined.session));
         }
-        if let Some((found, known)) = self.fallen(&joined.line).filter(|_| self.mine.is_some()) {
+        if let Some((found, known)) = self.fallen(&joined.queue).filter(|_| self.mine.is_some()) {
             return self.regress(now, found, known, out);
         }
-        self.take_line(now, joined.line, Freshness::Session, false, out);
+        self.take_queue(now, joined.queue, Freshness::Session, false, out);
     }
 
-    pub(super) fn take_line(
+    pub(super) fn take_queue(
         &mut self,
         now: Moment,
-        line: Line,
+        queue: Queue,
         freshness: Freshness,
         first: bool,
         out: &mut Vec<Output>,
     ) {
-        let fallen = self.fallen(&line).filter(|_| freshness == Freshness::Barrier);
-        if let (Some((found, known)), Line::Open { places, .. } | Line::Ended { places, .. }) =
-            (fallen, &line)
+        let fallen = self.fallen(&queue).filter(|_| freshness == Freshness::Barrier);
+        if let (Some((found, known)), Queue::Open { places, .. } | Queue::Ended { places, .. }) =
+            (fallen, &queue)
         {
             self.collect(places, freshness);
             return self.regress(now, found, known, out);
         }
-        match line {
-            Line::Open { generation, places, unclean, highest } => match self.age(generation) {
+        match queue {
+            Queue::Open { generation, places, unclean, highest } => match self.age(generation) {
                 Age::Same => {
                     self.take_places(now, &places, freshness, out);
                     self.take_highest(highest);
@@ -68,14 +68,14 @@ impl Machine {
                 }
                 Age::Older => self.look_again(now),
             },
-            Line::Ended { generation, places } => match self.age(generation) {
+            Queue::Ended { generation, places } => match self.age(generation) {
                 Age::Same | Age::Newer => {
                     self.collect(&places, freshness);
                     self.election_over(now, out);
                 }
                 Age::Older => self.look_again(now),
             },
-            Line::Missing => {
+            Queue::Missing => {
                 // Nothing can exist below a root that does not exist.
                 self.doubt = None;
                 self.strays.clear();
@@ -86,13 +86,13 @@ impl Machine {
         }
     }
 
-    /// The generation in a line and the one we know, if the line's is earlier.
+    /// The generation in a queue and the one we know, if the queue's is earlier.
     ///
-    /// If the line is as new as a write of ours, then the store has fallen back.
-    fn fallen(&self, line: &Line) -> Option<(u64, u64)> {
-        let found = match line {
-            Line::Open { generation, .. } | Line::Ended { generation, .. } => *generation,
-            Line::Missing => return None,
+    /// If the queue is as new as a write of ours, then the store has fallen back.
+    fn fallen(&self, queue: &Queue) -> Option<(u64, u64)> {
+        let found = match queue {
+            Queue::Open { generation, .. } | Queue::Ended { generation, .. } => *generation,
+            Queue::Missing => return None,
         };
         let ignored = self.is(Mutant::RegressionIgnored) || self.is(Mutant::GenerationIgnored);
         self.generation.filter(|known| found < *known && !ignored).map(|known| (found, known))
@@ -100,7 +100,7 @@ impl Machine {
 
     /// Reads again, because the server that answered lags behind.
     ///
-    /// This line is older than the election.
+    /// This queue is older than the election.
     fn look_again(&mut self, now: Moment) {
         self.stale = true;
         self.rest(now);
@@ -130,7 +130,7 @@ impl Machine {
         self.follow(leader.filter(|leader| leader.id != self.me.id), out);
         let Some(mine) = &mut self.mine else { return };
         let Some(at) = places.iter().position(|place| place.entry == mine.entry) else {
-            // The line is newer than our entry but does not show it: the entry was deleted.
+            // The queue is newer than our entry but does not show it: the entry was deleted.
             return self.own_entry_gone(out);
         };
         mine.ahead = match (at.checked_sub(1).and_then(|at| places.get(at)), places.first()) {
@@ -172,10 +172,10 @@ impl Machine {
         }
         let mine = self.mine.as_ref().map(|mine| &mine.entry);
         let strays = places.iter().filter(ours).map(|place| &place.entry);
-        // A line may be older than the deletion of the entry of a tenure whose work still stops:
+        // A queue may be older than the deletion of the entry of a tenure whose work still stops:
         // nothing of that tenure is given up before its work has ended. If the entry stands after
-        // all, a later line shows it.
-        let working = self.working && !self.is(Mutant::OldLineGivesUpEntry);
+        // all, a later queue shows it.
+        let working = self.working && !self.is(Mutant::OldReadGivesUpEntry);
         let is_held = |entry: &&Entry| working && entry.token == self.ended_token;
         let strays = strays.filter(|entry| Some(*entry) != mine && !is_held(entry));
         self.strays = strays.cloned().collect();
@@ -242,7 +242,7 @@ impl Machine {
     }
 }
 
-/// How a line's generation compares to ours.
+/// How a queue's generation compares to ours.
 enum Age {
     Same,
     Newer,

@@ -5,11 +5,11 @@
 //! because such a store is consistent in itself. Two numbers show it: the token that the store
 //! records as data for the election's tenures, and the token with which this process led last.
 //!
-//! The leader has the lowest token in line. So while an entry stands, the store can only have
+//! The leader has the lowest token in the queue. So while an entry stands, the store can only have
 //! recorded the entry's own tenure and earlier tenures, with lower tokens. If another tenure is
 //! recorded at or above an entry's token, then the store has fallen, and the entry never leads. But
-//! the line and the record are not read at one moment: in between, the entry may have gone and its
-//! successor may have led. So the verdict needs a line that was asked for after the recorded token
+//! the queue and the record are not read at one moment: in between, the entry may have gone and its
+//! successor may have led. So the verdict needs a queue that was asked for after the recorded token
 //! was known.
 //!
 //! An election with a lock delay records the token before it announces a tenure. Other elections
@@ -27,7 +27,7 @@ use crate::queue::mutant::Mutant;
 use crate::store::Fault;
 
 impl Machine {
-    /// Takes the highest recorded token, as a line shows it.
+    /// Takes the highest recorded token, as a queue shows it.
     pub(super) fn take_highest(&mut self, shown: u64) {
         if self.is(Mutant::RegressionIgnored) {
             return;
@@ -46,9 +46,9 @@ impl Machine {
         mine.entry.token <= self.highest
     }
 
-    /// Judges the token of an entry that a line shows.
+    /// Judges the token of an entry that a queue shows.
     ///
-    /// Returns true if the token was known to be too low before that line was asked for.
+    /// Returns true if the token was known to be too low before that queue was asked for.
     pub(super) fn judge_token(&mut self, now: Moment, out: &mut Vec<Output>) -> bool {
         let mine = self.mine.as_ref().filter(|mine| !mine.discard && self.is_too_low(mine));
         let Some(found) = mine.map(|mine| mine.entry.token) else { return false };

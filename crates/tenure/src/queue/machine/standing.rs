@@ -22,7 +22,7 @@ impl Machine {
         }
     }
 
-    /// Becomes leader, if our entry is first in line and the session is proven to live.
+    /// Becomes leader, if our entry is first in the queue and the session is proven to live.
     fn lead(&mut self, now: Moment, out: &mut Vec<Output>) {
         let standing = matches!(self.stage, Stage::Standing);
         if !standing || self.lease.is_some() || self.working || !self.session.is_live() {
@@ -48,7 +48,7 @@ impl Machine {
         out.push(Output::Elected(lease));
     }
 
-    /// Returns true if our entry is first in line, may still lead, and is known to stand.
+    /// Returns true if our entry is first in the queue, may still lead, and is known to stand.
     pub(super) fn is_next(&self, mine: &Mine) -> bool {
         let returns = self.is(Mutant::LostTokenReturns);
         let usable = !mine.discard && mine.entry.token > self.ended_token || returns;
@@ -64,7 +64,7 @@ impl Machine {
             return self.send_line(self.settles_doubt(), out);
         }
         if self.lease.is_none() && self.working {
-            // Start no new tenure until the earlier work has ended. The entry stays in line
+            // Start no new tenure until the earlier work has ended. The entry stays in the queue
             // meanwhile.
             return;
         }
@@ -94,7 +94,7 @@ impl Machine {
         }
     }
 
-    /// How new a line must be that tells what became of a join in doubt.
+    /// How new a queue must be that tells what became of a join in doubt.
     pub(super) fn settles_doubt(&self) -> Freshness {
         match self.is(Mutant::DoubtWithoutBarrier) {
             true => Freshness::Session,
@@ -174,8 +174,8 @@ impl Machine {
         // another read.
         self.stale = false;
         let first = self.mine.as_ref().is_some_and(|mine| mine.ahead == Ahead::Nobody);
-        self.flight = Some(Flight { ask, request: Request::Line { freshness, first } });
-        out.push(Output::Line { ask, ticket, freshness });
+        self.flight = Some(Flight { ask, request: Request::Read { freshness, first } });
+        out.push(Output::Read { ask, ticket, freshness });
     }
 
     pub(super) fn send_leave(&mut self, entry: Entry, out: &mut Vec<Output>) {

@@ -15,7 +15,7 @@ use super::{Input, Machine, Note, Output, Settings};
 use crate::candidate::CandidateId;
 use crate::clock::Moment;
 use crate::protocol::{Ask, Holder, Lease};
-use crate::queue::{Entry, Joined, Life, Line, Place, Proof, Session};
+use crate::queue::{Entry, Joined, Life, Place, Proof, Queue, Session};
 
 const TTL: Duration = Duration::from_secs(10);
 const WINDOW: Duration = Duration::from_secs(8);
@@ -32,8 +32,8 @@ fn place(token: u64) -> Place {
     Place { entry: entry(token), ticket: None, holder: None }
 }
 
-fn open(tokens: &[u64]) -> Line {
-    Line::Open {
+fn open(tokens: &[u64]) -> Queue {
+    Queue::Open {
         generation: 1,
         places: tokens.iter().copied().map(place).collect(),
         unclean: None,
@@ -65,7 +65,7 @@ fn machine_with(delay: Duration) -> Machine {
 fn ask(outputs: &[Output]) -> Ask {
     let mut asks = outputs.iter().filter_map(|output| match output {
         Output::Join { ask, .. }
-        | Output::Line { ask, .. }
+        | Output::Read { ask, .. }
         | Output::Begin { ask, .. }
         | Output::Note { ask, .. }
         | Output::Leave { ask, .. }
@@ -94,7 +94,7 @@ fn joined_with(delay: Duration, before: &[u64]) -> (Machine, Vec<Output>) {
     assert!(matches!(join[..], [Output::Join { .. }]), "{join:?}");
     let mut tokens = before.to_vec();
     tokens.push(5);
-    let answer = Joined { session: 1, entry: Some(entry(5)), line: open(&tokens) };
+    let answer = Joined { session: 1, entry: Some(entry(5)), queue: open(&tokens) };
     let out = machine.step(at(10), Input::Joined(ask(&join), Ok(answer)));
     (machine, out)
 }

@@ -1,4 +1,4 @@
-//! The last looks of our candidates at their line: its mark, its leader, and the entry before.
+//! The last looks of our candidates at their queue: its mark, its leader, and the entry before.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ impl Claims {
 
     /// Records the entry before our candidacy's own.
     ///
-    /// The line was open at this revision of the store.
+    /// The queue was open at this revision of the store.
     pub(in super::super) fn saw_before(
         &self,
         election: &Key,
@@ -32,7 +32,7 @@ impl Claims {
         self.with(election, candidate, |claim| claim.behind = behind);
     }
 
-    /// The revision at which our candidates behind this entry last saw the line open.
+    /// The revision at which our candidates behind this entry last saw the queue open.
     pub(in super::super) fn looked(&self, election: &Key, before: u64) -> Option<i64> {
         let state = self.lock();
         let behind = state.claims.get(election)?.iter().filter_map(|claim| claim.behind);

@@ -2,9 +2,9 @@
 //!
 //! A leader of etcd may be deposed while it stands still. When it wakes up, it revokes the leases
 //! that were not prolonged *at it*, even if its successor has prolonged them since
-//! ([`EtcdWindow`](tenure::queue::window::EtcdWindow) says more). It does not know leases that were
-//! granted after its time. So nothing is proven in a new term before everything is under such
-//! leases. Names, values and tokens stay as they are, and our leaders go on leading.
+//! ([`LeaseTermWindow`](tenure::queue::window::LeaseTermWindow) says more). It does not know leases
+//! that were granted after its time. So nothing is proven in a new term before everything is under
+//! such leases. Names, values and tokens stay as they are, and our leaders go on leading.
 //!
 //! A seat moves in three steps. Each step is repeated if its answer is lost:
 //! 1. Another lease is granted.

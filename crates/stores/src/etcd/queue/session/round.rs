@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::future::try_join_all;
 use tenure::Clock as _;
 use tenure::queue::Pace;
-use tenure::queue::window::EtcdWindow;
+use tenure::queue::window::LeaseTermWindow;
 use tokio::time::{sleep, timeout};
 
 use super::super::super::fault::{Failure, Kind};
@@ -36,7 +36,7 @@ impl Keeper<'_> {
     pub(super) async fn round(
         &mut self,
         stream: &mut Option<Stream>,
-        window: &mut EtcdWindow,
+        window: &mut LeaseTermWindow,
     ) -> Result<Round, Failure> {
         let limit = window.request();
         window.keep_alive_sent(self.clock.now());
@@ -137,7 +137,7 @@ impl Keeper<'_> {
     pub(super) async fn rest(
         &self,
         stream: &mut Stream,
-        window: &EtcdWindow,
+        window: &LeaseTermWindow,
     ) -> Result<(), Failure> {
         let mut pace = self.shared.pace.subscribe();
         loop {

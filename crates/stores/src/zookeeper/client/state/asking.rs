@@ -41,34 +41,34 @@ impl State {
         self.barriers
     }
 
-    /// Reads the candidates of a line, and then the election's own node.
+    /// Reads the candidates of a queue, and then the election's own node.
     ///
     /// The order matters: otherwise a candidate might be taken for one of an election that had
     /// ended before.
     ///
-    /// A thousand candidates of one program may want the same line: a read that still waits to be
+    /// A thousand candidates of one program may want the same queue: a read that still waits to be
     /// sent serves them all.
     pub(in super::super) fn list(
         &mut self,
         root: Arc<str>,
         after_barrier: bool,
     ) -> [oneshot::Receiver<Outcome>; 2] {
-        let (tell_line, line) = oneshot::channel();
+        let (tell_queue, queue) = oneshot::channel();
         let (tell_own, own) = oneshot::channel();
         if !self.is_up() || self.orders.len() >= MOST_ORDERS {
-            for reply in [tell_line, tell_own] {
+            for reply in [tell_queue, tell_own] {
                 let _ = reply.send(Err(Error::Unsent));
             }
-            return [line, own];
+            return [queue, own];
         }
         let listing = Listing { root, barrier: after_barrier.then(|| self.barrier()) };
         if !self.lists.contains_key(&listing) {
             self.orders.push_back(Order::List(listing.clone()));
         }
-        let [lines, owns] = self.lists.entry(listing).or_default();
-        lines.push(tell_line);
+        let [queues, owns] = self.lists.entry(listing).or_default();
+        queues.push(tell_queue);
         owns.push(tell_own);
-        [line, own]
+        [queue, own]
     }
 
     pub(in super::super) fn join(&mut self, join: Join) {

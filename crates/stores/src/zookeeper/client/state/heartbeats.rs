@@ -58,10 +58,10 @@ impl State {
         }
     }
 
-    /// Returns true if a leader, or the next in line, needs a fresh proof.
+    /// Returns true if a leader, or the next in the queue, needs a fresh proof.
     ///
-    /// Two answers in a row give a proof. The next in line should not have to wait for it when its
-    /// turn comes.
+    /// Two answers in a row give a proof. The next in the queue should not have to wait for it when
+    /// its turn comes.
     fn is_eager(&self, now: Moment) -> bool {
         let proof = self.window.proof();
         let fresh = proof.is_some_and(|proof| now.at_most_since(proof.from) < self.ttl / 2);

@@ -46,7 +46,7 @@ pub(super) enum Order {
     List(Listing),
 }
 
-/// A read of a line, shared by all callers that want it and have not been answered.
+/// A read of a queue, shared by all callers that want it and have not been answered.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Listing {
     pub(super) root: Arc<str>,
@@ -54,7 +54,7 @@ pub(super) struct Listing {
     pub(super) barrier: Option<u64>,
 }
 
-/// The callers of a [`Listing`]: those waiting for the line, and for the election's own node.
+/// The callers of a [`Listing`]: those waiting for the queue, and for the election's own node.
 pub(super) type Askers = [Vec<oneshot::Sender<Outcome>>; 2];
 
 /// An entry to be created.

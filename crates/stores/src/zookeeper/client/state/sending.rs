@@ -19,7 +19,7 @@ impl State {
     /// Moves waiting requests to the wire, as many as the server can take.
     pub(in super::super) fn send(&mut self, now: Moment, out: &mut Vec<u8>) {
         while self.weight < self.limit {
-            // Entries first: a request made after an entry must see a line that shows it.
+            // Entries first: a request made after an entry must see a queue that shows it.
             if let Some(joins) = self.next_joins() {
                 self.send_joins(now, joins, out);
                 continue;
@@ -31,10 +31,10 @@ impl State {
                     self.fly(now, &barrier(), Awaited::Barrier(number), out);
                 }
                 Some(Order::List(listing)) => {
-                    let [lines, owns] = self.lists.remove(&listing).unwrap_or_default();
+                    let [queues, owns] = self.lists.remove(&listing).unwrap_or_default();
                     let Listing { root: path, barrier } = listing;
                     let children = Request::Children { path: path.clone(), watch: false };
-                    self.fly(now, &children, Awaited::Answers { replies: lines, barrier }, out);
+                    self.fly(now, &children, Awaited::Answers { replies: queues, barrier }, out);
                     let own = Request::Data { path, watch: false };
                     self.fly(now, &own, Awaited::Answers { replies: owns, barrier }, out);
                 }

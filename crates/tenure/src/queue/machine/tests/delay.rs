@@ -7,17 +7,17 @@ use crate::store::Fault;
 
 const DELAY: Duration = Duration::from_secs(3);
 
-fn marked(tokens: &[u64], unclean: Option<u64>) -> Line {
+fn marked(tokens: &[u64], unclean: Option<u64>) -> Queue {
     let places = tokens.iter().copied().map(place).collect();
-    Line::Open { generation: 1, places, unclean, highest: 0 }
+    Queue::Open { generation: 1, places, unclean, highest: 0 }
 }
 
-/// Entry 5 has become first, and its read of the line has shown this mark at 30 ms.
+/// Entry 5 has become first, and its read of the queue has shown this mark at 30 ms.
 fn next_after(unclean: Option<u64>) -> (Machine, Vec<Output>) {
     let (mut machine, _) = joined_with(DELAY, &[4]);
     let look = machine.step(at(20), Input::Gone(entry(4), Gone::Deleted));
-    assert!(matches!(look[1..], [] if matches!(look[0], Output::Line { .. })), "{look:?}");
-    let out = machine.step(at(30), Input::Line(ask(&look), Ok(marked(&[5], unclean))));
+    assert!(matches!(look[1..], [] if matches!(look[0], Output::Read { .. })), "{look:?}");
+    let out = machine.step(at(30), Input::Read(ask(&look), Ok(marked(&[5], unclean))));
     (machine, out)
 }
 
@@ -43,10 +43,10 @@ fn after_an_unclean_tenure_the_next_waits_by_its_slower_clock() {
 }
 
 #[test]
-fn the_line_of_a_join_does_not_tell_how_the_last_tenure_ended() {
+fn the_queue_of_a_join_does_not_tell_how_the_last_tenure_ended() {
     let (mut machine, look) = joined_with(DELAY, &[]);
-    assert!(matches!(look[..], [Output::Line { .. }]), "{look:?}");
-    let out = machine.step(at(20), Input::Line(ask(&look), Ok(marked(&[5], Some(4)))));
+    assert!(matches!(look[..], [Output::Read { .. }]), "{look:?}");
+    let out = machine.step(at(20), Input::Read(ask(&look), Ok(marked(&[5], Some(4)))));
     assert_eq!(out, []);
     assert_eq!(machine.wake(at(20)), Some(DELAY));
 }
@@ -56,7 +56,7 @@ fn a_lost_connection_neither_cuts_the_delay_short_nor_begins_it_anew() {
     let (mut machine, _) = next_after(Some(4));
     assert_eq!(machine.step(at(1_000), Input::Session(suspended(0))), []);
     let read = machine.step(at(2_000), Input::Session(session(1, 2, 1_900)));
-    let out = machine.step(at(2_010), Input::Line(ask(&read), Ok(marked(&[5], Some(4)))));
+    let out = machine.step(at(2_010), Input::Read(ask(&read), Ok(marked(&[5], Some(4)))));
     assert_eq!(out, []);
     assert_eq!(machine.wake(at(2_010)), Some(Duration::from_millis(1_020)));
 }
@@ -67,14 +67,14 @@ fn a_beginning_whose_answer_was_lost_is_found_by_its_mark_or_recorded_again() {
         let (mut machine, begin) = next_after(None);
         let _ = machine.step(at(40), Input::Begun(ask(&begin), Err(Fault::Indeterminate)));
         let look = machine.step(at(1_000), Input::Tick);
-        let out = machine.step(at(1_010), Input::Line(ask(&look), Ok(marked(&[5], mark))));
+        let out = machine.step(at(1_010), Input::Read(ask(&look), Ok(marked(&[5], mark))));
         assert_eq!(matches!(out[..], [Output::Elected(_)]), found, "{out:?}");
         assert_eq!(matches!(out[..], [Output::Begin { .. }]), !found, "{out:?}");
     }
 }
 
 #[test]
-fn whoever_may_not_begin_leaves_the_line() {
+fn whoever_may_not_begin_leaves_the_queue() {
     let (mut machine, begin) = next_after(None);
     let leave = machine.step(at(40), Input::Begun(ask(&begin), Err(Fault::Denied)));
     assert!(matches!(leave[..], [Output::Leave { clean: true, .. }]), "{leave:?}");
@@ -105,9 +105,9 @@ fn a_candidacy_waits_after_its_own_tenure_too_or_its_next_mark_would_hide_that_o
     let _ = machine.step(at(40), Input::Begun(ask(&begin), Ok(())));
     let _ = machine.step(at(100), Input::Gone(entry(5), Gone::Deleted));
     let join = machine.step(at(200), Input::WorkEnded);
-    let answer = Joined { session: 1, entry: Some(entry(9)), line: marked(&[9], Some(5)) };
+    let answer = Joined { session: 1, entry: Some(entry(9)), queue: marked(&[9], Some(5)) };
     let look = machine.step(at(210), Input::Joined(ask(&join), Ok(answer)));
-    let out = machine.step(at(220), Input::Line(ask(&look), Ok(marked(&[9], Some(5)))));
+    let out = machine.step(at(220), Input::Read(ask(&look), Ok(marked(&[9], Some(5)))));
     assert_eq!(out, []);
     let begin = machine.step(at(3_220), Input::Tick);
     assert!(matches!(&begin[..], [Output::Begin { entry, .. }] if entry.token == 9), "{begin:?}");

@@ -34,7 +34,7 @@ fn a_candidacy_that_is_cancelled_while_it_joins_leaves_nothing_behind() {
     let mut machine = machine();
     let join = machine.step(at(0), Input::Session(session(1, 1, 0)));
     assert_eq!(machine.step(at(5), Input::Release(Farewell::Free)), []);
-    let answer = Joined { session: 1, entry: Some(entry(5)), line: open(&[5]) };
+    let answer = Joined { session: 1, entry: Some(entry(5)), queue: open(&[5]) };
     let leave = machine.step(at(10), Input::Joined(ask(&join), Ok(answer)));
     assert!(matches!(leave[..], [Output::Leave { .. }]), "it never leads: {leave:?}");
     let out = machine.step(at(20), Input::Left(ask(&leave), Ok(Left::Deleted)));
@@ -45,8 +45,8 @@ fn a_candidacy_that_is_cancelled_while_it_joins_leaves_nothing_behind() {
 fn an_end_stops_the_leader_and_its_entry_goes_after_its_work() {
     let mut machine = leader();
     let look = machine.step(at(100), Input::Hint);
-    let ended = Line::Ended { generation: 1, places: Vec::new() };
-    let out = machine.step(at(110), Input::Line(ask(&look), Ok(ended)));
+    let ended = Queue::Ended { generation: 1, places: Vec::new() };
+    let out = machine.step(at(110), Input::Read(ask(&look), Ok(ended)));
     assert_eq!(out, [Output::Lost { token: 5, loss: Loss::Ended }]);
     let leave = machine.step(at(200), Input::WorkEnded);
     assert!(matches!(leave[..], [Output::Leave { .. }]), "{leave:?}");
@@ -58,12 +58,12 @@ fn an_end_stops_the_leader_and_its_entry_goes_after_its_work() {
 fn another_generation_is_an_end_and_an_older_one_is_an_old_read() {
     let (mut machine, _) = joined(&[4]);
     let look = machine.step(at(20), Input::Hint);
-    let older = Line::Ended { generation: 0, places: Vec::new() };
-    assert_eq!(machine.step(at(30), Input::Line(ask(&look), Ok(older))), []);
+    let older = Queue::Ended { generation: 0, places: Vec::new() };
+    assert_eq!(machine.step(at(30), Input::Read(ask(&look), Ok(older))), []);
     let look = machine.step(at(2_000), Input::Tick);
     let newer =
-        Line::Open { generation: 2, places: vec![place(4), place(5)], unclean: None, highest: 0 };
-    let leave = machine.step(at(2_010), Input::Line(ask(&look), Ok(newer)));
+        Queue::Open { generation: 2, places: vec![place(4), place(5)], unclean: None, highest: 0 };
+    let leave = machine.step(at(2_010), Input::Read(ask(&look), Ok(newer)));
     assert!(matches!(leave[..], [Output::Leave { .. }]), "{leave:?}");
     let out = machine.step(at(2_020), Input::Left(ask(&leave), Ok(Left::Deleted)));
     assert_eq!(out, [Output::Over(Outcome::Ended)]);

@@ -13,17 +13,17 @@ fn the_own_entrys_deletion_is_a_loss_at_once_and_the_work_ends_before_the_next_j
     assert!(matches!(join[..], [Output::Join { .. }]), "{join:?}");
 }
 
-/// Seed 18815 of the simulation: the notice of the deletion overtook a line that was read before
+/// Seed 18815 of the simulation: the notice of the deletion overtook a queue that was read before
 /// it.
 #[test]
-fn a_line_that_is_older_than_the_own_entrys_deletion_deletes_nothing_while_work_goes_on() {
+fn a_queue_that_is_older_than_the_own_entrys_deletion_deletes_nothing_while_work_goes_on() {
     let mut machine = leader();
     let look = machine.step(at(100), Input::Session(session(1, 2, 90)));
     let _ = machine.step(at(110), Input::Gone(entry(5), Gone::Deleted));
     let ticket = Ticket { candidate: machine.candidate().id.clone(), attempt: 1 };
     let places = vec![Place { ticket: Some(ticket), ..place(5) }];
-    let line = Line::Open { generation: 1, places, unclean: None, highest: 0 };
-    let out = machine.step(at(120), Input::Line(ask(&look), Ok(line)));
+    let queue = Queue::Open { generation: 1, places, unclean: None, highest: 0 };
+    let out = machine.step(at(120), Input::Read(ask(&look), Ok(queue)));
     assert!(!out.iter().any(|output| matches!(output, Output::Leave { .. })), "{out:?}");
     let join = machine.step(at(130), Input::WorkEnded);
     assert!(matches!(join[..], [Output::Join { .. }]), "{join:?}");
@@ -71,10 +71,10 @@ fn a_lost_connection_suspends_at_once_and_resumes_after_a_barrier_read_shows_the
     assert_eq!(machine.step(at(100), Input::Session(suspended(0))), [Output::Suspended]);
     let read = machine.step(at(3_000), Input::Session(session(1, 2, 2_900)));
     assert!(
-        matches!(read[..], [Output::Line { freshness: Freshness::Barrier, .. }]),
+        matches!(read[..], [Output::Read { freshness: Freshness::Barrier, .. }]),
         "nothing is extended yet: {read:?}"
     );
-    let out = machine.step(at(3_100), Input::Line(ask(&read), Ok(open(&[5, 6]))));
+    let out = machine.step(at(3_100), Input::Read(ask(&read), Ok(open(&[5, 6]))));
     assert!(matches!(out[..], [Output::Resumed, Output::Extended(_)]), "{out:?}");
 }
 
@@ -82,8 +82,8 @@ fn a_lost_connection_suspends_at_once_and_resumes_after_a_barrier_read_shows_the
 fn a_connection_lost_and_made_again_between_two_looks_is_noticed() {
     let mut machine = leader();
     let out = machine.step(at(3_000), Input::Session(session(1, 2, 2_900)));
-    assert!(matches!(out[..], [Output::Suspended, Output::Line { .. }]), "{out:?}");
-    let lost = machine.step(at(3_100), Input::Line(ask(&out), Ok(open(&[6]))));
+    assert!(matches!(out[..], [Output::Suspended, Output::Read { .. }]), "{out:?}");
+    let lost = machine.step(at(3_100), Input::Read(ask(&out), Ok(open(&[6]))));
     assert_eq!(lost, [Output::Lost { token: 5, loss: Loss::Vanished }]);
 }
 
@@ -104,7 +104,7 @@ fn a_value_whose_publication_was_lost_with_the_connection_is_published_again() {
     assert!(matches!(publish[..], [Output::Publish { .. }]), "{publish:?}");
     let _ = machine.step(at(200), Input::Session(suspended(0)));
     let read = machine.step(at(300), Input::Session(session(1, 2, 250)));
-    let out = machine.step(at(310), Input::Line(ask(&read), Ok(open(&[5]))));
+    let out = machine.step(at(310), Input::Read(ask(&read), Ok(open(&[5]))));
     let [.., Output::Publish { value: shown, .. }] = &out[..] else { panic!("{out:?}") };
     assert_eq!(*shown, value);
 }

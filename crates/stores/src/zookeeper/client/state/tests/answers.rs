@@ -9,12 +9,12 @@ fn what_was_not_sent_is_refused_and_what_was_not_answered_is_lost() {
     sent(&mut state, at(1));
     let mut second = state.ask(read("/b"), false);
     let mut joined = join(&mut state, "/e");
-    let [mut line, _own] = state.list("/e".into(), true);
+    let [mut queue, _own] = state.list("/e".into(), true);
     state.ended();
     assert_eq!(first.try_recv().expect("told").expect_err("lost"), Error::Lost);
     assert_eq!(second.try_recv().expect("told").expect_err("unsent"), Error::Unsent);
     assert_eq!(joined.try_recv().expect("told").expect_err("unsent"), Error::Unsent);
-    assert_eq!(line.try_recv().expect("told").expect_err("unsent"), Error::Unsent);
+    assert_eq!(queue.try_recv().expect("told").expect_err("unsent"), Error::Unsent);
     let mut later = state.ask(read("/c"), false);
     assert_eq!(later.try_recv().expect("told").expect_err("unsent"), Error::Unsent);
     state.accepted(7, vec![1; 16], TTL, at(9));
@@ -34,18 +34,18 @@ fn one_reading_serves_all_who_asked_before_it_was_sent_behind_their_barrier() {
     let mut state = connected();
     let mut asked: Vec<_> = (0..3).map(|_| state.list("/e".into(), true)).collect();
     asked.push(state.list("/e".into(), false));
-    // A barrier with the line and its own node for those that asked for one. Then both again,
+    // A barrier with the queue and its own node for those that asked for one. Then both again,
     // without.
     let codes =
         |requests: Vec<(i32, i32)>| requests.into_iter().map(|(_, code)| code).collect::<Vec<_>>();
     assert_eq!(codes(sent(&mut state, at(1))), [14, 12, 4, 12, 4]);
-    // A caller that asks now wants a newer line.
+    // A caller that asks now wants a newer queue.
     asked.push(state.list("/e".into(), true));
     assert_eq!(codes(sent(&mut state, at(2))), [14, 12, 4]);
     state.receive(at(3), &refused(1, &[-101])).expect("the barrier's answer");
     state.receive(at(3), &head(2, -101)).expect("an answer");
-    for [line, _] in &mut asked[..3] {
-        assert_eq!(line.try_recv().expect("told").expect_err("refused"), Error::NoNode);
+    for [queue, _] in &mut asked[..3] {
+        assert_eq!(queue.try_recv().expect("told").expect_err("refused"), Error::NoNode);
     }
     assert!(asked[3][0].try_recv().is_err() && asked[4][0].try_recv().is_err());
 }
@@ -59,24 +59,24 @@ fn answers_out_of_order_end_the_connection() {
 }
 
 #[test]
-fn a_line_behind_a_barrier_that_no_quorum_took_fails() {
+fn a_queue_behind_a_barrier_that_no_quorum_took_fails() {
     let mut state = connected();
-    let [mut line, mut own] = state.list("/e".into(), true);
+    let [mut queue, mut own] = state.list("/e".into(), true);
     let [mut plain, _] = state.list("/e".into(), false);
     sent(&mut state, at(1));
     state.receive(at(2), &head(1, -127)).expect("the barrier is throttled");
     for number in 2..=5 {
         state.receive(at(2), &head(number, 0)).expect("the reads are not");
     }
-    for answer in [&mut line, &mut own] {
+    for answer in [&mut queue, &mut own] {
         assert_eq!(answer.try_recv().expect("told").expect_err("cut off?"), Error::Unproven);
     }
     assert!(plain.try_recv().expect("told").is_ok(), "it asked for no barrier");
-    let [mut line, _] = state.list("/e".into(), true);
+    let [mut queue, _] = state.list("/e".into(), true);
     sent(&mut state, at(3));
     state.receive(at(4), &refused(6, &[-101])).expect("a quorum took the next one");
     state.receive(at(4), &head(7, 0)).expect("an answer");
-    assert!(line.try_recv().expect("told").is_ok());
+    assert!(queue.try_recv().expect("told").is_ok());
 }
 
 #[test]

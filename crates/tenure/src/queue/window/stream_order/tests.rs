@@ -6,13 +6,13 @@ fn at(millis: u64) -> Moment {
     Moment::default() + Duration::from_millis(millis)
 }
 
-fn from(window: &ZookeeperWindow) -> Option<Moment> {
+fn from(window: &StreamOrderWindow) -> Option<Moment> {
     window.proof().map(|proof| proof.from)
 }
 
 /// A connection with one request a second, each answered 10 ms after it was sent.
-fn steady(kind: Kind, seconds: u64) -> ZookeeperWindow {
-    let mut window = ZookeeperWindow::new(TTL);
+fn steady(kind: Kind, seconds: u64) -> StreamOrderWindow {
+    let mut window = StreamOrderWindow::new(TTL);
     window.connecting(at(0));
     for second in 1..=seconds {
         exchange(&mut window, second * 1000, kind);
@@ -20,7 +20,7 @@ fn steady(kind: Kind, seconds: u64) -> ZookeeperWindow {
     window
 }
 
-fn exchange(window: &mut ZookeeperWindow, millis: u64, kind: Kind) {
+fn exchange(window: &mut StreamOrderWindow, millis: u64, kind: Kind) {
     window.sent(at(millis), kind);
     window.answered(at(millis + 10), Voice::Ensemble);
 }
@@ -218,7 +218,7 @@ fn nothing_of_a_connection_counts_after_its_end() {
 fn a_leader_that_beats_on_time_always_has_more_left_than_the_longest_grace() {
     // An answer takes T/80.
     let (beat, answer) = (500, 100);
-    let mut window = ZookeeperWindow::new(TTL);
+    let mut window = StreamOrderWindow::new(TTL);
     window.connecting(at(0));
     let mut least = Duration::MAX;
     for millis in (beat..100 * beat).step_by(500) {

@@ -1,4 +1,4 @@
-//! The server of the lines: its elections, and the entries of every line.
+//! The server of the queues: its elections, and the entries of every queue.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use crate::Key;
 use crate::clock::Clock;
 use crate::protocol::Holder;
-use crate::queue::{Entry, Line, Place, Ticket};
+use crate::queue::{Entry, Place, Queue, Ticket};
 
 #[derive(Debug)]
 pub(super) struct Server {
@@ -23,9 +23,9 @@ pub(super) struct State {
     pub(super) sessions: u64,
     pub(super) clients: u64,
     pub(super) roots: BTreeMap<Key, Root>,
-    /// By election and token, which is the order of every line.
+    /// By election and token, which is the order of every queue.
     pub(super) entries: BTreeMap<(Key, u64), Stored>,
-    /// The waiters for changes, by line.
+    /// The waiters for changes, by queue.
     topics: BTreeMap<Key, watch::Sender<()>>,
 }
 
@@ -58,7 +58,7 @@ impl State {
         self.writes
     }
 
-    pub(super) fn line(&self, key: &Key) -> impl Iterator<Item = (u64, &Stored)> {
+    pub(super) fn standing(&self, key: &Key) -> impl Iterator<Item = (u64, &Stored)> {
         let whole = (key.clone(), 0)..=(key.clone(), u64::MAX);
         self.entries.range(whole).map(|((_, token), entry)| (*token, entry))
     }
@@ -94,14 +94,14 @@ impl State {
         Some((key, stored))
     }
 
-    /// The line as `client` may see it.
+    /// The queue as `client` may see it.
     ///
-    /// Without a client, all entries of an ended line are included.
-    pub(super) fn read(&self, key: &Key, client: Option<u64>) -> Line {
-        let Some(root) = self.roots.get(key) else { return Line::Missing };
+    /// Without a client, all entries of an ended queue are included.
+    pub(super) fn read(&self, key: &Key, client: Option<u64>) -> Queue {
+        let Some(root) = self.roots.get(key) else { return Queue::Missing };
         let generation = root.generation;
         let mine = |entry: &Stored| client.is_none_or(|client| entry.client == client);
-        let places = self.line(key).filter(|(_, entry)| !root.ended || mine(entry));
+        let places = self.standing(key).filter(|(_, entry)| !root.ended || mine(entry));
         let places = places.map(|(token, entry)| Place {
             entry: named(key, token),
             ticket: (client == Some(entry.client)).then(|| entry.ticket.clone()),
@@ -109,10 +109,10 @@ impl State {
         });
         let places = places.collect();
         if root.ended {
-            Line::Ended { generation, places }
+            Queue::Ended { generation, places }
         } else {
             let (unclean, highest) = (root.unclean, root.highest);
-            Line::Open { generation, places, unclean, highest }
+            Queue::Open { generation, places, unclean, highest }
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Lines, and the entries in them.
+//! Queues, and the entries in them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub struct Entry {
     pub token: u64,
 }
 
-/// An entry in line.
+/// An entry in the queue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Place {
     /// The entry.
@@ -42,28 +42,29 @@ pub struct Place {
     pub ticket: Option<Ticket>,
     /// The candidate, if it was read. It is always read for the first entry.
     ///
-    /// In the whole line ([`SessionQueue::look`](super::SessionQueue::look)), `None` marks an entry
-    /// that belongs to no session: an operator put it there by hand. It is no candidate, and no
-    /// candidate waits for it.
+    /// In the whole queue ([`SessionQueue::look`](super::SessionQueue::look)), `None` marks an
+    /// entry that belongs to no session: an operator put it there by hand. It is no candidate, and
+    /// no candidate waits for it.
     pub holder: Option<Arc<Holder>>,
 }
 
-/// An election's line.
+/// An election's queue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Line {
+pub enum Queue {
     /// The election is open.
     Open {
         /// The generation of the election. Generations rise. 0 is none of ours: other clients of
-        /// the store stand in a line that has not been created yet, and a join finds the election
+        /// the store stand in a queue that has not been created yet, and a join finds the election
         /// missing.
         generation: u64,
-        /// The entries in line, lowest first. Entries that were not asked about may be left out.
+        /// The entries in the queue, lowest first. Entries that were not asked about may be left
+        /// out.
         places: Vec<Place>,
         /// The newest tenure that began and was not left cleanly.
         ///
         /// It is kept only in elections with a lock delay.
         ///
-        /// That tenure's entry may still stand in line, as the leader.
+        /// That tenure's entry may still stand in the queue, as the leader.
         unclean: Option<u64>,
         /// The highest recorded token of a tenure.
         ///
@@ -77,7 +78,7 @@ pub enum Line {
     Ended {
         /// The generation that has ended.
         generation: u64,
-        /// The entries of this process that are still in line.
+        /// The entries of this process that are still in the queue.
         places: Vec<Place>,
     },
     /// There is no such election, and therefore no entry.
@@ -89,10 +90,10 @@ pub enum Line {
 pub struct Joined {
     /// The session the entry belongs to.
     pub session: u64,
-    /// The entry that was made; if it is `None`, the line says why.
+    /// The entry that was made; if it is `None`, the queue says why.
     pub entry: Option<Entry>,
-    /// The line, read after the entry was made.
-    pub line: Line,
+    /// The queue, read after the entry was made.
+    pub queue: Queue,
 }
 
 /// The result of a deletion.
@@ -119,7 +120,7 @@ pub enum Gone {
     Perhaps,
 }
 
-/// How new a line must be.
+/// How new a queue must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Freshness {
     /// At least as new as anything this session has seen.

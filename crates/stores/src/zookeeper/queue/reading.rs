@@ -1,9 +1,9 @@
-//! Reads a line.
+//! Reads a queue.
 
 use std::sync::Arc;
 
 use tenure::protocol::Holder;
-use tenure::queue::{Entry, Line, Place, Ticket};
+use tenure::queue::{Entry, Place, Queue, Ticket};
 use tenure::store::{Fault, StoreError};
 use tokio::sync::oneshot;
 
@@ -15,12 +15,12 @@ use super::root::{self, Root};
 use super::tenures::Tenure;
 use super::{ZookeeperQueue, entry};
 
-/// How often a line is read if candidates leave meanwhile.
+/// How often a queue is read if candidates leave meanwhile.
 ///
-/// After this, the line moves faster than it can be read.
+/// After this, the queue moves faster than it can be read.
 const MOST_ATTEMPTS: usize = 8;
 
-/// The part of a line that is read.
+/// The part of a queue that is read.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Whose<'a> {
     /// The places that concern this candidacy; with its entry, if that was just made.
@@ -31,18 +31,18 @@ pub(super) enum Whose<'a> {
     Ours,
 }
 
-/// The answers that make up a line, in the order they were asked for.
+/// The answers that make up a queue, in the order they were asked for.
 pub(super) struct Reading {
     /// The candidates, and the data of the election's own node.
     pub(super) listed: [oneshot::Receiver<Outcome>; 2],
-    /// The record of the election's tenures. It is as new as the line, because it is asked for
+    /// The record of the election's tenures. It is as new as the queue, because it is asked for
     /// after it.
     pub(super) tenure: Pending<(Vec<u8>, Stat)>,
 }
 
-/// The result of one attempt to read a line.
+/// The result of one attempt to read a queue.
 enum Read {
-    Line(Line),
+    Queue(Queue),
     /// A candidate has left, or the election was made anew meanwhile.
     Moved,
     /// The election's node has this data at this version, and records no prefix yet.
@@ -52,29 +52,29 @@ enum Read {
 }
 
 impl ZookeeperQueue {
-    /// Sends the requests for a line.
-    pub(super) fn ask_line(&self, root: &Root, barrier: bool) -> Reading {
+    /// Sends the requests for a queue.
+    pub(super) fn ask_queue(&self, root: &Root, barrier: bool) -> Reading {
         let listed = self.client.list(&root.path, barrier);
         Reading { listed, tenure: self.client.data(&root.tenure) }
     }
 
-    /// Reads a line, at first from these answers.
-    pub(super) async fn read_line(
+    /// Reads a queue, at first from these answers.
+    pub(super) async fn read_queue(
         &self,
         root: &Root,
         whose: Whose<'_>,
         first: Option<Reading>,
-    ) -> Result<Line, StoreError> {
-        let doing = || format!("reading the line of {}", root.path);
+    ) -> Result<Queue, StoreError> {
+        let doing = || format!("reading the queue of {}", root.path);
         let fail = |error| failed(error, Kind::Read, doing());
         let mut reading = first;
         for _ in 0..MOST_ATTEMPTS {
-            let asked = reading.take().unwrap_or_else(|| self.ask_line(root, false));
+            let asked = reading.take().unwrap_or_else(|| self.ask_queue(root, false));
             let Some(answers) = both(asked.listed).await.map_err(fail)? else {
-                return Ok(Line::Missing);
+                return Ok(Queue::Missing);
             };
             match self.read_places(root, whose, &answers, asked.tenure).await.map_err(fail)? {
-                Read::Line(line) => return Ok(line),
+                Read::Queue(queue) => return Ok(queue),
                 Read::Moved => {}
                 Read::Unrecorded(data, version) => self.record_recipe(root, &data, version).await?,
                 Read::Other(recorded, unanswered) => {
@@ -91,18 +91,18 @@ impl ZookeeperQueue {
     /// A server that lags behind may show an old state: the election is missing, has ended, or is
     /// for others. All three are final to the caller, so they are read again behind a write that a
     /// quorum takes.
-    pub(super) async fn survey_line(&self, root: &Root) -> Result<Line, StoreError> {
-        match self.read_line(root, Whose::Ours, None).await {
-            Ok(line @ Line::Open { .. }) => Ok(line),
+    pub(super) async fn survey_queue(&self, root: &Root) -> Result<Queue, StoreError> {
+        match self.read_queue(root, Whose::Ours, None).await {
+            Ok(queue @ Queue::Open { .. }) => Ok(queue),
             Err(error) if error.fault != Fault::Permanent => Err(error),
-            Ok(Line::Ended { .. } | Line::Missing) | Err(_) => {
-                let asked = self.ask_line(root, true);
-                self.read_line(root, Whose::Ours, Some(asked)).await
+            Ok(Queue::Ended { .. } | Queue::Missing) | Err(_) => {
+                let asked = self.ask_queue(root, true);
+                self.read_queue(root, Whose::Ours, Some(asked)).await
             }
         }
     }
 
-    /// Deletes entries that must not stand in this line.
+    /// Deletes entries that must not stand in this queue.
     async fn retract_all(&self, entries: &[Entry]) -> Result<(), StoreError> {
         for entry in entries {
             if !self.retract(entry).await {
@@ -115,7 +115,7 @@ impl ZookeeperQueue {
 
     /// Records our prefix after the data of the election's node.
     ///
-    /// It has no effect if another process was faster. The next read of the line shows which.
+    /// It has no effect if another process was faster. The next read of the queue shows which.
     async fn record_recipe(
         &self,
         root: &Root,
@@ -133,7 +133,7 @@ impl ZookeeperQueue {
         }
     }
 
-    /// The error for a line with another prefix.
+    /// The error for a queue with another prefix.
     ///
     /// Candidates with different prefixes ignore each other, so two of them would lead.
     pub(super) fn other_recipe(&self, root: &Root, recorded: &Recipe) -> StoreError {
@@ -145,7 +145,7 @@ impl ZookeeperQueue {
             Recipe::option(recorded),
             Recipe::option(wanted),
         );
-        let doing = format!("standing in the line of {}", root.path);
+        let doing = format!("standing in the queue of {}", root.path);
         StoreError::new(Fault::Permanent, "zookeeper", doing, says)
     }
 
@@ -181,7 +181,7 @@ impl ZookeeperQueue {
             return Ok(Read::Moved);
         };
         if ended {
-            return Ok(Read::Line(Line::Ended { generation, places }));
+            return Ok(Read::Queue(Queue::Ended { generation, places }));
         }
         let tenure = match tenure.await {
             Ok((data, stat)) => Some(Tenure::read(&data, &stat)),
@@ -190,7 +190,7 @@ impl ZookeeperQueue {
         };
         let (unclean, highest) =
             (tenure.and_then(Tenure::unclean), tenure.map_or(0, Tenure::token));
-        Ok(Read::Line(Line::Open { generation, places, unclean, highest }))
+        Ok(Read::Queue(Queue::Open { generation, places, unclean, highest }))
     }
 
     /// The entries of this candidacy with our recipe that come from unanswered joins.
@@ -206,7 +206,8 @@ impl ZookeeperQueue {
 
     /// Reads the places that concern `whose`.
     ///
-    /// Returns `None` if one of them has left, or if an entry that was just made is not in line.
+    /// Returns `None` if one of them has left, or if an entry that was just made is not in the
+    /// queue.
     ///
     /// A node without a session is no candidate. It never leads and never goes, so a candidate
     /// behind it would wait for ever. Only a read of the node shows that. Then the nodes before it
@@ -254,10 +255,10 @@ impl ZookeeperQueue {
         }
     }
 
-    /// Asks for the places that concern `whose`, in the order of the line.
+    /// Asks for the places that concern `whose`, in the order of the queue.
     ///
-    /// Returns `None` if an entry that was just made is not in line. `reach` is how many places are
-    /// read at the front, and before each of our own.
+    /// Returns `None` if an entry that was just made is not in the queue. `reach` is how many
+    /// places are read at the front, and before each of our own.
     fn ask_places(
         &self,
         recipe: &Recipe,
@@ -268,26 +269,26 @@ impl ZookeeperQueue {
         reach: usize,
     ) -> Option<Vec<Asked>> {
         let number = |name| Some((recipe.sequence(name)?, name));
-        let mut line: Vec<(u64, &str)> = names.into_iter().filter_map(number).collect();
-        line.sort_unstable();
+        let mut queue: Vec<(u64, &str)> = names.into_iter().filter_map(number).collect();
+        queue.sort_unstable();
         let (candidacy, own) = match whose {
             Whose::Everyone | Whose::Ours => (None, None),
             Whose::Candidacy { ticket, own } => (Some(Stem::of(&ticket.candidate)), own),
         };
         let shown =
-            own.is_none_or(|(own, _)| line.iter().any(|(_, name)| own.name.ends_with(name)));
+            own.is_none_or(|(own, _)| queue.iter().any(|(_, name)| own.name.ends_with(name)));
         let wanted = |at: usize| match &candidacy {
             None => true,
             Some(stem) => {
                 let ours = |at: usize| {
-                    line.get(at).is_some_and(|(_, name)| recipe.attempt(name, stem).is_some())
+                    queue.get(at).is_some_and(|(_, name)| recipe.attempt(name, stem).is_some())
                 };
                 // The first places, our own, and those before our own.
                 ours(at) || !ended && (at < reach || (1..=reach).any(|step| ours(at + step)))
             }
         };
-        let asked = (0..line.len()).filter(|at| wanted(*at));
-        shown.then(|| asked.map(|at| Asked::new(&self.client, root, whose, line[at].1)).collect())
+        let asked = (0..queue.len()).filter(|at| wanted(*at));
+        shown.then(|| asked.map(|at| Asked::new(&self.client, root, whose, queue[at].1)).collect())
     }
 }
 
@@ -353,7 +354,7 @@ pub(super) fn has_session(stat: &Stat) -> bool {
 
 /// Returns true if a list and a later read are of the same generation.
 ///
-/// An election that was deleted and made anew in between has another line.
+/// An election that was deleted and made anew in between has another queue.
 fn is_same_node(own: &Stat, listed: &Stat) -> bool {
     own.created == listed.created
 }
@@ -387,13 +388,13 @@ mod tests {
     fn is_moved(read: &Read) -> bool {
         match read {
             Read::Moved => true,
-            Read::Line(_) | Read::Unrecorded(..) | Read::Other(..) => false,
+            Read::Queue(_) | Read::Unrecorded(..) | Read::Other(..) => false,
         }
     }
 
     /// An election may be made anew between the list and the read of its own node.
     #[tokio::test]
-    async fn a_list_of_an_earlier_generation_is_not_taken_for_the_line_of_a_later_one() {
+    async fn a_list_of_an_earlier_generation_is_not_taken_for_the_queue_of_a_later_one() {
         let client = Client::new(ClientOptions::new(["127.0.0.1:9"]));
         let queue = ZookeeperQueue::new(client, "/tenure", Duration::from_secs(1));
         let root = queue.root(&tenure::Key::parse("elections/a").expect("a good key"));

@@ -1,17 +1,17 @@
-//! Turns the keys that were read into a line.
+//! Turns the keys that were read into a queue.
 
 use std::collections::BTreeMap;
 
 use tenure::Key;
-use tenure::queue::{Entry, Line, Place};
+use tenure::queue::{Entry, Place, Queue};
 
 use super::super::known::Glimpse;
 use super::super::proto::{KeyValue, RangeResponse};
 use super::super::waits::Topic;
-use super::keys::{LineKeys, is_entry, to_name};
+use super::keys::{QueueKeys, is_entry, to_name};
 use super::record::{self, EntryOwner, Mark};
 
-/// The part of a line that concerns one candidacy.
+/// The part of a queue that concerns one candidacy.
 #[derive(Debug, Default)]
 pub(super) struct Part {
     pub(super) first: Option<KeyValue>,
@@ -29,7 +29,7 @@ impl Part {
         entries
     }
 
-    /// Picks the part from all keys of the line, lowest first.
+    /// Picks the part from all keys of the queue, lowest first.
     pub(super) fn of(all: Vec<KeyValue>, entries: &Topic, own: Option<&[u8]>) -> Part {
         let mut part = Part::default();
         for entry in all.into_iter().filter(|entry| is_candidate(entries, entry)) {
@@ -81,7 +81,7 @@ pub(super) fn look(key: bytes::Bytes, found: Option<&KeyValue>, store: i64) -> (
 /// The record of an earlier entry of the same lease may have been left behind when that entry was
 /// deleted. Such a record was written before this entry, unless it was written anew with it.
 pub(super) fn stood(
-    keys: &LineKeys,
+    keys: &QueueKeys,
     election: &Key,
     entry: &KeyValue,
     beside: Option<&KeyValue>,
@@ -91,15 +91,15 @@ pub(super) fn stood(
     same.then(|| record::decode(&beside.value)).flatten()
 }
 
-/// The whole line, with all candidates.
+/// The whole queue, with all candidates.
 pub(super) fn whole(
-    keys: &LineKeys,
+    keys: &QueueKeys,
     election: &Key,
     mark: Mark,
     tenure: Option<u64>,
     entries: Vec<KeyValue>,
     records: &[KeyValue],
-) -> Line {
+) -> Queue {
     let topic = keys.entries(election);
     let records: BTreeMap<&[u8], &KeyValue> =
         records.iter().map(|record| (&record.key[..], record)).collect();
@@ -114,13 +114,13 @@ pub(super) fn whole(
     let places: Vec<Place> =
         entries.iter().filter(|found| is_entry(&topic, &found.key)).map(place).collect();
     match mark {
-        Mark::Missing if places.iter().all(|place| place.holder.is_none()) => Line::Missing,
-        // Candidates of other clients stand in a line that none of ours has made yet.
-        Mark::Missing => Line::Open { generation: 0, places, unclean: None, highest: 0 },
+        Mark::Missing if places.iter().all(|place| place.holder.is_none()) => Queue::Missing,
+        // Candidates of other clients stand in a queue that none of ours has made yet.
+        Mark::Missing => Queue::Open { generation: 0, places, unclean: None, highest: 0 },
         Mark::Open { generation } => {
-            Line::Open { generation, places, unclean: tenure, highest: tenure.unwrap_or(0) }
+            Queue::Open { generation, places, unclean: tenure, highest: tenure.unwrap_or(0) }
         }
-        Mark::Ended { generation } => Line::Ended { generation, places },
+        Mark::Ended { generation } => Queue::Ended { generation, places },
     }
 }
 
@@ -136,7 +136,7 @@ mod tests {
 
     fn topic() -> Topic {
         let election = Key::parse("elections/a").expect("a good key");
-        LineKeys::new(&Keys::new("p")).entries(&election)
+        QueueKeys::new(&Keys::new("p")).entries(&election)
     }
 
     fn tokens(part: &Part) -> Vec<i64> {
@@ -162,9 +162,9 @@ mod tests {
         assert_eq!(tokens(&Part::of(all.clone(), &topic(), Some(b"p/a/2"))), [3, 5]);
         assert!(tokens(&Part::of(vec![by_hand], &topic(), None)).is_empty());
         let election = Key::parse("elections/a").expect("a good key");
-        let (keys, mark) = (LineKeys::new(&Keys::new("p")), Mark::Open { generation: 1 });
-        let line = whole(&keys, &election, mark, None, all, &[]);
-        let Line::Open { places, .. } = line else { panic!("{line:?}") };
+        let (keys, mark) = (QueueKeys::new(&Keys::new("p")), Mark::Open { generation: 1 });
+        let queue = whole(&keys, &election, mark, None, all, &[]);
+        let Queue::Open { places, .. } = queue else { panic!("{queue:?}") };
         let shown = |place: &Place| (place.entry.token, place.holder.is_some());
         let shown: Vec<_> = places.iter().map(shown).collect();
         assert_eq!(shown, [(2, false), (3, true), (5, true)], "it is shown, and is none of them");

@@ -11,7 +11,7 @@ use super::server::{Root, State, Stored, key_of, named};
 use crate::Key;
 use crate::protocol::Holder;
 use crate::queue::{
-    Entry, Freshness, Gone, Joined, Left, Line, Pace, Session, SessionQueue, Ticket,
+    Entry, Freshness, Gone, Joined, Left, Pace, Queue, Session, SessionQueue, Ticket,
 };
 use crate::store::{Fault, StoreError};
 
@@ -40,17 +40,17 @@ impl SessionQueue for MemoryQueue {
                 state.ring(election);
                 named(election, token)
             });
-            let line = state.read(election, Some(client.number));
-            Ok(Joined { session: known, entry, line })
+            let queue = state.read(election, Some(client.number));
+            Ok(Joined { session: known, entry, queue })
         })
     }
 
-    async fn line(
+    async fn read(
         &self,
         election: &Key,
         _ticket: &Ticket,
         _freshness: Freshness,
-    ) -> Result<Line, StoreError> {
+    ) -> Result<Queue, StoreError> {
         let client = &self.client;
         client.link().counts.reads += 1;
         client.call("reading", |state, _| Ok(state.read(election, Some(client.number))))
@@ -154,7 +154,7 @@ impl SessionQueue for MemoryQueue {
 
     async fn remove(&self, election: &Key) -> Result<bool, StoreError> {
         self.client.call("removing", |state, _| {
-            let standing = state.line(election).next().is_some();
+            let standing = state.standing(election).next().is_some();
             match state.roots.get(election) {
                 None => return Ok(true),
                 Some(root) if !root.ended || standing => return Ok(false),
@@ -166,11 +166,11 @@ impl SessionQueue for MemoryQueue {
         })
     }
 
-    async fn look(&self, election: &Key, _freshness: Freshness) -> Result<Line, StoreError> {
+    async fn look(&self, election: &Key, _freshness: Freshness) -> Result<Queue, StoreError> {
         self.client.call("looking", |state, _| Ok(state.read(election, None)))
     }
 
-    async fn survey(&self, election: &Key) -> Result<Line, StoreError> {
+    async fn survey(&self, election: &Key) -> Result<Queue, StoreError> {
         self.look(election, Freshness::Barrier).await
     }
 
@@ -205,7 +205,7 @@ type Summary = (Option<(u64, bool)>, Option<Entry>, Option<Bytes>);
 /// The state of an election, its first entry, and the first entry's value.
 fn summary(state: &State, key: &Key) -> Summary {
     let root = state.roots.get(key).map(|root| (root.generation, root.ended));
-    let first = state.line(key).next();
+    let first = state.standing(key).next();
     let value = first.map(|(_, stored)| stored.holder.value.clone());
     (root, first.map(|(token, _)| named(key, token)), value)
 }

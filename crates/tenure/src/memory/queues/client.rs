@@ -1,4 +1,4 @@
-//! A client of the lines: its session, its connection, and the failures to simulate.
+//! A client of the queues: its session, its connection, and the failures to simulate.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -158,7 +158,7 @@ impl Client {
         answer
     }
 
-    /// Waits until this line or the connection has changed.
+    /// Waits until this queue or the connection has changed.
     pub(super) async fn change(&self, key: &Key, mut seen: impl FnMut(&mut State) -> bool) {
         let mut session = self.known.subscribe();
         let mut topic = self.server.lock().topic(key);

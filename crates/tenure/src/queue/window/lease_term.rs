@@ -1,4 +1,4 @@
-//! etcd's window.
+//! The window of a lease that proves life only in the term it was granted in, as in etcd.
 //!
 //! The member that believes it is the leader answers a KeepAlive, and a deposed leader believes so
 //! for a while. `until = sending of a KeepAlive + granted TTL / R`. It counts only once a
@@ -17,13 +17,13 @@
 //! every lease that was not prolonged at *this leader* for the TTL, no matter how often its
 //! successor prolonged it (etcd issue 15247; a member that has just ticked skips the check added in
 //! 3.5.13, and 3.7.3 was seen to do it). A leader can only revoke leases that it knows. So a
-//! KeepAlive counts only in the term in which the lease was granted ([`EtcdWindow::leased`]). The
-//! leaders of earlier terms have never heard of that lease. The leader of this term counts at least
-//! as long as we do. Leaders of later terms begin anew. In any other term, [`EtcdWindow::outdated`]
-//! says that everything has to move to another lease first.
+//! KeepAlive counts only in the term in which the lease was granted ([`LeaseTermWindow::leased`]).
+//! The leaders of earlier terms have never heard of that lease. The leader of this term counts at
+//! least as long as we do. Leaders of later terms begin anew. In any other term,
+//! [`LeaseTermWindow::outdated`] says that everything has to move to another lease first.
 //!
 //! Answers carry no id. One KeepAlive is under way at a time, and a time-out abandons the stream
-//! ([`EtcdWindow::abandoned`]).
+//! ([`LeaseTermWindow::abandoned`]).
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ use crate::timing::window_of;
 
 /// The life that an etcd lease has proven.
 #[derive(Clone, Debug)]
-pub struct EtcdWindow {
+pub struct LeaseTermWindow {
     ttl: Duration,
     stage: Stage,
     last_sent: Option<Moment>,
@@ -74,11 +74,11 @@ struct Answered {
     ttl: Duration,
 }
 
-impl EtcdWindow {
+impl LeaseTermWindow {
     /// Creates a lease with the granted TTL, and nothing proven yet.
     #[must_use]
-    pub fn new(ttl: Duration) -> EtcdWindow {
-        EtcdWindow {
+    pub fn new(ttl: Duration) -> LeaseTermWindow {
+        LeaseTermWindow {
             ttl,
             stage: Stage::Idle,
             last_sent: None,
@@ -95,7 +95,7 @@ impl EtcdWindow {
     /// Breaks one rule, to test that the suite notices.
     #[cfg(feature = "mutants")]
     #[must_use]
-    pub fn broken(mut self, mutant: Option<Mutant>) -> EtcdWindow {
+    pub fn broken(mut self, mutant: Option<Mutant>) -> LeaseTermWindow {
         self.broken = mutant;
         self
     }
@@ -236,8 +236,8 @@ mod tests {
     }
 
     /// A window of a lease that was granted in this term, on a stream to a member in this term.
-    fn in_term(term: u64) -> EtcdWindow {
-        let mut window = EtcdWindow::new(TTL);
+    fn in_term(term: u64) -> LeaseTermWindow {
+        let mut window = LeaseTermWindow::new(TTL);
         window.leased(term);
         window.keep_alive_sent(at(0));
         window.keep_alive_answered(term, TTL);
@@ -270,7 +270,7 @@ mod tests {
     }
 
     /// One complete round in this term, after this many seconds.
-    fn round(window: &mut EtcdWindow, seconds: u64, term: u64) {
+    fn round(window: &mut LeaseTermWindow, seconds: u64, term: u64) {
         window.keep_alive_sent(at(seconds));
         window.keep_alive_answered(term, TTL);
         window.get_sent();
@@ -296,7 +296,7 @@ mod tests {
 
     #[test]
     fn a_lease_of_which_nobody_knows_when_it_was_granted_proves_nothing() {
-        let mut window = EtcdWindow::new(TTL);
+        let mut window = LeaseTermWindow::new(TTL);
         round(&mut window, 1, 4);
         round(&mut window, 2, 4);
         assert_eq!((window.proof(), window.outdated()), (None, Some(4)));
@@ -314,7 +314,7 @@ mod tests {
 
     #[test]
     fn the_next_keep_alive_waits_until_the_last_is_confirmed() {
-        let mut window = EtcdWindow::new(TTL);
+        let mut window = LeaseTermWindow::new(TTL);
         assert_eq!(window.until_heartbeat(at(1)), Some(Duration::ZERO));
         window = in_term(4);
         window.keep_alive_sent(at(1));

@@ -1,20 +1,19 @@
-//! The view of a line for observers and listings.
+//! The view of a queue for observers and listings.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures_util::StreamExt;
 
 use super::{ElectionState, Standing};
 use crate::candidate::CandidateId;
 use crate::lease::record::Record;
-use crate::queue::{Entry, Freshness, Line, Place, SessionQueue};
+use crate::queue::{Entry, Freshness, Place, Queue, SessionQueue};
 use crate::registry::Registered;
 use crate::status::Leader;
 use crate::store::{Store, StoreExt};
 use crate::{Error, Key, Name, Protocol};
 
-/// An election as its line shows it.
+/// An election as its queue shows it.
 #[derive(Clone, Debug)]
 pub(crate) struct View {
     pub(crate) standing: Standing,
@@ -28,13 +27,13 @@ pub(crate) struct View {
 /// [`Error::Store`], and [`Error::Protocol`] when this name belongs to a lease, not to a queue.
 pub(crate) async fn look(
     store: &Arc<dyn Store>,
-    line: &Arc<dyn SessionQueue>,
+    queue: &Arc<dyn SessionQueue>,
     name: &Name,
     key: &Key,
     freshness: Freshness,
 ) -> Result<View, Error> {
-    let seen = line.look(key, freshness).await?;
-    if seen == Line::Missing {
+    let seen = queue.look(key, freshness).await?;
+    if seen == Queue::Missing {
         refuse_a_lease(store, name, key).await?;
     }
     Ok(view(name, &seen))
@@ -52,7 +51,7 @@ async fn refuse_a_lease(store: &Arc<dyn Store>, name: &Name, key: &Key) -> Resul
     Ok(())
 }
 
-fn view(name: &Name, line: &Line) -> View {
+fn view(name: &Name, queue: &Queue) -> View {
     let standing = |state, leader: Option<&Place>, token| Standing {
         election: name.clone(),
         state,
@@ -60,9 +59,9 @@ fn view(name: &Name, line: &Line) -> View {
         token,
         expire: 0,
     };
-    match line {
-        Line::Missing => View { standing: standing(ElectionState::Missing, None, 0), first: None },
-        Line::Ended { places, .. } => {
+    match queue {
+        Queue::Missing => View { standing: standing(ElectionState::Missing, None, 0), first: None },
+        Queue::Ended { places, .. } => {
             let first = first_of(places);
             let token = first.map_or(0, |place| place.entry.token);
             View {
@@ -70,7 +69,7 @@ fn view(name: &Name, line: &Line) -> View {
                 first: first.map(|place| place.entry.clone()),
             }
         }
-        Line::Open { places, unclean, highest, .. } => {
+        Queue::Open { places, unclean, highest, .. } => {
             let first = first_of(places);
             let token = first.map_or(0, |place| place.entry.token);
             let standing = match (first, *unclean) {
@@ -91,11 +90,11 @@ fn first_of(places: &[Place]) -> Option<&Place> {
     places.iter().find(|place| place.holder.is_some())
 }
 
-/// The candidates in line, in order, and entries without a session, which have no position.
-pub(crate) fn candidates(line: &Line) -> Vec<Registered> {
-    let places: &[Place] = match line {
-        Line::Missing => &[],
-        Line::Open { places, .. } | Line::Ended { places, .. } => places,
+/// The candidates in the queue, in order, and entries without a session, which have no position.
+pub(crate) fn candidates(queue: &Queue) -> Vec<Registered> {
+    let places: &[Place] = match queue {
+        Queue::Missing => &[],
+        Queue::Open { places, .. } | Queue::Ended { places, .. } => places,
     };
     let mut found = Vec::with_capacity(places.len());
     let mut position = 0;
@@ -135,39 +134,15 @@ fn ignored(place: &Place) -> Registered {
     }
 }
 
-/// The names of the candidates in line, for people.
-pub(crate) fn names(line: &Line) -> String {
+/// The names of the candidates in the queue, for people.
+pub(crate) fn names(queue: &Queue) -> String {
     const MOST: usize = 5;
-    let all = candidates(line);
+    let all = candidates(queue);
     let mut names: Vec<&str> = all.iter().take(MOST).map(|candidate| &*candidate.name).collect();
     if all.len() > MOST {
         names.push("others");
     }
     if names.is_empty() { "somebody".into() } else { names.join(", ") }
-}
-
-/// How many lines are read at the same time.
-const TOGETHER: usize = 16;
-
-/// Fills in the state of queues, which their documents do not contain.
-pub(crate) async fn look_at_all(
-    store: &Arc<dyn Store>,
-    line: &Arc<dyn SessionQueue>,
-    found: &mut [Standing],
-) -> Result<(), Error> {
-    let queues: Vec<&mut Standing> =
-        found.iter_mut().filter(|standing| standing.state == ElectionState::Unseen).collect();
-    let mut looks = futures_util::stream::iter(queues)
-        .map(|standing| async move {
-            let (name, key) = (standing.election.clone(), Key::election(&standing.election));
-            *standing = look(store, line, &name, &key, Freshness::Session).await?.standing;
-            Ok::<(), Error>(())
-        })
-        .buffer_unordered(TOGETHER);
-    while let Some(looked) = looks.next().await {
-        looked?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -179,12 +154,12 @@ mod tests {
     fn all_entries_without_a_session_are_reported() {
         let names = ["by-hand", "..", "a\u{202e}b", ""];
         let places = names.iter().zip(1..).map(|(name, token)| {
-            let entry = Entry { name: format!("/line/{name}").into(), token };
+            let entry = Entry { name: format!("/queue/{name}").into(), token };
             Place { entry, ticket: None, holder: None }
         });
         let places = places.collect();
-        let line = Line::Open { generation: 1, places, unclean: None, highest: 0 };
-        let found = candidates(&line);
+        let queue = Queue::Open { generation: 1, places, unclean: None, highest: 0 };
+        let found = candidates(&queue);
         assert_eq!(found.iter().map(|one| &*one.name).collect::<Vec<_>>(), names);
         assert!(found.iter().all(|one| one.stale && one.position.is_none()), "{found:?}");
     }

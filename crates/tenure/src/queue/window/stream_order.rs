@@ -1,4 +1,4 @@
-//! ZooKeeper's window.
+//! The window of a session that the order of streams between servers proves, as in ZooKeeper.
 //!
 //! The leader of the servers expires sessions. It hears of sessions on other servers only through
 //! their replies to its pings. It pings every half tick (at most T/4, as long as
@@ -43,8 +43,8 @@
 //!
 //! # Inputs from the backend
 //! *Every* request of the connection that is answered in order, the backend's own pings included.
-//! Each is noted as it leaves ([`ZookeeperWindow::sent`], with the clock read before the first
-//! byte) and as its answer is read ([`ZookeeperWindow::answered`], in the order of the answers,
+//! Each is noted as it leaves ([`StreamOrderWindow::sent`], with the clock read before the first
+//! byte) and as its answer is read ([`StreamOrderWindow::answered`], in the order of the answers,
 //! which is that of the requests):
 //! - reads, watches that are set by reads, and the client's pings are [`Kind::Read`];
 //! - `sync` is [`Kind::Sync`];
@@ -57,12 +57,12 @@
 //! is [`Voice::OneServer`], and counts as a read. A server that is cut off refuses by itself: it
 //! throttles requests and, with `enableEagerACLCheck`, refuses writes for lack of permission. If a
 //! server refuses a write before its turn, the backend reports it with
-//! [`ZookeeperWindow::overtaken`].
+//! [`StreamOrderWindow::overtaken`].
 //!
 //! Notifications are not answers. "Session expired" and "session moved" are not answers either:
 //! they end the connection. In doubt, report a read, which proves nothing by itself.
 //!
-//! A request that is not answered within Q ends the connection ([`ZookeeperWindow::is_overdue`]),
+//! A request that is not answered within Q ends the connection ([`StreamOrderWindow::is_overdue`]),
 //! and no answer of that connection counts afterwards.
 //!
 //! # How long a window is
@@ -105,7 +105,7 @@ pub enum Voice {
 
 /// The life that a ZooKeeper session has proven.
 #[derive(Clone, Debug)]
-pub struct ZookeeperWindow {
+pub struct StreamOrderWindow {
     ttl: Duration,
     /// The moment before this connection's handshake.
     began: Option<Moment>,
@@ -152,11 +152,11 @@ struct Reported {
     after: u64,
 }
 
-impl ZookeeperWindow {
+impl StreamOrderWindow {
     /// Creates a session with the time-out that the server granted, and nothing proven yet.
     #[must_use]
-    pub fn new(ttl: Duration) -> ZookeeperWindow {
-        ZookeeperWindow {
+    pub fn new(ttl: Duration) -> StreamOrderWindow {
+        StreamOrderWindow {
             ttl,
             began: None,
             sent: VecDeque::new(),
@@ -178,7 +178,7 @@ impl ZookeeperWindow {
     /// Breaks one rule, to test that the suite notices.
     #[cfg(feature = "mutants")]
     #[must_use]
-    pub fn broken(mut self, mutant: Option<Mutant>) -> ZookeeperWindow {
+    pub fn broken(mut self, mutant: Option<Mutant>) -> StreamOrderWindow {
         self.broken = mutant;
         self
     }

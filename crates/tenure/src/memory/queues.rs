@@ -1,4 +1,4 @@
-//! Lines in this process's memory, for programs under test.
+//! Queues in this process's memory, for programs under test.
 //!
 //! Their sessions can be cut off, expired and closed.
 
@@ -17,18 +17,18 @@ use crate::Key;
 use crate::clock::Clock;
 use crate::queue::{Life, Pace, Session};
 
-/// A server with lines. Clones share it; every [`MemoryLines::connect`] is another process's
+/// A server with queues. Clones share it; every [`MemoryQueues::connect`] is another process's
 /// session.
 #[derive(Clone, Debug)]
-pub struct MemoryLines {
+pub struct MemoryQueues {
     server: Arc<Server>,
 }
 
-impl MemoryLines {
-    /// A server without lines, on this clock.
+impl MemoryQueues {
+    /// A server without queues, on this clock.
     #[must_use]
-    pub fn new(clock: Arc<dyn Clock>) -> MemoryLines {
-        MemoryLines { server: Arc::new(Server { clock, state: Mutex::default() }) }
+    pub fn new(clock: Arc<dyn Clock>) -> MemoryQueues {
+        MemoryQueues { server: Arc::new(Server { clock, state: Mutex::default() }) }
     }
 
     /// Opens a session that the server keeps for `ttl` after it last heard from it.
@@ -58,7 +58,7 @@ impl MemoryLines {
     /// Makes a client without a session yet: [`MemoryQueue::resume`] begins the first.
     ///
     /// # Panics
-    /// Outside a tokio runtime, as [`MemoryLines::connect`] does.
+    /// Outside a tokio runtime, as [`MemoryQueues::connect`] does.
     #[must_use]
     pub fn connect_later(&self, ttl: Duration) -> MemoryQueue {
         let queue = self.connect(ttl);
@@ -67,10 +67,10 @@ impl MemoryLines {
         queue
     }
 
-    /// Deletes the first entry of a line, as an operator could; returns true if there was one.
+    /// Deletes the first entry of a queue, as an operator could; returns true if there was one.
     pub fn delete_first(&self, election: &Key) -> bool {
         let mut state = self.server.lock();
-        let first = state.line(election).next().map(|(token, _)| token);
+        let first = state.standing(election).next().map(|(token, _)| token);
         first.is_some_and(|token| state.delete(election, token))
     }
 }
@@ -98,7 +98,7 @@ impl Drop for Heart {
 pub struct Counts {
     /// Joins.
     pub joins: u64,
-    /// Reads of a line.
+    /// Reads of a queue.
     pub reads: u64,
     /// Watches of entries that reported a deletion.
     pub told: u64,
