@@ -3,8 +3,8 @@
 mod common;
 
 use tenure::lease::mutant::Mutant;
-use tenure_simulation::kernel::{Options, Promise, Rates, search};
-use tenure_simulation::lease::Leases;
+use tenure_simulation::kernel::{Options, Promise, Rates, Run, search};
+use tenure_simulation::lease::{Leases, Profile, Rare};
 
 #[test]
 fn the_sound_machine_keeps_every_promise_and_goes_down_every_path() {
@@ -23,6 +23,16 @@ fn clocks_beyond_the_tolerance_give_two_leaders_and_the_checker_sees_them() {
     let broken = search::<Leases>(0..3000, 1, options).broken.into_iter();
     let promises = broken.filter_map(|run| run.breach).map(|breach| breach.promise);
     assert!(promises.filter(|promise| *promise == Promise::OneLeader).count() > 10);
+}
+
+#[test]
+fn a_write_below_a_known_token_is_noticed_where_no_operator_is_to_blame() {
+    // In worlds of this profile no operator puts an old record back.
+    let (mutant, profile) = (Mutant::LateAnswerRevives, Profile::Deleted);
+    let options = Options { profile, ..Options::hunting(mutant) };
+    let broken = search::<Leases>(0..200, 1, options).broken;
+    let noticed = |run: &Run<Rare>| run.verdict().contains("and knows of token");
+    assert!(broken.iter().any(noticed), "only in a vandalised store is it checked");
 }
 
 #[test]

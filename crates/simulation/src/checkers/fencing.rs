@@ -12,16 +12,27 @@ pub struct Fencing {
     highest: u64,
     /// The current tenures: the candidate, its token, and the end of its window.
     current: Vec<(Who, u64, Instant)>,
-    /// The highest token that was proven to each candidate.
-    known: Vec<(Who, u64)>,
+    known: Vec<Known>,
     vandalised: bool,
 }
 
+/// The highest token that was proven to a candidate.
+#[derive(Debug)]
+struct Known {
+    who: Who,
+    token: u64,
+    /// A read was a proof, so the store shows no old records.
+    by_read: bool,
+}
+
 impl Fencing {
-    fn learn(&mut self, who: Who, token: u64) {
-        match self.known.iter_mut().find(|(whose, _)| *whose == who) {
-            Some((_, known)) => *known = token.max(*known),
-            None => self.known.push((who, token)),
+    fn learn(&mut self, who: Who, token: u64, by_read: bool) {
+        match self.known.iter_mut().find(|known| known.who == who) {
+            Some(known) => {
+                known.token = known.token.max(token);
+                known.by_read |= by_read;
+            }
+            None => self.known.push(Known { who, token, by_read }),
         }
     }
 }
@@ -38,7 +49,7 @@ impl Check for Fencing {
                     ));
                 }
                 self.highest = self.highest.max(lease.token);
-                self.learn(who, lease.token);
+                self.learn(who, lease.token, false);
                 self.current.retain(|(whose, _, _)| *whose != who);
                 self.current.push((who, lease.token, lease.until));
             }
@@ -61,13 +72,15 @@ impl Check for Fencing {
                 }
                 held.2 = lease.until;
             }
-            What::Learned { who, token } => self.learn(who, token),
+            What::Learned { who, token } => self.learn(who, token, true),
             What::Sent { who, record, gives_up: _ } => {
-                // This check trusts no other writer, so it holds in a vandalised store, too.
-                let known = self.known.iter().find(|(whose, _)| *whose == who);
-                if let Some((_, known)) = known
+                // This check trusts no other writer, so it holds in a vandalised store, too. On a
+                // store with weak reads a candidate may rewrite or claim the old record that it was
+                // shown: the write expects that version, so it cannot last.
+                let known = self.known.iter().find(|known| known.who == who);
+                if let Some(Known { token: known, by_read, .. }) = known
                     && record.token < *known
-                    && self.vandalised
+                    && (*by_read || self.vandalised)
                 {
                     return broken(format!(
                         "candidate {who} writes token {}, and knows of token {known}",

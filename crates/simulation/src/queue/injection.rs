@@ -22,7 +22,7 @@ impl World {
         let injection = *self.kernel.rng.pick(&self.swarm.injections);
         let node = self.victim();
         let ttl = self.ttl();
-        self.kernel.note(|| format!("MISCHIEF {injection:?} n{node}"));
+        self.kernel.note(|| format!("FAULT {injection:?} n{node}"));
         match injection {
             Injection::Pause => self.pause(node, false),
             Injection::Suspend => self.pause(node, true),
