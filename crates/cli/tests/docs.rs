@@ -10,7 +10,7 @@ mod support;
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Instant;
@@ -173,4 +173,89 @@ fn a_page_that_shows_another_output_is_noticed() {
     let found: Vec<(String, usize)> =
         steps(page).into_iter().map(|step| (step.command, step.expected.len())).collect();
     assert_eq!(found, [("echo one \\\ntwo".to_owned(), 1), ("false".to_owned(), 0)]);
+}
+
+fn docs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs")
+}
+
+/// The pages below a directory.
+fn pages(directory: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(pages(&path));
+        } else if path.extension().is_some_and(|extension| extension == "md") {
+            found.push(path);
+        }
+    }
+    found
+}
+
+/// The targets of a page's links, without code.
+fn links(text: &str) -> Vec<String> {
+    let (mut prose, mut fenced) = (String::new(), false);
+    for line in text.lines() {
+        fenced ^= line.starts_with("```");
+        if !fenced && !line.starts_with("    ") {
+            // The odd parts between backticks are code.
+            prose.extend(line.split('`').step_by(2));
+            prose.push('\n');
+        }
+    }
+    let targets = prose.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    targets.map(|target| target.split_whitespace().collect()).collect()
+}
+
+/// The anchors of a page's headings, as mdBook and GitHub name them.
+fn anchors(text: &str) -> Vec<String> {
+    let headings = text.lines().filter(|line| line.starts_with('#'));
+    let name = |heading: &str| {
+        let title = heading.trim_start_matches('#').trim().to_lowercase();
+        let kept = title.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+        kept.collect::<String>().replace(' ', "-")
+    };
+    headings.map(name).collect()
+}
+
+#[test]
+fn the_summary_names_every_page() {
+    let summary = links(&std::fs::read_to_string(docs().join("SUMMARY.md")).unwrap());
+    for page in pages(&docs()) {
+        let name = page.strip_prefix(docs()).unwrap().to_str().unwrap().to_owned();
+        assert!(name == "SUMMARY.md" || summary.contains(&name), "SUMMARY.md lacks {name}");
+    }
+}
+
+#[test]
+fn every_link_of_the_documentation_leads_to_a_page_or_a_heading() {
+    let top = docs().join("..");
+    let others = ["README.md", "CONTRIBUTING.md", "ARCHITECTURE.md"].map(|name| top.join(name));
+    let (mut checked, mut broken) = (0, Vec::new());
+    for page in pages(&docs()).into_iter().chain(others) {
+        let text = std::fs::read_to_string(&page).unwrap();
+        for link in links(&text).iter().filter(|link| !link.contains("://")) {
+            let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let target =
+                if file.is_empty() { page.clone() } else { page.with_file_name("").join(file) };
+            let good = anchor.is_empty() && target.exists()
+                || std::fs::read_to_string(&target)
+                    .is_ok_and(|text| anchors(&text).iter().any(|name| name == anchor));
+            checked += 1;
+            if !good {
+                broken.push(format!("{}: {link}", page.display()));
+            }
+        }
+    }
+    assert!(checked > 50, "only {checked} links were found");
+    assert!(broken.is_empty(), "{broken:#?}");
+}
+
+#[test]
+fn a_broken_link_is_noticed() {
+    let page =
+        "[a](b.md#c) `[no](code)`\n\n    [no](block)\n```text\n[no](fence)\n```\n[x](\ny.md)";
+    assert_eq!(links(page), ["b.md#c", "y.md"]);
+    assert_eq!(anchors("# Where `it` is\n## A, B"), ["where-it-is", "a-b"]);
 }

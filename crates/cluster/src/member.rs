@@ -109,7 +109,7 @@ impl Builder {
         let me = backend.fresh_id();
         // The cluster's cursor remembers its leaders' token.
         let leaders = Name::parse(&format!("clusters/{name}"))?;
-        let election = Election::at_key(&backend, leaders, client.keys.leader(), timing);
+        let election = Election::at_key(&backend, leaders, client.keys.leader(), timing)?;
         election.ensure_lease().await?;
         let shown = if member.name.is_empty() { me.as_str() } else { member.name.as_str() };
         let candidate = Candidate::new(shown)?.with_value(me.as_str().to_owned())?;

@@ -12,7 +12,11 @@ const REQUEST: Duration = Duration::from_secs(2);
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let server = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:2181".into());
+    run(std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:2181".into())).await
+}
+
+/// Apart from `main`, so that a test runs it on a server of its own.
+pub async fn run(server: String) -> Result<(), Box<dyn std::error::Error>> {
     let options = ClientOptions::new([server]).with_session(Duration::from_secs(10));
     let client = Client::new(options);
     client.connected(REQUEST).await?;

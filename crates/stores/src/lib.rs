@@ -25,6 +25,8 @@
 //! # let _ = opened.backend; Ok(()) }
 //! ```
 
+#[cfg(any(feature = "elastic", feature = "etcd", feature = "mongodb", feature = "rethinkdb"))]
+mod background;
 #[cfg(any(feature = "elastic", feature = "rethinkdb"))]
 mod bounded;
 #[cfg(feature = "elastic")]
@@ -179,18 +181,53 @@ pub async fn open(url: &str, options: &OpenOptions) -> Result<Opened, OpenError>
 /// # Cancel safety
 /// Cancel safe.
 pub async fn open_at(location: &Location, options: &OpenOptions) -> Result<Opened, OpenError> {
+    // A build without stores uses none.
+    let _ = options;
     match location {
-        Location::Memory => memory(),
+        #[cfg(feature = "memory")]
+        Location::Memory => Ok(memory()),
+        #[cfg(not(feature = "memory"))]
+        Location::Memory => missing("memory"),
+        #[cfg(all(feature = "file", target_os = "linux"))]
         Location::File { directory, force, .. } => {
             file(directory, *force, trusts_parents(location), options)
         }
-        Location::Elasticsearch(servers) => elasticsearch_store(servers, options).await,
-        Location::Opensearch(servers) => opensearch_store(servers, options).await,
+        #[cfg(not(all(feature = "file", target_os = "linux")))]
+        Location::File { .. } => missing("file"),
+        #[cfg(feature = "elastic")]
+        Location::Elasticsearch(servers) => {
+            elastic_store(elastic::Product::Elasticsearch, servers, options).await
+        }
+        #[cfg(not(feature = "elastic"))]
+        Location::Elasticsearch(_) => missing("elasticsearch+http"),
+        #[cfg(feature = "elastic")]
+        Location::Opensearch(servers) => {
+            elastic_store(elastic::Product::Opensearch, servers, options).await
+        }
+        #[cfg(not(feature = "elastic"))]
+        Location::Opensearch(_) => missing("opensearch+http"),
+        #[cfg(feature = "etcd")]
         Location::Etcd(servers) => etcd_store(servers, options).await,
+        #[cfg(not(feature = "etcd"))]
+        Location::Etcd(_) => missing("etcd"),
+        #[cfg(feature = "mongodb")]
         Location::Mongodb(url) => mongodb_store(url, options).await,
+        #[cfg(not(feature = "mongodb"))]
+        Location::Mongodb(_) => missing("mongodb"),
+        #[cfg(feature = "rethinkdb")]
         Location::Rethinkdb(servers) => rethinkdb_store(servers, options).await,
+        #[cfg(not(feature = "rethinkdb"))]
+        Location::Rethinkdb(_) => missing("rethinkdb"),
+        #[cfg(feature = "zookeeper")]
         Location::Zookeeper(servers) => zookeeper_store(servers, options).await,
+        #[cfg(not(feature = "zookeeper"))]
+        Location::Zookeeper(_) => missing("zookeeper"),
     }
+}
+
+#[allow(dead_code, reason = "a build may have all stores")]
+fn missing(scheme: &'static str) -> Result<Opened, OpenError> {
+    Err(OpenError::NotBuiltIn { scheme })
 }
 
 /// Why the servers of a store should be newer; none if no reason is known. For `tenure doctor`.
@@ -255,36 +292,13 @@ pub fn built_in() -> String {
 }
 
 #[cfg(feature = "elastic")]
-async fn elasticsearch_store(
-    servers: &Servers,
-    options: &OpenOptions,
-) -> Result<Opened, OpenError> {
-    elastic_store(elastic::Product::Elasticsearch, servers, options).await
-}
-
-#[cfg(feature = "elastic")]
-async fn opensearch_store(servers: &Servers, options: &OpenOptions) -> Result<Opened, OpenError> {
-    elastic_store(elastic::Product::Opensearch, servers, options).await
-}
-
-#[cfg(feature = "elastic")]
 async fn elastic_store(
     product: elastic::Product,
     servers: &Servers,
     options: &OpenOptions,
 ) -> Result<Opened, OpenError> {
     let store = elastic::ElasticStore::open(product, servers, options.request).await?;
-    Ok(on_servers(Backend::new(std::sync::Arc::new(store))))
-}
-
-#[cfg(not(feature = "elastic"))]
-async fn elasticsearch_store(_: &Servers, _: &OpenOptions) -> Result<Opened, OpenError> {
-    Err(OpenError::NotBuiltIn { scheme: "elasticsearch+http" })
-}
-
-#[cfg(not(feature = "elastic"))]
-async fn opensearch_store(_: &Servers, _: &OpenOptions) -> Result<Opened, OpenError> {
-    Err(OpenError::NotBuiltIn { scheme: "opensearch+http" })
+    Ok(without_presence(Backend::new(std::sync::Arc::new(store))))
 }
 
 #[cfg(feature = "etcd")]
@@ -293,15 +307,10 @@ async fn etcd_store(servers: &Servers, options: &OpenOptions) -> Result<Opened, 
     let ttl = servers.settings.ttl.or(options.session).unwrap_or(Duration::from_secs(15));
     let queue = std::sync::Arc::new(store.queue(ttl));
     let backend = Backend::new(std::sync::Arc::new(store));
-    Ok(on_servers(match servers.settings.lease {
+    Ok(without_presence(match servers.settings.lease {
         true => backend,
         false => backend.with_queue(queue),
     }))
-}
-
-#[cfg(not(feature = "etcd"))]
-async fn etcd_store(_: &Servers, _: &OpenOptions) -> Result<Opened, OpenError> {
-    Err(OpenError::NotBuiltIn { scheme: "etcd" })
 }
 
 #[cfg(feature = "mongodb")]
@@ -309,12 +318,7 @@ async fn mongodb_store(url: &MongodbUrl, options: &OpenOptions) -> Result<Opened
     let create = options.create_if_missing;
     let store = mongodb::MongodbStore::open(url, options.request, create).await?;
     let feed = std::sync::Arc::new(store.feed());
-    Ok(on_servers(Backend::new(std::sync::Arc::new(store)).with_feed(feed)))
-}
-
-#[cfg(not(feature = "mongodb"))]
-async fn mongodb_store(_: &MongodbUrl, _: &OpenOptions) -> Result<Opened, OpenError> {
-    Err(OpenError::NotBuiltIn { scheme: "mongodb" })
+    Ok(without_presence(Backend::new(std::sync::Arc::new(store)).with_feed(feed)))
 }
 
 #[cfg(feature = "rethinkdb")]
@@ -322,12 +326,7 @@ async fn rethinkdb_store(servers: &Servers, options: &OpenOptions) -> Result<Ope
     let create = options.create_if_missing;
     let store = rethinkdb::RethinkStore::open(servers, options.request, create).await?;
     let feed = store.feed();
-    Ok(on_servers(Backend::new(Arc::new(store)).with_feed(Arc::new(feed))))
-}
-
-#[cfg(not(feature = "rethinkdb"))]
-async fn rethinkdb_store(_: &Servers, _: &OpenOptions) -> Result<Opened, OpenError> {
-    Err(OpenError::NotBuiltIn { scheme: "rethinkdb" })
+    Ok(without_presence(Backend::new(Arc::new(store)).with_feed(Arc::new(feed))))
 }
 
 #[cfg(feature = "zookeeper")]
@@ -335,27 +334,23 @@ async fn zookeeper_store(servers: &Servers, options: &OpenOptions) -> Result<Ope
     let session = options.session.unwrap_or(Duration::from_secs(15));
     let opened = zookeeper::open(servers, options.request, session).await?;
     let backend = Backend::new(opened.store);
-    Ok(on_servers(match servers.settings.lease {
+    Ok(without_presence(match servers.settings.lease {
         true => backend,
         // As with other clients of ZooKeeper, creating an election is a separate decision.
         false => backend.with_queue(opened.queue).with_creation(false),
     }))
 }
 
-#[cfg(not(feature = "zookeeper"))]
-async fn zookeeper_store(_: &Servers, _: &OpenOptions) -> Result<Opened, OpenError> {
-    Err(OpenError::NotBuiltIn { scheme: "zookeeper" })
-}
-
-/// Opens a store without a proof of life: other machines share it.
+/// A store without a proof of life: other machines share it, or it ends with the process.
 #[cfg(any(
     feature = "elastic",
     feature = "etcd",
+    feature = "memory",
     feature = "mongodb",
     feature = "rethinkdb",
     feature = "zookeeper"
 ))]
-fn on_servers(backend: Backend) -> Opened {
+fn without_presence(backend: Backend) -> Opened {
     Opened {
         backend,
         #[cfg(target_os = "linux")]
@@ -364,17 +359,8 @@ fn on_servers(backend: Backend) -> Opened {
 }
 
 #[cfg(feature = "memory")]
-fn memory() -> Result<Opened, OpenError> {
-    Ok(Opened {
-        backend: Backend::memory().with_feed(Arc::new(tenure::feed::MemoryFeed::new())),
-        #[cfg(target_os = "linux")]
-        presence: None,
-    })
-}
-
-#[cfg(not(feature = "memory"))]
-fn memory() -> Result<Opened, OpenError> {
-    Err(OpenError::NotBuiltIn { scheme: "memory" })
+fn memory() -> Opened {
+    without_presence(Backend::memory().with_feed(Arc::new(tenure::feed::MemoryFeed::new())))
 }
 
 #[cfg(all(feature = "file", target_os = "linux"))]
@@ -395,9 +381,4 @@ fn file(
     let presence = store.presence();
     let backend = Backend::new(Arc::new(store)).with_presence(presence.clone());
     Ok(Opened { backend, presence: Some(presence) })
-}
-
-#[cfg(not(all(feature = "file", target_os = "linux")))]
-fn file(_: &std::path::Path, _: bool, _: bool, _: &OpenOptions) -> Result<Opened, OpenError> {
-    Err(OpenError::NotBuiltIn { scheme: "file" })
 }

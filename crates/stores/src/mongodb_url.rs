@@ -4,7 +4,7 @@ use std::fmt::{self, Write as _};
 use std::path::PathBuf;
 
 use crate::servers::{Secret, parse_hosts, parse_login};
-use crate::url::{UrlError, decode, encode};
+use crate::url::{Parts, UrlError, decode, encode, value_of};
 
 /// The default names of the database and the collection.
 const DATABASE: &str = "tenure";
@@ -96,15 +96,7 @@ impl MongodbUrl {
 
     /// Parses the part of a URL after the scheme's colon.
     pub(crate) fn parse(rest: &str, srv: bool) -> Result<MongodbUrl, UrlError> {
-        if rest.contains('#') {
-            return Err(UrlError::Fragment);
-        }
-        let rest = rest.strip_prefix("//").ok_or(UrlError::NoHost)?;
-        let (rest, query) = rest.split_once('?').map_or((rest, None), |(rest, q)| (rest, Some(q)));
-        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let (login, hosts) = authority
-            .rsplit_once('@')
-            .map_or((None, authority), |(login, hosts)| (Some(login), hosts));
+        let Parts { login, hosts, path, query } = Parts::of(rest)?;
         let (user, password) = login.map(parse_login).transpose()?.unwrap_or_default();
         let mut url = MongodbUrl {
             srv,
@@ -150,10 +142,7 @@ impl MongodbUrl {
                 return Err(UrlError::Twice { key: key.into() });
             }
             given.push(key);
-            let value = String::from_utf8(decode(value)?).map_err(|_| UrlError::NotUtf8)?;
-            if value.is_empty() {
-                return Err(UrlError::NoValue { key: key.into() });
-            }
+            let value = value_of(key, value)?;
             match key {
                 "collection" => self.collection = collection(value)?,
                 "password-file" => self.password_file = Some(value.into()),

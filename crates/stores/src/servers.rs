@@ -6,7 +6,7 @@ use std::fmt::{self, Write as _};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::url::{UrlError, decode, encode};
+use crate::url::{Parts, UrlError, decode, encode, value_of};
 
 /// The most hosts that a URL may name. More of them are a mistake.
 const MOST_HOSTS: usize = 32;
@@ -122,15 +122,7 @@ pub(crate) struct Dialect {
 impl Servers {
     /// Parses the part of a URL after the scheme's colon.
     pub(crate) fn parse(rest: &str, dialect: &Dialect) -> Result<Servers, UrlError> {
-        if rest.contains('#') {
-            return Err(UrlError::Fragment);
-        }
-        let rest = rest.strip_prefix("//").ok_or(UrlError::NoHost)?;
-        let (rest, query) = rest.split_once('?').map_or((rest, None), |(rest, q)| (rest, Some(q)));
-        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let (login, hosts) = authority
-            .rsplit_once('@')
-            .map_or((None, authority), |(login, hosts)| (Some(login), hosts));
+        let Parts { login, hosts, path, query } = Parts::of(rest)?;
         let mut servers = Servers {
             hosts: parse_hosts(hosts, dialect.port)?,
             path: parse_path(path)?,
@@ -165,10 +157,7 @@ impl Servers {
             if !dialect.settings.contains(&key) {
                 return Err(UrlError::UnknownSetting { known: dialect.settings.join(", ") });
             }
-            let value = String::from_utf8(decode(value)?).map_err(|_| UrlError::NotUtf8)?;
-            if value.is_empty() {
-                return Err(UrlError::NoValue { key: key.into() });
-            }
+            let value = value_of(key, value)?;
             let again = match key {
                 "table" => self.table.replace(value).is_some(),
                 "api-key-file" => self.api_key_file.replace(value.into()).is_some(),

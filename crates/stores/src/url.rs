@@ -151,6 +151,35 @@ pub enum UrlError {
     },
 }
 
+/// The parts of a server's URL after its scheme, with their percent codes.
+pub(crate) struct Parts<'a> {
+    pub(crate) login: Option<&'a str>,
+    pub(crate) hosts: &'a str,
+    pub(crate) path: &'a str,
+    pub(crate) query: Option<&'a str>,
+}
+
+impl Parts<'_> {
+    /// Splits the part of a URL after the scheme's colon.
+    pub(crate) fn of(rest: &str) -> Result<Parts<'_>, UrlError> {
+        if rest.contains('#') {
+            return Err(UrlError::Fragment);
+        }
+        let rest = rest.strip_prefix("//").ok_or(UrlError::NoHost)?;
+        let (rest, query) = rest.split_once('?').map_or((rest, None), |(rest, q)| (rest, Some(q)));
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let login = authority.rsplit_once('@');
+        let (login, hosts) = login.map_or((None, authority), |(login, hosts)| (Some(login), hosts));
+        Ok(Parts { login, hosts, path, query })
+    }
+}
+
+/// The value of a setting, without percent codes.
+pub(crate) fn value_of(key: &str, value: &str) -> Result<String, UrlError> {
+    let value = String::from_utf8(decode(value)?).map_err(|_| UrlError::NotUtf8)?;
+    if value.is_empty() { Err(UrlError::NoValue { key: key.into() }) } else { Ok(value) }
+}
+
 /// Replaces percent codes by their bytes.
 pub(crate) fn decode(path: &str) -> Result<Vec<u8>, UrlError> {
     let bytes = path.as_bytes();

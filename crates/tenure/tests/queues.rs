@@ -9,7 +9,7 @@ use tenure::queue::{Left, Pace, SessionQueue, Ticket};
 use tenure::store::{Expect, Store, StoreExt};
 use tenure::{
     Backend, Candidacy, Candidate, Clock, Election, ElectionState, Error, Key, Loss, MemoryQueue,
-    MemoryQueues, MemoryStore, Protocol, Resignation, Role, TestClock, Timing,
+    MemoryQueues, MemoryStore, Name, Protocol, Resignation, Role, TestClock, Timing,
 };
 
 const NAME: &str = "component/primary";
@@ -87,6 +87,24 @@ async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
 
 fn leads(candidacy: &Candidacy) -> bool {
     matches!(candidacy.status().role, Role::Leading { .. })
+}
+
+#[tokio::test]
+async fn an_election_at_a_key_needs_a_backend_without_a_queue() {
+    let world = World::new();
+    let (backend, _) = world.process();
+    let (name, key) = (Name::parse("jobs/leaders").expect("a good name"), key());
+    let timing = Timing::default();
+    let refused = Election::at_key(&backend, name.clone(), key.clone(), timing);
+    let error = refused.expect_err("its elections are queues");
+    let (recorded, wanted) = (Protocol::Lease, Protocol::Queue);
+    assert_eq!(
+        error.to_string(),
+        Error::Protocol { name: name.clone(), recorded, wanted }.to_string()
+    );
+    assert!(error.to_string().contains("?protocol=lease"), "{error}");
+    let election = Election::at_key(&backend.without_queue(), name, key, timing);
+    election.expect("a lease").ensure_lease().await.expect("created");
 }
 
 /// Stands in an election, and is in the queue when this returns.

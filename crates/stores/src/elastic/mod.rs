@@ -23,7 +23,7 @@ mod waits;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -31,7 +31,6 @@ use futures_util::future::{join_all, try_join_all};
 use reqwest::Url;
 use tenure::Key;
 use tenure::store::{Document, Fault, Page, Put, Reads, Store, StoreError, Version, Write};
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use self::client::Client;
@@ -39,6 +38,7 @@ use self::coalescer::{Turn, WriteCoalescer};
 use self::fault::Failure;
 use self::refreshes::Refreshes;
 use self::waits::Waits;
+use crate::background::Background;
 use crate::servers::Servers;
 
 /// The default index.
@@ -74,7 +74,7 @@ pub struct ElasticStore {
     coalescer: WriteCoalescer,
     refreshes: Refreshes,
     waits: Arc<Waits>,
-    poller: Mutex<Option<JoinHandle<()>>>,
+    poller: Background,
 }
 
 impl ElasticStore {
@@ -144,17 +144,12 @@ impl ElasticStore {
             coalescer: WriteCoalescer::default(),
             refreshes: Refreshes::new(refreshed),
             waits,
-            poller: Mutex::default(),
+            poller: Background::default(),
         })
     }
 
-    /// Starts the poller, or starts it again if its runtime is gone.
     fn poll(&self) {
-        let mut poller = self.poller.lock().unwrap_or_else(PoisonError::into_inner);
-        if poller.as_ref().is_none_or(JoinHandle::is_finished) {
-            let (client, waits) = (self.client.clone(), self.waits.clone());
-            *poller = Some(tokio::spawn(poll(client, waits)));
-        }
+        self.poller.ensure(|| poll(self.client.clone(), self.waits.clone()));
     }
 
     fn failed(&self, failure: &Failure, doing: String) -> StoreError {
@@ -238,15 +233,6 @@ impl Store for ElasticStore {
     async fn changed(&self, key: &Key, seen: Option<&Version>) {
         self.poll();
         self.waits.changed(key, seen).await;
-    }
-}
-
-impl Drop for ElasticStore {
-    fn drop(&mut self) {
-        let poller = self.poller.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let Some(poller) = poller {
-            poller.abort();
-        }
     }
 }
 

@@ -22,13 +22,12 @@ mod waits;
 mod writes;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use tenure::Key;
 use tenure::store::{Document, Page, Put, Reads, Store, StoreError, Version, Write};
-use tokio::task::JoinHandle;
 use tonic::transport::Channel;
 
 use self::client::Client;
@@ -39,6 +38,7 @@ use self::proto::kv_client::KvClient;
 pub use self::queue::EtcdQueue;
 use self::room::Room;
 use self::waits::{Topic, Waits};
+use crate::background::Background;
 use crate::servers::Servers;
 
 /// The prefix of documents for a URL without a path.
@@ -60,7 +60,7 @@ struct Core {
     client: Arc<Client>,
     waits: Arc<Waits>,
     room: Room,
-    listener: Mutex<Option<JoinHandle<()>>>,
+    listener: Background,
 }
 
 impl EtcdStore {
@@ -96,7 +96,7 @@ impl EtcdStore {
             client: Arc::new(client),
             waits: Arc::default(),
             room: Room::default(),
-            listener: Mutex::default(),
+            listener: Background::default(),
         };
         EtcdStore { core: Arc::new(core), keys: Keys::new(prefix) }
     }
@@ -205,22 +205,8 @@ impl Store for EtcdStore {
 }
 
 impl Core {
-    /// Starts the listener, or starts it again if its runtime is gone.
     fn listen(&self) {
-        let mut listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
-        if listener.as_ref().is_none_or(JoinHandle::is_finished) {
-            let (client, waits) = (self.client.clone(), self.waits.clone());
-            *listener = Some(tokio::spawn(listener::listen(client, waits)));
-        }
-    }
-}
-
-impl Drop for Core {
-    fn drop(&mut self) {
-        let listener = self.listener.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let Some(listener) = listener {
-            listener.abort();
-        }
+        self.listener.ensure(|| listener::listen(self.client.clone(), self.waits.clone()));
     }
 }
 

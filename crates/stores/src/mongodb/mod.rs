@@ -26,7 +26,7 @@ mod table;
 mod waits;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -35,13 +35,13 @@ use mongodb::bson::doc;
 use mongodb::{Client, Database};
 use tenure::Key;
 use tenure::store::{Document, Page, Put, Reads, Store, StoreError, Version, Write};
-use tokio::task::JoinHandle;
 
 use self::batch::{Batch, Numbered, Writes, sort};
 use self::fault::Failure;
 pub use self::feed::MongodbFeed;
 use self::table::{MOST_READS, Table};
 use self::waits::Waits;
+use crate::background::Background;
 use crate::mongodb_url::MongodbUrl;
 
 /// The options for opening a store on MongoDB.
@@ -90,7 +90,7 @@ impl Default for MongodbOptions {
 pub struct MongodbStore {
     table: Table,
     waits: Arc<Waits>,
-    listener: Mutex<Option<JoinHandle<()>>>,
+    listener: Background,
 }
 
 impl MongodbStore {
@@ -158,7 +158,7 @@ impl MongodbStore {
         let MongodbOptions { collection, request, create_if_missing } = options;
         let table = Table { database, collection, request };
         check::deployment(&table, create_if_missing).await?;
-        Ok(MongodbStore { table, waits: Arc::default(), listener: Mutex::default() })
+        Ok(MongodbStore { table, waits: Arc::default(), listener: Background::default() })
     }
 
     /// The collections of the same database, for leader feeds.
@@ -201,13 +201,8 @@ impl MongodbStore {
         numbers.into_iter().zip(outcomes).collect()
     }
 
-    /// Starts the listener, or starts it again if its runtime is gone.
     fn listen(&self) {
-        let mut listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
-        if listener.as_ref().is_none_or(JoinHandle::is_finished) {
-            let (table, waits) = (self.table.clone(), self.waits.clone());
-            *listener = Some(tokio::spawn(listener::listen(table, waits)));
-        }
+        self.listener.ensure(|| listener::listen(self.table.clone(), self.waits.clone()));
     }
 }
 
@@ -276,15 +271,6 @@ impl Store for MongodbStore {
     async fn changed(&self, key: &Key, seen: Option<&Version>) {
         self.listen();
         self.waits.changed(key, seen).await;
-    }
-}
-
-impl Drop for MongodbStore {
-    fn drop(&mut self) {
-        let listener = self.listener.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let Some(listener) = listener {
-            listener.abort();
-        }
     }
 }
 

@@ -32,7 +32,7 @@ mod waits;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -42,7 +42,6 @@ use tenure::store::{
     Document, Fault, MAX_DOCUMENT_BYTES, Page, Put, Reads, Store, StoreError, StoreExt as _,
     Version, Write,
 };
-use tokio::task::JoinHandle;
 
 pub use self::connection::Connection;
 use self::connection::{Answer, failed};
@@ -52,6 +51,7 @@ use self::home::Home;
 use self::json::Json;
 use self::term::Term;
 use self::waits::{State, Waits, Woken};
+use crate::background::Background;
 use crate::servers::Servers;
 
 /// The default database.
@@ -68,7 +68,7 @@ pub struct RethinkStore {
     database: String,
     table: String,
     waits: Arc<Waits>,
-    listener: Mutex<Option<JoinHandle<()>>>,
+    listener: Background,
 }
 
 impl RethinkStore {
@@ -113,7 +113,7 @@ impl RethinkStore {
         // Another table of this name has other tokens.
         id.into_iter().for_each(|id| home.keep_to(id));
         let (database, table) = (database.to_owned(), table.to_owned());
-        let (waits, listener) = (Arc::default(), Mutex::default());
+        let (waits, listener) = (Arc::default(), Background::default());
         Ok(RethinkStore { connection, home, database, table, waits, listener })
     }
 
@@ -217,13 +217,9 @@ impl RethinkStore {
         Ok(put)
     }
 
-    /// Starts the listener, or starts it again if its runtime is gone.
     fn listen(&self) {
-        let mut listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
-        if listener.as_ref().is_none_or(JoinHandle::is_finished) {
-            let (home, waits) = (self.home.clone(), self.waits.clone());
-            *listener = Some(tokio::spawn(listener::listen(home, self.rows(), waits)));
-        }
+        let begin = || listener::listen(self.home.clone(), self.rows(), self.waits.clone());
+        self.listener.ensure(begin);
     }
 }
 
@@ -271,15 +267,6 @@ impl Store for RethinkStore {
                     Ok(_) | Err(_) => return,
                 },
             }
-        }
-    }
-}
-
-impl Drop for RethinkStore {
-    fn drop(&mut self) {
-        let listener = self.listener.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let Some(listener) = listener {
-            listener.abort();
         }
     }
 }

@@ -30,7 +30,7 @@ use crate::registry::Registered;
 use crate::status::Status;
 use crate::store::{Document, StoreExt};
 use crate::timing::check_session_grace;
-use crate::{Error, Key, Name, Timing};
+use crate::{Error, Key, Name, Protocol, Timing};
 
 /// How many documents are asked for at a time.
 const PAGE: usize = 256;
@@ -185,11 +185,23 @@ impl Election {
     ///
     /// It has no floor: the caller remembers its leaders' token, for the case that the record is
     /// lost.
-    /// A backend with a queue must be taken [without it](Backend::without_queue).
-    #[must_use]
-    pub fn at_key(backend: &Backend, name: Name, key: Key, timing: Timing) -> Election {
+    ///
+    /// # Errors
+    /// [`Error::Protocol`] on a backend with a queue: take it
+    /// [without the queue](Backend::without_queue).
+    pub fn at_key(
+        backend: &Backend,
+        name: Name,
+        key: Key,
+        timing: Timing,
+    ) -> Result<Election, Error> {
+        let kind = Arc::new(ByLease { led: None });
         let (backend, floor, delay) = (backend.clone(), None, None);
-        Election { backend, name, key, floor, timing, delay, kind: Arc::new(ByLease { led: None }) }
+        let election = Election { backend, name, key, floor, timing, delay, kind };
+        match election.backend.protocol() {
+            Protocol::Lease => Ok(election),
+            Protocol::Queue => Err(election.other_protocol(Protocol::Lease)),
+        }
     }
 
     /// The highest token that earlier candidacies of this handle know; 0 if there was none.

@@ -203,7 +203,6 @@ impl Runner<'_> {
     ) -> Result<Round, Failure> {
         let token = leadership.mandate().token();
         let name = self.election.name().to_string();
-        tracing::info!(election = %name, token, "leading");
         let probe = work.as_ref().map(WorkFile::probe);
         let cgroup = match self.prepare(token, work.as_ref()).await {
             Ok(cgroup) => cgroup,

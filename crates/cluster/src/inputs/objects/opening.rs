@@ -118,6 +118,32 @@ mod cloud {
         RetryConfig { max_retries: 3, retry_timeout, ..RetryConfig::default() }
     }
 
+    /// A builder of the object store crate, with the variables of its cloud.
+    ///
+    /// The builders are alike, but share no trait.
+    macro_rules! configured {
+        ($builder:ty, $prefix:literal, $variables:expr) => {{
+            let named = $variables.into_iter().filter(|(name, _)| name.starts_with($prefix));
+            named.fold(<$builder>::new(), |builder, (name, value)| {
+                match name.to_ascii_lowercase().parse() {
+                    Ok(key) => builder.with_config(key, value),
+                    Err(_) => builder,
+                }
+            })
+        }};
+    }
+
+    /// The store of a builder at a URL.
+    macro_rules! built {
+        ($builder:expr, $url:expr, $allow_http:expr) => {
+            $builder
+                .with_url($url)
+                .with_client_options(client($allow_http))
+                .with_retry(retries())
+                .build()?
+        };
+    }
+
     #[cfg(feature = "aws")]
     pub(super) fn open_s3(
         url: &str,
@@ -125,27 +151,15 @@ mod cloud {
         variables: impl IntoIterator<Item = (String, String)>,
     ) -> object_store::Result<Objects> {
         use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
-        let mut builder = AmazonS3Builder::new();
-        for (name, value) in variables {
-            if name.starts_with("AWS_")
-                && let Ok(key) = name.to_ascii_lowercase().parse()
-            {
-                builder = builder.with_config(key, value);
-            }
-        }
+        let builder = configured!(AmazonS3Builder, "AWS_", variables);
         let value = |key: AmazonS3ConfigKey| builder.get_config_value(&key).unwrap_or_default();
         // An endpoint without TLS is the user's decision.
         let plain = [AmazonS3ConfigKey::Endpoint, AmazonS3ConfigKey::S3Endpoint]
             .into_iter()
             .any(|key| value(key).starts_with("http://"));
-        let store = builder
-            .with_url(url)
-            .with_client_options(client(plain))
-            .with_retry(retries())
-            .build()?;
         // Only directory buckets do not list in order, and their names end with `--x-s3`.
         let bucket = url.split('/').nth(2).unwrap_or_default();
-        Ok(build(store, prefix, !bucket.ends_with("--x-s3")))
+        Ok(build(built!(builder, url, plain), prefix, !bucket.ends_with("--x-s3")))
     }
 
     #[cfg(feature = "gcp")]
@@ -155,20 +169,8 @@ mod cloud {
         variables: impl IntoIterator<Item = (String, String)>,
     ) -> object_store::Result<Objects> {
         use object_store::gcp::GoogleCloudStorageBuilder;
-        let mut builder = GoogleCloudStorageBuilder::new();
-        for (name, value) in variables {
-            if name.starts_with("GOOGLE_")
-                && let Ok(key) = name.to_ascii_lowercase().parse()
-            {
-                builder = builder.with_config(key, value);
-            }
-        }
-        let store = builder
-            .with_url(url)
-            .with_client_options(client(false))
-            .with_retry(retries())
-            .build()?;
-        Ok(build(store, prefix, true))
+        let builder = configured!(GoogleCloudStorageBuilder, "GOOGLE_", variables);
+        Ok(build(built!(builder, url, false), prefix, true))
     }
 
     #[cfg(feature = "azure")]
@@ -178,20 +180,8 @@ mod cloud {
         variables: impl IntoIterator<Item = (String, String)>,
     ) -> object_store::Result<Objects> {
         use object_store::azure::MicrosoftAzureBuilder;
-        let mut builder = MicrosoftAzureBuilder::new();
-        for (name, value) in variables {
-            if name.starts_with("AZURE_")
-                && let Ok(key) = name.to_ascii_lowercase().parse()
-            {
-                builder = builder.with_config(key, value);
-            }
-        }
-        let store = builder
-            .with_url(url)
-            .with_client_options(client(false))
-            .with_retry(retries())
-            .build()?;
+        let builder = configured!(MicrosoftAzureBuilder, "AZURE_", variables);
         // Azure lists by names, not by bytes, if the account has directories.
-        Ok(build(store, prefix, false))
+        Ok(build(built!(builder, url, false), prefix, false))
     }
 }

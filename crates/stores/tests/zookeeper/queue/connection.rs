@@ -10,6 +10,17 @@ use tenure_stores::zookeeper::{Client, ClientOptions, Error};
 
 use crate::world::*;
 
+#[allow(dead_code, unreachable_pub, reason = "its main function is for the command line")]
+#[path = "../../../examples/own_connection.rs"]
+mod own_connection;
+
+#[tokio::test]
+async fn the_example_of_an_own_connection_leads_and_keeps_its_session() {
+    let server = require!(single().await);
+    let example = own_connection::run(server.addresses()[0].to_string());
+    soon("the example has ended", example).await.expect("it did what it says");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_unusable_connection_is_told_when_opening() {
     let options = open_options(CALM).with_request(Duration::from_millis(700));
