@@ -73,6 +73,10 @@ mod execution;
 mod inbox;
 pub mod input;
 pub mod inputs;
+#[cfg(not(feature = "unstable"))]
+pub(crate) mod leader;
+#[cfg(feature = "unstable")]
+pub mod leader;
 mod leading;
 mod local_writes;
 mod lock;
