@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| tenure_conformance::fuzz::registration(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| tenure_simulation::fuzz::registration(data));
