@@ -16,11 +16,11 @@ use tenure::protocol::Ask;
 use tenure::store::Version;
 use tenure::{CandidateId, Mandate, Timer, Timing};
 
-use super::client::{ClusterClient, Shown};
+use super::client::ClusterClient;
 use super::documents::{Assignment, LEAST_SLOTS, MemberId, Nodes};
 use super::event::Events;
 use super::input::{End, InputError, Window, Windowed};
-use super::leader::{Answer, Input, Leader, Output, Over, Request, Settings, Wait, without};
+use super::leader::{Answer, Input, Leader, Output, Over, Request, Settings, Shown, Wait, without};
 use super::local_writes::{LocalWrites, LocalWritesReader};
 use crate::error::ClusterError;
 
@@ -103,7 +103,7 @@ struct Calls<'a> {
     commits: FuturesUnordered<BoxFuture<'static, (u64, Result<(), InputError>)>>,
     watches: FuturesUnordered<BoxFuture<'static, MemberId>>,
     /// Facts from the node of this process, since the cursor was taken over.
-    reader: Option<LocalWritesReader<'a>>,
+    reader: Option<LocalWritesReader>,
 }
 
 impl<'a> Calls<'a> {
