@@ -36,8 +36,8 @@ pub struct ClusterClient {
 }
 
 /// The result of reading one key.
-#[derive(Debug)]
-pub(super) enum Shown {
+#[derive(Clone, Debug)]
+pub enum Shown {
     /// The document at the key, or `None` if there is none.
     Document(Option<Document>),
     /// The store refuses to show it: it is far too large, or no document at all.
@@ -49,6 +49,21 @@ impl Shown {
         match self {
             Shown::Document(document) => document,
             Shown::Refused => None,
+        }
+    }
+
+    /// Decodes the document, if there is one.
+    pub(super) fn decode<T: Format>(self) -> Option<Found<T>> {
+        match self {
+            Shown::Document(document) => {
+                let Document { version, body } = document?;
+                Some(Found { version, content: T::decode(&body) })
+            }
+            // No write at this version succeeds.
+            Shown::Refused => {
+                let content = Err(DocumentError::refused(T::WHAT));
+                Some(Found { version: Version::new("refused"), content })
+            }
         }
     }
 }
@@ -164,19 +179,7 @@ impl ClusterClient {
         &self,
         keys: &[Key],
     ) -> Result<Vec<Option<Found<T>>>, ClusterError> {
-        let shown = self.look_at(keys).await?;
-        let found = shown.into_iter().map(|shown| match shown {
-            Shown::Document(document) => {
-                let Document { version, body } = document?;
-                Some(Found { version, content: T::decode(&body) })
-            }
-            // No write at this version succeeds.
-            Shown::Refused => {
-                let content = Err(DocumentError::refused(T::WHAT));
-                Some(Found { version: Version::new("refused"), content })
-            }
-        });
-        Ok(found.collect())
+        Ok(self.look_at(keys).await?.into_iter().map(Shown::decode).collect())
     }
 
     /// Reads a document that must make sense.

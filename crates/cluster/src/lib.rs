@@ -73,8 +73,15 @@ mod execution;
 mod inbox;
 pub mod input;
 pub mod inputs;
+#[cfg(not(feature = "unstable"))]
+pub(crate) mod leader;
+#[cfg(feature = "unstable")]
+pub mod leader;
 mod leading;
-mod local_writes;
+#[cfg(not(feature = "unstable"))]
+pub(crate) mod local_writes;
+#[cfg(feature = "unstable")]
+pub mod local_writes;
 mod lock;
 mod lost;
 mod member;

@@ -29,7 +29,7 @@ use super::mutant::ClusterMutant;
 /// The facts in both directions. Only the newest fact of each slot is kept, so the number of slots
 /// bounds them.
 #[derive(Debug, Default)]
-pub(super) struct LocalWrites {
+pub struct LocalWrites {
     for_planner: Mutex<Worked>,
     for_node: Mutex<Filled>,
     planner_wakes: Notify,
@@ -53,20 +53,20 @@ struct Filled {
 
 /// When a write was sent: after which takeover of the cursor, or `None` without the cursor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Sent(Option<u64>);
+pub struct Sent(Option<u64>);
 
 impl LocalWrites {
     /// Starts to collect facts for a planner that has just taken over the cursor.
     ///
     /// It gets the facts of writes that are sent from now on.
-    pub(super) fn hear(&self) -> LocalWritesReader<'_> {
+    pub fn hear(self: &Arc<Self>) -> LocalWritesReader {
         let mut worked = self.worked_writes();
         worked.takeovers += 1;
         worked.heard = true;
         if !ClusterMutant::OldWritesCount.is_on() {
             worked.acknowledged.clear();
         }
-        LocalWritesReader(self, worked.takeovers)
+        LocalWritesReader(self.clone(), worked.takeovers)
     }
 
     /// Returns true if a planner of this process plans, and reports the slots it fills.
@@ -75,17 +75,14 @@ impl LocalWrites {
     }
 
     /// Notes when a write is sent. Must be called before that.
-    pub(super) fn sending(&self) -> Sent {
+    #[must_use]
+    pub fn sending(&self) -> Sent {
         let worked = self.worked_writes();
         Sent(worked.heard.then_some(worked.takeovers))
     }
 
     /// Reports acknowledged writes that were sent at `sent`, and wakes the planner.
-    pub(super) fn worked(
-        &self,
-        sent: Sent,
-        acknowledged: impl IntoIterator<Item = AcknowledgedWrite>,
-    ) {
+    pub fn worked(&self, sent: Sent, acknowledged: impl IntoIterator<Item = AcknowledgedWrite>) {
         let mut worked = self.worked_writes();
         let counts = worked.heard && sent == Sent(Some(worked.takeovers));
         if counts || ClusterMutant::OldWritesCount.is_on() {
@@ -154,19 +151,23 @@ impl LocalWrites {
 /// Collects facts for a planner that holds the cursor, until this is dropped.
 #[derive(Debug)]
 #[must_use]
-pub(super) struct LocalWritesReader<'a>(&'a LocalWrites, u64);
+pub struct LocalWritesReader(Arc<LocalWrites>, u64);
 
-impl LocalWritesReader<'_> {
-    pub(super) fn is_silent(&self) -> bool {
+impl LocalWritesReader {
+    /// Returns true if there are no new facts.
+    #[must_use]
+    pub fn is_silent(&self) -> bool {
         self.0.worked_writes().acknowledged.is_empty()
     }
 
-    pub(super) fn take(&self) -> Vec<AcknowledgedWrite> {
+    /// Takes the new facts.
+    #[must_use]
+    pub fn take(&self) -> Vec<AcknowledgedWrite> {
         std::mem::take(&mut self.0.worked_writes().acknowledged).into_values().collect()
     }
 }
 
-impl Drop for LocalWritesReader<'_> {
+impl Drop for LocalWritesReader {
     fn drop(&mut self) {
         let mut worked = self.0.worked_writes();
         worked.heard &= worked.takeovers != self.1;
@@ -209,7 +210,7 @@ mod tests {
 
     #[test]
     fn what_was_sent_before_the_cursor_was_taken_over_is_never_heard() {
-        let local_writes = LocalWrites::default();
+        let local_writes = Arc::new(LocalWrites::default());
         let before = local_writes.sending();
         let reader = local_writes.hear();
         local_writes.worked(before, [write_seen(1, 1)]);
@@ -226,7 +227,7 @@ mod tests {
 
     #[test]
     fn nothing_is_kept_for_a_planner_that_does_not_plan() {
-        let local_writes = LocalWrites::default();
+        let local_writes = Arc::new(LocalWrites::default());
         local_writes.worked(local_writes.sending(), [write_seen(1, 1)]);
         assert!(!local_writes.has_planner());
         drop(local_writes.hear());

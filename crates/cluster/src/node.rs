@@ -67,9 +67,7 @@ pub(super) struct Node {
     claims: Claims,
     membership: Membership,
     keys: Vec<Key>,
-    wake_up: Option<Version>,
-    /// True while the wake-up document is being read.
-    wake_up_asked: bool,
+    wake_up: WakeUp,
     /// Granted claims that wait for a worker.
     waiting: VecDeque<Claim>,
     running: BTreeMap<Claim, Running>,
@@ -83,12 +81,39 @@ pub(super) struct Node {
     busy: usize,
     /// The average time that recent tasks took.
     usual: Option<Duration>,
-    draining: bool,
-    leaving: bool,
-    /// True once the node was declared dead or asked to drain.
-    retired: bool,
-    /// True once the channel of orders is closed.
-    deaf: bool,
+    service: Service,
+}
+
+/// How far the node is on its way out. It never goes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Service {
+    /// It takes tasks.
+    Working,
+    /// It was declared dead. It takes no more tasks, and stays.
+    Retired,
+    /// It finishes the running tasks, and leaves.
+    Draining,
+    /// It stops the running tasks, and leaves.
+    Leaving,
+    /// The same, and no more orders can come.
+    Abandoned,
+}
+
+/// The version of the wake-up document, as it was last read.
+#[derive(Debug)]
+enum WakeUp {
+    /// Its changes are waited for.
+    Watched(Option<Version>),
+    /// It has changed, and is being read.
+    Read(Option<Version>),
+}
+
+impl WakeUp {
+    fn version(&self) -> &Option<Version> {
+        match self {
+            WakeUp::Watched(version) | WakeUp::Read(version) => version,
+        }
+    }
 }
 
 impl Node {
@@ -111,8 +136,7 @@ impl Node {
             claims,
             membership,
             keys: Vec::new(),
-            wake_up: None,
-            wake_up_asked: false,
+            wake_up: WakeUp::Watched(None),
             waiting: VecDeque::new(),
             running: BTreeMap::new(),
             works: FuturesUnordered::new(),
@@ -123,10 +147,7 @@ impl Node {
             shared: Shared::default(),
             busy: 0,
             usual: None,
-            draining: false,
-            leaving: false,
-            retired: false,
-            deaf: false,
+            service: Service::Working,
             set,
         }
     }
@@ -162,16 +183,18 @@ impl Node {
         // Clocks that disagree, or a mistake of ours, cost at most one heartbeat.
         let latest = now + self.set.timing.heartbeat();
         let wake = wake.map_or(latest, |wake| wake.min(latest));
-        let (client, wake_up) = (self.set.client.clone(), self.wake_up.clone());
+        let (client, wake_up) = (self.set.client.clone(), self.wake_up.version().clone());
         let key = client.keys.wake_up();
+        let hears = self.service < Service::Abandoned;
+        let watches = matches!(self.wake_up, WakeUp::Watched(_));
         tokio::select! {
             biased;
             Some(answer) = self.requests.next() => self.answered(answer),
             Some((claim, ending)) = self.works.next() => self.ended(claim, ending),
             Some((claim, status)) = self.reports.recv() => self.reported(claim, status),
-            order = self.set.orders.recv(), if !self.deaf => self.ordered(order),
+            order = self.set.orders.recv(), if hears => self.ordered(order),
             () = self.set.local_writes.node_called() => {}
-            () = client.store().changed(&key, wake_up.as_ref()), if !self.wake_up_asked => self.rung(),
+            () = client.store().changed(&key, wake_up.as_ref()), if watches => self.rung(),
             () = self.timer.until(wake) => {}
         }
         while let Some(Some(answer)) = self.requests.next().now_or_never() {
@@ -201,7 +224,7 @@ impl Node {
 
     /// Returns true if the node takes no more tasks and leaves once nothing of its own is open.
     fn is_going(&self) -> bool {
-        self.draining || self.leaving
+        self.service >= Service::Draining
     }
 
     fn hands(&self) -> usize {
@@ -219,8 +242,8 @@ impl Node {
     fn place(&mut self) {
         let place = self.membership.place(&self.set.me, self.set.workers);
         self.claims.take(self.clock.now(), Input::Place(place));
-        if self.membership.is_retired() && !self.retired {
-            self.retired = true;
+        if self.membership.is_retired() && self.service == Service::Working {
+            self.service = Service::Retired;
             self.tell(Event::Retired);
             if self.membership.is_draining() {
                 self.ordered(Some(Order::Drain));
@@ -297,16 +320,16 @@ impl Node {
 
     fn ordered(&mut self, order: Option<Order>) {
         match order {
-            Some(Order::Drain) => self.draining = true,
+            Some(Order::Drain) => self.service = self.service.max(Service::Draining),
             Some(Order::Leave) => {
-                self.leaving = true;
+                self.service = self.service.max(Service::Leaving);
                 let claims: Vec<Claim> = self.running.keys().copied().collect();
                 for claim in claims {
                     self.stop(claim, Stop::Leaving);
                 }
             }
             None => {
-                self.deaf = true;
+                self.service = Service::Abandoned;
                 self.ordered(Some(Order::Leave));
             }
         }

@@ -5,8 +5,8 @@ use tenure::Moment;
 use tenure::protocol::Ask;
 use tenure::store::{Durability, Mark, Put, StoreError, StoreExt as _, Version, Write};
 
-use super::Node;
 use super::member::Standing;
+use super::{Node, WakeUp};
 use crate::claims::{AcknowledgedWrite, Input, Seen, SlotWrite};
 use crate::client::Shown;
 use crate::documents::{ClusterConfig, Format as _, Nodes, Slot};
@@ -50,7 +50,7 @@ impl Node {
     /// no answer, because it is the loop that tells work to stop.
     pub(super) fn rung(&mut self) {
         self.claims.take(self.clock.now(), Input::WakeUp);
-        self.wake_up_asked = true;
+        self.wake_up = WakeUp::Read(self.wake_up.version().clone());
         let (client, pause) = (self.set.client.clone(), self.set.timing.request() / 4);
         self.requests.push(Box::pin(async move {
             let wake_up = client.store().get(&client.keys.wake_up()).await;
@@ -151,11 +151,11 @@ impl Node {
                 self.membership.failed(now);
             }
             Answer::WakeUp(wake_up) => {
-                self.wake_up_asked = false;
-                match wake_up {
-                    Ok(version) => self.wake_up = version,
-                    Err(error) => tracing::debug!(%error, "the bell could not be read"),
-                }
+                let version = wake_up.unwrap_or_else(|error| {
+                    tracing::debug!(%error, "the bell could not be read");
+                    self.wake_up.version().clone()
+                });
+                self.wake_up = WakeUp::Watched(version);
             }
             Answer::Rang(Ok(())) => {}
             Answer::Rang(Err(error)) => tracing::debug!(%error, "the leader was not called"),
@@ -168,8 +168,11 @@ impl Node {
 
     fn looked(&mut self, now: Moment, looked: Looked) -> Vec<Option<Seen>> {
         let Looked { cluster_config, nodes, wake_up, slots } = looked;
-        if wake_up != self.wake_up {
-            self.wake_up = wake_up;
+        if wake_up != *self.wake_up.version() {
+            self.wake_up = match self.wake_up {
+                WakeUp::Watched(_) => WakeUp::Watched(wake_up),
+                WakeUp::Read(_) => WakeUp::Read(wake_up),
+            };
             self.claims.take(now, Input::WakeUp);
         }
         if let Some(nodes) = nodes

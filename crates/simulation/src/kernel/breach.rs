@@ -27,6 +27,8 @@ pub enum Promise {
     NoGhost,
     /// On a queue, only the candidate that left and the next one are woken.
     NoHerd,
+    /// In a cluster, every task is counted once, as it ended, and nothing is left behind.
+    Counted,
     /// A machine neither spins nor sleeps for ever.
     Wakefulness,
 }

@@ -23,15 +23,15 @@ use crate::local_writes::LocalWrites;
 
 /// A clock that the test moves.
 #[derive(Clone, Debug)]
-pub(super) struct Hand(Arc<watch::Sender<Moment>>);
+pub(crate) struct Hand(Arc<watch::Sender<Moment>>);
 
 impl Hand {
-    pub(super) fn new() -> Hand {
+    pub(crate) fn new() -> Hand {
         let start = Moment { boot: Duration::from_secs(1), monotonic: Duration::from_secs(1) };
         Hand(Arc::new(watch::Sender::new(start)))
     }
 
-    pub(super) fn advance(&self, span: Duration) {
+    pub(crate) fn advance(&self, span: Duration) {
         self.0.send_modify(|now| *now = *now + span);
     }
 }
@@ -61,10 +61,10 @@ impl Timer for HandTimer {
 
 /// Seeded randomness, shared by everything in one history.
 #[derive(Clone, Debug)]
-pub(super) struct Chance(Arc<Mutex<u64>>);
+pub(crate) struct Chance(Arc<Mutex<u64>>);
 
 impl Chance {
-    pub(super) fn new(seed: u64) -> Chance {
+    pub(crate) fn new(seed: u64) -> Chance {
         Chance(Arc::new(Mutex::new(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15))))
     }
 
@@ -78,48 +78,48 @@ impl Chance {
     }
 
     /// A random number less than `end`.
-    pub(super) fn below(&self, end: usize) -> usize {
+    pub(crate) fn below(&self, end: usize) -> usize {
         let end = u64::try_from(end.max(1)).expect("a usize fits");
         usize::try_from(self.draw() % end).expect("it was less than a usize")
     }
 
     /// Returns true once in `often` times; never if that is 0.
-    pub(super) fn one_in(&self, often: usize) -> bool {
+    pub(crate) fn one_in(&self, often: usize) -> bool {
         often > 0 && self.below(often) == 0
     }
 }
 
 /// The result of a future that never waits.
-pub(super) fn now<T>(future: impl Future<Output = T>) -> T {
+pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
     future.now_or_never().expect("a store in memory never waits")
 }
 
-pub(super) fn member(number: u64) -> MemberId {
+pub(crate) fn member(number: u64) -> MemberId {
     MemberId::from_bits(u128::from(number))
 }
 
-pub(super) fn order(id: &str) -> Order {
+pub(crate) fn order(id: &str) -> Order {
     Order::new(id, "test", id.as_bytes().to_vec())
 }
 
-pub(super) fn timing() -> Timing {
+pub(crate) fn timing() -> Timing {
     Timing::new(Duration::from_secs(6)).expect("a usable ttl")
 }
 
-pub(super) fn client(store: Arc<dyn Store>, clock: &Hand) -> ClusterClient {
+pub(crate) fn client(store: Arc<dyn Store>, clock: &Hand) -> ClusterClient {
     let backend = Backend::new(store).with_clock(Arc::new(clock.clone()));
     ClusterClient::open(&backend, "test").expect("a name")
 }
 
 /// A planner that moves only when it is polled.
-pub(super) struct Working {
+pub(crate) struct Working {
     future: Pin<Box<dyn Future<Output = Result<Deposed, ClusterError>> + Send>>,
-    pub(super) local_writes: Arc<LocalWrites>,
-    pub(super) events: broadcast::Receiver<Event>,
+    pub(crate) local_writes: Arc<LocalWrites>,
+    pub(crate) events: broadcast::Receiver<Event>,
 }
 
 impl Working {
-    pub(super) fn new(
+    pub(crate) fn new(
         client: &ClusterClient,
         clock: &Hand,
         token: u64,
@@ -129,7 +129,7 @@ impl Working {
     }
 
     /// Creates a planner in the process with this `local_writes`, perhaps not its first one.
-    pub(super) fn beside(
+    pub(crate) fn beside(
         local_writes: Arc<LocalWrites>,
         client: &ClusterClient,
         clock: &Hand,
@@ -152,12 +152,12 @@ impl Working {
         Working { future: Box::pin(future), local_writes, events: heard }
     }
 
-    pub(super) fn poll(&mut self) -> Poll<Result<Deposed, ClusterError>> {
+    pub(crate) fn poll(&mut self) -> Poll<Result<Deposed, ClusterError>> {
         self.future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
     }
 
     /// Polls until nothing moves any more while time stands still.
-    pub(super) fn settle(&mut self) -> Option<Result<Deposed, ClusterError>> {
+    pub(crate) fn settle(&mut self) -> Option<Result<Deposed, ClusterError>> {
         for _ in 0..64 {
             if let Poll::Ready(over) = self.poll() {
                 return Some(over);
@@ -167,7 +167,7 @@ impl Working {
     }
 
     /// Settles again and again while time passes.
-    pub(super) fn settle_for(&mut self, clock: &Hand, span: Duration) {
+    pub(crate) fn settle_for(&mut self, clock: &Hand, span: Duration) {
         let step = Duration::from_millis(50);
         let mut left = span;
         while !left.is_zero() {

@@ -1,4 +1,4 @@
-//! The planner's decisions in isolation.
+//! The leader's decisions in isolation.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,21 +7,21 @@ use tenure::lease::record::{MAX_NUMBER, Op};
 use tenure::store::{Expect, MAX_DOCUMENT_BYTES, Version};
 use tenure::{CandidateId, Moment};
 
-use super::super::apply::{Ruling, intended, ruling};
-use super::super::collect::{Ended, choose, report};
-use super::super::draft::{Draft, Fit, draft};
-use super::super::held_cursor::has_serials;
-use super::super::look::{Look, Sight, wanted_slots};
-use super::super::members::Sighting;
-use super::super::pages::{Item, Place, What, place};
-use super::super::source;
-use super::super::sweep::is_old;
-use super::parts::{Chance, member, order};
+use super::apply::{Ruling, intended, ruling};
+use super::collect::{Ended, choose, report};
+use super::draft::{Draft, Fit, draft};
+use super::held_cursor::has_serials;
+use super::look::{Look, Sight, wanted_slots};
+use super::members::Sighting;
+use super::pages::{Item, Place, What, place};
+use super::source;
+use super::sweep::is_old;
 use crate::documents::{
     Assignment, Cursor, Format as _, Intent, MAX_NOTE_BYTES, MAX_TASK_BYTES, MemberLock, NodeEntry,
     Nodes, Order, Outcome, OutcomeState, Page, Progress, Slot, first_token,
 };
 use crate::input::Window;
+use crate::planner::tests::parts::{Chance, member, order};
 
 const TTL: Duration = Duration::from_secs(6);
 
@@ -275,10 +275,10 @@ fn there_are_twenty_slots_a_worker_within_bounds() {
         revision: 1,
         op: op(1),
     };
-    assert_eq!(wanted_slots(None), 256);
-    assert_eq!(wanted_slots(Some(&nodes(12))), 256);
-    assert_eq!(wanted_slots(Some(&nodes(50))), 1000);
-    assert_eq!(wanted_slots(Some(&nodes(u32::MAX))), 16 * 1024);
+    assert_eq!(wanted_slots(None, 256), 256);
+    assert_eq!(wanted_slots(Some(&nodes(12)), 256), 256);
+    assert_eq!(wanted_slots(Some(&nodes(50)), 256), 1000);
+    assert_eq!(wanted_slots(Some(&nodes(u32::MAX)), 256), 16 * 1024);
 }
 
 #[test]

@@ -1,16 +1,13 @@
 //! Reads the windowed source: one request at a time, while rounds go on.
 
-use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
 use tenure::Moment;
 
-use crate::client::ClusterClient;
+use super::Output;
+use super::request::Common;
 use crate::documents::{Cursor, MAX_POSITION_BYTES};
-use crate::input::{InputError, Window, Windowed};
+use crate::input::{InputError, Window};
 
 /// The most items of one request, at first and later.
 const FIRST_MOST: usize = 256;
@@ -19,8 +16,8 @@ const EVER_MOST: usize = 1024;
 const GRACE: Duration = Duration::from_millis(5);
 
 /// A source, and the last request to it.
+#[derive(Debug)]
 pub(super) struct Source {
-    what: Option<Arc<dyn Windowed>>,
     state: State,
     /// The most items to ask for: as many as fit into the cursor at once.
     most: usize,
@@ -28,79 +25,76 @@ pub(super) struct Source {
     rests: Option<Moment>,
 }
 
+#[derive(Debug)]
 enum State {
     Silent,
-    Asked { position: Option<String>, max: usize, answer: Answer },
+    Asked { position: Option<String>, max: usize },
     Answered { position: Option<String>, max: usize, window: Window },
 }
 
-type Answer = BoxFuture<'static, Result<Window, InputError>>;
-
 impl Source {
-    pub(super) fn new(what: Option<Arc<dyn Windowed>>) -> Source {
-        Source { what, state: State::Silent, most: FIRST_MOST, rests: None }
+    pub(super) fn new() -> Source {
+        Source { state: State::Silent, most: FIRST_MOST, rests: None }
     }
 
-    pub(super) fn windowed(&self) -> Option<&Arc<dyn Windowed>> {
-        self.what.as_ref()
-    }
-
-    /// Asks for the items after the cursor, if there is room. Returns the answer, if there is one.
-    pub(super) async fn offer(
+    /// Asks for the items after the cursor, if there is room. Returns how long the round waits for
+    /// the answer, unless there is nothing to wait for.
+    pub(super) fn ask(
         &mut self,
-        client: &ClusterClient,
-        pause: Duration,
+        common: &mut Common,
         cursor: &Cursor,
         room: usize,
-    ) -> Option<&Window> {
-        let source = self.what.clone().filter(|_| !cursor.drained)?;
-        let is_current = match &self.state {
-            State::Silent => false,
-            State::Asked { position, .. } | State::Answered { position, .. } => {
-                *position == cursor.position
-            }
-        };
-        if !is_current {
-            self.state = State::Silent;
-            let now = client.backend.clock().now();
-            if room == 0 || self.rests.is_some_and(|until| until.boot > now.boot) {
-                return None;
-            }
-            self.rests = None;
-            let (position, max) = (cursor.position.clone(), room.min(self.most));
-            let answer = ask(source, position.clone(), max);
-            self.state = State::Asked { position, max, answer };
-            tokio::select! {
-                biased;
-                () = self.answered(client, pause) => {}
-                () = client.sleep(GRACE) => {}
-            }
-        }
-        if let State::Asked { .. } = &self.state {
-            // Polls once without waiting: the source answers when it has items.
-            let _ = self.answered(client, pause).now_or_never();
+    ) -> Option<Moment> {
+        if !common.settings.lists || cursor.drained {
+            return None;
         }
         match &self.state {
-            State::Answered { window, .. } => Some(window),
-            State::Silent | State::Asked { .. } => None,
+            State::Answered { position, .. } if *position == cursor.position => None,
+            // The source answers when it has items, so the round only checks.
+            State::Asked { position, .. } if *position == cursor.position => Some(common.now),
+            State::Silent | State::Asked { .. } | State::Answered { .. } => {
+                self.state = State::Silent;
+                if room == 0 || self.rests.is_some_and(|until| until.boot > common.now.boot) {
+                    return None;
+                }
+                self.rests = None;
+                let (position, max) = (cursor.position.clone(), room.min(self.most));
+                common.outputs.push(Output::Offer { position: position.clone(), max });
+                self.state = State::Asked { position, max };
+                Some(common.now + GRACE)
+            }
         }
     }
 
-    /// Resolves when the source has answered; never while no request is under way.
-    pub(super) async fn answered(&mut self, client: &ClusterClient, pause: Duration) {
-        let State::Asked { position, max, answer } = &mut self.state else {
-            return std::future::pending().await;
-        };
-        let answer = answer.await;
+    /// Takes in the answer of the source.
+    pub(super) fn answered(&mut self, common: &mut Common, answer: Result<Window, InputError>) {
+        let State::Asked { position, max } = &mut self.state else { return };
         let (position, max) = (position.take(), *max);
         self.state = match answer.and_then(|window| check(&position, max, window)) {
             Ok(window) => State::Answered { position, max, window },
             Err(error) => {
-                tracing::warn!(%error, "the source failed; it is asked again");
-                self.rests = Some(client.backend.clock().now() + pause);
+                common.warn_of("the source failed; it is asked again", "", &error);
+                self.rests = Some(common.now + common.settings.timing.request());
                 State::Silent
             }
         };
+    }
+
+    /// Returns true while its answer is waited for.
+    pub(super) fn is_asked(&self) -> bool {
+        matches!(self.state, State::Asked { .. })
+    }
+
+    /// The items after the cursor, if the source has answered with them.
+    pub(super) fn window(&self, cursor: &Cursor) -> Option<&Window> {
+        match &self.state {
+            State::Answered { position, window, .. }
+                if !cursor.drained && *position == cursor.position =>
+            {
+                Some(window)
+            }
+            State::Silent | State::Asked { .. } | State::Answered { .. } => None,
+        }
     }
 
     /// Notes that the whole window is in the cursor now.
@@ -127,13 +121,6 @@ impl Source {
     pub(super) fn due(&self) -> Option<Moment> {
         self.rests
     }
-}
-
-fn ask(source: Arc<dyn Windowed>, position: Option<String>, max: usize) -> Answer {
-    Box::pin(async move {
-        let asked = AssertUnwindSafe(source.outstanding(position.as_deref(), max)).catch_unwind();
-        asked.await.unwrap_or_else(|_| Err(InputError("it panicked".into())))
-    })
 }
 
 /// Refuses an answer that leads to the same request again, at once and for ever.

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use tenure::store::{Durability, Expect, Put, Write};
+use tenure::store::{Expect, Put};
 
 use super::look::Look;
-use crate::client::ClusterClient;
-use crate::documents::{Format as _, OutcomeState, Progress, Report, Slot};
+use super::request::{Answer, Common, Next, Request, put};
+use crate::documents::{OutcomeState, Progress, Report, Slot};
 use crate::mutant::ClusterMutant;
 
 /// The most bytes of one piece of the results.
@@ -57,42 +57,50 @@ pub(super) fn choose(ended: Vec<(usize, Arc<Slot>)>, waits: impl Fn(u64) -> bool
     reported.take(MOST_COLLECTED).take_while(fits).collect()
 }
 
-/// Returns the tasks that an acknowledged write shows to have ended.
-///
-/// On a weak store a read proves nothing.
-pub(super) async fn confirm(
-    client: &ClusterClient,
-    look: &mut Look,
+/// Ended tasks of which a write must prove that they ended, because a weak read proves nothing.
+#[derive(Debug)]
+pub(super) struct Confirming {
+    confirmed: Vec<Ended>,
+    rewritten: Vec<Ended>,
+}
+
+/// Rewrites the slots of ended tasks, where that is needed to count them.
+pub(super) fn confirm(
+    common: &mut Common,
+    look: &Look,
     ended: Vec<Ended>,
-) -> Vec<Ended> {
-    if !client.is_weak() || ended.is_empty() || ClusterMutant::WeakCounts.is_on() {
-        return ended;
+) -> Next<Confirming, Vec<Ended>> {
+    if !common.is_weak() || ClusterMutant::WeakCounts.is_on() {
+        return Next::Done(ended);
     }
-    let (mut confirmed, doubtful): (Vec<Ended>, Vec<Ended>) =
+    let (confirmed, doubtful): (Vec<Ended>, Vec<Ended>) =
         ended.into_iter().partition(|ended| look.is_acknowledged(ended.number));
     if doubtful.is_empty() {
-        return confirmed;
+        return Next::Done(confirmed);
     }
     let (mut writes, mut rewritten) = (Vec::new(), Vec::new());
     for ended in doubtful {
         let Some(version) = look.slots[ended.number].version() else { continue };
-        let again = ended.slot.following(client.fresh_op(), ended.slot.progress.clone());
-        writes.push(Write {
-            key: client.keys.slot(ended.number),
-            expect: Expect::At(version.clone()),
-            body: Some(again.encode()),
-            durability: Durability::Lasting,
-        });
+        let again = ended.slot.following(common.op(), ended.slot.progress.clone());
+        let key = common.settings.keys.slot(ended.number);
+        writes.push(put(key, Expect::At(version.clone()), &again));
         rewritten.push(Ended { slot: Arc::new(again), ..ended });
     }
-    let outcomes = client.store().put_many(writes).await;
-    for (ended, outcome) in rewritten.into_iter().zip(outcomes) {
-        if let Ok(Put::Stored(version)) = outcome {
-            look.stored(ended.number, version, ended.slot.clone());
-            confirmed.push(ended);
-        } else {
-            look.is_outdated = true;
+    Next::Ask(Confirming { confirmed, rewritten }, Request::Write(writes))
+}
+
+impl Confirming {
+    /// Returns the tasks that an acknowledged write shows to have ended.
+    pub(super) fn answer(self, look: &mut Look, answer: Answer) -> Vec<Ended> {
+        let mut confirmed = self.confirmed;
+        for (ended, outcome) in self.rewritten.into_iter().zip(answer.wrote()) {
+            if let Ok(Put::Stored(version)) = outcome {
+                look.stored(ended.number, version, ended.slot.clone());
+                confirmed.push(ended);
+            } else {
+                look.is_outdated = true;
+            }
         }
+        confirmed
     }
-    confirmed
 }

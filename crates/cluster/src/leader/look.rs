@@ -3,15 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tenure::store::{Document, Version};
+use tenure::store::{Document, Page, Version};
 use tenure::{Key, Moment};
 
 use crate::claims::AcknowledgedWrite;
-use crate::client::{ClusterClient, Shown};
+use crate::client::Shown;
 use crate::documents::{
-    ClusterConfig, Cursor, DocumentError, Format, LEAST_SLOTS, MOST_SLOTS, Nodes, Progress, Slot,
+    ClusterConfig, Cursor, DocumentError, Format, Keys, MOST_SLOTS, Nodes, Progress, Slot,
 };
-use crate::error::ClusterError;
 use crate::mutant::ClusterMutant;
 
 /// The state of a key.
@@ -83,7 +82,7 @@ impl<T: Format> Sight<T> {
 /// All documents as they were found.
 #[derive(Debug)]
 pub(super) struct Look {
-    keys: Vec<Key>,
+    keys: Arc<[Key]>,
     pub(super) cluster_config: Sight<ClusterConfig>,
     pub(super) nodes: Sight<Nodes>,
     pub(super) slots: Vec<Sight<Slot>>,
@@ -98,7 +97,7 @@ pub(super) struct Look {
 impl Default for Look {
     fn default() -> Look {
         Look {
-            keys: Vec::new(),
+            keys: Arc::new([]),
             cluster_config: Sight::Absent,
             nodes: Sight::Absent,
             slots: Vec::new(),
@@ -110,35 +109,38 @@ impl Default for Look {
 }
 
 impl Look {
-    /// Reads the cluster's configuration, the node list and all slots in one request.
+    /// The documents to look at: the cluster's configuration, the node list and all slots, in one
+    /// request.
     ///
     /// It takes two requests if there are more slots than last time.
-    pub(super) async fn refresh(&mut self, client: &ClusterClient) -> Result<(), ClusterError> {
+    pub(super) fn keys(&mut self, keys: &Keys) -> Arc<[Key]> {
         if self.keys.is_empty() {
-            self.keys = vec![client.keys.cluster_config(), client.keys.nodes()];
+            self.keys = Arc::new([keys.cluster_config(), keys.nodes()]);
         }
-        loop {
-            let mut documents = client.look_at(&self.keys).await?.into_iter();
-            let cluster_config: Sight<ClusterConfig> =
-                documents.next().map_or(Sight::Absent, sight);
-            let nodes = documents.next().map_or(Sight::Absent, sight);
-            let count = cluster_config.content().map_or(0, |cluster_config| cluster_config.slots);
-            if count + 2 > self.keys.len() {
-                let more = (self.keys.len() - 2)..count;
-                self.keys.extend(more.map(|number| client.keys.slot(number)));
-                continue;
-            }
-            let before = std::mem::take(&mut self.slots);
-            let slots = documents.enumerate().map(|(number, shown)| match shown {
-                Shown::Document(document) => Sight::after(document, before.get(number)),
-                Shown::Refused => Sight::Unreadable,
-            });
-            self.slots = slots.collect();
-            (self.cluster_config, self.nodes) = (cluster_config, nodes);
-            self.at = client.backend.clock().now();
-            self.is_outdated = false;
-            return Ok(());
+        self.keys.clone()
+    }
+
+    /// Takes in the documents at [`Look::keys`]. Returns false if there are more slots to look at.
+    pub(super) fn refresh(&mut self, keys: &Keys, shown: Vec<Shown>, now: Moment) -> bool {
+        let mut shown = shown.into_iter();
+        let cluster_config: Sight<ClusterConfig> = shown.next().map_or(Sight::Absent, sight);
+        let nodes = shown.next().map_or(Sight::Absent, sight);
+        let count = cluster_config.content().map_or(0, |cluster_config| cluster_config.slots);
+        if count + 2 > self.keys.len() {
+            let more = (self.keys.len() - 2)..count;
+            let known = self.keys.iter().cloned();
+            self.keys = known.chain(more.map(|number| keys.slot(number))).collect();
+            return false;
         }
+        let before = std::mem::take(&mut self.slots);
+        let slots = shown.enumerate().map(|(number, shown)| match shown {
+            Shown::Document(document) => Sight::after(document, before.get(number)),
+            Shown::Refused => Sight::Unreadable,
+        });
+        self.slots = slots.collect();
+        (self.cluster_config, self.nodes) = (cluster_config, nodes);
+        (self.at, self.is_outdated) = (now, false);
+        true
     }
 
     /// Takes in an acknowledged write of ours.
@@ -280,10 +282,10 @@ fn spread(slot: usize) -> u32 {
 }
 
 /// The number of slots that these nodes need.
-pub(super) fn wanted_slots(nodes: Option<&Nodes>) -> usize {
+pub(super) fn wanted_slots(nodes: Option<&Nodes>, least: usize) -> usize {
     let workers = nodes.into_iter().flat_map(|nodes| &nodes.nodes).map(|node| node.workers);
     let workers: u64 = workers.map(u64::from).sum();
-    usize::try_from(workers.saturating_mul(20)).unwrap_or(MOST_SLOTS).clamp(LEAST_SLOTS, MOST_SLOTS)
+    usize::try_from(workers.saturating_mul(20)).unwrap_or(MOST_SLOTS).clamp(least, MOST_SLOTS)
 }
 
 fn sight<T: Format>(shown: Shown) -> Sight<T> {
@@ -293,18 +295,10 @@ fn sight<T: Format>(shown: Shown) -> Sight<T> {
     }
 }
 
-/// Counts the slots in the store, for when the cluster's configuration is lost.
-pub(super) async fn slots_in_store(client: &ClusterClient) -> Result<usize, ClusterError> {
-    let (slots, mut after, mut count) = (client.keys.slots(), None, 0);
-    loop {
-        let page = client.store().list(&slots, after.as_ref(), LEAST_SLOTS).await?;
-        for (key, _) in &page.documents {
-            let number = key.below(&slots).and_then(|name| name.parse::<usize>().ok());
-            count = count.max(number.map_or(0, |number| number.saturating_add(1)));
-        }
-        match page.next {
-            Some(next) => after = Some(next),
-            None => return Ok(count.min(MOST_SLOTS)),
-        }
-    }
+/// The number of slots that this page of a listing proves.
+pub(super) fn count_slots(keys: &Keys, page: &Page) -> usize {
+    let slots = keys.slots();
+    let numbers = page.documents.iter().filter_map(|(key, _)| key.below(&slots)?.parse().ok());
+    let most = numbers.max().map_or(0, |number: usize| number.saturating_add(1));
+    most.min(MOST_SLOTS)
 }
