@@ -2,7 +2,7 @@
 //! slots.
 //!
 //! There is no clock, no randomness and no I/O in here. `step` gets the time and an input, and
-//! returns the actions to carry out. [`planner`](super::planner) runs the machine on a store.
+//! returns the actions to carry out. The planner runs the machine on a store.
 //!
 //! # Why no task is lost, and none counted twice
 //! Everything depends on one document, the cursor. A new leader takes it over before anything else;
@@ -28,7 +28,7 @@
 //! On a weak store a read proves nothing. So the leader writes a document once more, at the version
 //! that it read, before it counts, takes in or relies on anything there: only an acknowledged write
 //! counts.
-
+//!
 //! # Rounds
 //! The leader works in rounds. Each round goes through the phases below in their order, and leaves
 //! out those that have nothing to do. At any time at most one request to the store is under way,
