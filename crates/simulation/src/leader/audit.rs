@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use tenure_cluster::documents::{Format as _, OutcomeState, Page, Piece, Report};
+use tenure_cluster::documents::{OutcomeState, Piece, Report};
 
 use super::users::{LISTED, SUBMITTED, is_refused, listed_id};
 use super::world::Cluster;
@@ -90,13 +90,6 @@ impl Cluster {
             let has_ended = reports.values().any(|report| report.id == *id);
             if has_ended && self.store.truth(&self.keys.outcome(receipt)).is_none() {
                 return Err(format!("the submitter of {id} is not told"));
-            }
-        }
-        for number in 0..self.page {
-            let key = self.keys.page(number);
-            let page = self.store.truth(&key).map(|it| Page::decode(&it.body).expect("a page"));
-            if page.is_some_and(|page| !page.entries.is_empty()) {
-                return Err(format!("{key} was taken and not freed"));
             }
         }
         Ok(())
