@@ -90,3 +90,32 @@ fn a_lease_that_ended_while_both_guards_slept_is_lost_although_the_guardian_died
     let ended = tenure.end();
     assert_eq!(ended.code, Some(75), "{ended:?}");
 }
+
+/// Found by the campaign: a record was deleted by hand, and a candidate that was just starting put
+/// it back before the leader had looked. The record names its leader again, so nothing is lost.
+#[test]
+fn a_record_that_a_newcomer_puts_back_keeps_its_leader() {
+    let scene = Scene::new();
+    let script = r#"echo "$TENURE_TOKEN" >> "$LED"; exec sleep 600"#;
+    let stand = |id| {
+        let line = ["run", "job", "--id", id, "--ttl", "20s", "--", "sh", "-c", script];
+        let mut command = scene.tenure(&line);
+        command.env("LED", scene.path("led"));
+        Running::start(command)
+    };
+    let leader = stand("leader");
+    scene.lines("led", 1);
+    let stopped = Stopped::new(leader.pid());
+    let record = scene.path("store/elections/job.json");
+    fs::remove_file(&record).unwrap();
+    let _newcomer = stand("newcomer");
+    let back = wait_for("the record to be back", || fs::read_to_string(&record).ok());
+    drop(stopped);
+    wait_for("a renewal", || (fs::read_to_string(&record).ok()? != back).then_some(()));
+    let who = scene.who("job");
+    assert_eq!((&who["leader"]["name"], &who["token"]), (&"leader".into(), &1.into()), "{who}");
+    leader.signal(Signal::TERM);
+    let ended = leader.end();
+    assert_eq!(ended.code, Some(143), "{ended:?}");
+    assert_eq!(scene.lines("led", 2), ["1", "2"]);
+}

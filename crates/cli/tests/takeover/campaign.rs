@@ -39,7 +39,7 @@ pub(crate) trait Ground: Send + Sync {
     /// Deletes the leader's record, entry or session.
     fn depose(&self, scene: &Scene, election: &str, round: usize);
 
-    /// Returns true if that can affect all other candidates, too.
+    /// Returns true if that can affect all other candidates, and candidates can undo it.
     fn deposes_everybody(&self) -> bool;
 
     /// Takes the store away for this long.
@@ -87,10 +87,15 @@ impl Campaign {
         let candidates = Vec::new();
         let mut campaign =
             Campaign { ground, scene: Scene::new(), election, terms, candidates, stood: 0 };
-        for _ in 0..CANDIDATES {
-            campaign.stand();
-        }
+        campaign.fill();
         campaign
+    }
+
+    /// Starts as many candidates as are missing.
+    fn fill(&mut self) {
+        while self.candidates.len() < CANDIDATES {
+            self.stand();
+        }
     }
 
     fn stand(&mut self) {
@@ -99,7 +104,8 @@ impl Campaign {
         let ttl = format!("{}ms", self.terms.ttl.as_millis());
         let child = std::env::current_exe().unwrap();
         let mut command = support::bare(&["run", &self.election, "--id", &name, "--ttl", &ttl]);
-        command.args(["--lock-delay", self.terms.delay, "--"]).arg(child);
+        // The other rounds keep the disk busy. A candidate that gave up would never stand.
+        command.args(["--lock-delay", self.terms.delay, "--wait-for-store", "--"]).arg(child);
         command.args(["--exact", "campaign::the_child", "--ignored", "--nocapture"]);
         command.env("TENURE_STORE", self.ground.url(&self.scene));
         command.env(REFEREE, self.scene.path(""));
@@ -160,10 +166,16 @@ impl Campaign {
             wait_for("the child's death", || (!support::alive(child)).then_some(()));
             now()
         });
-        while self.candidates.len() < CANDIDATES {
-            self.stand();
-        }
-        let dead = watcher.join().unwrap();
+        // A candidate that starts before the leader has looked puts the record back, and the
+        // leadership goes on (lost.rs): these start after the loss.
+        let dead = if self.ground.deposes_everybody() {
+            let dead = watcher.join().unwrap();
+            self.fill();
+            dead
+        } else {
+            self.fill();
+            watcher.join().unwrap()
+        };
         leader.end();
         dead.saturating_sub(deposed)
     }
