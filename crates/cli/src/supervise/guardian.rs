@@ -81,6 +81,8 @@ enum Phase {
         answers: Inbox,
         work: Option<OwnedFd>,
         privileges: Privileges,
+        /// Signals for CMD that came before it.
+        early: Vec<Signal>,
     },
     /// CMD runs.
     Running { child: Pid },
@@ -377,10 +379,12 @@ impl Guard {
                 self.stop(signal, Some(kill_at));
             }
             Order::Signal(number) => {
-                if let (Phase::Running { child }, Some(signal)) =
-                    (&self.phase, Signal::from_named_raw(number))
-                {
-                    let _ = kill_process_group(*child, signal);
+                let Some(signal) = Signal::from_named_raw(number) else { return Ok(()) };
+                match &mut self.phase {
+                    Phase::Running { child } => pass_on(*child, signal),
+                    // CMD may run already: its beginning is learnt from the closed socket.
+                    Phase::Staged { early, .. } => early.push(signal),
+                    Phase::Waiting | Phase::Emptying => {}
                 }
             }
         }
@@ -406,7 +410,8 @@ impl Guard {
         // Before the child becomes CMD, so that everything CMD starts is in the group, too.
         self.cgroup = self.cgroup.take().filter(|cgroup| cgroup.take(child).is_ok());
         let answers = Inbox::default();
-        self.phase = Phase::Staged { child, stage, answers, work, privileges };
+        let early = Vec::new();
+        self.phase = Phase::Staged { child, stage, answers, work, privileges, early };
         Ok(())
     }
 
@@ -423,7 +428,9 @@ impl Guard {
     }
 
     fn take_answers(&mut self) -> io::Result<()> {
-        let Phase::Staged { child, stage, answers, .. } = &mut self.phase else { return Ok(()) };
+        let Phase::Staged { child, stage, answers, early, .. } = &mut self.phase else {
+            return Ok(());
+        };
         let child = *child;
         loop {
             if let Some(Refusal { code, why }) = answers.take()? {
@@ -435,6 +442,8 @@ impl Guard {
                 Ok(true) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Ok(false) => {
+                    let early = std::mem::take(early);
+                    early.into_iter().for_each(|signal| pass_on(child, signal));
                     self.phase = Phase::Running { child };
                     let pid = child.as_raw_nonzero().get();
                     self.report(&Report::Started { pid, contained: self.cgroup.is_some() });
@@ -482,6 +491,12 @@ impl Guard {
             let _ = send(socket.as_fd(), report, &[]);
         }
     }
+}
+
+/// Passes a signal on to CMD and its process group.
+fn pass_on(child: Pid, signal: Signal) {
+    // A group that is gone is reaped soon.
+    let _ = kill_process_group(child, signal);
 }
 
 impl Lease {
